@@ -17,7 +17,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onnxreg.converters.api import export
+    from onnxreg.converters.request import export
 
 __all__ = ["export"]
 
@@ -29,6 +29,6 @@ def __getattr__(name: str) -> Any:
     """`export` is imported when it is asked for: the other names must stay light to import."""
     if name != "export":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from onnxreg.converters.api import export
+    from onnxreg.converters.request import export
 
     return export

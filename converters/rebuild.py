@@ -1,17 +1,15 @@
 """Running the recipe that a version recorded, from the source that it recorded and no other.
 
-A manifest holds no paths: files that its recipe names are recorded as digests. To run the recipe again, name these files;
-they must have the recorded digests.
+A manifest holds no paths: files that its recipe names are recorded by digest, and are named again.
 """
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.engine.plan import ExportPlan, ProfilePromises, plan_export
+from onnxreg.converters.engine.plan import ExportPlan, plan_export
 from onnxreg.converters.engine.read_recipe import RecipeDocument
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.families.export_family import make_family
@@ -86,25 +84,25 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
         raise InputError(f"{label} was made with the checkpoint's own code", hint)
     with about(f"the recipe of {label}", IntegrityError):
         recorded = RecipeFile.from_json(recipe.parameters["recipe"], "it").to_json()
+        recorded = {key: item for key, item in recorded.items() if key not in ("source", "name")}
         search = convert(recipe.parameters.get("search") or {}, dict[str, Any], "its search") or None
     digests = {name: owner[key] for name, (owner, key) in _files(recorded).items()}
     for name, digest in digests.items():
         if not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
             raise IntegrityError(f"the recipe of {label} names a file, not the digest of one: {name}")
-    promises = ProfilePromises()
-    if recipe.profile != RECIPE:
-        promises = profile = profile_catalog.find(recipe.profile)
-        if (version := profile.recipe().profile_version) != recipe.profile_version:
-            raise InputError(
-                f"{label} was made by {recipe.profile} v{recipe.profile_version}, this build has v{version}",
-                "install the onnxreg that made it",
-            )
+    profile = None if recipe.profile == RECIPE else profile_catalog.find(recipe.profile)
+    if profile is not None and (version := profile.recipe().profile_version) != recipe.profile_version:
+        raise InputError(
+            f"{label} was made by {recipe.profile} v{recipe.profile_version}, this build has v{version}",
+            "install the onnxreg that made it",
+        )
+    _fill_in(recorded, digests, materials, label)
     plan = plan_export(
-        RecipeFile.from_json(_with_files(recorded, digests, materials, label), f"the recipe of {label}"),
+        RecipeFile.from_json(recorded, f"the recipe of {label}"),
         _source(manifest, label, materials.source),
         manifest.name,
         trust_remote_code=recipe.trust_remote_code,
-        promises=promises,
+        profile=profile,
         allow_code=Consent.of(materials.allow_code, materials.source, is_recorded=True),
     )
     _check_code(recipe.code, plan.source.code, label)
@@ -132,27 +130,22 @@ def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
     return {**suite, **steps, **{f"options.{key}": (options, key) for key in keys}}
 
 
-def _with_files(
+def _fill_in(
     recorded: Mapping[str, Any], digests: Mapping[str, str], materials: Materials, label: str
-) -> dict[str, Any]:
-    """The recipe with paths in place of digests; what an option records may be in the directory that is the source.
+) -> None:
+    """Write paths in place of the digests of a recipe; what an option records may be in the directory that is the source.
 
-    No path and no source comes from the recorded recipe. Raises InputError for a missing file, and for one too many.
+    Raises InputError for a missing file, and for one too many.
     """
-    files = dict(materials.data)
-    if materials.suite is not None:
-        files[SUITE] = materials.suite
+    files = {**materials.data, **({} if materials.suite is None else {SUITE: materials.suite})}
     if unused := sorted(files.keys() - digests.keys()):
-        raise InputError(
-            f"{label} was made without {unused[0]}", f"it needs {', '.join(digests) or 'nothing'}"
-        )
+        raise InputError(f"{label} was made without {unused[0]}", "leave it out")
     options = {digest: name for name, digest in digests.items() if name.startswith("options.")}
-    if options and materials.source is not None:
-        for file in sorted(below(Path(materials.source))) if Path(materials.source).is_dir() else ():
-            if file.is_file() and (name := options.get(str(digest_file(file)))) is not None:
-                files.setdefault(name, file)
-    value = deepcopy({key: item for key, item in recorded.items() if key not in ("source", "name")})
-    for name, (owner, key) in _files(value).items():
+    if options and materials.source is not None and Path(materials.source).is_dir():
+        for file in sorted(filter(Path.is_file, below(Path(materials.source)))):
+            if (option := options.get(str(digest_file(file)))) is not None:
+                files.setdefault(option, file)
+    for name, (owner, key) in _files(recorded).items():
         path = files.get(name) or materials.stored(Digest.parse(digests[name]))
         if path is None:
             option = "--eval-suite FILE" if name == SUITE else f"--data {name}=PATH"
@@ -161,7 +154,6 @@ def _with_files(
                 f"name that file: {option}",
             )
         owner[key] = str(path.absolute())
-    return value
 
 
 def _source(manifest: Manifest, label: str, source: str | None) -> str:

@@ -1,10 +1,11 @@
-"""The door of every export: a request becomes a plan, and a plan a draft.
+"""The door of every export: a request becomes a plan, and a plan a draft; `export` is both in one call.
 
 Python, the command line and batches make an `ExportRequest`; a profile, a task or a recipe says what is made.
 """
 
 import gc
 import os
+import tempfile
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,30 +18,34 @@ from onnxreg.schema.core.progress import SILENT, Progress
 if TYPE_CHECKING:
     from onnxreg.converters.engine.cache import StepCache
     from onnxreg.converters.engine.latency import LatencyTable
-    from onnxreg.converters.engine.plan import ExportPlan, ProfilePromises
+    from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.engine.read_recipe import RecipeDocument
     from onnxreg.converters.families.family_plan import FamilyPlan
+    from onnxreg.converters.profiles.profile_catalog import Profile
     from onnxreg.converters.tasks.code import Consent
     from onnxreg.schema.inputs.recipe_file import RecipeFile
     from onnxreg.schema.manifest.draft import Draft
 
-TASK_OPTIONS = ("opset", "quantize", "int8_embeddings", "max_seq_length")
-RECIPE_OPTIONS = ("checkpoint",)
-EVALUATION_OPTIONS = ("eval_suite", "item_scores", "margin", "label_map")
-SEARCH_OPTIONS = {
+ON_BY_DEFAULT = ("int8", "rewrite")
+"""The options that a person can only turn off."""
+TASK = ("opset", "quantize", "int8_embeddings", "max_seq_length")
+EVALUATION = {
+    "eval_suite": "suite",
+    "item_scores": "item_scores",
+    "margin": "margin",
+    "label_map": "label_map",
+}
+SEARCH = {
     "confirm_suite": "confirm",
     "candidate": "candidates",
     "objective": "objective",
     "calibration": "calibration",
 }
-"""The options of a search, and their keys in a recipe."""
+"""The options of an evaluation and of a search, and their keys in a recipe."""
 STATEMENTS = ("license", "description")
-COMMON_OPTIONS = (*EVALUATION_OPTIONS, "certify", *SEARCH_OPTIONS, *STATEMENTS)
+COMMON = (*EVALUATION, "certify", *SEARCH, *STATEMENTS)
 """The options of every kind of export."""
-ON_BY_DEFAULT = ("int8", "rewrite")
-"""The options that a person can only turn off."""
-ANDROID_OPTIONS = (*ON_BY_DEFAULT, "int8_embeddings", "max_seq_length", "min_gold_chars", "min_parent_recall")
-OPTIONS = (*TASK_OPTIONS, *RECIPE_OPTIONS, *ANDROID_OPTIONS, *COMMON_OPTIONS)
+OPTIONS = (*TASK, "checkpoint", *ON_BY_DEFAULT, "min_gold_chars", "min_parent_recall", *COMMON)
 """The options of all kinds of exports that are built in."""
 NEW_OBJECTS = 10_000
 """Objects after which Python looks for cycles among the newest; from 10,000 to never, the difference is 2 %."""
@@ -101,15 +106,20 @@ class ExportRequest:
         """
         from onnxreg.converters.engine.plan import plan_export
 
-        document = self._document()
+        document, consent = self._document(), self._consent()
         if document is not None and document.is_family:
-            return self._plan_family(document)
-        recipe, directory, promises = self._read(document)
+            from onnxreg.converters.families.family_plan import plan_family, read_family
+
+            given = {"SOURCE": self.source, "--trust-remote-code": self.trust_remote_code}
+            foreign = [*(name for name, value in given.items() if value), *map(flag, self.options)]
+            if foreign:
+                hint = "its document names its checkpoints and its limits"
+                raise InputError(f"{foreign[0]} does not go with a family", hint)
+            return plan_family(read_family(document, self.name), document.path.parent, consent)
+        recipe, directory, profile = self._read(document)
         label = "" if document is None else document.path.name
-        plan = plan_export(
-            *(recipe, self.source, self.name, directory, self.trust_remote_code, promises, label),
-            allow_code=self._consent(),
-        )
+        trusted = self.trust_remote_code
+        plan = plan_export(recipe, self.source, self.name, directory, trusted, profile, label, consent)
         if recipe.search is not None:
             from onnxreg.converters.search.search import check_search
 
@@ -141,41 +151,29 @@ class ExportRequest:
 
         return Consent.of(self.allow_code, self.source if self.is_typed else None)
 
-    def _plan_family(self, document: "RecipeDocument") -> "FamilyPlan":
-        from onnxreg.converters.families.family_plan import plan_family, read_family
-
-        given = {"SOURCE": self.source, "--trust-remote-code": self.trust_remote_code}
-        foreign = [*(name for name, value in given.items() if value), *map(flag, self.options)]
-        if foreign:
-            hint = "its document names its checkpoints and its limits"
-            raise InputError(f"{foreign[0]} does not go with a family", hint)
-        return plan_family(read_family(document, self.name), document.path.parent, self._consent())
-
-    def _read(self, document: "RecipeDocument | None") -> "tuple[RecipeFile, Path, ProfilePromises]":
-        """The recipe with all options, the base of its relative paths, and what its profile promises."""
-        from onnxreg.converters.engine.plan import ProfilePromises
+    def _read(self, document: "RecipeDocument | None") -> "tuple[RecipeFile, Path, Profile | None]":
+        """The recipe with all options, the base of its relative paths, and its profile."""
         from onnxreg.converters.profiles import profile_catalog
-        from onnxreg.converters.profiles.task_profiles import task_recipe
         from onnxreg.converters.source.toolchain import require
 
-        directory, promises = Path(), ProfilePromises()
+        directory, profile = Path(), None
         if document is not None:
-            own = self._own("a recipe", RECIPE_OPTIONS)
+            own = self._own("a recipe", ("checkpoint",))
             recipe, directory = document.recipe(), document.path.parent
             recipe = recipe.model_copy(update={"options": {**recipe.options, **own}})
         elif self.task is not None:
-            recipe = task_recipe(self.task, **self._own("a task", TASK_OPTIONS))
+            recipe = profile_catalog.task_recipe(self.task, **self._own("a task", TASK))
         else:
-            promises = profile = profile_catalog.find(str(self.profile))
+            profile = profile_catalog.find(str(self.profile))
             own = self._own(f"the profile {self.profile}", profile.option_names())
             require(*profile.modules)
             directory, suite = profile.document.parent, self.options.get("eval_suite")
             recipe = profile.recipe_for(own, suite, bool(self.options.get("certify")))
-        return recipe.model_copy(update=self._changes(recipe)), directory, promises
+        return recipe.model_copy(update=self._changes(recipe)), directory, profile
 
     def _own(self, kind: str, names: Collection[str]) -> dict[str, Any]:
         """The options that only this kind of export has. InputError for one that it does not have."""
-        names_here = (*names, *COMMON_OPTIONS)
+        names_here = (*names, *COMMON)
         if foreign := next((key for key in self.options if key not in names_here), None):
             raise InputError(
                 f"{flag(foreign)[:80]} is not an option of {kind}",
@@ -187,30 +185,29 @@ class ExportRequest:
         """The keys of a recipe that the common options change."""
         from onnxreg.schema.inputs.recipe_file import EvaluationRequest, ModelStatements, SearchRequest
 
-        given = {key: _plain(self.options[key]) for key in COMMON_OPTIONS if self.options.get(key)}
+        given = {key: _plain(self.options[key]) for key in COMMON if self.options.get(key)}
         changes: dict[str, Any] = {key: given[key] for key in STATEMENTS if key in given}
         ModelStatements.from_json(changes, "an option")
         evaluation = recipe.evaluation
-        if judging := {key: given[key] for key in EVALUATION_OPTIONS if key in given}:
-            own = {} if evaluation is None else evaluation.to_json()
-            suite = judging.pop("eval_suite", own.get("suite"))
-            if suite is None:
-                about = f"{flag(next(iter(judging)))} is of an evaluation, and no suite is named"
+        if judging := [key for key in EVALUATION if key in given]:
+            value = {} if evaluation is None else evaluation.to_json()
+            value |= {EVALUATION[key]: given[key] for key in judging}
+            if "suite" not in value:
+                about = f"{flag(judging[0])} is of an evaluation, and no suite is named"
                 raise InputError(about, "name a suite: --eval-suite FILE")
-            value = {**own, **judging, "suite": suite}
             changes["evaluation"] = evaluation = EvaluationRequest.from_json(value, "the evaluation")
-        searching = [option for option in SEARCH_OPTIONS if option in given]
+        searching = [key for key in SEARCH if key in given]
         if "certify" in given:
             if evaluation is None:
                 about = "a search needs a suite to choose on, and none is named"
                 raise InputError(about, "name a suite: --eval-suite FILE")
-            start: Mapping[str, Any] = {"input": recipe.steps[0].name}
+            value = {"input": recipe.steps[0].name}
             if recipe.search is not None:
-                start = recipe.search.to_json()
+                value = recipe.search.to_json()
             elif recipe.outputs:
                 first = recipe.outputs[0]
-                start = {"input": first.step, "output": first.path or f"{first.step}.onnx"}
-            value = {**start, **{SEARCH_OPTIONS[option]: given[option] for option in searching}}
+                value = {"input": first.step, "output": first.path or f"{first.step}.onnx"}
+            value |= {SEARCH[key]: given[key] for key in searching}
             changes["search"] = SearchRequest.from_json(value, "the search")
         elif searching:
             about = f"{flag(searching[0])} is about a search, and none was asked for"
@@ -277,3 +274,64 @@ def free_memory(root: Path = Path("/")) -> int | None:
         limit, used = (int((group / f"memory.{name}").read_text("ascii")) for name in ("max", "current"))
         sizes.append(max(0, limit - used))
     return min(sizes, default=None)
+
+
+def export(
+    model: str | os.PathLike[str],
+    task: str = "default",
+    output: str | os.PathLike[str] | None = None,
+    quantize: bool = False,
+    opset: int = 14,
+    int8_embeddings: bool = False,
+) -> bytes | Path:
+    """Export a checkpoint to ONNX; nothing is returned if a graph is not the checkpoint's model.
+
+    Args:
+        model: a checkpoint directory, or a hub id with an optional `@revision`.
+        task: `default`, `pooling`, `question-answering`, ...: see `docs/tasks.md`.
+        output: a file to write, or a directory (one that exists, or a text that ends in a slash), which gets
+            `model.onnx` with config, labels and tokenizer beside it. An export that is killed leaves its scratch
+            there, in `.onnxreg-...`.
+        quantize: make an INT8 graph too, beside the other: `model.onnx` and `model_int8.onnx`.
+        opset: of the default domain.
+        int8_embeddings: with `quantize`, quantize the embedding tables too.
+
+    Returns the last graph, which is the INT8 one if there is one: its path, or without `output` its bytes.
+
+    Raises InputError for a checkpoint, task or opset that cannot be used, NotFoundError or RemoteError if the
+    checkpoint cannot be loaded, ConversionError if a graph does not load or differs, HostError for a missing
+    extra.
+    """
+    from onnxreg.converters.engine.plan import plan_export
+    from onnxreg.converters.profiles.profile_catalog import PATH, task_recipe
+    from onnxreg.converters.source.toolchain import require
+
+    require("torch", "transformers", "onnx", "onnxruntime")
+    if not isinstance(task, str) or type(opset) is not int:
+        raise InputError(f"a task is a name and an opset a whole number, not {task!r} and {opset!r}")
+    target = None if output is None or output == "" else Path(output)
+    is_folder = target is not None and (target.is_dir() or str(output).endswith(("/", os.sep)))
+    path = PATH if target is None or is_folder else target.name
+    if not path.endswith(".onnx"):
+        raise InputError(
+            f"the output {target} does not end in .onnx", f"write {target}.onnx, or a directory: {target}/"
+        )
+    recipe = task_recipe(task, quantize, opset, path=path, int8_embeddings=int8_embeddings)
+    above = [] if target is None else [target.absolute(), *target.absolute().parents]
+    nearest = next((folder for folder in above if folder.is_dir()), None)  # files are renamed from there
+    with tempfile.TemporaryDirectory(prefix=".onnxreg-", dir=nearest) as scratch:
+        draft, _ = run(plan_export(recipe, str(model), "model"), Path(scratch, "workspace"))
+        last = draft.artifacts[-1]
+        external = [
+            file for item in draft.artifacts for file in item.sidecars if file.role == "external-data"
+        ]
+        if target is None:
+            if any(file in external for file in last.sidecars):
+                raise InputError("a graph of more than 2 GB cannot be returned as bytes", "name an output")
+            return (draft.root / last.path).read_bytes()
+        directory = target if is_folder else target.parent
+        files = [*external, *(draft.companions if is_folder else ())]
+        for path in [*(item.path for item in draft.artifacts), *(file.path for file in files)]:
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (draft.root / path).replace(directory / path)
+    return directory / last.path

@@ -102,7 +102,7 @@ def _describe(
     facts, line = result.facts, (result, *result.ancestors)
     steps = tuple(item.step for item in reversed(line))
     promised = ProfileOutput(path, tuple(sidecar_paths), facts, steps)
-    plan.promises.check(promised, subject)
+    plan.profile.check(promised, subject)
     size = sum((workspace / file).stat().st_size for file in paths[output.step])
     checks = list(_checks(plan, result, path, size))
     golden_step = _write_golden(output, result, workspace / path, checks)
@@ -110,7 +110,7 @@ def _describe(
     fields = {**graph_fields(facts, quantizing_step), "checks": checks}
     if not all(item.reproducible for item in line):
         fields["reproducible"] = False
-    extra = dict(plan.promises.fields(promised))
+    extra = dict(plan.profile.fields(promised))
     fields["metadata"] = {**fields["metadata"], **extra.pop("metadata", {})}
     fields["checks"] += extra.pop("checks", [])
     external = {(Path(path).parent / location).as_posix() for location in facts.external_data}

@@ -1,7 +1,4 @@
-"""Plan of an export: everything that the recipe needs is found, hashed and checked; nothing heavy is loaded.
-
-A profile may promise more than its recipe: `ProfilePromises`.
-"""
+"""Plan of an export: everything that the recipe needs is found, hashed and checked; nothing heavy is loaded."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,8 +35,8 @@ class ProfileOutput:
     steps: tuple[Step, ...]
 
 
-class ProfilePromises:
-    """The promises of a profile: by default none. A subclass makes some, and comes from `package`."""
+class Promises:
+    """The promises of a profile: none, unless a subclass makes some. It comes from `package`."""
 
     package: str | None = None
 
@@ -50,7 +47,7 @@ class ProfilePromises:
         """Raise ConversionError, naming the file, if a graph breaks a promise."""
 
     def fields(self, output: ProfileOutput) -> Mapping[str, Any]:
-        """Return further keys of `manifest.Artifact` in JSON form, which override those read from the graph."""
+        """Further keys of `manifest.Artifact` in JSON form, which override those read from the graph."""
         return {}
 
 
@@ -79,7 +76,7 @@ class ExportPlan:
     source: LocatedSource
     nodes: dict[str, steps.StepNode]
     outputs: list[RecipeOutput]
-    promises: ProfilePromises
+    profile: Promises
     directory: Path
     start: str
     evaluation: "EvaluationPlan | None" = None
@@ -107,7 +104,7 @@ class ExportPlan:
         tried = [step for candidate in candidates for step in candidate.steps]
         classes = [node.kind for node in self.nodes.values()]
         classes += [pass_catalog.find(step.pass_) for step in tried]
-        parts = [type(self.task), type(self.promises), *classes]
+        parts = [type(self.task), type(self.profile), *classes]
         packages = {name: version for part in parts for name, version in _packages(part).items()}
         return {
             "recipe": self.recorded_recipe(),
@@ -116,7 +113,7 @@ class ExportPlan:
             "passes": {name: pass_key(node) for name, node in self.nodes.items()},
             "packages": {
                 **packages,
-                **package_versions([*self.source.packages, *filter(None, [self.promises.package])]),
+                **package_versions([*self.source.packages, *filter(None, [self.profile.package])]),
             },
             "tools": tools(),
             **({} if self.evaluation is None else {"evaluation": self.evaluation.key()}),
@@ -181,7 +178,7 @@ def plan_export(
     name: str | None = None,
     directory: Path = Path(),
     trust_remote_code: bool = False,
-    promises: ProfilePromises | None = None,
+    profile: Promises | None = None,
     label: str = "",
     allow_code: Iterable[str] | Consent = (),
 ) -> ExportPlan:
@@ -206,8 +203,8 @@ def plan_export(
             f"{label}: its task is {recipe.task}, and {start} is an ONNX file", "write `task: onnx` there"
         )
     located = parts.task.find(start)
-    promises = promises or ProfilePromises()
-    promises.check_source(located)
+    profile = profile or Promises()
+    profile.check_source(located)
     if parts.evaluation is not None:
         parts.task.check_evaluation(located)
     model_name = name or recipe.name or located.name
@@ -220,7 +217,7 @@ def plan_export(
         located,
         parts.nodes,
         parts.outputs,
-        promises,
+        profile,
         directory,
         start,
         parts.evaluation,

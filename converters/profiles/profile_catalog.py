@@ -1,6 +1,7 @@
-"""Every profile by name: ours, and those that other packages bring as entry points of the group `onnxreg.profiles`.
+"""Recipes that come with the program: a task's (`task_recipe`), and profiles by name, ours and other packages'.
 
-The android profile makes of a trained token classifier the files that mobile kits load: docs/android.md.
+Other packages bring theirs as entry points of the group `onnxreg.profiles`. The android profile makes of a trained token
+classifier the files that mobile kits load: docs/android.md.
 """
 
 from collections.abc import Mapping
@@ -11,23 +12,29 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt
 
-from onnxreg.converters.engine.plan import ProfileOutput, ProfilePromises
+from onnxreg.converters.engine.plan import ProfileOutput, Promises
 from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read_document
 from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
+from onnxreg.converters.passes.conversion import NEWEST, OLDEST
 from onnxreg.converters.source.toolchain import PlugIns
+from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.checkpoint import SAVE_TOKENIZER, has_tokenizer
+from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource
+from onnxreg.converters.tasks.text import TextTask
 from onnxreg.schema.core.document import WrittenDocument
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
-INT8 = "model_int8.onnx"
+PATH, INT8 = "model.onnx", "model_int8.onnx"
+EVERYTHING = ("MatMul", "Gemm", "Gather")
+"""The operators that INT8 quantizes, embedding tables (`Gather`) included."""
 PROVIDERS = ["NNAPI", "XNNPACK"]
 
 
 @dataclass(frozen=True)
-class Profile(ProfilePromises):
-    """A recipe by name; a subclass makes promises beyond it.
+class Profile(Promises):
+    """A recipe by name; a subclass makes promises beyond it, in these methods and no other public ones.
 
     `name` and `package` are set by `find`: an entry point's, and the distribution that it is in. `modules` are those that
     an export needs.
@@ -144,9 +151,67 @@ class AndroidProfile(Profile):
         return {"metadata": metadata, "checks": checks}
 
 
+def task_recipe(
+    task: str,
+    quantize: bool = False,
+    opset: int | None = None,
+    max_seq_length: int | None = None,
+    path: str = PATH,
+    int8_embeddings: bool = False,
+) -> RecipeFile:
+    """The recipe of a task: full precision, and INT8 beside it (`<path without .onnx>_int8.onnx`) if that is asked for.
+
+    Raises InputError for a task that there is not, or that has no recipe without more options, an opset that
+    PyTorch does not export to, and for `int8_embeddings` without `quantize`.
+
+    Args:
+        opset: 14 if absent.
+        max_seq_length: in tokens; the task's own if absent.
+        int8_embeddings: quantize the embedding tables too, which are most of the bytes of a small encoder.
+    """
+    kind = task_catalog.find(task, TextTask)
+    if kind is OnnxFile and (opset, max_seq_length) != (None, None):
+        raise InputError(
+            "an ONNX file keeps its opset and its inputs",
+            "leave --opset and --max-seq-length out; a recipe with OnnxOpVersionConversion changes the opset",
+        )
+    if not issubclass(kind, OnnxFile | TextTask):
+        raise InputError(
+            f"the task {kind.id} has no recipe of its own",
+            "write a recipe: reg export --recipe FILE; docs/recipes.md has examples",
+        )
+    if int8_embeddings and not quantize:
+        raise InputError("--int8-embeddings is of the INT8 artifact, which is not made", "add --quantize")
+    target = 14 if opset is None else opset
+    if not OLDEST <= target <= NEWEST:
+        raise InputError(
+            f"there is no opset {target} to export to", f"PyTorch's exporters support {OLDEST} to {NEWEST}"
+        )
+    first: dict[str, Any] = {"name": "original", "pass": "Original"}
+    if kind is not OnnxFile:
+        first = {"name": "fp32", "pass": "OnnxConversion", "params": {"target_opset": target}}
+    steps, outputs = [first], [{"step": first["name"], "path": path}]
+    if quantize:
+        params = {"params": {"op_types_to_quantize": EVERYTHING}} if int8_embeddings else {}
+        steps.append({"name": "int8", "pass": "OnnxDynamicQuantization", "input": first["name"], **params})
+        outputs.append({"step": "int8", "path": f"{path.removesuffix('.onnx')}_int8.onnx"})
+    value = {
+        "task": kind.id,
+        "options": {} if max_seq_length is None else {"max_seq_length": max_seq_length},
+        "steps": steps,
+        "outputs": outputs,
+        "checks": [{"output": path, "metric": "max_abs_diff", "share": 0.001}],
+    }
+    return RecipeFile.from_json(value, f"the recipe of {task}")
+
+
 def _accept(entry: EntryPoint, profile: Any) -> Profile | None:
     if not isinstance(profile, Profile):
         return None
+    kind = type(profile)
+    names = (name for name in sorted({*dir(kind)} - {*dir(Profile)}) if not name.startswith("_"))
+    if unknown := next((name for name in names if callable(getattr(kind, name))), None):
+        raise TypeError(f"{kind.__name__}.{unknown} is not a method of Profile, so nothing calls it")
     return replace(profile, name=entry.name, package=None if entry.dist is None else entry.dist.name)
 
 

@@ -450,6 +450,10 @@ class Broken(Profile):
     def check(self, output, subject):
         raise ConversionError(f"{output.path} breaks what the watch promises")
 DOCUMENT = Path(__file__).with_name("watch.yaml")
+class Odd(Profile):
+    def finish(self, output):
+        return output
+ODD = Odd(DOCUMENT)
 PLAIN = Profile(DOCUMENT)
 STRICT = Broken(DOCUMENT)
 """
@@ -462,7 +466,7 @@ def package(mlp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (site / "watchpkg-1.0.dist-info").mkdir(parents=True)
     (site / "watch.yaml").write_text(WATCH)
     (site / "watchpkg.py").write_text(PROFILES)
-    entries = "[onnxreg.profiles]\nplain = watchpkg:PLAIN\nstrict = watchpkg:STRICT\n"
+    entries = "[onnxreg.profiles]\nplain = watchpkg:PLAIN\nstrict = watchpkg:STRICT\nodd = watchpkg:ODD\n"
     (site / "watchpkg-1.0.dist-info" / "entry_points.txt").write_text(entries)
     install(site, "1.0")
     monkeypatch.syspath_prepend(str(site))
@@ -482,6 +486,7 @@ def test_a_profile_of_a_package_keeps_its_promises_and_is_part_of_the_keys(reg: 
         return reg("--registry", "r", "export", "mlp.onnx", "--profile", profile, "--name", "acme/x", *more)
 
     assert export("strict").ended(7, "breaks what the watch promises")
+    assert export("odd").ended(9, "Odd.finish is not a method of Profile")
     told = "--opset is not an option of the profile plain\nhint: it has --checkpoint,"
     assert export("plain", "--opset", "18").ended(2, told)
     assert export("plain", "--json").json["manifest"]["recipe"]["profile"] == "plain"

@@ -11,7 +11,7 @@ import transformers
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.profiles.task_profiles import task_recipe
+from onnxreg.converters.profiles.profile_catalog import task_recipe
 from onnxreg.registry import Registry
 
 Reg = Callable[..., Any]

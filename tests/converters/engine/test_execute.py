@@ -387,6 +387,9 @@ def test_a_graph_that_is_no_better_than_chance_needs_a_limit_of_the_users_own(
             run(published, cache)
         draft = run({**published, "checks": [{"metric": "min_cosine", "min": 0}]}, cache)
         assert checks(artifacts(draft)["io.onnx"])["min_cosine"]["verdict"] == "pass"
+    unpublished = [{"name": "original", "pass": "Original"}, STATIC]
+    with pytest.raises(ConversionError):  # a step that is kept without the net is not taken with it
+        run({"steps": unpublished, "outputs": [{"step": "original"}]}, cache)
 
 
 def test_a_stricter_limit_leaves_the_net_where_it_is(run: Any, home: Path) -> None:

@@ -17,7 +17,7 @@ from support.tasks.architectures import TEXT, save_text_model
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.onnx.quiet import quiet
-from onnxreg.converters.profiles.task_profiles import task_recipe
+from onnxreg.converters.profiles.profile_catalog import task_recipe
 
 HEAD = "(float[n, m, 12] x, float[n, m, 12] z) => (float y)"
 COMPUTED = """

@@ -15,7 +15,7 @@ from support.sampling import sampled
 from onnxreg.converters import export
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.profiles.task_profiles import task_recipe
+from onnxreg.converters.profiles.profile_catalog import task_recipe
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.text import TextTask
 from onnxreg.schema.core.errors import ConversionError, InputError

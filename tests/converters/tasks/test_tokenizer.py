@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.profiles.task_profiles import task_recipe
+from onnxreg.converters.profiles.profile_catalog import task_recipe
 from onnxreg.converters.tasks.checkpoint import load_tokenizer
 from onnxreg.schema.core.errors import InputError
 
@@ -228,7 +228,7 @@ def test_a_phone_needs_a_tokenizer(make_checkpoint: Make, tmp_path: Path) -> Non
         file.unlink()
     profile = profile_catalog.find("android")
     with pytest.raises(InputError, match="no tokenizer"):
-        plan_export(profile.recipe(), str(source), "a/b", profile.document.parent, promises=profile)
+        plan_export(profile.recipe(), str(source), "a/b", profile.document.parent, profile=profile)
 
 
 def test_texts_of_an_evaluation_need_a_tokenizer(make_checkpoint: Make, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.profiles.task_profiles import task_recipe
+from onnxreg.converters.profiles.profile_catalog import task_recipe
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 PAGE = Path(__file__).parents[3] / "docs" / "architectures.md"
