@@ -106,6 +106,9 @@ class CountingStore:
         self._count(1 + len(found) // self.PAGE)
         return iter(found)
 
+    def forget(self) -> None:
+        self.requests = self.sent = self.received = 0
+
     def counts(self) -> Counts:
         return {"requests": self.requests, "bytes sent": self.sent, "bytes received": self.received}
 
@@ -200,6 +203,31 @@ def make_small_models(root: Path, size: int) -> None:
         add(registry, grow.model_name(number))
 
 
+def step(make: Callable[[Path, int], object], act: Callable[[Registry], object]) -> Step:
+    """The step of a registry that `make` makes."""
+
+    def measure(size: int, root: Path) -> Counts:
+        registry = copy_of(make, size, root / "home")
+        with counted(root) as found:
+            act(registry)
+        return found
+
+    return measure
+
+
+def verify(registry: Registry) -> None:
+    assert not owner.verify(registry).damages
+
+
+def search(registry: Registry) -> None:
+    LocalCatalog(registry.store).refresh()
+
+
+def mirror_here(registry: Registry) -> None:
+    target = DirectoryRegistry.create(registry.store.root.with_name("mirror"), mirror_of=registry.id)
+    assert mirror(registry.store, target).models
+
+
 def every_version(reader: RegistryReader) -> list[Version]:
     return list(lookup.open_log(reader, NAME).versions)
 
@@ -219,9 +247,16 @@ def read_files(size: int, root: Path) -> Counts:
 
 
 def add_blobs(size: int, root: Path) -> Counts:
-    registry = Registry(root / "home")
+    return _add(Registry(root / "home"), size)
+
+
+def add_after_versions(size: int, root: Path) -> Counts:
+    return _add(copy_of(make_versions, size, root / "home"), 1, "next")
+
+
+def _add(registry: Registry, blobs: int, seed: str = "") -> Counts:
     with registry.workspace() as workspace:
-        made = draft(workspace, NAME, size)
+        made = draft(workspace, NAME, blobs, seed)
         with counted(registry.store.root) as found:
             registry.add(made)
     return found
@@ -256,28 +291,10 @@ def pull_blobs(size: int, root: Path) -> Counts:
     store, other = CountingStore(_push(make_blobs, size, PROFILED)[1]), Registry(root / "other")
     remote = RegistryStore(store)
     versions = every_version(remote)
-    store.requests = store.received = store.sent = 0
+    store.forget()
     with counted(other.store.root) as found:
         exchange(remote, other.store, ExchangeRequest(NAME, versions))
     return found | store.counts()
-
-
-def verify_blobs(size: int, root: Path) -> Counts:
-    return _verify(copy_of(make_blobs, size, root / "home"))
-
-
-def verify_versions(size: int, root: Path) -> Counts:
-    return _verify(copy_of(make_whole_versions, size, root / "home"))
-
-
-def verify_models(size: int, root: Path) -> Counts:
-    return _verify(copy_of(make_whole_models, size, root / "home"))
-
-
-def _verify(registry: Registry) -> Counts:
-    with counted(registry.store.root) as found:
-        assert not owner.verify(registry).damages
-    return found
 
 
 def collect_blobs(size: int, root: Path) -> Counts:
@@ -287,22 +304,6 @@ def collect_blobs(size: int, root: Path) -> Counts:
     owner.drop(registry, f"{NAME}:{version}")
     with counted(registry.store.root) as found:
         owner.gc(registry)
-    return found
-
-
-def resolve_among_versions(size: int, root: Path) -> Counts:
-    registry = copy_of(make_versions, size, root / "home")
-    with counted(registry.store.root) as found:
-        registry.resolve(NAME)
-    return found
-
-
-def add_after_versions(size: int, root: Path) -> Counts:
-    registry = copy_of(make_versions, size, root / "home")
-    with registry.workspace() as workspace:
-        made = draft(workspace, NAME, 1, "next")
-        with counted(registry.store.root) as found:
-            registry.add(made)
     return found
 
 
@@ -316,47 +317,14 @@ def push_newest(size: int, root: Path) -> Counts:
     return found | store.counts()
 
 
-def log_of_versions(size: int, root: Path) -> Counts:
-    registry = copy_of(make_versions, size, root / "home")
-    with counted(registry.store.root) as found:
-        assert len(registry.log(NAME)) > size
-    return found
-
-
-def resolve_among_models(size: int, root: Path) -> Counts:
-    registry = copy_of(make_models, size, root / "home")
-    with counted(registry.store.root) as found:
-        registry.resolve(NAME)
-    return found
-
-
-def search_new_index(size: int, root: Path) -> Counts:
-    return _search(copy_of(make_models, size, root / "home"))
-
-
 def search_one_changed(size: int, root: Path) -> Counts:
     """What was written a moment ago may change within the same tick of the clock, and is read again: not here."""
-    registry, tick = copy_of(make_models, size, root / "home"), catalog.TICK_NANOSECONDS
-    catalog.TICK_NANOSECONDS = 0
-    try:
-        _search(registry)
+    registry = copy_of(make_models, size, root / "home")
+    with patch.object(catalog, "TICK_NANOSECONDS", 0):
+        search(registry)
         registry.tag(f"{NAME}:1.0.0", "beta")
-        return _search(registry)
-    finally:
-        catalog.TICK_NANOSECONDS = tick
-
-
-def _search(registry: Registry) -> Counts:
-    with counted(registry.store.root) as found:
-        LocalCatalog(registry.store).refresh()
-    return found
-
-
-def mirror_models(size: int, root: Path) -> Counts:
-    registry = copy_of(make_whole_models, size, root / "home")
-    target = DirectoryRegistry.create(root / "mirror", mirror_of=registry.id)
-    with counted(target.root) as found:
-        assert mirror(registry.store, target).models == size
+        with counted(registry.store.root) as found:
+            search(registry)
     return found
 
 
@@ -368,7 +336,7 @@ def mirror_to_bucket(size: int, root: Path) -> Counts:
 def mirror_again(size: int, root: Path) -> Counts:
     """Nothing changed."""
     _, registry, remote, store = _mirror(size, PROFILED)
-    store.requests = store.received = store.sent = 0
+    store.forget()
     with _own_state(registry), counted(registry.store.root) as found:
         assert mirror(registry.store, remote).versions == 0
     return found | store.counts()
@@ -378,10 +346,8 @@ def mirror_again(size: int, root: Path) -> Counts:
 def _mirror(size: int, profiled: bool) -> tuple[Counts, Registry, RegistryStore, CountingStore]:
     """The cost of a first mirror to a bucket, once for each value of `PROFILED`, its source, the bucket's registry and the bucket."""
     assert profiled == PROFILED
-    registry, store = (
-        copy_of(make_small_models, size, Path(tempfile.mkdtemp(dir=stock())) / "home"),
-        CountingStore(),
-    )
+    registry = copy_of(make_small_models, size, Path(tempfile.mkdtemp(dir=stock())) / "home")
+    store = CountingStore()
     remote = create_registry(store, registry.id, mirror=True)
     with _own_state(registry), counted(registry.store.root) as found:
         assert mirror(registry.store, remote).versions == size
@@ -393,37 +359,33 @@ def _own_state(registry: Registry) -> Any:
     return patch.dict(os.environ, REG_STATE=str(registry.store.root.with_name("state")))
 
 
-def push_to_different(size: int, root: Path) -> Counts:
-    return _pushers(size, root, lambda number: grow.model_name(number))
+def pushers(name: Callable[[int], str]) -> Step:
+    """So many machines at once, each with a version of its own of the model that a number names."""
 
+    def measure(size: int, root: Path) -> Counts:
+        store = CountingStore()
+        create_registry(store)
+        machines = [Registry(root / str(number)) for number in range(size)]
+        for number, registry in enumerate(machines):
+            with registry.workspace() as workspace:
+                registry.add(draft(workspace, name(number), 3, str(number)), f"1.{number}.0")
+        begun = threading.Barrier(size)
 
-def push_to_one(size: int, root: Path) -> Counts:
-    return _pushers(size, root, lambda number: NAME)
+        def push(number: int) -> None:
+            begun.wait()
+            wish = ExchangeRequest(name(number), [Version(1, number, 0)])
+            exchange(machines[number].store, RegistryStore(store), wish)
 
+        threads = [threading.Thread(target=push, args=(number,)) for number in range(size)]
+        store.forget()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len({*store.list("index/")}) == len({name(number) for number in range(size)})
+        return store.counts()
 
-def _pushers(size: int, root: Path, name: Callable[[int], str]) -> Counts:
-    """So many machines at once, each with a version of its own."""
-    store = CountingStore()
-    create_registry(store)
-    machines = [Registry(root / str(number)) for number in range(size)]
-    for number, registry in enumerate(machines):
-        with registry.workspace() as workspace:
-            registry.add(draft(workspace, name(number), 3, str(number)), f"1.{number}.0")
-    begun = threading.Barrier(size)
-
-    def push(number: int) -> None:
-        begun.wait()
-        wish = ExchangeRequest(name(number), [Version(1, number, 0)])
-        exchange(machines[number].store, RegistryStore(store), wish)
-
-    threads = [threading.Thread(target=push, args=(number,)) for number in range(size)]
-    store.requests = store.sent = store.received = 0
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({*store.list("index/")}) == len({name(number) for number in range(size)})
-    return store.counts()
+    return measure
 
 
 GROWTH: dict[str, dict[str, Step]] = {
@@ -432,25 +394,28 @@ GROWTH: dict[str, dict[str, Step]] = {
         "add": add_blobs,
         "push": push_blobs,
         "pull": pull_blobs,
-        "verify": verify_blobs,
+        "verify": step(make_blobs, verify),
         "collect": collect_blobs,
     },
     "versions of a model": {
-        "resolve": resolve_among_versions,
+        "resolve": step(make_versions, lambda registry: registry.resolve(NAME)),
         "add one more": add_after_versions,
         "push one more": push_newest,
         "push all": push_versions,
-        "log": log_of_versions,
-        "verify": verify_versions,
+        "log": step(make_versions, lambda registry: registry.log(NAME)),
+        "verify": step(make_whole_versions, verify),
     },
     "models": {
-        "resolve one": resolve_among_models,
-        "search, no index yet": search_new_index,
+        "resolve one": step(make_models, lambda registry: registry.resolve(NAME)),
+        "search, no index yet": step(make_models, search),
         "search, one model changed": search_one_changed,
-        "verify": verify_models,
-        "mirror": mirror_models,
+        "verify": step(make_whole_models, verify),
+        "mirror": step(make_whole_models, mirror_here),
         "mirror to a bucket": mirror_to_bucket,
         "mirror to a bucket, nothing changed": mirror_again,
     },
-    "pushers at once": {"to models of their own": push_to_different, "to one model": push_to_one},
+    "pushers at once": {
+        "to models of their own": pushers(grow.model_name),
+        "to one model": pushers(lambda number: NAME),
+    },
 }
