@@ -108,7 +108,10 @@ def of_bytes(
 
 
 def of_file(request: Request, file: BinaryIO, tag: str, caching: str) -> Response:
-    """Answer with an open file, or the range of it that was asked for; the file is closed in the end."""
+    """Answer with an open file, or the range of it that was asked for; the file is closed in the end.
+
+    An endpoint opens it without an `await`, so that a request that ends early leaves nothing open.
+    """
     headers = {"ETag": f'"{tag}"', "Cache-Control": caching}
     try:
         if _has_it(request, headers):

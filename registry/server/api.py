@@ -89,7 +89,7 @@ class Api:
 
     async def catalog(self, request: Request) -> Response:
         try:
-            file, tag = await run_sync(self._registry.open_tagged, CATALOG)
+            file, tag = self._registry.open_tagged(CATALOG)
         except FileNotFoundError:
             raise _no_file(request) from None
         return of_file(request, file, tag, REVALIDATE)

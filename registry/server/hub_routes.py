@@ -12,7 +12,6 @@ from posixpath import basename
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote
 
-from anyio.to_thread import run_sync
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -198,9 +197,9 @@ class HubRoutes:
         file = repository.files.get(request.path_params["path"])
         if file is None:
             raise _no_file(repository, request.path_params["path"])
-        source = await run_sync(self._registry.open_blob, file.digest)
         digits = request.path_params["revision"].removeprefix("sha256:")
         is_immutable = digits.startswith(repository.commit) and file.alias_of is None
+        source = self._registry.open_blob(file.digest)
         answer = of_file(request, source, file.digest.hex, self._immutable if is_immutable else REVALIDATE)
         disposition = f"inline; filename*=UTF-8''{quote(basename(file.path), safe='')}"
         linked = {"X-Linked-ETag": f'"{file.digest.hex}"', "X-Linked-Size": str(file.size)}

@@ -7,15 +7,15 @@ index/<name>.jsonl             verbatim: the history is whole
 blobs/sha256/ab/<64 hex>       the history's documents, and the files of the carried versions
 """
 
-import os
+import io
 import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any, BinaryIO, cast
 
 from onnxreg.registry.store.layout import UPGRADE, BlobKey, index_path, model_of
@@ -79,60 +79,62 @@ def read_about(data: bytes, url: str) -> Carried:
 
 
 class ArchiveStore(ReadOnlyStore):
-    """An `ObjectStore` that refuses to write. Raises IntegrityError if the file is not an archive.
-
-    Bytes are checked by digest, so zipfile need not check their sums, but for those of documents that have none.
-    """
+    """An `ObjectStore` that refuses to write. Raises IntegrityError if the file is not an archive."""
 
     description = "an archive"
     instead = "push to a registry, and have a new archive made of it: reg archive create"
 
     def __init__(self, path: Path) -> None:
         self.url = path_text(path)
-        with self._errors(f"{path} is not an archive, or a part of one"):
-            self._archive = zipfile.ZipFile(path)
-            entries = self._archive.infolist()
-            with path.open("rb") as file:
-                file.seek(-END_BYTES, os.SEEK_END)
-                is_end = file.read(4) == b"PK\5\6"
+        self._lock = Lock()
+        with host_errors(f"reading {path}"):
+            try:
+                self._archive = zipfile.ZipFile(path)
+            except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError) as error:
+                failure = f"{path} is not an archive, or a part of one: {error}"
+                raise IntegrityError(failure, COPY_AGAIN) from error
+            is_end = self._read(path.stat().st_size - END_BYTES, 4) == b"PK\5\6"
+        entries = self._archive.infolist()
         self._entries = {info.orig_filename: info for info in entries}
         fault = "goes on behind its end" if not is_end else excess(self._entries)
         if fault := fault or _fault(entries, self._archive.start_dir):
             raise IntegrityError(f"{path} is not an archive of onnxreg: it {fault}", COPY_AGAIN)
-        self._sums = {name: info.CRC for name, info in self._entries.items()}
-        for info in entries:
-            info.CRC = None  # type: ignore[assignment]
+
+    def _read(self, offset: int, count: int) -> bytes:
+        """Up to this many bytes of the file from an offset on."""
+        file = cast(BinaryIO, self._archive.fp)
+        with self._lock, host_errors(f"reading {self.url}"):
+            file.seek(offset)
+            return file.read(count)
 
     @cached_property
     def directory_digest(self) -> Digest:
         """Over the path, size and check sum of every file in it."""
-        facts = sorted((key, entry.file_size, self._sums[key]) for key, entry in self._entries.items())
+        facts = sorted((key, entry.file_size, entry.CRC) for key, entry in self._entries.items())
         return Digest.of(repr(facts).encode())
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
         stream = self.open(key)
         if stream is None:
             return None
-        with stream, self._errors(f"{key} of {self.url} is cut off"):
+        with stream:
             data = stream.read(MAX_DOCUMENT_BYTES + 1)
-        if len(data) > MAX_DOCUMENT_BYTES or zlib.crc32(data) != self._sums[key]:
+        if len(data) > MAX_DOCUMENT_BYTES or zlib.crc32(data) != self._entries[key].CRC:
             raise IntegrityError(f"{key} of {self.url} is too large, or has another check sum", COPY_AGAIN)
         return data, Digest.of(data).hex
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         """A stream over an entry's bytes from an offset. IntegrityError if its own header is that of another entry."""
-        if key not in self._entries:
+        if (entry := self._entries.get(key)) is None:
             return None
-        with self._errors(f"{key} of {self.url} is not where its directory says"):
-            entry = self._entries[key]
-            with Path(str(self._archive.filename)).open("rb") as file:
-                file.seek(entry.header_offset + HEADER_BYTES - 4)
-                begin = entry.header_offset + HEADER_BYTES + sum(struct.unpack("<HH", file.read(4)))
-            if begin + entry.file_size > self._archive.start_dir:  # older releases of Python do not look
-                raise zipfile.BadZipFile("its bytes overlap the directory")
-            stream = self._archive.open(entry)
-            stream.seek(start)
-        return cast(BinaryIO, stream)
+        name = key.encode()
+        header = self._read(entry.header_offset, HEADER_BYTES + len(name)).ljust(HEADER_BYTES, b"\0")
+        magic, name_length, more = struct.unpack("<4s22xHH", header[:HEADER_BYTES])
+        begin = entry.header_offset + HEADER_BYTES + name_length + more
+        end = begin + entry.file_size
+        if (magic, header[HEADER_BYTES:]) != (b"PK\3\4", name) or end > self._archive.start_dir:
+            raise IntegrityError(f"{key} of {self.url} is not where its directory says", COPY_AGAIN)
+        return cast(BinaryIO, io.BufferedReader(_Span(self._read, min(begin + start, end), end, key)))
 
     def has(self, keys: Iterable[str]) -> set[str]:
         return {key for key in keys if key in self._entries}
@@ -142,21 +144,24 @@ class ArchiveStore(ReadOnlyStore):
         tree = sorted(self._entries.keys() - {ABOUT})
         return (TreeFile(key, self._entries[key].file_size) for key in tree if key.startswith(prefix))
 
-    @contextmanager
-    def _errors(self, failure: str) -> Iterator[None]:
-        """Turn the errors of zipfile and of this machine into ours."""
-        try:
-            with host_errors(f"reading {self.url}"):
-                yield
-        except (
-            zipfile.BadZipFile,
-            NotImplementedError,
-            ValueError,
-            OverflowError,
-            EOFError,
-            struct.error,
-        ) as error:
-            raise IntegrityError(f"{failure}: {error}", COPY_AGAIN) from error
+
+class _Span(io.RawIOBase):
+    """The bytes between two offsets of a file. IntegrityError if the file ends before."""
+
+    def __init__(self, read: Callable[[int, int], bytes], offset: int, end: int, key: str) -> None:
+        self._read, self._offset, self._end, self._key = read, offset, end, key
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        wanted = min(len(buffer), self._end - self._offset)
+        data = self._read(self._offset, wanted)
+        if len(data) < wanted:
+            raise IntegrityError(f"the archive was cut off while {self._key} was read", COPY_AGAIN)
+        buffer[:wanted] = data
+        self._offset += wanted
+        return wanted
 
 
 class ArchiveRegistry(RegistryStore):

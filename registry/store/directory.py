@@ -85,7 +85,11 @@ class DirectoryStore(ObjectStore):
             return {key for key in keys if is_regular(self.root / key)}
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        """List what is below a folder, except `local/` and what a system puts there; a link or a device has no size."""
+        """List what is below a folder, except `local/` and what a system puts there; a link or a device has no size.
+
+        IntegrityError if the folder is a link.
+        """
+        self.refuse_link(self.root / prefix)
         files = []
         with host_errors(f"listing {self.url}"):
             for directory, folders, names in os.walk(self.root / prefix, onerror=refuse_unlisted):

@@ -50,6 +50,9 @@ def test_a_link_in_the_tree_leads_no_write_elsewhere(
     with pytest.raises(RegError):
         registry.add(make_draft(seed="b"))
     assert [path.name for path in victim.rglob("*")] == ["0123456789abcdef", "thesis"]
+    if part == "index":
+        with pytest.raises(IntegrityError, match="index of .* is a link"):
+            registry.names()
 
 
 def nodes(value: Any) -> Iterator[Callable[[Any], None]]:

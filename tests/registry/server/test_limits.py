@@ -4,20 +4,24 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote
 
 import pytest
-from support.servers.regserve import Site, read_answer, running
+from support.servers.regserve import Site, read_answer, running, wait
 
 from onnxreg.registry import Registry
+from onnxreg.registry.server import served_registry
 from onnxreg.registry.server.answers import HttpError
-from onnxreg.registry.server.served_registry import Queue, ServedRegistry
+from onnxreg.registry.server.app import application
+from onnxreg.registry.server.served_registry import Queue, ServedRegistry, open_beneath
 from onnxreg.registry.server.settings import Limits
-from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.layout import CATALOG, blob_path
 from onnxreg.schema.query.resolve import ResolveRequest
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -199,3 +203,39 @@ def _target(link: Path) -> str:
         return os.readlink(link)  # noqa: PTH115
     except FileNotFoundError:
         return ""
+
+
+@pytest.mark.parametrize("kind", ["blob", "hub", "catalog"])
+def test_a_request_that_is_cancelled_leaves_nothing_open(
+    filled: Registry, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = filled.get("tiny").manifest.artifacts[0]
+    filled.store.write_file(CATALOG, b"catalog")
+    paths = {"blob": blob_path(artifact.digest), "hub": f"tiny/resolve/main/{artifact.path}", "catalog": CATALOG}
+    scope = {"type": "http", "method": "GET", "query_string": b"", "headers": []}
+    scope |= {"path": f"/{paths[kind]}", "raw_path": paths[kind].encode()}
+    app, opened = application(ServedRegistry.open(filled.store.root)), list[BinaryIO]()
+
+    def slowly(root: Path, path: str) -> BinaryIO:
+        file = open_beneath(root, path)
+        opened.append(file)
+        time.sleep(0.01)
+        return file
+
+    async def receive() -> dict[str, str]:
+        await asyncio.sleep(60)
+        return {"type": "http.disconnect"}
+
+    async def send(message: object) -> None:
+        await asyncio.sleep(0.01)
+
+    async def ask(seconds: float) -> None:
+        request = asyncio.ensure_future(app(scope, receive, send))
+        await asyncio.sleep(seconds)
+        request.cancel()
+
+    monkeypatch.setattr(served_registry, "open_beneath", slowly)
+    for step in range(20):
+        asyncio.run(ask(0.005 * step))
+    wait(lambda: all(file.closed for file in opened))
+    assert opened

@@ -135,6 +135,21 @@ def test_a_blob_is_read_from_any_offset(three: Registry, tmp_path: Path) -> None
             assert stream.read() == whole[start:]
 
 
+def test_an_archive_that_is_cut_off_while_it_is_read(three: Registry, tmp_path: Path) -> None:
+    path = tmp_path / "a.onnxreg"
+    three.add(write_draft(tmp_path / "large", "large", "l", 2**20))
+    archive(three, path, "large")
+    remote, entry = open_archive(path), three.get("large").manifest.artifacts[0]
+    with remote.open_blob(entry.digest) as stream:
+        stream.read(100)
+        os.truncate(path, 10_000)
+        with pytest.raises(IntegrityError, match="cut off"):
+            stream.read()
+    for read in (remote.open_blob, lambda digest: remote.read_index("large")):
+        with pytest.raises(IntegrityError):
+            read(entry.digest)
+
+
 def test_a_version_outside_of_the_archive_cannot_be_pulled(
     three: Registry, other: Registry, tmp_path: Path
 ) -> None:
