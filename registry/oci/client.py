@@ -12,7 +12,7 @@ import re
 import subprocess
 import threading
 import urllib.error
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from email.message import Message
 from http.client import HTTPResponse
@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlencode, urlsplit
 
-from onnxreg.registry.oci.documents import INDEX, MANIFEST, OciDocument, referrers_index
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.http import ABSENT_STATUS, HttpStore, read_body
 from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.registry.store.requests import READ_BYTES, RefusedError, is_loopback, is_passing, retrying
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import read_bounded
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_REFERRER_BYTES, MAX_REFERRER_PAGES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
@@ -38,6 +38,8 @@ from onnxreg.schema.core.errors import (
     about,
 )
 
+INDEX = "application/vnd.oci.image.index.v1+json"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 MAX_FILE_BYTES = 2**20
 HELPER_SECONDS = 60.0
 
@@ -56,12 +58,20 @@ class Credential:
 
 
 def find_credential(host: str, repository: str) -> Credential | None:
-    """The credential for a repository; None if no file has one. InputError for a file that is not JSON."""
+    """The credential for a repository; None if no file has one. InputError for a malformed file."""
     parts = [host, *repository.split("/")]
     keys = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
     keys += ["index.docker.io"] if host == "docker.io" else []
-    for path, document in _files_of_credentials():
+    auth_file, runtime = environment.read("REGISTRY_AUTH_FILE"), environment.read("XDG_RUNTIME_DIR")
+    config, docker = environment.read("XDG_CONFIG_HOME"), environment.read("DOCKER_CONFIG")
+    for path in (
+        *([Path(auth_file)] if auth_file else []),
+        *([Path(runtime) / "containers" / "auth.json"] if runtime else []),
+        Path(config or "~/.config").expanduser() / "containers" / "auth.json",
+        Path(docker or "~/.docker").expanduser() / "config.json",
+    ):
         try:
+            document = json.loads(read_bounded(path, MAX_FILE_BYTES))
             helpers, entries = document.get("credHelpers") or {}, document.get("auths") or {}
             # docker login writes URLs, of which the host counts: https://index.docker.io/v1/
             entries = {re.sub(r"^\w+://([^/]*).*", r"\1", name): value for name, value in entries.items()}
@@ -73,31 +83,14 @@ def find_credential(host: str, repository: str) -> Credential | None:
             store = document.get("credsStore")
             if store and (credential := _ask_helper(store, host)) is not None:
                 return credential
-        except (ValueError, TypeError, AttributeError):
-            raise InputError(f"{path} is malformed", f"log in again: skopeo login {host}") from None
-    return None
-
-
-def _files_of_credentials() -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Each file that exists, and its content."""
-    auth_file, runtime = environment.read("REGISTRY_AUTH_FILE"), environment.read("XDG_RUNTIME_DIR")
-    config, docker = environment.read("XDG_CONFIG_HOME"), environment.read("DOCKER_CONFIG")
-    for path in (
-        *([Path(auth_file)] if auth_file else []),
-        *([Path(runtime) / "containers" / "auth.json"] if runtime else []),
-        Path(config or "~/.config").expanduser() / "containers" / "auth.json",
-        Path(docker or "~/.docker").expanduser() / "config.json",
-    ):
-        try:
-            yield path, json.loads(read_bounded(path, MAX_FILE_BYTES))
         except FileNotFoundError:
             continue
         except OSError as error:
             raise HostError(f"reading {path} failed: {error.strerror}", "check its permissions") from error
-        except (ValueError, RecursionError):
-            raise InputError(
-                f"{path} is not a file of credentials", "log in again: skopeo login HOST"
-            ) from None
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            hint = f"log in again: skopeo login {host}"
+            raise InputError(f"{path} is not a file of credentials", hint) from None
+    return None
 
 
 def _of_entry(entry: Mapping[str, Any]) -> Credential | None:
@@ -173,6 +166,27 @@ class OciTarget:
     def __str__(self) -> str:
         tag = f":{self.tag}" if self.tag else ""
         return f"oci://{self.host}/{self.repository}{tag}{f'@{self.digest}' if self.digest else ''}"
+
+
+@dataclass(frozen=True)
+class OciDocument:
+    """A manifest, index or config as it is sent."""
+
+    data: bytes
+    media_type: str
+    artifact_type: str = ""
+
+    @property
+    def digest(self) -> Digest:
+        return Digest.of(self.data)
+
+    def descriptor(self) -> dict[str, Any]:
+        more = {"artifactType": self.artifact_type} if self.artifact_type else {}
+        return descriptor(self.media_type, self.digest, len(self.data)) | more
+
+
+def descriptor(media_type: str, digest: Digest, size: int) -> dict[str, Any]:
+    return {"mediaType": media_type, "digest": str(digest), "size": size}
 
 
 class OciServer(HttpStore):
@@ -381,7 +395,8 @@ class OciClient:
         entry = document.descriptor()
         if entry["digest"] not in {item.get("digest") for item in before}:
             with about(f"{self.url} has a malformed list of referrers", IntegrityError):
-                index = referrers_index([*before, entry])
+                value = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [*before, entry]}
+                index = OciDocument(canonical.encode(value), INDEX)
             self.put_manifest(index, fallback_tag(subject))
 
 

@@ -1,5 +1,9 @@
 """Versions to and from an OCI repository.
 
+One manifest, under the tag, is the version: a CNCF ModelPack whose layers are `openmed-onnx.json` and every file, each as
+it is, titled by its path; the same version gives the same bytes anywhere. A referrer is a manifest with one statement
+about the version; its `subject` is that manifest.
+
 To publish one sends blobs, then the manifest under its tag, then the statements about it. To fetch one brings back the
 same manifest, every file checked, and the statements.
 """
@@ -8,20 +12,13 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.lookup import Release, load, read_blob, read_version
-from onnxreg.registry.oci.client import OciClient, OciTarget, entries
-from onnxreg.registry.oci.documents import (
-    EMPTY_CONFIG,
-    VERSION,
-    WHOLE,
-    statement_document,
-    version_documents,
-)
+from onnxreg.registry.oci.client import MANIFEST, OciClient, OciDocument, OciTarget, descriptor, entries
 from onnxreg.registry.publish import Publisher
 from onnxreg.registry.resolution import check_version_trust
 from onnxreg.registry.signing import line_signer
@@ -42,11 +39,79 @@ from onnxreg.schema.core.units import counted
 from onnxreg.schema.formats.sbom import BomSubject, bill
 from onnxreg.schema.gates.statements import EVALUATION
 from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.vocabulary import FILENAME
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 
+MODEL_PACK = "application/vnd.cncf.model.manifest.v1+json"
+CONFIG = "application/vnd.cncf.model.config.v1+json"
+WEIGHTS = "application/vnd.cncf.model.weight.v1.raw"
+WEIGHT_CONFIG = "application/vnd.cncf.model.weight.config.v1.raw"
+DOC = "application/vnd.cncf.model.doc.v1.raw"
+ROLE_TYPES = {"artifact": WEIGHTS, "external-data": WEIGHTS} | dict.fromkeys(
+    ("report", "readme", "license", "golden"), DOC
+)
+"""The media type of a file by its role; `WEIGHT_CONFIG` for every other one."""
+EMPTY = "application/vnd.oci.empty.v1+json"
+EMPTY_CONFIG = b"{}"
+TITLE, VERSION = "org.opencontainers.image.title", "org.opencontainers.image.version"
+WHOLE = "org.onnxreg.manifest"
+"""The annotation of a version: the digest of our manifest."""
 SBOM = "application/vnd.cyclonedx+json"
 STATEMENTS = frozenset({ENVELOPE, EVALUATION})
 """The media types of the statements that an import records. The bill of materials follows from the manifest."""
+
+
+def version_documents(manifest: Manifest, data: bytes, version: Version) -> tuple[OciDocument, OciDocument]:
+    """The OCI manifest of a version, and its config. `data` are the bytes of our manifest.
+
+    The config states a format or precision only if all artifacts have the same.
+    """
+    files = {FILENAME: descriptor(WEIGHT_CONFIG, Digest.of(data), len(data))}
+    for file in sorted(manifest.all_files(), key=lambda file: file.path):
+        files[file.path] = descriptor(ROLE_TYPES.get(file.role, WEIGHT_CONFIG), file.digest, file.size)
+    for path, layer in files.items():
+        layer["annotations"] = {TITLE: path, "org.cncf.model.filepath": path}
+    for artifact in manifest.artifacts:
+        files[artifact.path]["annotations"] |= {
+            "org.onnxreg.format": artifact.format,
+            "org.onnxreg.precision": artifact.precision,
+            "org.onnxreg.certification": artifact.certification.state,
+        }
+    about = {TITLE: manifest.name, VERSION: str(version), WHOLE: str(Digest.of(data))}
+    texts = {"licenses": manifest.license, "description": manifest.description}
+    about |= {f"org.opencontainers.image.{key}": text for key, text in texts.items() if text}
+    model: dict[str, Any] = {"name": manifest.name, "version": str(version)}
+    model |= {key: text for key in ("family", "description") if (text := getattr(manifest, key))}
+    model |= {"licenses": [manifest.license]} if manifest.license else {}
+    formats = {"ort" if item.format.startswith("ort") else "onnx" for item in manifest.artifacts}
+    facts = {"format": formats, "precision": {item.precision for item in manifest.artifacts}}
+    value = {
+        "descriptor": model,
+        "config": {key: next(iter(values)) for key, values in facts.items() if len(values) == 1},
+        "modelfs": {"type": "layers", "diffIds": [layer["digest"] for layer in files.values()]},
+    }
+    config = OciDocument(canonical.encode(value), CONFIG)
+    return _manifest(MODEL_PACK, config, [*files.values()], about), config
+
+
+def _manifest(
+    artifact_type: str,
+    config: OciDocument,
+    layers: list[dict[str, Any]],
+    annotations: Mapping[str, str],
+    subject: OciDocument | None = None,
+) -> OciDocument:
+    value = {
+        "schemaVersion": 2,
+        "mediaType": MANIFEST,
+        "artifactType": artifact_type,
+        "config": config.descriptor(),
+        "layers": layers,
+        "annotations": dict(annotations),
+    }
+    if subject is not None:
+        value["subject"] = descriptor(subject.media_type, subject.digest, len(subject.data))
+    return OciDocument(canonical.encode(value), MANIFEST, artifact_type)
 
 
 @dataclass
@@ -100,18 +165,18 @@ def publish(
         _send(client, reader, blobs, progress, result)
         client.put_manifest(version, tag)
     present = {str(entry["digest"]) for entry in client.referrers(version.digest, {*STATEMENTS, SBOM})}
-    statements = list(_statements(reader, published))
-    result.referrers = len(statements)
-    documents = [
-        (statement_document(version, blob.digest, blob.size, blob.path, about), blob)
-        for blob, about in statements
-    ]
-    missing = [(document, blob) for document, blob in documents if str(document.digest) not in present]
+    missing: list[tuple[OciDocument, _Blob]] = []
+    for blob, about in _statements(reader, published):
+        layer, empty = descriptor(blob.path, blob.digest, blob.size), OciDocument(EMPTY_CONFIG, EMPTY)
+        referrer = _manifest(blob.path, empty, [layer], about, version)
+        result.referrers += 1
+        if str(referrer.digest) not in present:
+            missing.append((referrer, blob))
     if missing:
         blobs = [_Blob.of("empty", EMPTY_CONFIG), *(blob for _, blob in missing)]
         _send(client, reader, blobs, progress, result)
-    for document, _ in missing:
-        client.put_referrer(document, version.digest)
+    for referrer, _ in missing:
+        client.put_referrer(referrer, version.digest)
     return result
 
 
@@ -212,12 +277,12 @@ def fetch_version(
         )
 
     def bring(push: Push, manifest: Manifest, missing: Collection[Digest]) -> None:
-        files = {
-            file.digest: Reference(file.digest, file.size, f"{manifest.name} {file.path}")
-            for file in manifest.all_files()
-            if file.digest in missing
+        files = {file.digest: file for file in manifest.all_files() if file.digest in missing}
+        moving = {
+            digest: Reference(digest, file.size, f"{manifest.name} {file.path}")
+            for digest, file in files.items()
         }
-        BlobMover(client, progress).move(push, files)
+        BlobMover(client, progress).move(push, moving)
 
     published = replace(publisher, version=publisher.version or version).add_fetched(data, bring)
     decisions = Decisions(publisher.store, publisher.actor)

@@ -16,8 +16,7 @@ from support.servers.referrers import PAGE, with_referrers
 from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.oci.client import OciClient, OciTarget
-from onnxreg.registry.oci.documents import MODEL_PACK
-from onnxreg.registry.oci.versions import SBOM, STATEMENTS, PublishResult, fetch_version, publish
+from onnxreg.registry.oci.versions import MODEL_PACK, SBOM, STATEMENTS, PublishResult, fetch_version, publish
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.trust.signatures import signed_statements as signatures_of
