@@ -233,16 +233,6 @@ def test_optimum_and_transformers(site: Site, labels: dict[str, list[str]], tmp_
     assert loads([python("sentences"), "-c", OPTIMUM, MODEL, TEXT], site, tmp_path) == labels
 
 
-def test_the_lines_of_the_page_for_optimum(
-    site: Site, export: Export, labels: dict[str, list[str]], tmp_path: Path
-) -> None:
-    code = snippets_of(site, f"{MODEL}:0.1.0")["Optimum and transformers"]
-    print_it = f"import json\nprint(json.dumps([item['entity'] for item in run({TEXT!r}, ignore_labels=[])]))"
-    (tmp_path / "snippet.py").write_text(f"{code}\n{print_it}\n", encoding="utf-8")
-    found = output([python("sentences"), tmp_path / "snippet.py"], site, tmp_path / "hf")
-    assert found == plain(export, labels["model.onnx"])
-
-
 def test_the_lines_of_the_page_for_transformers_js(
     site: Site, export: Export, labels: dict[str, list[str]], modules: Path, tmp_path: Path
 ) -> None:

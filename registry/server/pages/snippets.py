@@ -5,7 +5,7 @@ Every value is quoted for the language that it is in, so that a name or path of 
 
 from collections.abc import Iterator, Mapping
 from json import dumps as literal
-from posixpath import basename, split
+from posixpath import basename
 from shlex import join, quote
 from typing import NamedTuple
 from urllib.parse import quote as url_quote
@@ -16,12 +16,6 @@ from onnxreg.schema.formats.hub_layout import LayoutFile, pipeline_tag
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import ASIDE
 
-OPTIMUM_CLASSES = {
-    "token-classification": "ORTModelForTokenClassification",
-    "text-classification": "ORTModelForSequenceClassification",
-    "question-answering": "ORTModelForQuestionAnswering",
-}
-"""Optimum's class for a task of texts."""
 PIPELINES = {
     "token-classification": "token-classification",
     "text-classification": "text-classification",
@@ -104,22 +98,7 @@ session = onnxruntime.InferenceSession(folder + "/" + {path!r})
 print([(item.name, item.type, item.shape) for item in session.get_inputs()])"""
         yield Snippet("ONNX Runtime", "python", code)
 
-    task, is_text = pipeline_tag(manifest) or "", files.keys() >= TEXT_FILES
-    if task in OPTIMUM_CLASSES and is_text and path.endswith(".onnx") and manifest.model_family is None:
-        kind, (subfolder, file_name) = OPTIMUM_CLASSES[task], split(path)
-        location = f"subfolder={subfolder!r}, " if subfolder else ""
-        code = f"""\
-import os
-os.environ["HF_ENDPOINT"] = {base!r}
-
-from optimum.onnxruntime import {kind}
-from transformers import AutoTokenizer, pipeline
-
-model = {kind}.from_pretrained({source}, {location}file_name={file_name!r})
-tokenizer = AutoTokenizer.from_pretrained({source})
-run = pipeline({task!r}, model=model, tokenizer=tokenizer)"""
-        yield Snippet("Optimum and transformers", "python", code)
-
+    task, is_text = pipeline_tag(manifest), files.keys() >= TEXT_FILES
     server, model = literal(base), literal(name)
     loaded = {f"onnx/{stem}.onnx": dtype for stem, dtype in DTYPES.items()}
     fitting = (loaded[item] for item in loaded if item in files and files[item].digest == artifact.digest)

@@ -92,7 +92,7 @@ def served(home: Path, ref: str, path: str) -> str:
 
 
 def test_each_client_that_fits_has_lines(site: Site, home: Path) -> None:
-    everybody = ["reg", "hf", "curl", "ONNX Runtime", "Optimum and transformers", "Transformers.js"]
+    everybody = ["reg", "hf", "curl", "ONNX Runtime", "Transformers.js"]
     assert list(snippets_of(site, REF)) == [*everybody, "JavaScript client", "JVM client"]
     for_any_task = [*everybody[:4], "JavaScript client", "JVM client"]
     assert list(snippets_of(site, "acme/odd:1.0.0")) == for_any_task
