@@ -8,18 +8,19 @@ arrived.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from onnxreg.registry.log.commit import commit, load_own
-from onnxreg.registry.log.contents import ArtifactPaths, Reference, files
+from onnxreg.registry.log.contents import ArtifactPaths, Reference
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobReader, Push, RegistryReader, RegistryStore
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
-from onnxreg.registry.transfer.merge import ExchangeRequest, Merge, check_versions, merge
+from onnxreg.registry.transfer.merge import ExchangeRequest, Merge, merge, refused_versions
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import (
     ConflictError,
@@ -36,7 +37,6 @@ from onnxreg.schema.log.events import Tag, Yank
 
 if TYPE_CHECKING:
     from onnxreg.registry.delta import DeltaPlan
-    from onnxreg.schema.delta.delta_format import Delta
 
 
 @dataclass(frozen=True)
@@ -75,67 +75,59 @@ class BlobMover:
     def _fetch(self, push: Push, file: Reference) -> Arrival:
         """Fetch a blob by a delta, or else whole."""
         digest, size, source = file.digest, file.size or 0, self.source
-        arrived_bytes = position = 0
+        moved = position = 0
 
         def receive(count: int) -> None:
-            nonlocal arrived_bytes
-            arrived_bytes += count
+            nonlocal moved
+            moved += count
 
         def advance(count: int) -> None:
             nonlocal position
             position += count
             show(count)
 
-        def receive_and_advance(count: int) -> None:
-            receive(count)
-            advance(count)
-
-        def open_whole(start: int) -> BinaryIO:
-            advance(start - position)
-            stream = source.open_blob(digest, start)
-            return metered(
-                stream, receive_and_advance, f"reading blob {digest} from {source.url}", size - start
-            )
-
-        def open_made(start: int) -> BinaryIO:
-            from onnxreg.registry import delta
-
-            advance(start - position)
-            new = Descriptor(digest, size)
-            stream = delta.open_made(new, cast("Delta", delta_file), open_delta, push.local_file, start)
-            return metered(stream, advance, f"making blob {digest}", size - start)
-
-        def open_delta() -> BinaryIO:
-            made_by = cast("Delta", delta_file)
-            stream = source.open_blob(made_by.digest)
-            return metered(stream, receive, f"reading blob {made_by.digest} from {source.url}", made_by.size)
+        def read(blob: Digest, blob_size: int, start: int = 0) -> BinaryIO:
+            stream, action = source.open_blob(blob, start), f"reading blob {blob} from {source.url}"
+            return metered(stream, receive, action, blob_size - start)
 
         def store(open_at: Callable[[int], BinaryIO], path: Path | None = None) -> None:
-            count = push.fetch(digest, size, open_at, path)
+            def opened(start: int) -> BinaryIO:
+                advance(start - position)
+                return metered(open_at(start), advance, f"reading blob {digest}", size - start)
+
+            count = push.fetch(digest, size, opened, path)
             if count != size:
                 raise IntegrityError(f"blob {digest} has {count} bytes, its manifest says {size}")
 
         with self.progress.file(file.path, file.size) as show:
-            delta_file, reason, is_doubt = None, "", False
-            if (plan := self.deltas) is not None:
-                delta_file, reason, is_doubt = plan.chosen.get(digest), plan.reason, plan.is_doubt
-            if delta_file is not None:
+            plan, reason, is_doubt = self.deltas, "", False
+            if plan is not None:
+                reason, is_doubt = plan.reason, plan.is_doubt
+            if plan is not None and (made_by := plan.chosen.get(digest)) is not None:
+                from onnxreg.registry import delta
+
+                def make(start: int) -> BinaryIO:
+                    new = Descriptor(digest, size)
+                    return delta.open_made(
+                        new, made_by, lambda: read(made_by.digest, made_by.size), push.local_file, start
+                    )
+
                 try:
-                    store(open_made)
-                    reason = f"{delta_file.size / size:.1%} of the file"
-                    return Arrival(file.path, digest, size, arrived_bytes, delta_file.since, reason)
+                    store(make)
+                    reason = f"{made_by.size / size:.1%} of the file"
+                    return Arrival(file.path, digest, size, moved, made_by.since, reason)
                 except IntegrityError as error:
                     reason, is_doubt = f"{file.path} was fetched whole: {error.message}", True
             path = source.blob_path(digest) if isinstance(source, DirectoryRegistry) else None
             try:
-                store(open_whole, path)
+                store(partial(read, digest, size), path)
             except IntegrityError:
-                store(open_whole, path)
-            return Arrival(file.path, digest, size, arrived_bytes, None, reason, is_doubt)
+                store(partial(read, digest, size), path)
+            return Arrival(file.path, digest, size, moved, None, reason, is_doubt)
 
 
-ERRORS_BY_SEVERITY = (IntegrityError, ConflictError, NotFoundError)
-"""Error families, the worst first."""
+SEVERITY = (IntegrityError, ConflictError, NotFoundError)
+"""Error families, the worst first; the others come after them."""
 SMALL_TRANSFER_BYTES = 2**20
 """Blobs of so many bytes together move within the commit, after the intent: the place is asked once for them."""
 
@@ -279,17 +271,14 @@ def exchange_possible(
     with list_errors(name, result.skipped):
         log, own = load(source, name), load_own(destination, name, source)
         request = choose(log)
-        versions = []
-        for version in request.versions:
-            try:
-                _check_travels(request, log, own, version)
-                versions.append(version)
-            except (ConflictError, IntegrityError, NotFoundError) as error:
-                entry, present = log.versions[version], own.versions.get(version)
-                is_decided = entry.gone is not None or entry.held is not None
-                is_decided = is_decided or (present is not None and present.manifest == entry.manifest)
-                tag, cause = str(version), None if is_decided else error
-                result.skipped.append(SkippedVersion(name, tag, error.message, cause))
+        refused = refused_versions(request, log, own)
+        for version, error in refused.items():
+            entry, present = log.versions[version], own.versions.get(version)
+            is_decided = entry.gone is not None or entry.held is not None
+            is_decided = is_decided or (present is not None and present.manifest == entry.manifest)
+            cause = None if is_decided else error
+            result.skipped.append(SkippedVersion(name, str(version), error.message, cause))
+        versions = [version for version in request.versions if version not in refused]
         for tag in request.channels:
             if (version := log.channels[tag].version) not in versions:
                 stuck = ConflictError(f"channel {tag} of {name} holds {version}, which does not travel")
@@ -316,23 +305,14 @@ def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
         skipped.append(SkippedVersion(name, None, error.message, error))
 
 
-def _check_travels(request: ExchangeRequest, source: Log, destination: Log, version: Version) -> None:
-    """Raise ConflictError, IntegrityError or NotFoundError if the destination may not have a version."""
-    check_versions(source, destination, [version], request.restore is not None)
-    if version not in destination.versions and destination.tombstones:
-        entry = source.versions[version]
-        digests = {entry.manifest, *(file.digest for file in files(source, version, entry))}
-        if digests.intersection(destination.tombstones):
-            raise ConflictError(
-                f"files of {source.name}:{version} were taken down there", "`reg log` there says why"
-            )
-
-
 def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
     """The most severe error, if somebody must act."""
     errors = [item.error for item in skipped if item.error is not None]
-    ranked = (error for family in ERRORS_BY_SEVERITY for error in errors if isinstance(error, family))
-    return next(ranked, errors[0] if errors else None)
+    return min(
+        errors,
+        key=lambda error: [*(isinstance(error, kind) for kind in SEVERITY), True].index(True),
+        default=None,
+    )
 
 
 def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version], registry_id: str) -> None:

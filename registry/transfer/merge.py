@@ -25,7 +25,7 @@ from onnxreg.registry.log.contents import (
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.support.environment import TIME_FORMAT, stamp
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, ForkError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, ForkError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Attest, Hold, OptionalEvent, Publish, Restore, Tag, Unyank, Yank
 from onnxreg.schema.log.logline import LogLine, Via
@@ -112,7 +112,7 @@ def merge(
     artifacts than an event can name.
     """
     versions, is_copy = request.versions, source.registry == destination.registry
-    lines = missing_lines(source, destination, versions, request.restore is not None, request.selection)
+    lines = missing_lines(request, source, destination)
     selected = {} if is_copy else selected_paths(source, versions, request.selection)
     artifacts = paths_after(source, destination, selected)
     gone = {version for version, entry in destination.versions.items() if entry.gone is not None}
@@ -143,13 +143,7 @@ def merge(
     return Merge(request, source, destination.head, lines, returning, artifacts, moves, blobs, is_change)
 
 
-def missing_lines(
-    source: Log,
-    destination: Log,
-    versions: Collection[Version],
-    restore: bool = False,
-    selection: Selection = EVERYTHING,
-) -> list[LogLine]:
+def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
     """The source's lines that the destination lacks, in source order, verdicts and yanks last.
 
     So they find the version that they are about, also if the source published that once more after them. To another
@@ -160,8 +154,8 @@ def missing_lines(
     registry; ForkError if the logs of one registry have forked.
     """
     if source.registry == destination.registry:
-        _check_present(source, versions)
-        if selection:
+        _check_present(source, request.versions)
+        if request.selection:
             raise ConflictError(
                 "these are two copies of one registry, and a copy holds whatever the original holds",
                 "leave --format and --precision away, or pull into a registry of its own",
@@ -175,8 +169,8 @@ def missing_lines(
             )
         return list(source.lines(common))
     destination.check_own()
-    check_versions(source, destination, versions, restore, selection)
-    chosen = {version: source.versions[version].manifest for version in versions}
+    check_versions(request, source, destination, request.versions)
+    chosen = {version: source.versions[version].manifest for version in request.versions}
     manifests = {entry.manifest for entry in destination.versions.values()}
     events = [line.event for line in destination.lines()]
     present = {event.id for event in events}
@@ -204,16 +198,12 @@ def _statement(event: Attest) -> tuple[object, ...]:
 
 
 def check_versions(
-    source: Log,
-    destination: Log,
-    versions: Collection[Version],
-    restore: bool = False,
-    selection: Selection = EVERYTHING,
+    request: ExchangeRequest, source: Log, destination: Log, versions: Collection[Version]
 ) -> None:
     """Check that versions may travel between registries with different ids.
 
-    Raises ConflictError if a version has another manifest there or its files were given up there (unless `restore`
-    brings expired ones back); NotFoundError if the source lacks a version or an artifact of it that is asked for.
+    Raises ConflictError if a version has another manifest there or its files were given up there (unless the request
+    restores expired ones); NotFoundError if the source lacks a version or an artifact of it that is asked for.
     """
     _check_present(source, versions)
     for version in versions:
@@ -225,12 +215,27 @@ def check_versions(
                 "a version never changes: publish one of them under another version",
             )
         gone = present.gone if present is not None else None
-        if gone is not None and not (restore and gone.how == "expired"):
+        if gone is not None and not (request.restore and gone.how == "expired"):
             way_back = "; --restore brings it back" if gone.how == "expired" else ""
             raise ConflictError(
                 f"{source.name}:{version} is {gone.how} there", f"`reg log` there says why{way_back}"
             )
-        check_held(source, destination, version, selection)
+        check_held(source, destination, version, request.selection)
+
+
+def refused_versions(request: ExchangeRequest, source: Log, destination: Log) -> dict[Version, RegError]:
+    """The versions of a request that the destination may not have, and the reasons."""
+    refused: dict[Version, RegError] = {}
+    for version in request.versions:
+        try:
+            check_versions(request, source, destination, [version])
+            if version not in destination.versions and destination.tombstones:
+                entry = source.versions[version]
+                needed = [file.digest for file in files(source, version, entry)]
+                check_tombstones(destination, [entry.manifest, *needed])
+        except (ConflictError, IntegrityError, NotFoundError) as error:
+            refused[version] = error
+    return refused
 
 
 def _check_present(source: Log, versions: Collection[Version]) -> None:

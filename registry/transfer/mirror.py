@@ -150,7 +150,7 @@ def _verbatim(
                 continue
             log = load(source, name, index=index)
             own = lookup.log_of(destination, name, own_index, source, new=True).check()
-            if lines := missing_lines(log, own, ()):
+            if lines := missing_lines(ExchangeRequest(name, ()), log, own):
                 check_copied(log, trust)
                 # A log that the trust file accepted is the one to copy; any other is read again, not kept in memory.
                 behind[name] = log if trust.concerns(log.registry, name) else None

@@ -398,7 +398,7 @@ class Registries(RuleBasedStateMachine):
                 version for version, entry in ours.versions.items() if not entry.gone and not entry.held
             }
             agreed = [each for each in usable if _agree(ours, theirs, each)]
-            assert missing_lines(ours, theirs, agreed) == []
+            assert missing_lines(ExchangeRequest(NAME, agreed), ours, theirs) == []
             assert not any(theirs.versions[each].held for each in agreed)
 
     @rule(at=st.integers(0, OWN + COPIES - 1))
