@@ -4,22 +4,17 @@ The first line is a `Header`. Then follows one `ModelLine` for each model, and t
 (`Piece`), so that a list of models reads only the first part; docs/query.md has the format. A catalog is a hint: nothing
 that decides about a version reads it. Lines from elsewhere are bounded, and their types checked.
 
-An index file with the same token as before need not be read again. The token of a file here is its stat; one that changed
-just before may change once more within a tick of the clock and look the same (git calls it racy), so it has none yet.
+An index file with the same token as before (`RegistryReader.index_tokens`) need not be read again.
 """
 
-import os
-import stat
-import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain, count
 from operator import itemgetter
-from pathlib import Path
 from typing import Annotated, Any
 from unicodedata import normalize
 
@@ -30,14 +25,13 @@ from onnxreg.registry.log.log import read_manifest
 from onnxreg.registry.search.listing import total_size
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
-from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.bounds import MAX_CATALOG_ARTIFACTS, MAX_CATALOG_LINE_BYTES, MAX_CATALOG_MODELS
 from onnxreg.schema.core.canonical import Count, decode_json
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.ref import Version, is_name
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.state import Checkpoint, State, VersionEntry
 from onnxreg.schema.log.summary import VersionSummary, effective_state, summarize
 from onnxreg.schema.query.expression import Expression, spend
@@ -56,9 +50,6 @@ FILTERS = ("task", "license", "format")
 """The facts of a newest release that a search for models may demand."""
 MAX_FACETS = 100
 """Values of a filter that are offered."""
-TICK_NANOSECONDS = 2 * 10**9
-"""The coarsest clock of a file system."""
-SUFFIX = ".jsonl"
 UNSETTLED = ""
 """The token of a file that must be read again; no other token equals it."""
 
@@ -247,7 +238,7 @@ class Catalog:
         `names`: only these models, whatever others there are. A model or version that cannot be read is recorded as damage,
         and read again at the next update.
         """
-        tokens = index_tokens(reader, self.models) if names is None else dict.fromkeys(names, UNSETTLED)
+        tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, UNSETTLED)
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
             self.pieces.pop(name, None)
@@ -481,42 +472,3 @@ def _fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine])
 def _folded(text: str) -> str:
     """Text whose letters are compared without regard to case and form."""
     return normalize("NFKC", text).casefold()
-
-
-def index_tokens(reader: RegistryReader, known_names: Container[str] = ()) -> dict[str, str]:
-    """The token of each model's index file, by name. UnlistedError if the place cannot list its files."""
-    store = innermost(reader)
-    if isinstance(store, DirectoryRegistry):
-        with host_errors(f"listing the models of {store.url}"):
-            tokens = _scan(store.root / "index", "", time.time_ns())
-            return {name: token for name, token in tokens.items() if name in known_names or is_name(name)}
-    return store.index_tokens()
-
-
-def _scan(directory: Path | str, prefix: str, now: int) -> dict[str, str]:
-    tokens: dict[str, str] = {}
-    try:
-        entries = os.scandir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return tokens
-    with entries:
-        for entry in entries:
-            name = prefix + entry.name
-            if name.endswith(SUFFIX):
-                status = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode):
-                    tokens[name[: -len(SUFFIX)]] = settled_mark(status, now)
-            elif not prefix and is_name(name) and entry.is_dir():
-                tokens.update(_scan(entry.path, f"{name}/", now))
-    return tokens
-
-
-def mark(status: os.stat_result) -> str:
-    """A text that changes with a file. A copy can keep the time of modification, but not the time of change (ctime)."""
-    return f"{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size} {status.st_ino}"
-
-
-def settled_mark(status: os.stat_result, now: int) -> str:
-    """The token of a file with this stat, which was taken after `now`, in nanoseconds."""
-    recent = max(status.st_mtime_ns, status.st_ctime_ns) > now - TICK_NANOSECONDS
-    return UNSETTLED if recent else mark(status)

@@ -22,11 +22,11 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import read_consistently
 from onnxreg.registry.resolution import Resolution, check_version_trust, resolve
-from onnxreg.registry.search.catalog import Catalog, mark, settled_mark
+from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.settings import Limits
-from onnxreg.registry.store.directory import DirectoryRegistry, DirectoryStore
+from onnxreg.registry.store.directory import DirectoryRegistry, DirectoryStore, mark, settled_mark
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.support.disk import Disk, host_errors

@@ -6,6 +6,7 @@ copies. It is never published.
 
 import os
 import stat
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import takewhile
@@ -39,7 +40,6 @@ from onnxreg.registry.support.disk import (
     open_regular,
     path_text,
     read_all,
-    refuse_unlisted,
     set_mode,
     share,
 )
@@ -49,10 +49,28 @@ from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError
 
 MIN_RESUMABLE_BYTES = 2**20
 """Blobs with fewer bytes are fetched anew as a whole."""
+TICK_NANOSECONDS = 2 * 10**9
+"""The coarsest clock of a file system."""
+
+
+def mark(status: os.stat_result) -> str:
+    """A text that changes with a file. A copy can keep the time of modification, but not the time of change (ctime)."""
+    return f"{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size} {status.st_ino}"
+
+
+def settled_mark(status: os.stat_result, now: int) -> str:
+    """The mark of a file with this stat, which was taken after `now`, in nanoseconds; "" if the file is so young that it
+    may change once more within a tick of the clock and look the same (git calls it racy).
+    """
+    recent = max(status.st_mtime_ns, status.st_ctime_ns) > now - TICK_NANOSECONDS
+    return "" if recent else mark(status)
 
 
 class DirectoryStore(ObjectStore):
-    """The files below `root`, which is reached through a `disk`. A token is the SHA-256 of a file's bytes."""
+    """The files below `root`, which is reached through a `disk`.
+
+    A token is the SHA-256 of a file's bytes; in a list it is the `settled_mark`.
+    """
 
     def __init__(self, root: Path, disk: Disk, url: str = "") -> None:
         self.root = root
@@ -90,22 +108,25 @@ class DirectoryStore(ObjectStore):
         IntegrityError if the folder is a link.
         """
         self.refuse_link(self.root / prefix)
-        files = []
+        files, folders, now = list[TreeFile](), [prefix], time.time_ns()
         with host_errors(f"listing {self.url}"):
-            for directory, folders, names in os.walk(self.root / prefix, onerror=refuse_unlisted):
-                path = Path(directory).relative_to(self.root).as_posix()
-                below = "" if path == "." else f"{path}/"
-                folders[:] = [
-                    name for name in folders if below + name != "local" and not is_system_path(name)
-                ]
-                odd = [
-                    name for name in folders if name.endswith(".jsonl") or Path(directory, name).is_symlink()
-                ]
-                for name in (*names, *odd):
-                    with suppress(FileNotFoundError):  # it was deleted meanwhile
-                        status = os.lstat(f"{directory}/{name}")
-                        size = status.st_size if stat.S_ISREG(status.st_mode) else None
-                        files.append(TreeFile(below + name, size))
+            while folders:
+                below = folders.pop()
+                try:
+                    entries = os.scandir(self.root / below)
+                except (FileNotFoundError, NotADirectoryError):  # it was deleted meanwhile
+                    continue
+                with entries:
+                    for entry in entries:
+                        path = below + entry.name
+                        is_folder = entry.is_dir(follow_symlinks=False)
+                        if is_folder and path != "local" and not is_system_path(entry.name):
+                            folders.append(f"{path}/")
+                        if not is_folder or path.endswith(".jsonl"):
+                            with suppress(FileNotFoundError):
+                                status = entry.stat(follow_symlinks=False)
+                                size = status.st_size if stat.S_ISREG(status.st_mode) else None
+                                files.append(TreeFile(path, size, settled_mark(status, now)))
         return iter(sorted(files))
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:

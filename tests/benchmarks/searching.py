@@ -22,10 +22,10 @@ from benchmarks.clients import REG
 from benchmarks.httpservers import reg
 from benchmarks.measure import Row, Run, row, run
 from onnxreg.registry import Registry
-from onnxreg.registry.search.catalog import TICK_NANOSECONDS
 from onnxreg.registry.search.catalogs import publish
 from onnxreg.registry.store.bucket import BucketStore
 from onnxreg.registry.store.bucket_url import BucketUrl
+from onnxreg.registry.store.directory import TICK_NANOSECONDS
 from onnxreg.registry.store.layout import CATALOG
 
 MODELS, VERSIONS = 10_000, 2

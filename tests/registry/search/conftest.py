@@ -2,10 +2,10 @@
 
 import pytest
 
-from onnxreg.registry.search import catalog
+from onnxreg.registry.store import directory
 
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if what lies there had been there for long: a file's time of change cannot be set."""
-    monkeypatch.setattr(catalog, "TICK_NANOSECONDS", 0)
+    monkeypatch.setattr(directory, "TICK_NANOSECONDS", 0)

@@ -15,8 +15,8 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import files
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import Release, fetcher
-from onnxreg.registry.search import catalog
 from onnxreg.registry.search.catalogs import MODELS, LocalCatalog
+from onnxreg.registry.store import directory
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.draft import Draft
@@ -82,7 +82,7 @@ def test_models_are_as_the_registry_itself_would_have_written_them(large: Regist
 def test_a_question_over_all_models_opens_no_index_file_twice(
     large: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog, "TICK_NANOSECONDS", 0)
+    monkeypatch.setattr(directory, "TICK_NANOSECONDS", 0)
     (large.store.root / "local" / MODELS).unlink(missing_ok=True)
     with opened(large.store.root) as cold:
         models = LocalCatalog(large.store).refresh().readable()
@@ -124,12 +124,12 @@ Files = dict[str, tuple[int, int, int]]
 def tree(registry: Registry) -> Files:
     """Every file that others see, with what changes when it is written."""
     files = {}
-    for directory, folders, names in os.walk(registry.store.root):
-        if directory == str(registry.store.root):
+    for folder, folders, names in os.walk(registry.store.root):
+        if folder == str(registry.store.root):
             folders.remove("local")
         for name in names:
-            status = os.stat(os.path.join(directory, name))  # noqa: PTH116, PTH118
-            path = os.path.relpath(os.path.join(directory, name), registry.store.root)  # noqa: PTH118
+            status = os.stat(os.path.join(folder, name))  # noqa: PTH116, PTH118
+            path = os.path.relpath(os.path.join(folder, name), registry.store.root)  # noqa: PTH118
             files[path] = (status.st_ino, status.st_mtime_ns, status.st_size)
     return files
 

@@ -13,8 +13,8 @@ from support.registries.opened import opened
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
-from onnxreg.registry.search import catalog
 from onnxreg.registry.search.catalogs import LocalCatalog
+from onnxreg.registry.store import directory
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path
 from onnxreg.schema.core.errors import RegError
@@ -170,8 +170,8 @@ def test_a_change_within_one_tick_of_the_clock_is_noticed(
     home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch, tick_length: int, noticed: bool
 ) -> None:
     """On a clock so coarse that nothing tells the file from the one before; without the wait it is missed."""
-    monkeypatch.setattr(catalog, "TICK_NANOSECONDS", tick_length)
-    monkeypatch.setattr(catalog, "mark", lambda status: "the same")
+    monkeypatch.setattr(directory, "TICK_NANOSECONDS", tick_length)
+    monkeypatch.setattr(directory, "mark", lambda status: "the same")
     tick()
     ask(home)
     Registry(home.root).yank(f"{FIRST}:1.5.0")

@@ -211,7 +211,11 @@ def test_a_request_that_is_cancelled_leaves_nothing_open(
 ) -> None:
     artifact = filled.get("tiny").manifest.artifacts[0]
     filled.store.write_file(CATALOG, b"catalog")
-    paths = {"blob": blob_path(artifact.digest), "hub": f"tiny/resolve/main/{artifact.path}", "catalog": CATALOG}
+    paths = {
+        "blob": blob_path(artifact.digest),
+        "hub": f"tiny/resolve/main/{artifact.path}",
+        "catalog": CATALOG,
+    }
     scope = {"type": "http", "method": "GET", "query_string": b"", "headers": []}
     scope |= {"path": f"/{paths[kind]}", "raw_path": paths[kind].encode()}
     app, opened = application(ServedRegistry.open(filled.store.root)), list[BinaryIO]()
