@@ -9,13 +9,12 @@ only the parts of an upload. It describes a failure in a text: a summary, which 
 which nobody is shown (`translated`).
 """
 
-import asyncio
 import re
 import secrets
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
@@ -279,23 +278,14 @@ class BucketStore(ObjectStore):
     def _upload(self, key: str, blocks: Iterator[Buffer], length: int) -> None:
         """Create a large object. An error of reading is raised as it is, and then nothing is visible.
 
-        After an error or Ctrl-C its parts are given up, unless only the last ones (`PARTS_AT_A_TIME`) are on their way:
-        the client cannot give up what it completes.
-
-        IntegrityError if a part was garbled on its way.
+        After an error its parts are given up, unless only the last ones (`PARTS_AT_A_TIME`) are on their way: the client
+        cannot give up what it completes. IntegrityError if a part was garbled on its way.
         """
         part = max(PART_BYTES, -(-length // MAX_PARTS))
-
-        async def send() -> None:
-            limits: Any = {"buffer_size": part, "max_concurrency": PARTS_AT_A_TIME}
-            async with obstore.open_writer_async(self._parts, key, **limits) as writer:
-                for block in blocks:
-                    await _until_stopped(writer.write(block))
-                await _until_stopped(writer.write(b""))  # waits until the last parts may go up
-
+        limits: Any = {"use_multipart": True, "chunk_size": part, "max_concurrency": PARTS_AT_A_TIME}
         try:
             with self._errors(f"uploading {key}"):
-                asyncio.run(send())
+                obstore.put(self._parts, key, blocks, **limits)
         except RefusedError as error:
             if error.reason in GARBLED:
                 raise IntegrityError(error.message) from error
@@ -324,7 +314,8 @@ class BucketStore(ObjectStore):
         try:
             self._ask(f"writing {key}", put, is_write=True)
         except RefusedError as error:
-            if error.status in (409, 412) or (is_absence(error) and mode != "create"):
+            is_unmet = error.status in (409, 412) and not is_passing(error)
+            if is_unmet or (is_absence(error) and mode != "create"):
                 return False
             raise
         return True
@@ -402,7 +393,7 @@ class BucketStore(ObjectStore):
 
     @contextmanager
     def _errors(self, doing: str, is_write: bool = False) -> Iterator[None]:
-        """Turn what may go wrong with a request into one family of errors. A writer that closes raises a plain OSError."""
+        """Turn what may go wrong with a request into one family of errors. An upload in parts raises a plain OSError."""
         try:
             yield
         except RegError:
@@ -454,18 +445,6 @@ def cas_faults(store: ObjectStore) -> list[str]:
         "an object that was deleted is still there": store.get(key) is not None,
     }
     return [fault for fault, is_seen in faults.items() if is_seen]
-
-
-async def _until_stopped(request: Awaitable[int]) -> None:
-    """Await a request, which is cancelled as soon as the work ends, also if the server is silent."""
-    task = asyncio.ensure_future(request)
-    try:
-        while not task.done():
-            await asyncio.wait([task], timeout=POLL_SECONDS)
-            check_stop()
-        task.result()
-    finally:
-        task.cancel()
 
 
 def _fill(head: bytearray, source: BinaryIO, limit: int) -> bool:

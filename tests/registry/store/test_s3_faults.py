@@ -86,14 +86,24 @@ def test_a_push_is_whole_or_invisible(
     assert damages(remote) == []
 
 
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [("astray", "NotFound"), ("409 ConditionalRequestConflict", "ConditionalRequestConflict")],
+)
 def test_a_blob_that_no_server_took_is_not_held_to_be_there(
-    bucket_url: str, s3_proxy: Proxy, ministack: s3servers.Server, registry: Registry, make_draft: MakeDraft
+    bucket_url: str,
+    s3_proxy: Proxy,
+    ministack: s3servers.Server,
+    registry: Registry,
+    make_draft: MakeDraft,
+    fault: str,
+    code: str,
 ) -> None:
     registry.add(make_draft())
     registry.push("acme/pii:0.1.0", bucket_url)
     registry.add(make_draft(seed="b"))
-    s3_proxy.plan = lambda method, path: "astray" if method == "PUT" and "/blobs/" in path else None
-    with pytest.raises(RemoteError, match=r"writing blobs/.* NotFound"):
+    s3_proxy.plan = lambda method, path: fault if method == "PUT" and "/blobs/" in path else None
+    with pytest.raises(RemoteError, match=rf"writing blobs/.* {code}"):
         registry.push("acme/pii:0.1.1", bucket_url)
     remote = direct(bucket_url, ministack)
     assert versions(remote) == {"0.1.0"}
