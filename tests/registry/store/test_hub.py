@@ -26,7 +26,7 @@ from onnxreg.registry.log.commit import read_condemned
 from onnxreg.registry.log.lookup import load, read_blob
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.remotes import Remotes
-from onnxreg.registry.store import hub_card as presentation
+from onnxreg.registry.store import hub as presentation
 from onnxreg.registry.store import hub_client
 from onnxreg.registry.store.hub import HubRegistry, open_hub
 from onnxreg.registry.store.hub_client import CommitSnapshot, parse_url

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from onnxreg.registry.store.hub_card import described
+from onnxreg.registry.store.hub import described
 
 CARD = """---
 # who may use it
