@@ -97,7 +97,7 @@ class ArchiveStore(ReadOnlyStore):
         entries = self._archive.infolist()
         self._entries = {info.orig_filename: info for info in entries}
         fault = "goes on behind its end" if not is_end else excess(self._entries)
-        if fault := fault or _fault(entries, self._archive.start_dir):
+        if fault := fault or _fault(entries):
             raise IntegrityError(f"{path} is not an archive of onnxreg: it {fault}", COPY_AGAIN)
 
     def _read(self, offset: int, count: int) -> bytes:
@@ -222,8 +222,8 @@ def open_archive(path: Path) -> ArchiveRegistry:
     return ArchiveRegistry(path)
 
 
-def _fault(entries: Collection[zipfile.ZipInfo], end: int) -> str:
-    """The fault of entries that reach up to an offset, in a few words; empty if there is none."""
+def _fault(entries: Collection[zipfile.ZipInfo]) -> str:
+    """The fault of entries, in a few words; empty if there is none."""
     behind, names = 0, set[str]()
     for info in sorted(entries, key=lambda info: info.header_offset):
         name = info.orig_filename  # zipfile cuts the other at a zero byte
@@ -240,7 +240,7 @@ def _fault(entries: Collection[zipfile.ZipInfo], end: int) -> str:
             return f"has overlapping entries, such as {name[:80]!r}"
         names.add(name)
         behind = info.header_offset + HEADER_BYTES + len(name) + info.file_size
-    return "is empty, or overlaps its directory" if not names or behind > end else ""
+    return ""
 
 
 def _is_part(name: str) -> bool:

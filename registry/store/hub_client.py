@@ -427,7 +427,7 @@ class CommitSnapshot:
             return set()
         paths = [entry.path for entry in self.tree("gc/condemned")]
         notes = [self.read(path) or b"" for path in paths if NOTE.fullmatch(path.rpartition("/")[2])]
-        return {path for data in notes for path in data.decode().split()}
+        return {path for data in notes for path in data.decode(errors="replace").split()}
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]

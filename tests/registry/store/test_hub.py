@@ -377,6 +377,12 @@ def test_notes_are_seen_by_others_until_they_are_removed(hub: Hub, remote: HubRe
     assert other.notes("condemned") == {}
 
 
+def test_a_note_that_is_no_text_stops_no_push(hub: Hub, remote: HubRegistry) -> None:
+    remote.add_note("condemned", "0" * 16, b"\xff")
+    put(remote, b"blob")
+    assert open_hub(URL).has([Digest.of(b"blob")])
+
+
 def test_a_commit_pinned_before_another_push_is_no_going_back(
     hub: Hub, registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
