@@ -70,8 +70,8 @@ from onnxreg.registry.store.staging import StagedBlobs, temporary
 from onnxreg.schema.core.canonical import Record, decode_json
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError
-from onnxreg.schema.core.ref import POLICY_LOG, check_path
 from onnxreg.schema.core.files import VALUE_ERRORS
+from onnxreg.schema.core.ref import POLICY_LOG, check_path
 from onnxreg.schema.core.units import format_size
 from onnxreg.schema.formats import hub_layout
 from onnxreg.schema.formats.hub_layout import LayoutFile
