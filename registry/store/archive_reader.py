@@ -155,13 +155,13 @@ class _Span(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        wanted = min(len(buffer), self._end - self._offset)
-        data = self._read(self._offset, wanted)
-        if len(data) < wanted:
+        count = min(len(buffer), self._end - self._offset)
+        data = self._read(self._offset, count)
+        if len(data) < count:
             raise IntegrityError(f"the archive was cut off while {self._key} was read", COPY_AGAIN)
-        buffer[:wanted] = data
-        self._offset += wanted
-        return wanted
+        buffer[:count] = data
+        self._offset += count
+        return count
 
 
 class ArchiveRegistry(RegistryStore):
