@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 import pytest
@@ -72,10 +72,8 @@ def test_nobody_is_told_to_go_on_with_a_body_that_is_too_large(strict: Site) -> 
 @pytest.mark.parametrize(
     "head",
     [
-        b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 1000 + b"\r\n\r\n",
         b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 100_000,
         b"GET /healthz HTTP/1.1\r\n" + b"X: x\r\n" * 20_000,
-        b"GET /" + b"x" * 2000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         b"GET /" + b"x" * 100_000,
         b"\r\n" * 1000,
         b"GET /none\r\n\r\n",
@@ -226,15 +224,11 @@ def test_a_request_that_is_cancelled_leaves_nothing_open(
         time.sleep(0.01)
         return file
 
-    async def receive() -> dict[str, str]:
-        await asyncio.sleep(60)
-        return {"type": "http.disconnect"}
-
-    async def send(message: object) -> None:
-        await asyncio.sleep(0.01)
+    async def slowly_sent(message: object = None) -> Any:
+        await asyncio.sleep(60 if message is None else 0.01)
 
     async def ask(seconds: float) -> None:
-        request = asyncio.ensure_future(app(scope, receive, send))
+        request = asyncio.ensure_future(app(scope, slowly_sent, slowly_sent))
         await asyncio.sleep(seconds)
         request.cancel()
 

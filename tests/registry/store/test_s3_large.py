@@ -49,7 +49,7 @@ class TestParts:
     def test_wrong_bytes_are_given_up(self, bucket_url: str, ministack: s3servers.Server) -> None:
         remote = bucket_remote(bucket_url, create=True)
         with remote.push() as push, pytest.raises(IntegrityError):
-            push.put(BytesIO(bytes(12 * UNIT)), Digest.of(b"other"))
+            push.put(BytesIO(bytes(17 * UNIT)), Digest.of(b"other"))
         assert not remote.has([Digest.of(b"other")])
         assert ministack.uploads(bucket_url) == []
 
@@ -102,12 +102,6 @@ class TestParts:
             pytest.raises(RemoteError, match=r"uploading blobs/sha256/.*InternalError"),
         ):
             push.put(BytesIO(bytes(17 * UNIT)), Digest.of(bytes(17 * UNIT)))
-        assert ministack.uploads(bucket_url) == []
-
-    def test_a_source_that_fails_leaves_no_part(self, bucket_url: str, ministack: s3servers.Server) -> None:
-        remote = bucket_remote(bucket_url, create=True)
-        with remote.push() as push, pytest.raises(IntegrityError):
-            push.put(BytesIO(bytes(17 * UNIT)), Digest.of(b"other bytes"))
         assert ministack.uploads(bucket_url) == []
 
     def test_credentials_that_expire_between_parts(

@@ -145,9 +145,8 @@ def test_an_archive_that_is_cut_off_while_it_is_read(three: Registry, tmp_path: 
         os.truncate(path, 10_000)
         with pytest.raises(IntegrityError, match="cut off"):
             stream.read()
-    for read in (remote.open_blob, lambda digest: remote.read_index("large")):
-        with pytest.raises(IntegrityError):
-            read(entry.digest)
+    with pytest.raises(IntegrityError):
+        remote.open_blob(entry.digest)
 
 
 def test_a_version_outside_of_the_archive_cannot_be_pulled(
@@ -283,15 +282,14 @@ def test_a_partial_version_is_archived_as_held(three: Registry, other: Registry,
 
 
 @pytest.mark.parametrize("refs", [(), ("acme/none",), ("acme/pii:9.0.0",)])
-def test_an_archive_of_nothing_is_refused(three: Registry, tmp_path: Path, refs: tuple[str, ...]) -> None:
+def test_an_archive_of_nothing_is_refused(
+    three: Registry, other: Registry, tmp_path: Path, refs: tuple[str, ...]
+) -> None:
     with pytest.raises(InputError if not refs else NotFoundError):
         archive(three, tmp_path / "a.onnxreg", *refs)
-    assert not list(tmp_path.glob("*onnxreg*"))
-
-
-def test_an_empty_registry_has_nothing_to_archive(other: Registry, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing to archive"):
         archive(other, tmp_path / "a.onnxreg", every=True)
+    assert not list(tmp_path.glob("*onnxreg*"))
 
 
 def test_damage_at_the_source_makes_no_archive(three: Registry, tmp_path: Path) -> None:
@@ -394,9 +392,10 @@ def made(three: Registry, tmp_path: Path) -> Path:
         "blobs/",
         "policy.json",
         "index/a\u202eb.jsonl",
+        info(blob_path(Digest.of(b"x")), 0o120777),
     ],
 )
-def test_an_entry_that_no_registry_has_is_refused(made: Path, name: str) -> None:
+def test_an_entry_that_no_registry_has_is_refused(made: Path, name: str | zipfile.ZipInfo) -> None:
     zipped(made, (name, b"x"))
     with pytest.raises(IntegrityError, match="which no registry has"):
         open_archive(made)
@@ -418,12 +417,6 @@ def test_the_models_of_an_archive_are_bounded(
     monkeypatch.setattr(archive_reader, "MAX_ARCHIVE_FILES", 3)
     with pytest.raises(IntegrityError):
         open_archive(tmp_path / "new.onnxreg")
-
-
-def test_links_are_refused(made: Path) -> None:
-    zipped(made, (info(blob_path(Digest.of(b"x")), 0o120777), b"/etc/passwd"))
-    with pytest.raises(IntegrityError, match="which no registry has"):
-        open_archive(made)
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -453,36 +446,25 @@ def test_entries_that_share_their_bytes_are_refused(made: Path) -> None:
         open_archive(made)
 
 
+@pytest.mark.parametrize("name", ["a.onnxreg", "backup"])
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda data: b"",
         lambda data: data[:-1],
         lambda data: data[: len(data) // 2],
         lambda data: b"#!/bin/sh\n" + data,
         lambda data: data + b"x",
-        lambda data: b"{}\n" * 100,
     ],
 )
-def test_a_part_of_an_archive_or_none_at_all(made: Path, spoil: Callable[[bytes], bytes]) -> None:
-    made.write_bytes(spoil(made.read_bytes()))
-    try:
-        found = check(made)
-    except IntegrityError as error:
-        assert str(made) in error.message
-    else:
-        assert found.damages
-
-
-@pytest.mark.parametrize("spoil", [lambda data: data[: len(data) // 2], lambda data: b"#!/bin/sh\n" + data])
-def test_damage_is_damage_under_any_name(made: Path, spoil: Callable[[bytes], bytes]) -> None:
-    other = made.with_name("backup")
-    other.write_bytes(spoil(made.read_bytes()))
-    with pytest.raises(IntegrityError):
-        open_archive(other)
-    other.write_bytes(b"no zip at all")
-    with pytest.raises(InputError, match="is a file, and no archive"):
-        open_archive(other)
+def test_damage_is_damage_under_any_name(made: Path, spoil: Callable[[bytes], bytes], name: str) -> None:
+    spoiled = made.with_name(name)
+    spoiled.write_bytes(spoil(made.read_bytes()))
+    with pytest.raises(IntegrityError, match=str(spoiled)):
+        open_archive(spoiled)
+    for data in (b"", b"no zip at all"):
+        spoiled.write_bytes(data)
+        with pytest.raises(IntegrityError if spoiled.suffix else InputError):
+            open_archive(spoiled)
 
 
 def test_entries_beyond_2_gib_are_read(

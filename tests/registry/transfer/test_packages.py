@@ -7,7 +7,7 @@ import pytest
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.contents import Selection
-from onnxreg.registry.transfer.export_files import write_package
+from onnxreg.registry.transfer.export_files import folder_in, prefix_in, write_package
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft
@@ -49,34 +49,26 @@ def test_an_earlier_package_is_replaced_as_a_whole(
     assert not any("model.onnx" in path for path in tree(out))
 
 
-@pytest.mark.parametrize("foreign", ["notes.txt", "model/onnx-int8/mine.onnx", "shared_assets/x"])
+FOREIGN = {name: ("mine", name) for name in ("notes.txt", "model/onnx-int8/mine.onnx", "shared_assets/x")} | {
+    text: (text, "manifest.json")
+    for text in ("{}", '{"schema_version":"1.0","components":{"m":"m"}}', "no json")
+}
+"""Files of others, a manifest of another tool among them."""
+
+
+@pytest.mark.parametrize(("text", "path"), FOREIGN.values(), ids=FOREIGN)
 def test_files_of_others_are_left_alone(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path, foreign: str
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path, text: str, path: str
 ) -> None:
     registry.add(make_draft())
-    write_package(registry.store, Ref.parse("acme/pii"), tmp_path / "out")
-    path = tmp_path / "out" / foreign
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("mine")
+    if path != "manifest.json":
+        write_package(registry.store, Ref.parse("acme/pii"), tmp_path / "out")
+    (tmp_path / "out" / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "out" / path).write_text(text)
     before = tree(tmp_path / "out")
-    with pytest.raises(InputError, match=f"holds {foreign}, which no earlier package wrote"):
+    with pytest.raises(InputError, match=f"holds {path}, which no earlier package wrote"):
         write_package(registry.store, Ref.parse("acme/pii"), tmp_path / "out")
     assert tree(tmp_path / "out") == before
-
-
-@pytest.mark.parametrize("manifest", ["{}", '{"schema_version":"1.0","components":{"m":"m"}}', "no json"])
-def test_a_package_of_another_tool_is_no_package_of_ours(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path, manifest: str
-) -> None:
-    registry.add(make_draft())
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/manifest.json").write_text(manifest)
-    with pytest.raises(InputError, match=r"holds manifest\.json"):
-        write_package(registry.store, Ref.parse("acme/pii"), tmp_path / "out")
-
-
-def test_not_inside_the_registry(registry: Registry, make_draft: MakeDraft) -> None:
-    registry.add(make_draft())
     with pytest.raises(InputError, match="is inside the registry"):
         write_package(registry.store, Ref.parse("acme/pii"), registry.store.root / "out")
 
@@ -109,6 +101,13 @@ def test_of_a_partial_version_what_is_held(
     assert [item.artifact.path for item in made.variants] == ["model_int8.onnx"]
     with pytest.raises(NotFoundError, match=r"model\.onnx of acme/pii:0\.1\.0 is not held here"):
         write_package(other.store, Ref.parse("acme/pii"), tmp_path / "all", Selection(("onnx-android",)))
-    with pytest.raises(NotFoundError, match="has no ort"):
-        write_package(other.store, Ref.parse("acme/pii"), tmp_path / "all", Selection(("ort",)))
     assert not (tmp_path / "all").exists()
+
+
+def test_only_a_directory_with_checkpoints_is_a_run_directory(tmp_path: Path) -> None:
+    assert folder_in(tmp_path) == tmp_path and prefix_in(tmp_path) == ""
+    (tmp_path / "checkpoints").mkdir()
+    assert folder_in(tmp_path) == folder_in(tmp_path / "exports") == tmp_path / "exports"
+    assert prefix_in(tmp_path / "exports") == "exports/"
+    (tmp_path / "openmed-onnx.json").write_text("{}")
+    assert folder_in(tmp_path) == tmp_path, "an earlier export with checkpoints of its own"

@@ -132,9 +132,7 @@ def test_a_place_in_the_way_ends_the_work(
 def test_the_worst_error_of_a_push() -> None:
     errors = [NotFoundError("a"), None, ConflictError("b"), IntegrityError("c"), InputError("d")]
     skipped = [SkippedVersion("n", None, "", error) for error in errors]
-    assert worst(skipped) is errors[3]
-    assert worst(skipped[:3]) is errors[2]
-    assert worst(skipped[1:2]) is None
+    assert [worst(skipped), worst(skipped[:3]), worst(skipped[1:2])] == [errors[3], errors[2], None]
 
 
 def test_a_channel_travels_with_the_version_it_holds(filled: Registry, other: Registry) -> None:
