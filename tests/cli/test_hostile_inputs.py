@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.command_line import Reg
 from support.sampling import sampled
 
 from onnxreg.registry import Registry
 
-Reg = Callable[..., Any]
-Write = Callable[[Path], object]
 NET = "import torch\n\n\ndef build():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))\n"
 VISION = {"task": "image-classification", "options": {"input": [1, 2, 2]}, "steps": [{"name": "a", "pass": "OnnxConversion"}]}  # fmt: skip
 GRAPH = """<ir_version: 8, opset_import: ["" : 18]>
@@ -99,10 +98,7 @@ TORCH: dict[str, tuple[Callable[[], bytes], str]] = {
     "a pickle among the tensors": (lambda: saved(weights(**{"1.bias": Bomb()})), ONLY_TENSORS),
     "a pickle at the top": (lambda: saved(Bomb()), ONLY_TENSORS),
     "a pickle beside the state": (lambda: saved({"state_dict": weights(), "epoch": Bomb()}), ONLY_TENSORS),
-    "a pickle of the old form": (
-        lambda: saved(Bomb(), _use_new_zipfile_serialization=False),
-        ONLY_TENSORS,
-    ),
+    "a pickle of the old form": (lambda: saved(Bomb(), _use_new_zipfile_serialization=False), ONLY_TENSORS),
     "a bare pickle": (lambda: pickle.dumps(Bomb()), ONLY_TENSORS),
     "a bare pickle of protocol 0": (lambda: b"cos\nmkdir\n(S'ran'\ntR.", ONLY_TENSORS),
     "a pickle that calls eval": (lambda: b"c__builtin__\neval\n(S'__import__(\"os\").mkdir(\"ran\")'\ntR.", ONLY_TENSORS),
