@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.passes.file_passes import GoldenVectors, Outputs
-from onnxreg.converters.profiles.task_profiles import task_recipe
+from onnxreg.converters.profiles.profile_catalog import task_recipe
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.golden import Runnable
 from onnxreg.registry import Registry
