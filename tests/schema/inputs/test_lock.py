@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.schema.edits import replaced_at
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
@@ -64,50 +65,37 @@ def test_the_schema_in_the_docs_is_of_what_is_written() -> None:
     jsonschema.validators.validator_for(schema).check_schema(schema)
     value = json.loads(Lockfile.of([entry(query=ASKED)]).encode())
     jsonschema.validate(value, schema)
-    for path in (["format"], ["models", 0, "files", 0, "digest"], ["models", 0, "registry"]):
-        broken = json.loads(json.dumps(value))
-        holder = broken
-        for key in path[:-1]:
-            holder = holder[key]
-        holder[path[-1]] = "x"
+    for pointer in ("/format", "/models/0/files/0/digest", "/models/0/registry"):
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(broken, schema)
+            jsonschema.validate(replaced_at(value, pointer, "x"), schema)
 
 
-def mutations() -> dict[str, Any]:
-    def changed(*path: Any, to: Any) -> bytes:
-        value = json.loads(Lockfile.of([entry("a"), entry("b")]).encode())
-        holder = value
-        for key in path[:-1]:
-            holder = holder[key]
-        if to is ...:
-            del holder[path[-1]]
-        else:
-            holder[path[-1]] = to
-        return json.dumps(value).encode()
-
-    first = ("models", 0)
-    return {
-        "is not a lock": changed("format", to="other"),
-        "unknown format_version": changed("format_version", to=2),
-        "models is malformed": changed("models", to={}),
-        "missing required field `version`": changed(*first, "version", to=...),
-        "not a digest": changed(*first, "manifest", to="sha1:00"),
-        "not a registry id": changed(*first, "registry", to="here"),
-        "it is about c, and asks for a": changed(*first, "name", to="c"),
-        "not sorted by name": changed(*first, to=entry("b").to_json()),
-        "not the one file with the role artifact": changed(*first, "artifact", "path", to="config.json"),
-        "path is absolute": changed(*first, "files", 0, "path", to="/etc/passwd"),
-        "a query has no 'colour'": changed(*first, "asked", "colour", to="red"),
-        "not valid JSON": b"{",
-    }
+WRONG: dict[str, tuple[str, Any]] = {
+    "is not a lock": ("/format", "other"),
+    "unknown format_version": ("/format_version", 2),
+    "models is malformed": ("/models", {}),
+    "missing required field `version`": ("/models/0/version", ...),
+    "not a digest": ("/models/0/manifest", "sha1:00"),
+    "not a registry id": ("/models/0/registry", "here"),
+    "it is about c, and asks for a": ("/models/0/name", "c"),
+    "not sorted by name": ("/models/0", entry("b").to_json()),
+    "not the one file with the role artifact": ("/models/0/artifact/path", "config.json"),
+    "path is absolute": ("/models/0/files/0/path", "/etc/passwd"),
+    "a query has no 'colour'": ("/models/0/asked/colour", "red"),
+}
 
 
-@pytest.mark.parametrize("message", mutations())
+@pytest.mark.parametrize("message", WRONG)
 def test_a_wrong_lock_file_is_refused(message: str) -> None:
+    value = replaced_at(json.loads(Lockfile.of([entry("a"), entry("b")]).encode()), *WRONG[message])
     with pytest.raises(InputError, match=message) as caught:
-        Lockfile.decode(mutations()[message], "app.lock")
+        Lockfile.decode(json.dumps(value).encode(), "app.lock")
     assert "app.lock" in caught.value.message
+
+
+def test_a_file_that_is_no_json_is_refused() -> None:
+    with pytest.raises(InputError, match=r"app\.lock is not valid JSON"):
+        Lockfile.decode(b"{", "app.lock")
 
 
 def test_changes_are_told_by_name() -> None:
