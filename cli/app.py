@@ -111,7 +111,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "key": Verb(
             "The keys that you sign with",
             "trust",
-            {"new": "new", "rotate": "rotate", "list": "list_keys", "show": "show_key"},
+            {"new": "new", "list": "list_keys", "show": "show_key"},
         ),
         "trust": Verb(
             "Trusted keys, required signatures, known heads",

@@ -1,4 +1,4 @@
-"""This user's keys, and what they sign: lines of logs, releases, and rotations, by which an old key vouches for a new one.
+"""This user's keys, and what they sign: lines of logs, and statements such as that of a release.
 
 A key is `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub` in a directory of the user's own.
 `REG_SIGNING_KEY` names the key that signs every line, or is itself a key (PEM). What a reader accepts is in `trust`.
@@ -20,9 +20,7 @@ from onnxreg.registry.support.environment import key_directory
 from onnxreg.schema.core.errors import (
     ConflictError,
     InputError,
-    IntegrityError,
     NotFoundError,
-    about,
     missing_extra,
 )
 from onnxreg.schema.signing.dsse import (
@@ -32,8 +30,6 @@ from onnxreg.schema.signing.dsse import (
     Signature,
     Statement,
     pae,
-    rotated_keys,
-    rotation_statement,
 )
 from onnxreg.schema.signing.keys import SPKI, PublicKey
 
@@ -235,26 +231,3 @@ def sign_statement(statement: Statement, *keys: PrivateKey) -> Envelope:
     """An in-toto statement, signed by each key."""
     payload = statement.encode()
     return Envelope(PAYLOAD_TYPE, payload, tuple(key.sign(pae(PAYLOAD_TYPE, payload)) for key in keys))
-
-
-def sign_rotation(old: PrivateKey, new: PrivateKey) -> Envelope:
-    """The statement that a key replaces another, signed by both. InputError if they are the same key."""
-    if old.public == new.public:
-        raise InputError("a key cannot replace itself", "name two different keys")
-    return sign_statement(rotation_statement(old.public, new.public), old, new)
-
-
-def read_rotation(data: bytes, label: str) -> tuple[PublicKey, PublicKey]:
-    """The old key and the new one. InputError if the statement is malformed, IntegrityError unless both keys signed it."""
-    with about(f"{label} is not a rotation"):
-        envelope = Envelope.decode(data, "it")
-        keys = rotated_keys(envelope.payload)
-    for word, key in zip(("old", "new"), keys, strict=True):
-        own = [item.sig for item in envelope.signatures if item.keyid == key.id]
-        is_signed = any(is_valid(key, signature, envelope.signed) for signature in own)
-        if envelope.payload_type != PAYLOAD_TYPE or not is_signed:
-            raise IntegrityError(
-                f"{label} is not signed by the {word} key {key}",
-                "ask the owner of the key for the file that `reg key rotate` wrote",
-            )
-    return keys

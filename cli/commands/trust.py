@@ -1,13 +1,10 @@
 """`reg trust`, `key`: your keys, whose signatures count, and what was seen of registries."""
 
-from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import argument, flag, option
 from onnxreg.cli.render import output
-from onnxreg.schema.core.errors import ConflictError, InputError
 
 if TYPE_CHECKING:
     from onnxreg.schema.signing.keys import PublicKey
@@ -16,12 +13,10 @@ EXAMPLES = (
     "reg trust show",
     "reg trust add release-2026 ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=",
     "reg trust add lab ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo= --model 'lab/*'",
-    "reg trust add release-2027 --from-rotation release-2027.rotation.json",
     "reg trust reset origin acme/pii-small",
     "reg trust reset ./share",
     "reg key new release-2026",
     "reg key new models --kind ecdsa-p256",
-    "reg key rotate release-2026 release-2027",
     "reg key list",
     "reg key show release-2026",
     "reg key show release-2026 --pem > release-2026.pem",
@@ -70,30 +65,12 @@ def show(session: Session) -> None:
 def add(
     session: Session,
     name: str = NAME,
-    key: str | None = argument("The public key, as `reg key show` prints it.", "[KEY]"),
+    key: str = argument("The public key, as `reg key show` prints it.", "KEY"),
     models: list[str] | None = option("Only for models of this name or pattern; may be repeated.", "--model"),
-    rotation: Path | None = option(
-        "Trust the key that `reg key rotate` made, by this statement of the key that it replaces.",
-        "--from-rotation",
-    ),
 ) -> None:
-    """Trust a key: its signatures count from now on. Confirm through another channel who owns it.
+    """Trust a key: its signatures count from now on. Confirm through another channel who owns it."""
+    from onnxreg.registry.trust.trust_file import add_key
 
-    With --from-rotation a key that you trust already vouches for it: it counts for the same models, and
-    wherever that key is named. A statement by a revoked key does not count.
-    """
-    from onnxreg.registry.trust.trust_file import add_key, add_rotated_key
-
-    if rotation is not None:
-        if key is not None or models:
-            raise InputError(
-                "the statement says which key it is, and for which models", "leave KEY and --model away"
-            )
-        path, old = add_rotated_key(name, rotation)
-        session.say(f"{name} is trusted as {old.name} is, which it replaces; see {path}")
-        return
-    if key is None:
-        raise InputError("a key is missing", "name a public key, or a statement with --from-rotation")
     path = add_key(name, key, models or ())
     session.say(f"{name} is trusted; see {path}, where you also say what must be signed")
 
@@ -138,35 +115,6 @@ def new(
     public = Keystore().new(name, kind)
     print(public)
     session.say(f"readers trust it with: reg trust add {name} {public}")
-
-
-def rotate(
-    session: Session,
-    old: str = argument("The key that is replaced.", "OLD"),
-    name: str = argument("The name of the new key, which is made.", "NEW"),
-    file: Path | None = option("Write the statement to this file; default: NEW.rotation.json.", "--output"),
-) -> None:
-    """Make a key of the same kind, and a statement by the old key that the new one replaces it.
-
-    Send the file to your readers: `reg trust add NEW --from-rotation FILE` accepts the new key wherever the old one
-    counts. Both sign it.
-    """
-    from onnxreg.registry.signing import Keystore, sign_rotation
-    from onnxreg.registry.support.disk import check_outfile, outfile
-
-    target = file or Path(f"{name}.rotation.json")
-    if target.exists():
-        raise ConflictError(f"{target} exists already", "name another file with --output")
-    check_outfile(target)
-    keys = Keystore()
-    private = keys.private(old)
-    with outfile(target) as stream:
-        public = keys.new(name, private.public.kind)
-        stream.write(sign_rotation(private, keys.private(name)).encode())
-    print(public)
-    session.say(
-        f"readers who trust {old} continue with: reg trust add {name} --from-rotation {quote(str(target))}"
-    )
 
 
 def list_keys(session: Session) -> None:

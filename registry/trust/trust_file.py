@@ -14,13 +14,11 @@ import msgspec
 from onnxreg.registry.support.disk import host_errors, replace_file
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.core.files import read_given
 
 if TYPE_CHECKING:
-    from onnxreg.schema.inputs.trust_file import Trust, TrustedKey
-
-CONFIRM = "a rotation only continues a trusted key: confirm the new one through another channel, then reg trust add NAME KEY"
+    from onnxreg.schema.inputs.trust_file import Trust
 
 
 def load_trust() -> "Trust":
@@ -53,25 +51,7 @@ def trust_digest() -> str:
     return Digest.of(path.read_bytes()).hex if path.is_file() else ""
 
 
-def add_rotated_key(name: str, statement: Path) -> "tuple[Path, TrustedKey]":
-    """Trust the new key of a rotation, for the models of the old key. Return the file and the old key.
-
-    Raise NotFoundError if the old key is not trusted, IntegrityError if it is revoked or did not sign the statement.
-    """
-    from onnxreg.registry.signing import read_rotation
-
-    replaced, new = read_rotation(read_given(statement), str(statement))
-    old = load_trust().keys.get(replaced.id)
-    if old is None:
-        raise NotFoundError(f"{trust_file()} has no key {replaced}", CONFIRM)
-    if old.revoked is not None:
-        raise IntegrityError(
-            f"key {old.name} is revoked: what it says of another key does not count", CONFIRM
-        )
-    return add_key(name, str(new), old.models if old.models != ("*",) else (), old.name), old
-
-
-def add_key(name: str, text: str, models: Collection[str], replaces: str | None = None) -> Path:
+def add_key(name: str, text: str, models: Collection[str]) -> Path:
     """Trust a key. Raise ConflictError if the file has its name or the key already."""
     from onnxreg.schema.inputs.trust_file import read_trust
     from onnxreg.schema.signing.keys import PublicKey
@@ -80,7 +60,7 @@ def add_key(name: str, text: str, models: Collection[str], replaces: str | None 
     key = trust.keys.get(public.id) or trust.named(name)
     if key is not None:
         raise ConflictError(f"{path} has key {key.name} already", "edit the file to change it")
-    words = {"key": str(public), "models": list(models), "replaces": replaces}  # TOML takes JSON's strings
+    words = {"key": str(public), "models": list(models)}  # TOML takes JSON's strings
     lines = [f"[keys.{json.dumps(name, ensure_ascii=False)}]"]
     lines += [f"{word} = {json.dumps(value, ensure_ascii=False)}" for word, value in words.items() if value]
     with host_errors(f"writing {path}"):

@@ -29,8 +29,6 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 RELEASE = "urn:onnxreg:release:v1"
 """The predicate type: this manifest is this version of this model."""
-ROTATION = "urn:onnxreg:rotation:v1"
-"""The predicate type: the subject is a key that replaces another."""
 EVALUATED = "urn:onnxreg:evaluation:v1"
 """The predicate type of a signed evaluation: the subject is the artifact, the predicate the report."""
 PROVEN = "urn:onnxreg:faithfulness:v1"
@@ -168,21 +166,6 @@ def released_version(release: Statement) -> Version:
     check_name(release.name or "")
     predicate = convert(release.predicate, dict[str, Any], "predicate")
     return Version.parse(str(predicate.get("version", "")))
-
-
-def rotation_statement(old: PublicKey, new: PublicKey) -> Statement:
-    """The statement that a key replaces another."""
-    return Statement(ROTATION, Digest(new.id), {"replaces": str(old)}, str(new))
-
-
-def rotated_keys(payload: bytes) -> tuple[PublicKey, PublicKey]:
-    """The old key and the new one of a rotation. InputError if it is malformed or says anything else."""
-    statement = Statement.decode(payload)
-    old = PublicKey.parse(convert(statement.predicate, dict[str, str], "predicate").get("replaces", ""))
-    new = PublicKey.parse(statement.name or "")
-    if rotation_statement(old, new).encode() != payload:
-        raise InputError("not the statement of a rotation, or it has other parts than the two keys")
-    return old, new
 
 
 def signed_bytes(registry: str, line: Mapping[str, Any]) -> bytes:

@@ -23,7 +23,6 @@ READERS = (
     *("index", "lookup", "state", "line", "segment", "checkpoint", "manifest", "stored manifest"),
     *("diff of a manifest", "recipe", "diff", "identity", "remotes", "ref", "delta", "table of deltas"),
     *("owner's facts", "dossier profile"),
-    "rotation",
 )
 SAMPLE, LARGE = 250, 13_000
 """Cases for each reader; with those of test_fuzz_registries 200,000 in all."""

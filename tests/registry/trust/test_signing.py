@@ -16,7 +16,7 @@ from support.trust.world import plain_pem
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.lockfile import lock
-from onnxreg.registry.signing import Keystore, PrivateKey, generate, is_valid, read_rotation, sign_statement
+from onnxreg.registry.signing import Keystore, PrivateKey, generate, is_valid, sign_statement
 from onnxreg.registry.trust.signatures import RecordedStatement
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
@@ -92,25 +92,6 @@ class TestKeys:
         monkeypatch.setattr(sys, "stdin", None)
         assert main(["key", "new", "release"]) == 2
         assert not list((own_user / "keys").glob("*"))
-
-    def test_a_rotation_makes_no_key_whose_statement_cannot_be_written(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        def refuse(*_: object) -> None:
-            raise PermissionError(13, "Permission denied")
-
-        monkeypatch.setenv("REG_KEY_PASSPHRASE", "pw")
-        Keystore().new("old", "ed25519", "pw")
-        statement = tmp_path / "my folder" / "new.json"
-        words = ["key", "rotate", "old", "new", "--output", str(statement)]
-        assert main(words) == 2 and list(Keystore().list()) == ["old"]
-        statement.parent.mkdir()
-        with monkeypatch.context() as patch:
-            patch.setattr("onnxreg.registry.support.disk.replacement", refuse)
-            assert main(words) == 9 and list(Keystore().list()) == ["old"]
-        assert main(words) == 0 and read_rotation(statement.read_bytes(), "it")
-        assert f"--from-rotation '{statement}'" in capsys.readouterr().out
-        assert [file.name for file in statement.parent.iterdir()] == ["new.json"]
 
     @pytest.mark.parametrize("text", [b"", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"])
     def test_garbage_is_no_key(self, text: bytes) -> None:

@@ -44,10 +44,7 @@ from onnxreg.schema.signing.dsse import (
     PROVEN,
     Envelope,
     Statement,
-    rotated_keys,
-    rotation_statement,
 )
-from onnxreg.schema.signing.keys import PublicKey
 from support.fuzz import specimens
 
 DELTAS = Path(__file__).parents[2] / "vectors" / "delta" / "apply.json"
@@ -91,7 +88,6 @@ def readers(directory: Path) -> dict[str, Reader]:
     deltas = tuple(base64.b64decode(vector["delta"]) for vector in vectors)
     delta = Delta(Digest.of(b"new"), (Digest.of(b"old"),), Digest.of(b"delta"), 9, Version.parse("1.0.0"))
     table = encode_table([delta])
-    rotation = rotation_statement(PublicKey("ed25519", bytes(32)), PublicKey("ed25519", b"1" * 32)).encode()
     words = tuple(text.encode() for text in ("acme/pii:1.0.0-rc.1+b", f"acme/pii:stable@{Digest.of(b'')}"))
     proof = FaithfulnessReport.from_json(
         {
@@ -133,15 +129,10 @@ def readers(directory: Path) -> dict[str, Reader]:
         "table of deltas": Reader((table,), _table),
         "owner's facts": Reader((_FACTS,), lambda data: _document(OwnerFacts, data)),
         "dossier profile": Reader(profiles, lambda data: _document(DossierProfile, data)),
-        "rotation": Reader((rotation,), _rotation),
     }
 
 
 _FACTS = b'{"facts":1,"name":"acme/pii","statements":{"limitations":["a","b"],"provider":"Acme"}}'
-
-
-def _rotation(data: bytes) -> None:
-    assert rotation_statement(*rotated_keys(data)).encode() == data
 
 
 def _delta(data: bytes, old: list[str]) -> None:
