@@ -6,8 +6,9 @@ companions that all share. Artifacts are named by path; None means all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.log import Log
@@ -55,23 +56,20 @@ class Selection:
             return join(manifest, self.paths)
         owners = {f"{name} of {ref}": _member_artifacts(manifest, ref, name) for name in self.members}
         owners = owners or {ref: tuple(artifacts)}
-        chosen: set[str] = set()
-        for owner, paths in owners.items():
-            offered = [artifacts[path] for path in paths]
-            fitting = [item for item in offered if self.precision in (None, item.precision)]
-            fitting = [item for item in fitting if not self.formats or item.format in self.formats]
-            if not fitting:
-                raise self._lacking(owner, next(iter(self.formats), "artifact"), offered)
-            chosen.update(item.path for item in fitting)
-        for name in self.formats:
-            if name not in {artifacts[path].format for path in chosen}:
-                offered = [artifacts[path] for paths in owners.values() for path in paths]
-                raise self._lacking(ref, name, offered)
-        return join(manifest, chosen)
+        offered = [artifacts[path] for path in chain.from_iterable(owners.values())]
+        chosen = [item for item in offered if self._fits(item, self.formats)]
+        wanted = [(owner, paths, self.formats) for owner, paths in owners.items()]
+        wanted += [(ref, tuple(item.path for item in offered), (name,)) for name in self.formats]
+        for owner, paths, formats in wanted:
+            if not any(self._fits(artifacts[path], formats) for path in paths):
+                which = formats[0] if formats else "artifact"
+                which += f" of precision {self.precision}" if self.precision else ""
+                has = _listed(artifacts[path] for path in paths)
+                raise NotFoundError(f"{owner} has no {which}", f"it has {has}")
+        return join(manifest, [item.path for item in chosen])
 
-    def _lacking(self, owner: str, format_name: str, offered: Sequence[Artifact]) -> NotFoundError:
-        which = f"{format_name} of precision {self.precision}" if self.precision else format_name
-        return NotFoundError(f"{owner} has no {which}", f"it has {_listed(offered)}")
+    def _fits(self, item: Artifact, formats: tuple[str, ...]) -> bool:
+        return self.precision in (None, item.precision) and (not formats or item.format in formats)
 
 
 EVERYTHING = Selection()
@@ -80,10 +78,9 @@ EVERYTHING = Selection()
 def _member_artifacts(manifest: Manifest, ref: str, name: str) -> tuple[str, ...]:
     """The paths of a member's artifacts. NotFoundError if there is no such member, or it has none."""
     family = manifest.model_family
-    member = None if family is None else family.member(name)
     if family is None:
         raise NotFoundError(f"{ref} is not a family: it has no members", "leave --member out")
-    if member is None:
+    if (member := family.member(name)) is None:
         listed = f"`reg show {ref} --json` lists them under model_family"
         hint = suggest(name, [member.name for member in family.members], listed)
         raise NotFoundError(f"{ref} has no member {name[:80]}", hint)

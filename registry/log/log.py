@@ -26,28 +26,8 @@ from onnxreg.schema.core.errors import (
     about,
 )
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.log.events import (
-    Attest,
-    Deltas,
-    Drop,
-    Event,
-    Expire,
-    Fence,
-    Hold,
-    OptionalEvent,
-    Pin,
-    Publish,
-    Purge,
-    Restore,
-    RolloutStep,
-    Tag,
-    Unpin,
-    Untag,
-    Unyank,
-    VersionEvent,
-    Yank,
-    check_channel,
-)
+from onnxreg.schema.log import events
+from onnxreg.schema.log.events import Event, VersionEvent, Yank, check_channel
 from onnxreg.schema.log.logline import LogLine, Via, genesis, walk_chain
 from onnxreg.schema.log.state import (
     SEGMENT_LINES,
@@ -74,11 +54,6 @@ Fetch = Callable[[Digest], bytes]
 """Reads a small blob (manifest, checkpoint, segment) and checks its digest."""
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 RESTORE_ADVICE = "restore it from a mirror (reg verify shows more)"
-GONE: dict[type[Event], Literal["expired", "purged", "dropped"]] = {
-    Expire: "expired",
-    Purge: "purged",
-    Drop: "dropped",
-}
 
 
 class LocatedVersion(NamedTuple):
@@ -110,75 +85,73 @@ class Replay:
     whichever version.
     """
 
-    def __init__(self, name: str, checkpoint: Checkpoint) -> None:
+    def __init__(self, name: str, start: Checkpoint) -> None:
         self.name = name
-        self.versions = dict(checkpoint.versions)
-        self.recent: dict[Version, VersionEntry] = {}
-        self.channels = dict(checkpoint.channels)
-        self.tombstones = list(checkpoint.tombstones)
-        self.refused = set(checkpoint.refused)
-        self.rollouts = dict(checkpoint.rollouts)
+        self.versions, self.recent = dict(start.versions), dict[Version, VersionEntry]()
+        self.channels, self.rollouts = dict(start.channels), dict(start.rollouts)
+        self.tombstones, self.refused = list(start.tombstones), set(start.refused)
 
     def checkpoint(self) -> Checkpoint:
         """All of it, as the blob that sealing writes."""
-        return Checkpoint(
+        refused = tuple(sorted(self.refused))
+        tables = (
             dict(self.versions),
             dict(self.channels),
             tuple(self.tombstones),
-            tuple(sorted(self.refused)),
+            refused,
             dict(self.rollouts),
         )
+        return Checkpoint(*tables)
 
     def apply(self, event: Event, seq: int) -> None:
         """Add the event of line `seq`. Raise ConflictError if it contradicts what is there."""
         match event:
-            case Publish():
+            case events.Publish():
                 self._publish(event, seq)
-            case Tag():
+            case events.Tag():
                 self._expect(event.tag, event.expects)
                 self._present(event)
                 self.channels[event.tag] = Channel(
                     event.version, event.manifest, seq, event.policy, event.evidence
                 )
                 self.rollouts.pop(event.tag, None)
-            case Untag():
+            case events.Untag():
                 self._expect(event.tag, event.expects)
                 self.channels.pop(event.tag, None)
                 self.rollouts.pop(event.tag, None)
-            case Yank():  # it holds for every version with that manifest, until it is taken back
+            case events.Yank() | events.Unyank():  # for every version with that manifest
                 for version in self._published(event.manifest):
-                    yanks = {*self.versions[version].yanks, event.id}
+                    yanks = {*self.versions[version].yanks}
+                    if isinstance(event, events.Yank):
+                        yanks.add(event.id)
+                        self._end_rollouts(version)
+                    else:
+                        yanks.discard(event.yank)
                     self._set(version, self.versions[version].replace(yanks=tuple(sorted(yanks))))
-                    self._end_rollouts(version)
-            case Unyank():
-                for version in self._published(event.manifest):
-                    yanks = {*self.versions[version].yanks} - {event.yank}
-                    self._set(version, self.versions[version].replace(yanks=tuple(sorted(yanks))))
-            case Pin() | Unpin():
-                self._set(event.version, self._present(event).replace(pinned=isinstance(event, Pin)))
-            case Expire() | Purge() | Drop():
+            case events.Pin() | events.Unpin():
+                self._set(event.version, self._present(event).replace(pinned=isinstance(event, events.Pin)))
+            case events.Expire() | events.Purge() | events.Drop():
                 self._give_up(event)
-            case Restore():
-                entry = self._known(event)
-                if entry.gone != Gone("expired", event.expire):
+            case events.Restore():
+                if (entry := self._known(event)).gone != Gone("expired", event.expire):
                     raise ConflictError(f"{self.name}:{event.version} was not given up by that event")
                 self._set(event.version, entry.replace(gone=None))
-            case Hold():
+            case events.Hold():
                 self._set(event.version, self._present(event).replace(held=event.paths))
-            case Attest():
+            case events.Attest():
                 self._attest(event)
-            case RolloutStep():
+            case events.RolloutStep():
                 self._roll_out(event, seq)
-            case Deltas():
-                entry_of = self.versions.get(event.version) if event.table is None else self._present(event)
-                if entry_of is not None:
-                    self._set(event.version, entry_of.replace(deltas=event.table))
-            case Fence() | OptionalEvent():
+            case events.Deltas():
+                offering = self.versions.get(event.version) if event.table is None else self._present(event)
+                if offering is not None:
+                    self._set(event.version, offering.replace(deltas=event.table))
+            case events.Fence() | events.OptionalEvent():
                 pass
             case _:
                 raise InputError(f"no rule for an event of kind {event.kind}")
 
-    def _publish(self, event: Publish, seq: int) -> None:
+    def _publish(self, event: events.Publish, seq: int) -> None:
         entry = self.versions.get(event.version)
         if entry is not None and entry.manifest != event.manifest:
             raise ConflictError(
@@ -208,24 +181,25 @@ class Replay:
             raise ConflictError(f"manifest {manifest.short}... of {self.name} is not published here")
         return versions
 
-    def _attest(self, event: Attest) -> None:
+    def _attest(self, event: events.Attest) -> None:
         """Every version with that manifest takes over the verdict, if it is worse than those before.
 
         A refusal is one of the bytes, whichever manifest names them: also one that is not published here.
         """
-        versions: Iterable[Version] = self._manifests.get(event.manifest, ())
-        if event.artifact is not None and event.state == "refused":
-            self.refused.add(event.artifact)
+        artifact, state = event.artifact, event.state
+        if artifact is not None and state == "refused":
+            self.refused.add(artifact)
+            versions = [*self._manifests.get(event.manifest, ())]
         else:
             versions = self._published(event.manifest)
-        if event.artifact is None or event.state is None:
+        if artifact is None or state is None:
             return
         for version in versions:
             attested = self.versions[version].attested
-            state = worst((event.state, attested.get(event.artifact, event.state)))
-            self._set(version, self.versions[version].replace(attested={**attested, event.artifact: state}))
+            verdicts = {**attested, artifact: worst((state, attested.get(artifact, state)))}
+            self._set(version, self.versions[version].replace(attested=verdicts))
 
-    def _roll_out(self, event: RolloutStep, seq: int) -> None:
+    def _roll_out(self, event: events.RolloutStep, seq: int) -> None:
         self._expect(event.tag, event.expects)
         if event.version is None or event.manifest is None or event.percent is None or event.salt is None:
             self.rollouts.pop(event.tag, None)
@@ -233,21 +207,15 @@ class Replay:
         if self._present(event).yanked:
             raise ConflictError(f"{self.name}:{event.version} is yanked", "roll out another version")
         self.rollouts[event.tag] = Rollout(
-            event.version,
-            event.manifest,
-            event.percent,
-            event.salt,
-            seq,
-            event.where,
-            event.policy,
-            event.evidence,
-        )
+            event.version, event.manifest, event.percent, event.salt, seq, event.where,
+            event.policy, event.evidence,
+        )  # fmt: skip
 
     def _end_rollouts(self, version: Version) -> None:
         """No device gets a version by a rollout any more."""
         self.rollouts = {tag: rollout for tag, rollout in self.rollouts.items() if rollout.to != version}
 
-    def _give_up(self, event: Expire | Purge | Drop) -> None:
+    def _give_up(self, event: events.Expire | events.Purge | events.Drop) -> None:
         """A version loses its files. Nobody may depend on it: no channel, and no pin unless it is taken down."""
         entry, ref = self._known(event), f"{self.name}:{event.version}"
         holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
@@ -255,22 +223,25 @@ class Replay:
             raise ConflictError(
                 f"{ref} is what {' and '.join(holders)} means", "move the channel or `reg untag` it first"
             )
-        if isinstance(event, Purge):
+        if isinstance(event, events.Purge):
             self.tombstones += [blob for blob in event.blobs if blob not in self.tombstones]
         elif entry.pinned:
             raise ConflictError(f"{ref} is pinned", "take the pin back: reg pin --undo")
         elif entry.gone is not None:
             raise ConflictError(f"{ref} is {entry.gone.how} already", f"`reg log {self.name}` says why")
-        elif isinstance(event, Drop) and (entry.attested or entry.yanked):
+        elif isinstance(event, events.Drop) and (entry.attested or entry.yanked):
             raise ConflictError(
                 f"{ref} is yanked or has an evaluation on record, which stays",
                 f"`reg yank {ref}` takes it out of use, with its number; --undo takes a yank back",
             )
         self._end_rollouts(event.version)
-        gone = Gone(GONE[type(event)], event.id)
-        entry = entry.replace(pinned=False, held=None, gone=gone, deltas=None)
-        self._set(event.version, entry)
-        if isinstance(event, Drop):
+        how: Literal["expired", "purged", "dropped"] = "expired"
+        if not isinstance(event, events.Expire):
+            how = "purged" if isinstance(event, events.Purge) else "dropped"
+        self._set(
+            event.version, entry.replace(pinned=False, held=None, gone=Gone(how, event.id), deltas=None)
+        )
+        if isinstance(event, events.Drop):
             self._manifests.get(event.manifest, {}).pop(event.version, None)
             del self.versions[event.version]
 
@@ -285,13 +256,13 @@ class Replay:
                 "look at `reg log` and decide again",
             )
 
-    def _known(self, event: VersionEvent | Deltas | RolloutStep) -> VersionEntry:
+    def _known(self, event: VersionEvent | events.Deltas | events.RolloutStep) -> VersionEntry:
         entry = None if event.version is None else self.versions.get(event.version)
         if entry is None or entry.manifest != event.manifest:
             raise ConflictError(f"{self.name}:{event.version} is not published here with that manifest")
         return entry
 
-    def _present(self, event: VersionEvent | Deltas | RolloutStep) -> VersionEntry:
+    def _present(self, event: VersionEvent | events.Deltas | events.RolloutStep) -> VersionEntry:
         entry = self._known(event)
         if entry.gone is not None:
             raise ConflictError(
@@ -307,6 +278,10 @@ class Log:
     `refused`) are replayed, from the checkpoint if lines were sealed, when they are first asked for; if the state is
     not what the replay says, that raises IntegrityError.
 
+    `index` is the index file that it was read from, if there was one. `tail` are the lines that are not sealed yet,
+    `summaries` those for which no manifest must be read. `documents` are small blobs that no store has yet: those that
+    new lines name, and segments that sealing made. New lines are signed by `sign`; a `mirrored` log takes none.
+
     Args:
         registry, name: the log that it is.
         fetch: reads a blob that a store has.
@@ -317,47 +292,37 @@ class Log:
         self.registry, self.name, self.url = registry, name, url
         self.fetch_stored = fetch
         self.index: IndexFile | None = None
-        """The index file that it was read from; None if the model is new."""
         self.seq, self.head = 0, genesis(registry, name)
         self.segments: list[Digest] = []
         self.tail: list[LogLine] = []
-        """The lines that are not sealed yet."""
-        self._line = b""
-        """The state line that was read."""
         self.summaries: dict[Version, VersionSummary] = {}
-        """The summaries for which no manifest must be read."""
         self.documents: dict[Digest, bytes] = {}
-        """Small blobs that no store has yet: those that new lines name, and segments that sealing made."""
-        self.mirrored = False
         self.sign: Sign | None = None
+        self.mirrored = False
+        self._line = b""  # the state line that was read
         self._state, self._is_current = State(registry, name, 0, self.head, {}, {}, {}, ()), True
-        self._sealed: Checkpoint | None = None
-        """The checkpoint of the last sealing since it was read."""
+        self._sealed: Checkpoint | None = None  # the checkpoint of the last sealing since it was read
 
     # Reading
 
     @classmethod
     def decode(cls, data: bytes, registry: str, name: str, fetch: Fetch, url: str = "") -> "Log":
         """Read an index file. IntegrityError if it is damaged, another model's, or its chain is broken."""
-        log = cls(registry, name, fetch, url)
-        where = f" in {url}" if url else ""
+        log, label = cls(registry, name, fetch, url), f"the index of {name}{f' in {url}' if url else ''}"
         if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT_LINES + 1:
-            raise IntegrityError(
-                f"the index of {name}{where} cannot be read: it is cut short or too long", RESTORE_ADVICE
-            )
-        first, *lines = data[:-1].split(b"\n")
-        with about(f"the index of {name}{where} cannot be read", StateError, RESTORE_ADVICE):
-            state = State.decode(first, "its state line")
+            raise IntegrityError(f"{label} cannot be read: it is cut short or too long", RESTORE_ADVICE)
+        log._line, *lines = data[:-1].split(b"\n")
+        with about(f"{label} cannot be read", StateError, RESTORE_ADVICE):
+            state = log._state = State.decode(log._line, "its state line")
         log.tail = [read_line(line, name) for line in lines]
         if state.registry != registry:
             raise other_registry(url or "it", state.registry, registry)
         if state.name != name:
-            raise IntegrityError(f"the index of {name}{where} belongs to {state.name}", VERIFY_ADVICE)
-        log._line, log._state = first, state
+            raise IntegrityError(f"{label} belongs to {state.name}", VERIFY_ADVICE)
         log.segments, log.summaries = list(state.segments), state.summaries
-        log.seq, log.head = state.seq, state.head
+        log.seq, log.head = end = state.seq, state.head
         start = genesis(registry, name) if not log.base else log.tail[0].prev if log.tail else state.head
-        for _ in walk_chain(log.tail, name, start, VERIFY_ADVICE, log.base, (state.seq, state.head)):
+        for _ in walk_chain(log.tail, name, start, VERIFY_ADVICE, log.base, end):
             pass
         return log
 
@@ -401,10 +366,7 @@ class Log:
         return StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
-        """The state line after a replay.
-
-        Summaries are those that are known, or with `is_new` those of the manifests.
-        """
+        """The state line after a replay. Summaries are the known ones, or with `is_new` also new ones, of the manifests."""
         targets = (channel.version for channel in replay.channels.values())
         rolled_out = (rollout.to for rollout in replay.rollouts.values())
         shown = sorted({*newest_of(replay.versions), *targets, *rolled_out})
@@ -417,19 +379,20 @@ class Log:
                 raise self._contradiction
             else:
                 summaries[version] = self.summarize(entry.manifest)
+        tables = replay.checkpoint()
         return State(
             self.registry,
             self.name,
             self.seq,
             self.head,
-            replay.channels.copy(),
+            tables.channels,
             {version: replay.versions[version] for version in shown} | replay.recent,
             summaries,
             tuple(self.segments),
             self.checkpoint,
-            tuple(replay.tombstones),
-            tuple(sorted(replay.refused)),
-            replay.rollouts.copy(),
+            tables.tombstones,
+            tables.refused,
+            tables.rollouts,
         )
 
     def check(self) -> "Log":
@@ -484,21 +447,17 @@ class Log:
         number = min(since, self.base) // SEGMENT_LINES
         sealed = (read_segment(self.fetch(segment), self.name) for segment in self.segments[number:])
         lines = chain(chain.from_iterable(sealed), self.tail)
-        first = next(lines, None)
-        if first is not None:
-            prev = first.prev if number else genesis(self.registry, self.name)
-            end = self.seq, self.head
-            for line in walk_chain(
-                chain([first], lines), self.name, prev, REWRITTEN, number * SEGMENT_LINES, end
-            ):
-                if since < line.seq and (until is None or line.seq <= until):
-                    yield line
+        if (first := next(lines, None)) is None:
+            return
+        prev, end = first.prev if number else genesis(self.registry, self.name), (self.seq, self.head)
+        whole = chain([first], lines)
+        for line in walk_chain(whole, self.name, prev, REWRITTEN, number * SEGMENT_LINES, end):
+            if since < line.seq and (until is None or line.seq <= until):
+                yield line
 
     def digest_at(self, seq: int) -> Digest:
         """The digest of a line; line 0 is what the first line names as its predecessor."""
-        if seq == self.seq:
-            return self.head
-        return next(self.lines(seq)).prev
+        return self.head if seq == self.seq else next(self.lines(seq)).prev
 
     def events(self, kind: type[EventType]) -> Iterator[tuple[int, EventType]]:
         """The events of a kind, oldest first, each with the number of its line."""
@@ -511,9 +470,8 @@ class Log:
         yanked = {version: yanks for version in versions if (yanks := self.versions[version].yanks)}
         first: dict[Version, Yank] = {}
         for _, event in self.events(Yank) if yanked else ():
-            for version, yanks in yanked.items():
-                if event.id in yanks:
-                    first.setdefault(version, event)
+            for version in (each for each, yanks in yanked.items() if event.id in yanks):
+                first.setdefault(version, event)
         return first
 
     def find(self, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
@@ -618,8 +576,9 @@ class Log:
         """
         self.check_own()
         for tag, rollout in self.rollouts.items():
-            moves = isinstance(event, Tag | Untag) and event.tag == tag
-            if moves or (isinstance(event, Expire | Purge | Drop) and event.version == rollout.to):
+            moves = isinstance(event, events.Tag | events.Untag) and event.tag == tag
+            goes = isinstance(event, events.Expire | events.Purge | events.Drop)
+            if moves or (goes and event.version == rollout.to):
                 raise ConflictError(
                     f"{rollout.to} is being rolled out to {self.name}:{tag}",
                     f"`reg rollout finish {self.name} --channel {tag}` moves the channel, `halt` stops the rollout",
