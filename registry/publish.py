@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from onnxreg.registry.log.commit import Bring, commit
@@ -76,7 +76,7 @@ class Publisher:
             log = load(self.store, check_name(draft.name))
             version, is_new = _choose_version(log, self.version, digest)
             if not is_new:
-                return _release(log, version, manifest, data, is_new)
+                return _release(log, version, is_new)
             refused = log.refused
         states = artifact_states(verdicts_of(manifest), {}, refused)
         return Release(draft.name, version, digest, manifest, data, True, states=states)
@@ -122,23 +122,15 @@ class Publisher:
             return {file.digest for file in manifest.all_files()}
 
         log = commit(self.store, push, name, change, bring=bring)
-        return _release(log, version, manifest, data, is_new)
+        return _release(log, version, is_new)
 
 
-def _release(log: Log, version: Version, manifest: Manifest, data: bytes, is_new: bool) -> Release:
-    """A version of the log."""
-    entry, latest = log.versions[version], _newest(log.versions)
-    return Release(
-        log.name,
-        version,
-        entry.manifest,
-        manifest,
-        data,
-        is_new,
-        states=artifact_states(verdicts_of(manifest), entry.attested, log.refused),
-        yank=log.yanks_of([version]).get(version),
-        newer=None if latest == version else latest,
-    )
+def _release(log: Log, version: Version, is_new: bool) -> Release:
+    """A version that was published in the log, or was there."""
+    latest, yanks = _newest(log.versions), log.yanks_of([version])
+    release = Release.of(log, version, log.versions[version], log.refused)
+    newer = None if latest == version else latest
+    return replace(release, new=is_new, held=None, index=None, yank=yanks.get(version), newer=newer)
 
 
 def _choose_version(log: Log, requested: Version | None, digest: Digest) -> tuple[Version, bool]:
@@ -151,16 +143,13 @@ def _choose_version(log: Log, requested: Version | None, digest: Digest) -> tupl
                 "publish under another version; a copy elsewhere brings an expired one back: reg pull --restore",
             )
         return requested, entry is None or entry.manifest != digest
-    if (existing := _published_as(log, digest)) is not None:
+    present = {
+        v: entry for v, entry in log.versions.items() if entry.gone is None and entry.manifest == digest
+    }
+    if (existing := _newest(present)) is not None:
         return existing, False
     latest = _newest(log.versions)
     return (FIRST_VERSION if latest is None else latest.next_patch()), True
-
-
-def _published_as(log: Log, manifest: Digest) -> Version | None:
-    """The newest version with a manifest whose files are here, if there is one."""
-    entries = log.versions.items()
-    return _newest({v: entry for v, entry in entries if entry.manifest == manifest and entry.gone is None})
 
 
 def _newest(entries: Mapping[Version, VersionEntry]) -> Version | None:

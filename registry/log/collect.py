@@ -18,7 +18,7 @@ from onnxreg.registry.store.protocol import Push, RegistryStore
 from onnxreg.registry.support.environment import stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.errors import InputError, IntegrityError, about
 from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.log.events import Fence
 from onnxreg.schema.log.state import newest_of
@@ -71,7 +71,7 @@ def collect(
     return CollectResult(doomed, len(sizes) - len(doomed), fenced)
 
 
-def survey(remote: RegistryStore, assume: Callable[[Log], None] | None = None) -> CollectResult:
+def survey(remote: RegistryStore, assume: Callable[[Log], None] = lambda log: None) -> CollectResult:
     """Return what `collect` would delete now, with each log as `assume` changes it in memory."""
     live = Logs(remote, assume).referred()
     sizes = blob_keys(remote, to_delete=True)
@@ -133,6 +133,7 @@ def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
 
 def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
     """Move the head of the model that an intent names, so that the swap of a push that read it before fails."""
+<<<<<<< HEAD
     try:
         value = canonical.decode(data, "intent")
         name = check_name(value["name"] if isinstance(value, dict) else "")
@@ -142,9 +143,16 @@ def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
             "if no push is under way, remove the file, then collect again",
         ) from error
     event = Fence(**stamp(name, ""), intent=intent)
+=======
+    damaged = f"an intent in {note_path('intents', '')} cannot be read"
+    with about(damaged, IntegrityError, "if no push is under way, remove the file, then collect again"):
+        name = check_name(
+            str(canonical.convert(canonical.decode(data, "it"), dict[str, str], "it").get("name"))
+        )
+>>>>>>> 340df4ec (Shorten decisions, lookup and publishing)
 
     def change(log: Log) -> Collection[Digest]:
-        log.append(event)
+        log.append(Fence(**stamp(name, ""), intent=intent))
         return ()
 
     commit(remote, push, name, change)
@@ -160,9 +168,8 @@ def _clear_dead(remote: RegistryStore) -> None:
 class Logs:
     """The blobs that the logs of a registry refer to. A model whose index did not change is not read twice."""
 
-    def __init__(self, remote: RegistryStore, assume: Callable[[Log], None] | None = None) -> None:
-        self._remote = remote
-        self._assume = assume or (lambda log: None)
+    def __init__(self, remote: RegistryStore, assume: Callable[[Log], None] = lambda log: None) -> None:
+        self._remote, self._assume = remote, assume
         self._known: dict[str, tuple[str | None, frozenset[Digest]]] = {}
 
     def referred(self) -> set[Digest]:

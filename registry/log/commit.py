@@ -63,8 +63,8 @@ def commit(
 ) -> Log:
     """Apply `change` to the model's log and publish it with every blob that it refers to.
 
-    `first` is the answer of `load_own`, if the log was read already. Returns the log as it is then. Raise ConflictError if the change contradicts what is there; NotFoundError if
-    a blob is missing and nobody brings it.
+    `first` is the answer of `load_own`, if the log was read already. Returns the log as it is then. Raise ConflictError
+    if the change contradicts what is there; NotFoundError if a blob is missing and nobody brings it.
     """
     lost = LostRaceError("")
     with _intents(remote) as intents:

@@ -19,26 +19,11 @@ from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import Delta, encode_table
-from onnxreg.schema.log.events import (
-    Attest,
-    Deltas,
-    Drop,
-    Event,
-    Expire,
-    Pin,
-    Publish,
-    Purge,
-    Restore,
-    Tag,
-    Unpin,
-    Untag,
-    Unyank,
-    Yank,
-    check_channel,
-)
+from onnxreg.schema.log import events
+from onnxreg.schema.log.events import Deltas, Event, check_channel
 from onnxreg.schema.log.state import VersionEntry
 
-Made = TypeVar("Made", bound=Event)
+EventType = TypeVar("EventType", bound=Event)
 MAX_BLOBS_PER_PURGE = 500
 """So many blobs are named by one purge event, which is a line of bounded length."""
 
@@ -76,14 +61,15 @@ class Decisions:
         if current and (current.version, current.manifest) == (target.version, target.entry.manifest):
             return DecisionResult(target, False)
         expects = current.manifest if current else None
-        event = self._about(Tag, target, reason, tag=channel, expects=expects)
+        event = self._about(events.Tag, target, reason, tag=channel, expects=expects)
         return DecisionResult(target, self._append(log, [event]))
 
     def untag(self, name: str, channel: str, reason: str | None = None) -> Version:
         """Take a channel away; returns the version it held. Raise NotFoundError if there is none."""
         log = self._open(name)
         current = log.channel(channel)
-        self._append(log, [Untag(**stamp(name, self.actor, reason), tag=channel, expects=current.manifest)])
+        event = events.Untag(**stamp(name, self.actor, reason), tag=channel, expects=current.manifest)
+        self._append(log, [event])
         return current.version
 
     def yank(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
@@ -93,22 +79,22 @@ class Decisions:
         yanked by accident.
         """
         log, target = self._locate(ref)
-        events: list[Event] = []
+        entry = target.entry
         if undo:
-            events += [self._about(Unyank, target, reason, yank=yank) for yank in target.entry.yanks]
-        elif not target.entry.yanked:
-            events.append(self._about(Yank, target, reason))
-        same = [
-            version for version, entry in present_versions(log) if entry.manifest == target.entry.manifest
-        ]
-        others = tuple(version for version in sorted(same) if version != target.version)
-        return DecisionResult(target, self._append(log, events), others)
+            made: list[Event] = [
+                self._about(events.Unyank, target, reason, yank=yank) for yank in entry.yanks
+            ]
+        else:
+            made = [] if entry.yanked else [self._about(events.Yank, target, reason)]
+        same = sorted(version for version, other in present_versions(log) if other.manifest == entry.manifest)
+        others = tuple(version for version in same if version != target.version)
+        return DecisionResult(target, self._append(log, made), others)
 
     def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
         """No collection expires this version; `undo` takes that back."""
         log, target = self._locate(ref)
-        events = [self._about(Unpin if undo else Pin, target, reason)] if target.entry.pinned == undo else []
-        return DecisionResult(target, self._append(log, events))
+        event = self._about(events.Unpin if undo else events.Pin, target, reason)
+        return DecisionResult(target, self._append(log, [event] if target.entry.pinned == undo else []))
 
     def drop(
         self, ref: Ref, left: Callable[[LocatedVersion], bool], reason: str | None = None
@@ -120,7 +106,7 @@ class Decisions:
         """
         log, target = self._locate(ref)
         came = any(
-            line.via is not None and isinstance(line.event, Publish) and line.event.version == target.version
+            line.via and isinstance(line.event, events.Publish) and line.event.version == target.version
             for line in log.lines()
         )
         if came or left(target):
@@ -128,7 +114,7 @@ class Decisions:
                 f"{target.ref} is known to other registries",
                 "`reg yank` takes it out of use, with its number",
             )
-        return DecisionResult(target, self._append(log, [self._about(Drop, target, reason)]))
+        return DecisionResult(target, self._append(log, [self._about(events.Drop, target, reason)]))
 
     def attest(
         self,
@@ -144,7 +130,7 @@ class Decisions:
         """
         log, target = self._locate(ref)
         artifact, state = verdict or (None, None)
-        event = Attest(
+        event = events.Attest(
             **stamp(target.name, self.actor, reason),
             manifest=target.entry.manifest,
             statement=Digest.of(statement),
@@ -155,30 +141,30 @@ class Decisions:
 
         def decide(log: Log) -> list[Event]:
             log.attach(statement)
-            stated = ((item.manifest, item.statement) for _, item in log.events(Attest))
+            stated = ((item.manifest, item.statement) for _, item in log.events(events.Attest))
             return [] if (event.manifest, event.statement) in stated else [event]
 
         return DecisionResult(target, bool(self._decide(log, decide)))
 
-    def expiry(self, log: Log, keep: int) -> list[Event]:
+    def expiry(self, log: Log, keep: int) -> list[events.Expire]:
         """The events by which every version that `collect.expiring` names gives up its files."""
         targets = [
             LocatedVersion(log.name, version, log.versions[version]) for version in expiring(log, keep)
         ]
-        return [self._about(Expire, target, f"--keep-versions {keep}") for target in targets]
+        return [self._about(events.Expire, target, f"--keep-versions {keep}") for target in targets]
 
     def expire(self, keep: int) -> list[Ref]:
         """Let old versions of every model expire. Returns the versions that gave up their files."""
         decide = partial(self.expiry, keep=keep)
-        events = [event for name in list(self.store.names()) for event in self._decide(name, decide)]
-        return [Ref(event.name, str(event.version)) for event in events if isinstance(event, Expire)]
+        made = [event for name in list(self.store.names()) for event in self._decide(name, decide)]
+        return [Ref(event.name, str(event.version)) for event in made]
 
-    def restore(self, name: str, version: Version, entry: VersionEntry) -> Restore:
+    def restore(self, name: str, version: Version, entry: VersionEntry) -> events.Restore:
         """The event that brings the files of an expired version back."""
         gone = entry.gone
         if gone is None or gone.how != "expired":
             raise ConflictError(f"{name}:{version} is not expired", "leave --restore out")
-        return self._about(Restore, LocatedVersion(name, version, entry), None, expire=gone.event)
+        return self._about(events.Restore, LocatedVersion(name, version, entry), None, expire=gone.event)
 
     def purge(self, refs: Collection[Ref], reason: str) -> tuple[list[LocatedVersion], set[Digest], set[Ref]]:
         """Take versions down: the log may never refer again to the blobs that no version outside the list uses.
@@ -200,7 +186,7 @@ class Decisions:
                 user = Ref(log.name, str(version))
                 for file in files(log, version, entry) if user not in targets else ():
                     outside.setdefault(file.digest, set()).add(user)
-        events: list[Purge] = []
+        made: list[events.Purge] = []
         users: set[Ref] = set()
         for target in targets.values():
             log = logs[target.name]
@@ -209,12 +195,12 @@ class Decisions:
             blobs = sorted(named - outside.keys() | delta_blobs(log, [target.version]))
             for start in range(0, max(len(blobs), 1), MAX_BLOBS_PER_PURGE):
                 part = tuple(blobs[start : start + MAX_BLOBS_PER_PURGE])
-                events.append(self._about(Purge, target, reason, blobs=part))
-        for event in events:
+                made.append(self._about(events.Purge, target, reason, blobs=part))
+        for event in made:
             logs[event.name].append(event)  # all of them can be appended, or none is
-        for event in events:
+        for event in made:
             self._append(event.name, [event])
-        return list(targets.values()), {digest for event in events for digest in event.blobs}, users
+        return list(targets.values()), {digest for event in made for digest in event.blobs}, users
 
     def _open(self, name: str) -> Log:
         log = load_own(self.store, name)
@@ -227,32 +213,31 @@ class Decisions:
         return log, _exactly(log, ref)
 
     def _about(
-        self, kind: Callable[..., Made], target: LocatedVersion, reason: str | None, **more: Any
-    ) -> Made:
+        self, kind: Callable[..., EventType], target: LocatedVersion, reason: str | None, **more: Any
+    ) -> EventType:
         about = stamp(target.name, self.actor, reason)
         return kind(**about, version=target.version, manifest=target.entry.manifest, **more)
 
-    def _append(self, log: Log | str, events: Collection[Event]) -> bool:
+    def _append(self, log: Log | str, made: Collection[Event]) -> bool:
         """Append these events. Returns False if there are none."""
-        return bool(self._decide(log, lambda _: events))
+        return bool(self._decide(log, lambda _: made))
 
-    def _decide(self, log: Log | str, decide: Callable[[Log], Iterable[Event]]) -> list[Event]:
+    def _decide(self, log: Log | str, decide: Callable[[Log], Collection[EventType]]) -> list[EventType]:
         """Append the events that a decision needs to a log that was just read, or to that of a model; return them."""
-        events: list[Event] = []
+        made: list[EventType] = []
 
         def change(log: Log) -> Collection[Digest] | None:
-            events[:] = decide(log)
-            for event in events:
+            made[:] = decide(log)
+            for event in made:
                 log.append(event)
-            gone = [event.version for event in events if isinstance(event, Expire | Purge | Drop)]
-            if not gone:
-                return () if events else None
-            return withdraw_deltas(log, gone, self.actor)
+            kinds = events.Expire | events.Purge | events.Drop
+            gone = [event.version for event in made if isinstance(event, kinds)]
+            return withdraw_deltas(log, gone, self.actor) if gone else () if made else None
 
         name, first = (log, None) if isinstance(log, str) else (log.name, log)
         with self.store.push() as push:
             commit(self.store, push, name, change, first=first)
-        return events
+        return made
 
 
 def _exactly(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
@@ -283,7 +268,7 @@ def publish_deltas(
         before = read_deltas(log.fetch, log.versions[version].deltas)
         unique = {(delta.new, delta.old): delta for delta in [*before, *deltas]}
         table[:] = sorted(unique.values(), key=lambda delta: (delta.size, delta.digest))[:MAX_DELTAS]
-        return None if table == before else _append(log, version, table, actor)
+        return None if table == before else _offer(log, version, table, actor)
 
     commit(store, push, name, change)
     return table
@@ -298,7 +283,7 @@ def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = Non
     for version, event in sorted(_current(log).items()):
         remaining = _remaining(log, event, gone)
         if not remaining or Digest.of(encode_table(remaining)) != event.table:
-            blobs += _append(log, version, remaining, actor)
+            blobs += _offer(log, version, remaining, actor)
     return blobs
 
 
@@ -320,8 +305,8 @@ def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
 
 def _current(log: Log) -> dict[Version, Deltas]:
     """The event that decides the deltas of each version that offers any."""
-    events = {event.version: event for _, event in log.events(Deltas)}
-    return {version: event for version, event in events.items() if event.table is not None}
+    latest = {event.version: event for _, event in log.events(Deltas)}
+    return {version: event for version, event in latest.items() if event.table is not None}
 
 
 def _remaining(log: Log, event: Deltas, gone: Collection[Version]) -> list[Delta]:
@@ -330,7 +315,7 @@ def _remaining(log: Log, event: Deltas, gone: Collection[Version]) -> list[Delta
     return [delta for delta in deltas if delta.since not in gone]
 
 
-def _append(log: Log, version: Version, deltas: Iterable[Delta], actor: str | None) -> list[Digest]:
+def _offer(log: Log, version: Version, deltas: Iterable[Delta], actor: str | None) -> list[Digest]:
     """Append the event of a table (no deltas: none any more), with the table; returns the deltas that it names."""
     sizes = {delta.digest: delta.size for delta in deltas}
     data, named, earlier = encode_table(deltas), list(sizes), _current(log).get(version)

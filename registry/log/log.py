@@ -577,8 +577,10 @@ class Log:
         self.check_own()
         for tag, rollout in self.rollouts.items():
             moves = isinstance(event, events.Tag | events.Untag) and event.tag == tag
-            goes = isinstance(event, events.Expire | events.Purge | events.Drop)
-            if moves or (goes and event.version == rollout.to):
+            given_up = (
+                event.version if isinstance(event, events.Expire | events.Purge | events.Drop) else None
+            )
+            if moves or given_up == rollout.to:
                 raise ConflictError(
                     f"{rollout.to} is being rolled out to {self.name}:{tag}",
                     f"`reg rollout finish {self.name} --channel {tag}` moves the channel, `halt` stops the rollout",

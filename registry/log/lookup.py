@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from onnxreg.schema.delta.delta_format import Delta
     from onnxreg.schema.log.events import Event, Yank
     from onnxreg.schema.log.logline import LogLine
+    from onnxreg.schema.log.state import VersionEntry
     from onnxreg.schema.manifest.manifest import Manifest
 
-EMPTY = "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
 MAX_LISTED_MODELS = 5
 """The most models that a hint names."""
 FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg index fetch` brings more"
@@ -119,12 +119,12 @@ def read_consistently(
 
 def unknown_model(name: str, reader: RegistryReader) -> NotFoundError:
     """The error for a model that is not there; the hint has the nearest names that are. A copy may just be unfinished."""
-    hint, location = "check the name: that place does not list its models", reader.url
-    if reader.is_mirror:  # NotFoundError if the registry is gone
-        location += f", {named_copy(reader)}"
+    is_copy = reader.is_mirror  # NotFoundError if the registry is gone
+    location = f"{reader.url}, {named_copy(reader)}" if is_copy else reader.url
+    hint = "check the name: that place does not list its models"
     with suppress(UnlistedError):
         names = list(reader.names())
-        hint = suggest(name, names, FINISH if reader.is_mirror else listed(names))
+        hint = suggest(name, names, FINISH if is_copy else listed(names))
     if Version.is_version(name):
         hint = f"a version follows its model: NAME:{name}"
     return NotFoundError(f"there is no model {name} in {location}", hint)
@@ -132,8 +132,10 @@ def unknown_model(name: str, reader: RegistryReader) -> NotFoundError:
 
 def listed(names: Sequence[str]) -> str:
     """The first names of the models of a registry, for a hint."""
+    if not names:
+        return "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
     more = f" and {len(names) - MAX_LISTED_MODELS} more" if len(names) > MAX_LISTED_MODELS else ""
-    return f"it holds {', '.join(names[:MAX_LISTED_MODELS])}{more}" if names else EMPTY
+    return f"it holds {', '.join(names[:MAX_LISTED_MODELS])}{more}"
 
 
 def named_copy(copy: RegistryReader) -> str:
@@ -213,6 +215,16 @@ class Release:
     yank: Yank | None = None
     newer: Version | None = None
 
+    @classmethod
+    def of(cls, log: Log, version: Version, entry: VersionEntry, refused: Collection[Digest]) -> Release:
+        """A version of a log. IntegrityError or NotFoundError if its manifest cannot be read."""
+        manifest, data = log.read_manifest(entry.manifest), log.fetch(entry.manifest)
+        states = artifact_states(verdicts_of(manifest), entry.attested, refused)
+        return cls(
+            log.name, version, entry.manifest, manifest, data,
+            held=entry.held, states=states, index=log.index,
+        )  # fmt: skip
+
     @property
     def may_be_attested(self) -> bool:
         """False if its log has no attestation; a log with sealed segments may have some in them."""
@@ -231,18 +243,7 @@ def read_version(reader: RegistryReader, ref: Ref) -> Release:
 
     def read(log: Log) -> Release:
         located = log.find(ref, gone=True)
-        entry = located.entry
-        manifest = log.read_manifest(entry.manifest)
-        return Release(
-            log.name,
-            located.version,
-            entry.manifest,
-            manifest,
-            log.fetch(entry.manifest),
-            held=entry.held,
-            states=artifact_states(verdicts_of(manifest), entry.attested, log.state.refused),
-            index=log.index,
-        )
+        return Release.of(log, located.version, located.entry, log.state.refused)
 
     return consult(reader, ref.name, read)
 
