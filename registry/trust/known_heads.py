@@ -47,23 +47,23 @@ MAX_PLACES = 32
 
 
 class RollbackError(IntegrityError):
-    """A place has fewer lines than it had before."""
+    """Rules 1 to 3: a place has fewer lines than it had before, or the log of policies is not what it was."""
 
 
 class UnknownPastError(IntegrityError):
-    """A log ends so far back that it may be another log."""
+    """Rule 3: a log ends so far back that it may be another log."""
 
 
 class ChangedStateError(IntegrityError):
-    """A state changed without a new line, or the sealed part of the log did."""
+    """Rules 5 and 6: a state changed without a new line, or the sealed part of the log did."""
 
 
 class ChangedSummaryError(IntegrityError):
-    """A summary of a manifest changed to something that the manifest does not say."""
+    """Rule 7: a summary of a manifest changed to something that the manifest does not say."""
 
 
 class StalePolicyError(IntegrityError):
-    """A place has not all policies that the registry is known to have."""
+    """Rule 3, for policies: a place has not all policies that the registry is known to have."""
 
 
 class KnownHead(Record, frozen=True):
@@ -121,22 +121,20 @@ def observe(
         origin: the identity of the place; `url` is its name in errors.
         fetch: reads a blob that the log names, and checks its digest.
 
-    Raises:
-        IntegrityError: rule 1.
-        RollbackError, UnknownPastError, ForkError, ChangedStateError, ChangedSummaryError, StalePolicyError: see the rules.
+    Raises IntegrityError of the class that names the broken rule; ForkError for rules 3 and 4.
     """
     url, reset = (
         url or origin,
         f"ask its owner; after a backup was restored: reg trust reset {registry} {name}",
     )
     had = 0 if before is None else before.places.get(origin, 0)
-    # 1. The file is an index file of this log: its lines follow each other up to the head that its state names.
+    # 1. A file that was there is there, and is an index file of this log: a chain up to the head that its state names.
     if data is None:
-        if before is not None and (had or name == POLICY_LOG):
-            raise RollbackError(
-                f"{url} went back in time: {name} is gone, {had or before.seq} were there before", reset
-            )
-        return before
+        if before is None or not (had or name == POLICY_LOG):
+            return before
+        raise RollbackError(
+            f"{url} went back in time: {name} is gone, {had or before.seq} were there before", reset
+        )
     digest = Digest.of(data)
     if before is not None and before.index == digest:
         return before.at(origin, before.seq)
@@ -148,24 +146,21 @@ def observe(
         log.check()
         lines = tuple(line.digest for line in log.tail) or (log.head,)
         return KnownHead(log.seq, digest, lines, log.state).at(origin, log.seq)
+    state = before.state
     # 3. A shorter log is a beginning of the known one, and this place never had more.
     if log.seq < before.seq:
         remembered = before.digest_at(log.seq)
         if remembered not in (None, log.head):
             raise _fork(name, log.seq, log.head, remembered, reset)
-        if log.seq < had:
-            raise RollbackError(
-                f"{url} went back in time: the log of {name} ends at line {log.seq}, {had} were there before",
-                reset,
-            )
-        if remembered is None:
+        if log.seq < had or remembered is None:
+            ends = f"the log of {name} ends at line {log.seq}"
+            if log.seq < had:
+                raise RollbackError(f"{url} went back in time: {ends}, {had} were there before", reset)
             raise UnknownPastError(
-                f"the log of {name} ends at line {log.seq}, {before.seq} were seen before, and it is too far back to "
-                "tell whether it is the same log",
+                f"{ends}, {before.seq} were seen before, and it is too far back to tell whether it is the same log",
                 reset,
             )
         log.check()
-        state = before.state
         is_sealed_alike = (log.state.segments, log.state.checkpoint) == (state.segments, state.checkpoint)
         if not is_sealed_alike or not log.state.summaries.items() <= state.summaries.items():
             log.prove()  # what was true then follows from the lines and the manifests
@@ -175,25 +170,24 @@ def observe(
         raise _fork(name, before.seq, line, before.head, reset)
     try:
         # 5. What was sealed stays, and what is sealed now follows from it.
-        _check_sealed(before.state, log)
+        _check_sealed(state, log)
         # 6. The state follows from the checkpoint and the lines; without new lines it is the known one.
         log.check()
-        if log.seq == before.seq and log.state.replace(summaries=before.state.summaries) != before.state:
+        if log.seq == before.seq and log.state.replace(summaries=state.summaries) != state:
             raise ChangedStateError(f"the log of {name} is as it was, and its state is not", reset)
         # 7. A summary of a manifest stays.
         for version, summary in log.state.summaries.items():
-            former = before.state.summaries.get(version, summary)
+            former = state.summaries.get(version, summary)
             if summary != former and summary.manifest == former.manifest:
                 raise ChangedSummaryError(
                     f"the index says other things of {name}:{version} than before", VERIFY_ADVICE
                 )
-    except (StateError, ChangedStateError, ChangedSummaryError):
+    except (StateError, ChangedStateError, ChangedSummaryError) as error:
         # 8. If not, the known state may be of a place that was damaged: the whole log and the manifests decide.
-        with suppress(RegError):
+        try:
             log.prove()
-            before = before.replace(state=None)
-        if before.state is not None:
-            raise
+        except RegError:
+            raise error from None
     lines = (*before.lines, *(line.digest for line in log.lines(before.seq)))[-MAX_REMEMBERED_LINES:]
     return KnownHead(log.seq, digest, lines, log.state, before.places).at(origin, log.seq)
 
@@ -335,6 +329,11 @@ class KnownHeads:
         if self.knows(store.registry_id, name):
             self.read_index(store, name, is_own=True)
 
+    def remember(self, store: RegistryReader, log: Log) -> None:
+        """Remember a log that this user just wrote, so that a place that then loses the new lines is noticed."""
+        index = IndexFile(log.encode(), "")
+        self._accept(store, log.name, index, self.read(store.registry_id, log.name), is_own=True)
+
     def audit(self, reader: RegistryReader, name: str, index: IndexFile) -> Iterator[tuple[str, str]]:
         """Yield the contradiction between the newest index file and its known head, if any; see `verify.Audit`."""
         try:
@@ -386,8 +385,8 @@ class KnownHeads:
         name: str,
         index: IndexFile | None,
         before: KnownHead | None,
-        near: Sequence[BlobReader],
-        is_own: bool,
+        near: Sequence[BlobReader] = (),
+        is_own: bool = False,
     ) -> None:
         data, registry = None if index is None else index.data, reader.registry_id
         origin = reader.location.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
