@@ -122,6 +122,7 @@ class Publisher:
             return {file.digest for file in manifest.all_files()}
 
         log = commit(self.store, push, name, change, bring=bring)
+        self.known_heads.remember(self.store, name, log.index)
         return _release(log, version, is_new)
 
 

@@ -148,7 +148,7 @@ class Registry:
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
         """Decisions about a model (None: all), after `check_logs`. IntegrityError, ForkError."""
         self.check_logs(None if name is None else [name], remote)
-        return Decisions(remote or self.store, self.actor)
+        return Decisions(remote or self.store, self.actor, self.heads.remember)
 
     def check_logs(self, names: Collection[str] | None = None, remote: RegistryStore | None = None) -> None:
         """Check that the logs of these models (None: all) continue their known heads; in a remote also that they have the
@@ -238,9 +238,15 @@ class Registry:
         result = exchange(home, remote, request, progress, log=log, own=own, near=[copy.store])
         if hub is not None:
             hub.refresh_layout(log.name)
+        self._remember(remote, result)
         if result.log is not None:
             _keep(copy, result.log)
         return result
+
+    def _remember(self, store: RegistryReader, result: TransferResult) -> None:
+        """The log that a transfer wrote is known from now on."""
+        if result.log is not None:
+            self.heads.remember(store, result.name, result.log.index)
 
     def push_many(
         self,
@@ -273,6 +279,7 @@ class Registry:
         results = []
         for name in names:
             result = exchange_possible(self.store, remote, name, choose, remember, progress)
+            self._remember(remote, result)
             if not result.versions and not result.skipped:
                 lack = "version" if every else "usable release: each version is yanked or a pre-release"
                 result.skipped.append(SkippedVersion(name, None, f"{name} has no {lack}"))
@@ -326,6 +333,7 @@ class Registry:
             more = {"selection": selection, "channels": channels, "deltas": deltas}
             request = self._request(log, versions, restore, **more)
             result = exchange(reader, home, request, progress, log=log, own=own)
+        self._remember(home, result)
         _keep(reader.copy, log, _evidence(log))
         return result
 

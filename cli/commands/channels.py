@@ -153,7 +153,7 @@ def set_policy(
         session.warn(f"stops: {channel.why}")
     line = None
     if yes:
-        line = set_policy(store or registry.store, policy, registry.actor, reason)
+        line = set_policy(store or registry.store, registry.heads, policy, registry.actor, reason)
         reader.read_index(POLICY_LOG)  # from now on an earlier log of policies is a rollback
     if line is not None and line.sig is None:
         session.warn(

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from shlex import quote
-from typing import Any
 
 from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
 from onnxreg.registry.log.lookup import consult, log_of
@@ -108,7 +107,7 @@ class ChannelGate:
             statements=tuple(dict.fromkeys(event.statement for event in events)),
         )
 
-    def record(self, evidence: PromotionEvidence) -> dict[str, Any]:
+    def record(self, evidence: PromotionEvidence) -> dict[str, Digest]:
         """The keys of an event that promotes a judged version: the policy, and the evidence, which is added to the log."""
         return {"policy": evidence.policy, "evidence": self.log.attach(evidence.encode())}
 

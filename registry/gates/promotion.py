@@ -34,7 +34,7 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 from onnxreg.schema.gates.policy import Policy, PolicyLog
 from onnxreg.schema.gates.rule import PromotionEvidence
-from onnxreg.schema.log.events import PolicyEvent, RolloutStep, Tag, check_channel
+from onnxreg.schema.log.events import Event, PolicyEvent, RolloutStep, Tag, check_channel
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import Rollout, check_percent, no_channel
 from onnxreg.schema.query.cohort import parse_cohort
@@ -90,7 +90,11 @@ def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[Blocked
 
 
 def set_policy(
-    store: RegistryStore, policy: Policy, actor: str | None = None, reason: str | None = None
+    store: RegistryStore,
+    known_heads: KnownHeads,
+    policy: Policy,
+    actor: str | None = None,
+    reason: str | None = None,
 ) -> LogLine | None:
     """Put a policy in force; the new line, None if just that policy is in force.
 
@@ -111,11 +115,11 @@ def set_policy(
             problem,
             "sign with one of them: set REG_SIGNING_KEY, and trust it by that name: reg trust add NAME KEY",
         )
-    _publish(store, longer, index)
+    known_heads.remember(store, POLICY_LOG, _publish(store, longer, index))
     return longer.lines[-1]
 
 
-def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> None:
+def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> IndexFile:
     """Put a log in the place of the file that was read before. ConflictError if another one is there."""
     data = b"".join(line.raw + b"\n" for line in log.lines)
     try:
@@ -125,6 +129,7 @@ def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> 
         raise ConflictError(
             "somebody else set a policy meanwhile", "`reg policy show` shows it; then decide again"
         ) from error
+    return IndexFile(data, "")
 
 
 def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
@@ -204,7 +209,7 @@ def promote(
     is_moved = not (judged.failed or is_repeated or dry_run)
     if is_moved:
         with store.push() as push:
-            commit(store, push, ref.name, change)
+            known_heads.remember(store, ref.name, commit(store, push, ref.name, change).index)
     return Promotion(judged, is_moved, current.version if current else None)
 
 
@@ -212,7 +217,7 @@ def promote(
 class Rollouts:
     """The rollouts in one registry, which may be a remote; `known_heads` are those of the user.
 
-    Each method returns the log as it is then.
+    Each method returns the log as it is then. Raise NotFoundError without the channel, or without a rollout to go on with.
     """
 
     store: RegistryStore
@@ -231,104 +236,100 @@ class Rollouts:
         check_percent(share)
         cohort = None if where is None else str(parse_cohort(where))
         located = find(CheckedReader(self.store, self.known_heads), ref)
+        version, manifest = located.version, located.entry.manifest
 
-        def begin(log: Log) -> None:
+        def begin(log: Log, about: dict[str, Any]) -> Event:
             if channel in log.rollouts:
                 raise ConflictError(
                     f"{log.name}:{channel} is being rolled out to {log.rollouts[channel].to}",
                     f"`reg rollout finish {log.name} --channel {channel}` moves the channel, `halt` stops the rollout",
                 )
-            if log.channels[channel].manifest == located.entry.manifest:
-                raise ConflictError(
-                    f"{log.name}:{channel} is {located.version} already", "there is nothing to do"
-                )
-            salt, manifest = secrets.token_hex(16), located.entry.manifest
-            rollout = Rollout(located.version, manifest, share, salt, 0, cohort)
-            self._step(log, channel, rollout, reason)
+            if about["expects"] == manifest:
+                raise ConflictError(f"{log.name}:{channel} is {version} already", "there is nothing to do")
+            return self._step(log, about, Rollout(version, manifest, share, secrets.token_hex(16), 0, cohort))
 
-        return self._change(ref.name, channel, begin)
+        return self._change(ref.name, channel, reason, begin)
 
     def advance(self, name: str, channel: str, share: float, reason: str | None = None) -> Log:
         """Give the version to more devices; those that have it keep it.
 
-        Raise NotFoundError without a rollout; InputError if it is not more; GateError as `start`.
+        Raise InputError if it is not more; GateError as `start`.
         """
         check_percent(share)
 
-        def widen(log: Log) -> None:
+        def widen(log: Log, about: dict[str, Any]) -> Event:
             rollout = _current(log, channel)
             if share <= rollout.percent:
                 raise InputError(
                     f"{rollout.to} goes to {rollout.percent:g} % of the devices, which is not less than {share:g} %",
                     f"`reg rollout finish {name} --channel {channel}` moves the channel, `halt` stops the rollout",
                 )
-            self._step(log, channel, rollout.replace(percent=share), reason)
+            return self._step(log, about, rollout.replace(percent=share))
 
-        return self._change(name, channel, widen)
+        return self._change(name, channel, reason, widen)
 
     def halt(self, name: str, channel: str, reason: str | None = None) -> Log:
-        """Stop: every device gets what the channel holds. Raise NotFoundError without a rollout."""
+        """Stop: every device gets what the channel holds."""
 
-        def halt(log: Log) -> None:
+        def halt(log: Log, about: dict[str, Any]) -> Event:
             _current(log, channel)
-            expects = log.channels[channel].manifest
-            log.append(RolloutStep(**stamp(name, self.actor, reason), tag=channel, expects=expects))
+            return RolloutStep(**about)
 
-        return self._change(name, channel, halt)
+        return self._change(name, channel, reason, halt)
 
     def finish(self, name: str, channel: str, reason: str | None = None) -> Log:
-        """Move the channel to the version. Raise NotFoundError without a rollout; GateError as `start`."""
+        """Move the channel to the version. GateError as `start`."""
 
-        def finish(log: Log) -> None:
-            rollout, about = _current(log, channel), stamp(name, self.actor, reason)
-            about |= self._promotion(log, channel, rollout)
-            about |= {"tag": channel, "version": rollout.to, "manifest": rollout.manifest}
+        def finish(log: Log, about: dict[str, Any]) -> Event:
+            rollout = _current(log, channel)
+            promotion = self._promotion(log, channel, rollout.to)
             del log.rollouts[channel]  # so that the channel may move
-            log.append(Tag(**about, expects=log.channels[channel].manifest))
+            return Tag(**about, **promotion, version=rollout.to, manifest=rollout.manifest)
 
-        return self._change(name, channel, finish)
+        return self._change(name, channel, reason, finish)
 
-    def _step(self, log: Log, channel: str, rollout: Rollout, reason: str | None) -> None:
-        """Append the event by which a rollout begins or widens."""
-        promotion = self._promotion(log, channel, rollout)
-        evidence = promotion.get("evidence")
-        log.append(
-            RolloutStep(
-                **stamp(log.name, self.actor, reason),
-                **promotion,
-                tag=channel,
-                expects=log.channels[channel].manifest,
-                version=rollout.to,
-                manifest=rollout.manifest,
-                percent=rollout.percent,
-                salt=rollout.salt,
-                where=rollout.where,
-                blobs=(Descriptor(evidence, len(log.fetch(evidence))),) if evidence else (),
-            )
+    def _step(self, log: Log, about: dict[str, Any], rollout: Rollout) -> Event:
+        """The event by which a rollout begins or widens."""
+        about |= self._promotion(log, about["tag"], rollout.to)
+        evidence = about.get("evidence")
+        blobs = (Descriptor(evidence, len(log.fetch(evidence))),) if evidence else ()
+        return RolloutStep(
+            **about,
+            version=rollout.to,
+            manifest=rollout.manifest,
+            percent=rollout.percent,
+            salt=rollout.salt,
+            where=rollout.where,
+            blobs=blobs,
         )
 
-    def _promotion(self, log: Log, channel: str, rollout: Rollout) -> dict[str, Any]:
+    def _promotion(self, log: Log, channel: str, version: Version) -> dict[str, Digest]:
         """The policy and the evidence of a rollout's version. Empty if the channel is free; GateError if the policy does not hold."""
         gate = ChannelGate(log, read_policies(CheckedReader(self.store, self.known_heads)), channel)
         if not gate.rules:
             return {}
-        judged = gate.judge(rollout.to)
+        judged = gate.judge(version)
         if judged.failed:
             raise judged.refusal(judged.faults)
         return gate.record(judged)
 
-    def _change(self, name: str, channel: str, change: Callable[[Log], None]) -> Log:
-        def changed(log: Log) -> Collection[Digest]:
+    def _change(
+        self, name: str, channel: str, reason: str | None, make: Callable[[Log, dict[str, Any]], Event]
+    ) -> Log:
+        def change(log: Log) -> Collection[Digest]:
             if check_channel(channel) not in log.channels:
                 remote = f" --remote {quote(self.store.url)}" if self.is_remote else ""
                 first = f"; reg tag {name}:VERSION {channel}{remote} makes it"
                 raise no_channel(name, channel, log.channels, first)
-            change(log)
+            holder = log.channels[channel].manifest
+            log.append(make(log, {**stamp(name, self.actor, reason), "tag": channel, "expects": holder}))
             return []
 
         CheckedReader(self.store, self.known_heads).read_index(name)
         with self.store.push() as push:
-            return commit(self.store, push, name, changed)
+            log = commit(self.store, push, name, change)
+        self.known_heads.remember(self.store, name, log.index)
+        return log
 
 
 def _current(log: Log, channel: str) -> Rollout:

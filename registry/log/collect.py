@@ -133,23 +133,11 @@ def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
 
 def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
     """Move the head of the model that an intent names, so that the swap of a push that read it before fails."""
-<<<<<<< HEAD
-    try:
-        value = canonical.decode(data, "intent")
-        name = check_name(value["name"] if isinstance(value, dict) else "")
-    except (InputError, KeyError, TypeError) as error:
-        raise IntegrityError(
-            f"an intent in {note_path('intents', '')} cannot be read",
-            "if no push is under way, remove the file, then collect again",
-        ) from error
-    event = Fence(**stamp(name, ""), intent=intent)
-=======
     damaged = f"an intent in {note_path('intents', '')} cannot be read"
     with about(damaged, IntegrityError, "if no push is under way, remove the file, then collect again"):
         name = check_name(
             str(canonical.convert(canonical.decode(data, "it"), dict[str, str], "it").get("name"))
         )
->>>>>>> 340df4ec (Shorten decisions, lookup and publishing)
 
     def change(log: Log) -> Collection[Digest]:
         log.append(Fence(**stamp(name, ""), intent=intent))

@@ -16,7 +16,14 @@ from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import consult
 from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.protocol import BlobReader, MissingBlobError, Push, RegistryReader, RegistryStore
+from onnxreg.registry.store.protocol import (
+    BlobReader,
+    IndexFile,
+    MissingBlobError,
+    Push,
+    RegistryReader,
+    RegistryStore,
+)
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
@@ -87,7 +94,9 @@ def commit(
                     push.avoid(read_condemned(remote))
                     _secure(push, log, digests, bring)
                     _retract(remote, intents, keep=1)
-                push.publish(name, log.encode(), log.index.token if log.index else None)
+                data = log.encode()
+                push.publish(name, data, log.index.token if log.index else None)
+                log.index = IndexFile(data, "")
                 return log
             except LostRaceError as error:
                 lost = error

@@ -45,10 +45,13 @@ class Decisions:
     Args:
         store: the registry.
         actor: who decides, as claimed.
+        remember: gets the place, the model's name and the index file that was written.
     """
 
-    def __init__(self, store: RegistryStore, actor: str | None = None) -> None:
-        self.store, self.actor = store, actor
+    def __init__(
+        self, store: RegistryStore, actor: str | None = None, remember: Callable[..., None] = lambda *_: None
+    ) -> None:
+        self.store, self.actor, self._remember = store, actor, remember
 
     def tag(self, ref: Ref, channel: str, reason: str | None = None) -> DecisionResult:
         """Move a channel to a version; nothing happens if it is there.
@@ -236,7 +239,7 @@ class Decisions:
 
         name, first = (log, None) if isinstance(log, str) else (log.name, log)
         with self.store.push() as push:
-            commit(self.store, push, name, change, first=first)
+            self._remember(self.store, name, commit(self.store, push, name, change, first=first).index)
         return made
 
 

@@ -329,10 +329,12 @@ class KnownHeads:
         if self.knows(store.registry_id, name):
             self.read_index(store, name, is_own=True)
 
-    def remember(self, store: RegistryReader, log: Log) -> None:
-        """Remember a log that this user just wrote, so that a place that then loses the new lines is noticed."""
-        index = IndexFile(log.encode(), "")
-        self._accept(store, log.name, index, self.read(store.registry_id, log.name), is_own=True)
+    def remember(self, store: RegistryReader, name: str, index: IndexFile | None) -> None:
+        """Remember an index file that this user just wrote, so that a place that then loses it is noticed."""
+        try:
+            self._accept(store, name, index, self.read(store.registry_id, name), is_own=True)
+        except IntegrityError:  # another writer was quicker
+            self.read_index(store, name, is_own=True)
 
     def audit(self, reader: RegistryReader, name: str, index: IndexFile) -> Iterator[tuple[str, str]]:
         """Yield the contradiction between the newest index file and its known head, if any; see `verify.Audit`."""

@@ -15,6 +15,7 @@ from onnxreg.registry.gates.enforce import ChannelGate, read_policies
 from onnxreg.registry.gates.promotion import copy_policies, set_policy
 from onnxreg.registry.store.protocol import memory_remote
 from onnxreg.registry.transfer.mirror import mirror
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     ConflictError,
@@ -218,12 +219,12 @@ def test_a_mirror_has_the_policies_and_the_evidence(registry: Registry, tmp_path
     assert read_policies(copy) == owner.policies(registry)
     assert Registry(tmp_path / "reader").resolve(STABLE, remote=copy).located.version == Version(1, 0, 0)
     with pytest.raises(ConflictError, match="mirror"):
-        set_policy(copy, Policy())
+        set_policy(copy, KnownHeads(), Policy())
 
 
 def test_a_mirror_with_other_policies_is_a_fork(registry: Registry) -> None:
     copy = memory_remote(registry.id)
-    set_policy(copy, read_policy(LAX, "policy"))
+    set_policy(copy, KnownHeads(), read_policy(LAX, "policy"))
     with pytest.raises(ForkError):
         copy_policies(read_policies(registry.store), copy)
 

@@ -300,6 +300,7 @@ def test_a_sealed_unknown_kind_stops_the_collector(registry: Registry, make_draf
     (root / blob_path(digest)).parent.mkdir(parents=True, exist_ok=True)
     (root / blob_path(digest)).write_bytes(forged)
     edit_state(root, lambda value: value.update(segments=[str(digest)]))
+    registry.heads.reset(registry.id)
     with pytest.raises(IntegrityError, match="unknown kind 'deprecate'"):
         owner.gc(registry)
 

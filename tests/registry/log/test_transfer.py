@@ -16,7 +16,7 @@ from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, ForkError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish
 from onnxreg.schema.log.summary import VersionSummary
@@ -110,7 +110,8 @@ def test_a_forked_copy_is_refused(registry: Registry, make_draft: MakeDraft, tmp
     exchange(registry.store, twin, ExchangeRequest("acme/pii", []))
     registry.add(make_draft(seed="b"))
     forked = Registry(twin.root)
-    forked.add(make_draft(seed="c"))
+    with pytest.raises(ForkError):  # by the same user, who is told at once
+        forked.add(make_draft(seed="c"))
     with pytest.raises(IntegrityError, match="different histories"):
         exchange(registry.store, twin, ExchangeRequest("acme/pii", []))
     assert len(forked.log("acme/pii")) == 2

@@ -139,7 +139,6 @@ class TestTokens:
         self, registry: Registry, site: Proxy, tmp_path: Path, make_draft: MakeDraft
     ) -> None:
         registry.add(make_draft())
-        state_directory().mkdir(parents=True)
         (state_directory() / "tracking").write_bytes(b"")
         assert (
             main(["--registry", str(tmp_path / "nowhere"), "resolve", "acme/pii", "--remote", site.url]) == 0

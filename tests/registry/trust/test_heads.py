@@ -42,6 +42,7 @@ from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft
 
 NAME = "acme/pii"
+LOOSE = b'[[rule]]\nchannel = "stable"\nmax_size = {onnx = "1GB"}\n'
 MakeDraft = Callable[..., Draft]
 
 
@@ -241,7 +242,7 @@ def test_nothing_is_added_where_the_log_went_back(published: Registry, lost: str
 def test_a_home_that_cannot_be_written_warns_once_and_reads_on(
     published: Registry, own_user: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own_user.mkdir(parents=True)
+    shutil.rmtree(own_user / "state")
     (own_user / "state").write_bytes(b"")
     warned: list[str] = []
     known = KnownHeads(warn=warned.append)
@@ -250,6 +251,37 @@ def test_a_home_that_cannot_be_written_warns_once_and_reads_on(
     assert len(warned) == 1
     assert main(["--registry", str(published.store.root), "resolve", NAME]) == 0
     assert "cannot be kept" in capsys.readouterr().err
+
+
+def test_what_this_user_wrote_is_known_before_it_is_read(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    """A place that loses a write of this user is noticed, though nobody read in between."""
+
+    def put_back(root: Path, write: Callable[[], object]) -> None:
+        before = {path: path.read_bytes() for path in root.rglob("*.jsonl")}
+        write()
+        after = {path: path.read_bytes() for path in root.rglob("*.jsonl")}
+        assert after != before
+        for path in after:
+            path.write_bytes(before[path]) if path in before else path.unlink()
+        with pytest.raises(IntegrityError, match=r"went back in time|put back|is gone"):
+            owner.policies(Registry(root))
+            CheckedReader(DirectoryRegistry.open(root), KnownHeads()).read_index(NAME)
+        for path, data in after.items():
+            path.write_bytes(data)
+
+    home, share = registry.store.root, DirectoryRegistry.create(tmp_path / "share", mirror_of=None).root
+    registry.add(make_draft(seed="a"))
+    put_back(home, lambda: registry.add(make_draft(seed="b")))
+    put_back(home, lambda: registry.tag(f"{NAME}:0.1.0", "stable"))
+    put_back(home, lambda: owner.rollouts(registry).start(Ref.parse(f"{NAME}:0.1.1"), "stable", 50))
+    put_back(home, lambda: owner.rollouts(registry).finish(NAME, "stable"))
+    put_back(home, lambda: owner.set_policy(registry, read_policy(LOOSE, "policy")))
+    put_back(home, lambda: owner.promote(registry, f"{NAME}:0.1.0", "stable"))
+    put_back(share, lambda: registry.push(f"{NAME}:0.1.0", str(share)))
+    reader = Registry(tmp_path / "reader")
+    put_back(reader.store.root, lambda: reader.pull(NAME, str(share)))
 
 
 def test_a_damaged_file_is_named_with_the_way_out(published: Registry, own_user: Path) -> None:

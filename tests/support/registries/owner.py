@@ -54,7 +54,7 @@ def set_policy(registry: Registry, policy: Any, reason: Any = None, remote: Any 
     store = remote or registry.store
     reader = CheckedReader(store, registry.heads)
     reader.read_index(POLICY_LOG)
-    line = promotion.set_policy(store, policy, registry.actor, reason)
+    line = promotion.set_policy(store, registry.heads, policy, registry.actor, reason)
     reader.read_index(POLICY_LOG)
     return line
 
