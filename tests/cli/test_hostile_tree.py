@@ -18,6 +18,7 @@ from support.sampling import sampled
 
 from onnxreg.cli.errors import EXIT_STATUS
 from onnxreg.registry import Registry
+from onnxreg.registry.support.environment import state_directory
 
 pytestmark = pytest.mark.usefixtures("reader_in_process")
 Reg = Callable[..., Any]
@@ -378,6 +379,7 @@ def try_commands(
     for home, words in commands:
         place = scene(tree.prepare, (home, *words))
         before = place.untouched()
+        shutil.rmtree(state_directory() / "heads", ignore_errors=True)
         done = reg("--registry", *place.words((home, *words)))
         what = f"{name}: {' '.join(words)}: {done.status} {done.err[-2000:]}"
         assert done.status in (0, *EXIT_STATUS.values()), what
