@@ -58,9 +58,9 @@ class Selection:
         owners = owners or {ref: tuple(artifacts)}
         offered = [artifacts[path] for path in chain.from_iterable(owners.values())]
         chosen = [item for item in offered if self._fits(item, self.formats)]
-        wanted = [(owner, paths, self.formats) for owner, paths in owners.items()]
-        wanted += [(ref, tuple(item.path for item in offered), (name,)) for name in self.formats]
-        for owner, paths, formats in wanted:
+        conditions = [(owner, paths, self.formats) for owner, paths in owners.items()]
+        conditions += [(ref, tuple(item.path for item in offered), (name,)) for name in self.formats]
+        for owner, paths, formats in conditions:
             if not any(self._fits(artifacts[path], formats) for path in paths):
                 which = formats[0] if formats else "artifact"
                 which += f" of precision {self.precision}" if self.precision else ""

@@ -84,14 +84,14 @@ class Decisions:
         log, target = self._locate(ref)
         entry = target.entry
         if undo:
-            made: list[Event] = [
+            record: list[Event] = [
                 self._about(events.Unyank, target, reason, yank=yank) for yank in entry.yanks
             ]
         else:
-            made = [] if entry.yanked else [self._about(events.Yank, target, reason)]
+            record = [] if entry.yanked else [self._about(events.Yank, target, reason)]
         same = sorted(version for version, other in present_versions(log) if other.manifest == entry.manifest)
         others = tuple(version for version in same if version != target.version)
-        return DecisionResult(target, self._append(log, made), others)
+        return DecisionResult(target, self._append(log, record), others)
 
     def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
         """No collection expires this version; `undo` takes that back."""
@@ -159,8 +159,8 @@ class Decisions:
     def expire(self, keep: int) -> list[Ref]:
         """Let old versions of every model expire. Returns the versions that gave up their files."""
         decide = partial(self.expiry, keep=keep)
-        made = [event for name in list(self.store.names()) for event in self._decide(name, decide)]
-        return [Ref(event.name, str(event.version)) for event in made]
+        record = [event for name in list(self.store.names()) for event in self._decide(name, decide)]
+        return [Ref(event.name, str(event.version)) for event in record]
 
     def restore(self, name: str, version: Version, entry: VersionEntry) -> events.Restore:
         """The event that brings the files of an expired version back."""
@@ -189,7 +189,7 @@ class Decisions:
                 user = Ref(log.name, str(version))
                 for file in files(log, version, entry) if user not in targets else ():
                     outside.setdefault(file.digest, set()).add(user)
-        made: list[events.Purge] = []
+        record: list[events.Purge] = []
         users: set[Ref] = set()
         for target in targets.values():
             log = logs[target.name]
@@ -198,12 +198,12 @@ class Decisions:
             blobs = sorted(named - outside.keys() | delta_blobs(log, [target.version]))
             for start in range(0, max(len(blobs), 1), MAX_BLOBS_PER_PURGE):
                 part = tuple(blobs[start : start + MAX_BLOBS_PER_PURGE])
-                made.append(self._about(events.Purge, target, reason, blobs=part))
-        for event in made:
+                record.append(self._about(events.Purge, target, reason, blobs=part))
+        for event in record:
             logs[event.name].append(event)  # all of them can be appended, or none is
-        for event in made:
+        for event in record:
             self._append(event.name, [event])
-        return list(targets.values()), {digest for event in made for digest in event.blobs}, users
+        return list(targets.values()), {digest for event in record for digest in event.blobs}, users
 
     def _open(self, name: str) -> Log:
         log = load_own(self.store, name)
@@ -221,26 +221,26 @@ class Decisions:
         about = stamp(target.name, self.actor, reason)
         return kind(**about, version=target.version, manifest=target.entry.manifest, **more)
 
-    def _append(self, log: Log | str, made: Collection[Event]) -> bool:
+    def _append(self, log: Log | str, record: Collection[Event]) -> bool:
         """Append these events. Returns False if there are none."""
-        return bool(self._decide(log, lambda _: made))
+        return bool(self._decide(log, lambda _: record))
 
     def _decide(self, log: Log | str, decide: Callable[[Log], Collection[EventType]]) -> list[EventType]:
         """Append the events that a decision needs to a log that was just read, or to that of a model; return them."""
-        made: list[EventType] = []
+        record: list[EventType] = []
 
         def change(log: Log) -> Collection[Digest] | None:
-            made[:] = decide(log)
-            for event in made:
+            record[:] = decide(log)
+            for event in record:
                 log.append(event)
             kinds = events.Expire | events.Purge | events.Drop
-            gone = [event.version for event in made if isinstance(event, kinds)]
-            return withdraw_deltas(log, gone, self.actor) if gone else () if made else None
+            gone = [event.version for event in record if isinstance(event, kinds)]
+            return withdraw_deltas(log, gone, self.actor) if gone else () if record else None
 
         name, first = (log, None) if isinstance(log, str) else (log.name, log)
         with self.store.push() as push:
             self._remember(self.store, name, commit(self.store, push, name, change, first=first).index)
-        return made
+        return record
 
 
 def _exactly(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:

@@ -450,8 +450,8 @@ class Log:
         if (first := next(lines, None)) is None:
             return
         prev, end = first.prev if number else genesis(self.registry, self.name), (self.seq, self.head)
-        whole = chain([first], lines)
-        for line in walk_chain(whole, self.name, prev, REWRITTEN, number * SEGMENT_LINES, end):
+        links = chain([first], lines)
+        for line in walk_chain(links, self.name, prev, REWRITTEN, number * SEGMENT_LINES, end):
             if since < line.seq and (until is None or line.seq <= until):
                 yield line
 
@@ -470,7 +470,7 @@ class Log:
         yanked = {version: yanks for version in versions if (yanks := self.versions[version].yanks)}
         first: dict[Version, Yank] = {}
         for _, event in self.events(Yank) if yanked else ():
-            for version in (each for each, yanks in yanked.items() if event.id in yanks):
+            for version in (item for item, yanks in yanked.items() if event.id in yanks):
                 first.setdefault(version, event)
         return first
 
