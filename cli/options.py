@@ -103,9 +103,11 @@ FROM_OR_TO = argument(
     complete_remote,
 )
 SAME_REMOTE = option("The same as REMOTE, by an option.", "--remote", complete=complete_remote)
-READ_REMOTE = option("Read this remote (a name, path or URL).", complete=complete_remote)
+READ_REMOTE = option(
+    "Use this remote (a name, path or URL), not the registry here.", complete=complete_remote
+)
 WORK_REMOTE = option(
-    "Work on this remote (a name, path or URL), not on the registry here.",
+    "Use this remote (a name, path or URL), not the registry here.",
     "--remote",
     complete=complete_remote,
 )
@@ -153,7 +155,7 @@ def query(
     formats: list[str] | None = option(
         "An accepted format, the preferred one first; may be repeated.", "--format"
     ),
-    precision: str | None = option("The precision it must have."),
+    precision: str | None = option("Only artifacts of this precision."),
     certified: bool = flag("Only certified artifacts."),
     max_size: str | None = option(
         "The most bytes to download, with every file it needs: 30MB (10^6), 28MiB (2^20)."

@@ -3,7 +3,8 @@
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import getdoc
 from itertools import groupby
@@ -117,6 +118,9 @@ def _in_usage(argument: Any) -> str:
 
 
 COLUMNS = 100
+COMMON = 3
+"""The verbs that share an argument or option, with its help, at least: then the page explains it once."""
+COMMON_HEADING = "Several verbs take these; each names them.\n"
 CLI_HEADING = """\
 # Command line
 
@@ -132,11 +136,14 @@ Every verb that describes its `--json` takes it; a failure is then JSON on stder
 def cli_page() -> str:
     """The text of `docs/cli.md`."""
     verbs = describe()
+    uses = Counter(parameter for verb in verbs for parameter in _listed(verb))
+    common = {item.name: item for item, count in reversed(uses.most_common()) if count >= COMMON}.values()
     parts = [CLI_HEADING, "".join(_contents(verbs)), "## Global options\n", _list(global_options())]
+    parts += ["## Common arguments and options\n", COMMON_HEADING, _list(tuple(reversed(common)))]
     for panel, members in groupby(verbs, lambda verb: verb.panel):
         parts.append(f"## {panel}\n")
         for verb in members:
-            parts.extend(_section(verb))
+            parts.extend(_section(verb, common))
     statuses = [(str(status), meaning) for status, meaning in exit_statuses().items()]
     parts += ["## Exit status\n", _list([Parameter(*status) for status in statuses])]
     parts += ["## Environment\n", _list([Parameter(*variable) for variable in ENVIRONMENT.items()])]
@@ -149,11 +156,18 @@ def _contents(verbs: Sequence[Verb]) -> Iterator[str]:
         yield _filled(f"**{panel}**: {links}", "- ") + "\n"
 
 
-def _section(verb: Verb) -> Iterator[str]:
+def _listed(verb: Verb) -> list[Parameter]:
+    """The arguments and options of a verb but `--json`, which its help describes."""
+    return [parameter for parameter in (*verb.arguments, *verb.options) if parameter.name != "--json"]
+
+
+def _section(verb: Verb, common: Collection[Parameter]) -> Iterator[str]:
     yield f"### reg {verb.name}\n"
     yield f"`{verb.usage}`\n"
     yield from (f"{_filled(_markdown(paragraph))}\n" for paragraph in verb.help)
-    yield _list([option for option in (*verb.arguments, *verb.options) if option.name != "--json"])
+    own = _list([parameter for parameter in _listed(verb) if parameter not in common])
+    names = ", ".join(f"`{parameter.name}`" for parameter in _listed(verb) if parameter in common)
+    yield own + (_filled(f"[common](#common-arguments-and-options): {names}", "- ") + "\n" if names else "")
 
 
 def _list(parameters: Sequence[Parameter]) -> str:
