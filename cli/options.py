@@ -103,13 +103,8 @@ FROM_OR_TO = argument(
     complete_remote,
 )
 SAME_REMOTE = option("The same as REMOTE, by an option.", "--remote", complete=complete_remote)
-READ_REMOTE = option(
-    "Use this remote (a name, path or URL), not the registry here.", complete=complete_remote
-)
-WORK_REMOTE = option(
-    "Use this remote (a name, path or URL), not the registry here.",
-    "--remote",
-    complete=complete_remote,
+READ_REMOTE = WORK_REMOTE = option(
+    "Use this remote (a name, path or URL), not the registry here.", "--remote", complete=complete_remote
 )
 FORMATS = option("Only artifacts of this format; may be repeated.", "--format")
 PRECISION = option("Only artifacts of this precision.")

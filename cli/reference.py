@@ -40,7 +40,6 @@ class Verb:
     help: tuple[str, ...]
     arguments: tuple[Parameter, ...]
     options: tuple[Parameter, ...]
-    examples: tuple[str, ...]
 
 
 def root() -> Any:
@@ -70,11 +69,6 @@ def describe() -> list[Verb]:
     return sorted(verbs, key=lambda verb: order.index(verb.name.partition(" ")[0]))
 
 
-def global_options() -> tuple[Parameter, ...]:
-    """The options before the verb."""
-    return _options(root())
-
-
 def exit_statuses() -> dict[int, str]:
     """The meaning of each exit status, from the docstring of its error family."""
     kinds: list[type[RegError]] = [*RegError.__subclasses__(), InterruptError]
@@ -85,15 +79,13 @@ def exit_statuses() -> dict[int, str]:
 
 def _verb(panel: str, name: str, command: Any) -> Verb:
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
-    pieces = [_in_usage(argument) for argument in arguments]
     return Verb(
         name,
         panel,
-        " ".join(("reg", name, "[OPTIONS]", *pieces)),
+        " ".join(("reg", name, "[OPTIONS]", *map(_in_usage, arguments))),
         tuple(flowing(command.help).split("\n\n")),
         tuple(Parameter(_placeholder(parameter), flowing(parameter.help)) for parameter in arguments),
         _options(command),
-        examples(command),
     )
 
 
@@ -108,8 +100,7 @@ def _option(option: Any) -> str:
 
 
 def _placeholder(argument: Any) -> str:
-    placeholder: str = argument.metavar or argument.name.upper().replace("_", "-")
-    return placeholder.strip("[].")
+    return str(argument.metavar or argument.name.upper().replace("_", "-")).strip("[].")
 
 
 def _in_usage(argument: Any) -> str:
@@ -119,8 +110,7 @@ def _in_usage(argument: Any) -> str:
 
 COLUMNS = 100
 COMMON = 3
-"""The verbs that share an argument or option, with its help, at least: then the page explains it once."""
-COMMON_HEADING = "Several verbs take these; each names them.\n"
+"""The verbs that share an argument or option, at least: then the page explains it once."""
 CLI_HEADING = """\
 # Command line
 
@@ -138,8 +128,8 @@ def cli_page() -> str:
     verbs = describe()
     uses = Counter(parameter for verb in verbs for parameter in _listed(verb))
     common = {item.name: item for item, count in reversed(uses.most_common()) if count >= COMMON}.values()
-    parts = [CLI_HEADING, "".join(_contents(verbs)), "## Global options\n", _list(global_options())]
-    parts += ["## Common arguments and options\n", COMMON_HEADING, _list(tuple(reversed(common)))]
+    parts = [CLI_HEADING, "".join(_contents(verbs)), "## Global options\n", _list(_options(root()))]
+    parts += ["## Common arguments and options\n", _list(tuple(reversed(common)))]
     for panel, members in groupby(verbs, lambda verb: verb.panel):
         parts.append(f"## {panel}\n")
         for verb in members:
@@ -157,7 +147,6 @@ def _contents(verbs: Sequence[Verb]) -> Iterator[str]:
 
 
 def _listed(verb: Verb) -> list[Parameter]:
-    """The arguments and options of a verb but `--json`, which its help describes."""
     return [parameter for parameter in (*verb.arguments, *verb.options) if parameter.name != "--json"]
 
 
