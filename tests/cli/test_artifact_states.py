@@ -6,30 +6,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
+from support.command_line import Reg
+from support.docs.nets import write_mlp
 from support.registries import owner
 from support.registries.gated import draft
 from support.servers.regserve import Site, running
 
 from onnxreg.registry import Registry
-from onnxreg.registry.support.environment import default_root
 from onnxreg.schema.core.digest import Digest
 
 pytestmark = pytest.mark.usefixtures("reader_in_process")
-Reg = Callable[..., Any]
 INT8 = "model_int8.onnx"
-WORDS = {
-    "acme/refused": "refused",
-    "acme/unbound": "refused",
-    "acme/attested": "refused",
-    "acme/twin": "certified",
-    "acme/unknown": "unknown",
-    "acme/lifted": "unknown",
-    "acme/certified": "certified",
-    "acme/settled": "certified",
+STATES = {
+    **dict.fromkeys(("acme/refused", "acme/unbound", "acme/attested"), "refused"),
+    **dict.fromkeys(("acme/unknown", "acme/lifted"), "unknown"),
+    **dict.fromkeys(("acme/twin", "acme/certified", "acme/settled"), "certified"),
 }
 """The effective state of the int8 artifact of each model's newest release."""
+ALL = {"refused", "unknown", "certified"}
 
 
 def evaluation(artifact: Digest, state: str) -> bytes:
@@ -39,27 +34,29 @@ def evaluation(artifact: Digest, state: str) -> bytes:
 
 @pytest.fixture
 def registry(isolated_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    """One model for each way in which a state comes about; see `WORDS`."""
+    """One model for each way in which a state comes about."""
     monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
     registry = Registry(tmp_path / "home")
 
-    def add(name: str, state: str, version: str = "1.0.0", unbound: bool = False, **fields: Any) -> Digest:
+    def add(name: str, state: str, version: str = "1.0.0", **fields: Any) -> Digest:
         made = replace(draft(tmp_path / name / version, name, state, **fields), name=name)
-        if unbound:
-            claimed = replace(made.artifacts[1].verdict, suite=None)
-            made = replace(made, artifacts=(made.artifacts[0], replace(made.artifacts[1], verdict=claimed)))
+        if name == "acme/unbound":
+            full, small = made.artifacts
+            made = replace(made, artifacts=(full, replace(small, verdict=replace(small.verdict, suite=None))))
         return registry.add(made, version).manifest.artifacts[1].digest
 
-    add("acme/refused", "refused")
-    add("acme/unbound", "refused", unbound=True)
-    add("acme/unknown", "unknown")
-    add("acme/certified", "certified")
+    for name, state in {
+        "refused": "refused",
+        "unbound": "refused",
+        "unknown": "unknown",
+        "certified": "certified",
+    }.items():
+        add(f"acme/{name}", state)
     owner.attest(registry, "acme/attested:1.0.0", evaluation(add("acme/attested", "certified"), "refused"))
     owner.attest(registry, "acme/lifted:1.0.0", evaluation(add("acme/lifted", "unknown"), "certified"))
-    add("acme/settled", "unknown")  # the same bytes on a larger suite
-    add("acme/settled", "certified", "1.1.0", license="MIT")
-    add("acme/twin", "refused")
-    add("acme/twin", "certified", "1.1.0", license="MIT")
+    for name, first in {"acme/settled": "unknown", "acme/twin": "refused"}.items():
+        add(name, first)
+        add(name, "certified", "1.1.0", license="MIT")  # the same bytes on a larger suite
     return registry
 
 
@@ -71,65 +68,37 @@ def site(registry: Registry) -> Iterator[Site]:
 
 def words_of(text: str, *marks: str) -> set[str]:
     """The states in the lines that have these words."""
-    lines = [line for line in text.splitlines() if all(mark in line for mark in marks)]
-    return {word for line in lines for word in set(WORDS.values()) if word in line.split()}
+    lines = [line.split() for line in text.splitlines() if all(mark in line for mark in marks)]
+    return {word for line in lines for word in ALL if word in line}
 
 
-def show_table(reg: Reg, name: str) -> set[str]:
-    return words_of(reg("show", name).out, INT8, "onnx-int8")
+def badges(html: str) -> set[str]:
+    return {word for word in ALL if f'<span class="badge is-{word}">' in html}
 
 
-def show_details(reg: Reg, name: str) -> set[str]:
+def first_words(reg: Reg, name: str) -> set[str]:
     """The words that a line of the details begins with; none is said of a state that nobody gave a reason for."""
     lines = [line.split() for line in reg("show", name, "--full").out.splitlines() if INT8 in line]
-    return {line[0] for line in lines if line[0] in WORDS.values()} or {WORDS[name]}
+    return {line[0] for line in lines if line[0] in ALL} or {STATES[name]}
 
 
-def ls_versions(reg: Reg, name: str) -> set[str]:
-    newest, *_ = reg("ls", name, "--json").json["versions"]
-    return {newest["states"][INT8]}
+def newest(reg: Reg, name: str) -> Any:
+    return reg("ls", name, "--json").json["versions"][0]
 
 
-def ls_of_one(reg: Reg, name: str) -> set[str]:
-    """The version's own word has a refusal of any artifact, and no other state."""
-    newest, *_ = reg("ls", name, "--json").json["versions"]
-    return {newest["state"] or WORDS[name]}
+def matches(reg: Reg, name: str, *words: object) -> set[str]:
+    found = reg("query", "newest and format = 'onnx-int8'", name, *words, "--json").json["matches"]
+    return {each["artifact"]["state"] for each in found}
 
 
-def ls_artifacts(reg: Reg, name: str) -> set[str]:
-    return words_of(reg("ls", name, "--format", "onnx-int8").out, INT8)
-
-
-def ls_artifacts_json(reg: Reg, name: str) -> set[str]:
+def listed(reg: Reg, name: str) -> set[str]:
     (model,) = reg("ls", name, "--format", "onnx-int8", "--json").json["models"]
     return {artifact["state"] for artifact in model["artifacts"]}
 
 
-def ls_certified(reg: Reg, name: str) -> set[str]:
-    is_listed = bool(reg("ls", name, "--certified", "--json").json["models"])
-    return {"certified"} if is_listed else {WORDS[name]} - {"certified"}
-
-
-def query(reg: Reg, name: str) -> set[str]:
-    return words_of(reg("query", "newest", name).out, INT8)
-
-
-def query_json(reg: Reg, name: str) -> set[str]:
-    found = reg("query", "newest and format = 'onnx-int8'", name, "--json").json["matches"]
-    return {each["artifact"]["state"] for each in found}
-
-
-def query_remote(reg: Reg, name: str) -> set[str]:
-    asked = ("query", "newest and format = 'onnx-int8'", name, "--remote", default_root(), "--json")
-    return {each["artifact"]["state"] for each in reg(*asked).json["matches"]}
-
-
-def resolve(reg: Reg, name: str) -> set[str]:
-    return set(reg("resolve", name, "--format", "onnx-int8").out.split()[3:4])
-
-
-def resolve_json(reg: Reg, name: str) -> set[str]:
-    return {reg("resolve", name, "--format", "onnx-int8", "--json").json["artifact"]["state"]}
+def diff_page(reg: Reg, name: str) -> set[str]:
+    reg("diff", name, name, "--html", "page.html")
+    return badges(next(line for line in Path("page.html").read_text().splitlines() if f"<bdi>{INT8}" in line))
 
 
 def diff_json(reg: Reg, name: str) -> set[str]:
@@ -138,89 +107,97 @@ def diff_json(reg: Reg, name: str) -> set[str]:
     return {found["new"].get(INT8, stated)}
 
 
-def diff_page(reg: Reg, name: str) -> set[str]:
-    (row,) = [
-        line for line in reg("diff", name, name, "--html", "-").out.splitlines() if f"<bdi>{INT8}" in line
-    ]
-    return badges(row)
-
-
-def badges(html: str) -> set[str]:
-    return {word for word in set(WORDS.values()) if f'<span class="badge is-{word}">' in html}
-
-
-def certificate_states(reg: Reg, name: str) -> set[str]:
-    """The word of `reg certificates --json`; a version without a certificate has none."""
+def certificates(reg: Reg, name: str) -> set[str]:
+    """A version without a certificate has no word."""
     done = reg("certificates", name, "--json")
-    certificates = done.json["certificates"] if done.status == 0 else []
-    return {item["state"] for item in certificates} or {WORDS[name]}
+    return {item["state"] for item in (done.json["certificates"] if done.status == 0 else [])} or {
+        STATES[name]
+    }
 
 
 def bill_of_materials(reg: Reg, name: str) -> set[str]:
     (item,) = [part for part in reg("sbom", name).json["components"] if part["name"] == INT8]
-    facts = {fact["name"]: fact["value"] for fact in item["modelCard"]["properties"]}
-    return {facts["onnxreg:certification:state"]}
+    return {
+        fact["value"]
+        for fact in item["modelCard"]["properties"]
+        if fact["name"].endswith("certification:state")
+    }
 
 
-VERBS = (
-    *(certificate_states, bill_of_materials),
-    *(show_table, show_details, ls_versions, ls_of_one, ls_artifacts, ls_artifacts_json, ls_certified),
-    *(query, query_json, query_remote, resolve, resolve_json, diff_json, diff_page),
-)
+def is_certified(reg: Reg, name: str) -> set[str]:
+    is_listed = bool(reg("ls", name, "--certified", "--json").json["models"])
+    return {"certified"} if is_listed else {STATES[name]} - {"certified"}
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
-def test_every_verb_says_the_same_word(
-    verb: Callable[[Reg, str], set[str]], reg: Reg, registry: Registry
-) -> None:
-    assert {name: verb(reg, name) for name in WORDS} == {name: {word} for name, word in WORDS.items()}
+INT8_ONLY = ("--format", "onnx-int8")
+VERBS: dict[str, Callable[[Reg, str], set[str]]] = {
+    "show": lambda reg, name: words_of(reg("show", name).out, INT8, "onnx-int8"),
+    "show --full": first_words,
+    "ls of a model, artifacts": lambda reg, name: {newest(reg, name)["states"][INT8]},
+    "ls of a model, versions": lambda reg, name: {newest(reg, name)["state"] or STATES[name]},
+    "ls --format": lambda reg, name: words_of(reg("ls", name, *INT8_ONLY).out, INT8),
+    "ls --format --json": listed,
+    "ls --certified": is_certified,
+    "query": lambda reg, name: words_of(reg("query", "newest", name).out, INT8),
+    "query --json": matches,
+    "query --remote": lambda reg, name: matches(reg, name, "--remote", "./home"),
+    "resolve": lambda reg, name: set(reg("resolve", name, *INT8_ONLY).out.split()[3:4]),
+    "resolve --json": lambda reg, name: {
+        reg("resolve", name, *INT8_ONLY, "--json").json["artifact"]["state"]
+    },
+    "diff --json": diff_json,
+    "diff --html": diff_page,
+    "certificates": certificates,
+    "sbom": bill_of_materials,
+}
 
 
-def card(html: str) -> str:
-    """The part of a page about the int8 artifact."""
-    return html.partition(f"<bdi>{INT8}</bdi>")[2].partition("</header>")[0]
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_says_the_same_word(verb: str, reg: Reg, registry: Registry) -> None:
+    assert {name: VERBS[verb](reg, name) for name in STATES} == {
+        name: {word} for name, word in STATES.items()
+    }
 
 
 def test_every_page_says_the_same_word(site: Site) -> None:
-    for name, word in WORDS.items():
-        newest, *_ = site.get(f"/v1/models/{name}").json["versions"]
-        assert newest["states"][INT8] == word
-        of_version = f"/models/{name}:{newest['version']}"
+    for name, word in STATES.items():
+        version, *_ = site.get(f"/v1/models/{name}").json["versions"]
+        assert version["states"][INT8] == word
+        of_version = f"/models/{name}:{version['version']}"
         for path in (f"/models/{name}", of_version):
-            assert badges(card(site.get(path).body.decode())) == {word}, path
+            html = site.get(path).body.decode()
+            assert badges(html.partition(f"<bdi>{INT8}</bdi>")[2].partition("</header>")[0]) == {word}, path
         page = site.get(f"/diff?old={name}&new={name}").body.decode()
         assert badges(next(line for line in page.splitlines() if f"<bdi>{INT8}" in line)) == {word}
         facts = site.get(of_version).body.decode().partition('<p class="facts">')[2].partition("</p>")[0]
         assert badges(facts) == ({"refused"} if word == "refused" else set())
 
 
-def test_publishing_verbs_report_states(reg: Reg, tmp_path: Path, isolated_user: None) -> None:
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 14]> g (float[1] x) => (float[1] y) { y = Relu(x) }'
-    )
-    onnx.save(model, tmp_path / "model.onnx")
-    first = reg("add", "model.onnx", "--name", "acme/relu", "--json").json
-    assert first["states"] == {"model.onnx": "unknown"}
+def test_publishing_verbs_report_states(reg: Reg, tmp_path: Path) -> None:
+    write_mlp(tmp_path / "model.onnx")
+    add = ("add", "model.onnx", "--name", "acme/mlp")
+    first = reg(*add, "--json").json
     (artifact,) = first["manifest"]["artifacts"]
-    (tmp_path / "field.json").write_bytes(evaluation(Digest.parse(artifact["digest"]), "refused"))
-    done = reg("attest", "acme/relu", "--report", "field.json", "--json").json
-    assert (done["stated"], done["state"]) == ("unknown", "refused")
-    remark = "refused by a later evaluation: model.onnx (its manifest says unknown)"
-    assert remark in reg("add", "model.onnx", "--name", "acme/relu").out
-    assert reg("add", "model.onnx", "--name", "acme/relu", "--json").json["states"] == {
-        "model.onnx": "refused"
-    }
-    (tmp_path / "config.json").write_text("{}")
-    said = reg("add", "model.onnx", "config.json", "--name", "acme/relu").out
-    assert words_of(said, "model.onnx", "float32") == {"refused"}
-    assert "refused with the bytes of another version: model.onnx (its manifest says unknown)" in said
-    again = reg("add", "model.onnx", "config.json", "--name", "acme/relu", "--json").json
-    assert again["states"] == {"model.onnx": "refused"}
+    Path("field.json").write_bytes(evaluation(Digest.parse(artifact["digest"]), "refused"))
+    done = reg("attest", "acme/mlp", "--report", "field.json", "--json").json
+    assert (first["states"], done["stated"], done["state"]) == (
+        {"model.onnx": "unknown"},
+        "unknown",
+        "refused",
+    )
+    assert reg(*add).ended(0, "refused by a later evaluation: model.onnx (its manifest says unknown)")
+    Path("config.json").write_text("{}")
+    more = ("add", "model.onnx", "config.json", "--name", "acme/mlp")
+    said = reg(*more)
+    assert said.ended(0, "refused with the bytes of another version: model.onnx (its manifest says unknown)")
+    assert words_of(said.out, "model.onnx", "float32") == {"refused"}
+    for words in (add, more):
+        assert reg(*words, "--json").json["states"] == {"model.onnx": "refused"}
 
 
-def test_a_certificate_after_the_fact_lifts_nothing(reg: Reg, registry: Registry, tmp_path: Path) -> None:
-    said = reg("show", "acme/lifted", "--full").out
-    assert f"unknown as its manifest says: {INT8} (a later evaluation says certified)" in said
+def test_a_certificate_after_the_fact_lifts_nothing(reg: Reg, registry: Registry) -> None:
+    told = f"unknown as its manifest says: {INT8} (a later evaluation says certified)"
+    assert reg("show", "acme/lifted", "--full").ended(0, told)
     digest = registry.get("acme/refused").manifest.artifacts[1].digest
-    (tmp_path / "field.json").write_bytes(evaluation(digest, "certified"))
-    assert "it stays refused" in reg("attest", "acme/refused", "--report", "field.json").out
+    Path("field.json").write_bytes(evaluation(digest, "certified"))
+    assert reg("attest", "acme/refused", "--report", "field.json").ended(0, "it stays refused")

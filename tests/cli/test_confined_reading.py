@@ -8,16 +8,16 @@ import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
+from onnx import TensorProto, helper, save
+from support.command_line import Reg
 from support.sampling import sampled
 
 from onnxreg.converters.importers import confine
 from onnxreg.converters.importers.confine import Child, resident
 from onnxreg.schema.core.errors import InputError
 
-Reg = Callable[..., Any]
 BERT = Path(__file__).parent.parent / "fixtures/openmed-v1/bert"
 SIZE = (BERT / "model.onnx").stat().st_size
 ADD = ("--registry", "r", "add", "model.onnx", "--name", "acme/m")
@@ -45,10 +45,7 @@ def test_a_file_that_takes_too_much(
     reg: Reg, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], figure: str, value: float, said: str
 ) -> None:
     monkeypatch.setattr(confine, figure, value)
-    done = reg(*words)
-    assert done.status == 2
-    assert done.err.startswith("error: ") and said in done.err
-    assert not Path("r").exists()
+    assert reg(*words).ended(2, said) and not Path("r").exists()
 
 
 @pytest.mark.parametrize(
@@ -68,52 +65,39 @@ def test_an_error_of_an_import_names_its_own_file(reg: Reg, spoil: Callable[[], 
     assert file in message and not [name for name in names - {file} if name in message]
 
 
-def test_a_reader_that_dies_is_an_error(tmp_path: Path) -> None:
+def test_a_reader_that_dies_is_an_error_and_one_with_a_bug_a_bug(tmp_path: Path) -> None:
+    """Nothing of it is left."""
     with Child() as child:
+        pid = child._process.pid
+        assert resident(pid) > 0
         child._process.send_signal(signal.SIGSEGV)
         with pytest.raises(InputError, match=r"the process that read it ended \(signal 11\)"):
             child.add([tmp_path / "model.onnx"], tmp_path, name="m", format=None, precision=None)
+    assert resident(pid) == 0
+    with Child() as child, pytest.raises(RuntimeError, match=r"(?s)Traceback.*KeyError: 'name'"):
+        child._request({}, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("model.onnx", "model.onnx cannot be read: Input/output error"),
+        ("other.onnx", "other.onnx cannot be read: Input/output error"),
         (f"{'x' * 300}.onnx", "reading failed: File name too long"),
     ],
 )
 def test_a_disk_that_fails_is_no_fault_of_the_file(reg: Reg, tmp_path: Path, name: str, message: str) -> None:
-    if len(name) < 256:
-        Path(name).unlink(missing_ok=True)
-        Path(name).symlink_to("/proc/self/mem")
-    done = reg("--registry", "r", "add", name, "model.onnx", "--name", "acme/m", "--json")
-    assert done.status == 9, done.err
-    assert message in done.error["message"]
-    assert str(tmp_path) not in done.err and "/proc" not in done.err
-
-
-def test_a_bug_in_the_reader_is_a_bug_here(tmp_path: Path) -> None:
-    with Child() as child, pytest.raises(RuntimeError, match=r"(?s)Traceback.*KeyError: 'name'"):
-        child._request({}, tmp_path)
-
-
-def test_nothing_of_the_reader_is_left() -> None:
-    with Child() as child:
-        pid = child._process.pid
-        assert resident(pid) > 0
-    assert resident(pid) == 0
+    Path("other.onnx").symlink_to("/proc/self/mem")
+    done = reg("--registry", "r", "add", name, "model.onnx", "--name", "acme/m")
+    assert done.ended(9, message) and str(tmp_path) not in done.err and "/proc" not in done.err
 
 
 def test_ctrl_c_ends_the_command_and_its_reader(tmp_path: Path) -> None:
-    from onnx import TensorProto, helper, save
-
     values = [f"v{index}" for index in range(60_000)]
     nodes = [helper.make_node("Relu", [a], [b]) for a, b in pairwise(values)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in (values[0], values[-1])]
     save(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:])), tmp_path / "model.onnx")
-    command = subprocess.Popen(
-        [sys.executable, "-m", "onnxreg.cli", *ADD], stderr=subprocess.PIPE, cwd=tmp_path
-    )
+    words = [sys.executable, "-m", "onnxreg.cli", *ADD]
+    command = subprocess.Popen(words, stderr=subprocess.PIPE, cwd=tmp_path)
     children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
     while not children.read_text() and command.poll() is None:
         os.sched_yield()
@@ -121,28 +105,18 @@ def test_ctrl_c_ends_the_command_and_its_reader(tmp_path: Path) -> None:
     command.send_signal(signal.SIGINT)
     _, said = command.communicate()
     assert command.returncode == 130, said
-    assert b"interrupted" in said and b"Traceback" not in said
-    assert resident(reader) == 0
+    assert b"interrupted" in said and b"Traceback" not in said and resident(reader) == 0
 
 
 @pytest.mark.parametrize("suffix", sampled([".onnx", ".ort", ".json"], 2))
 @pytest.mark.parametrize("kind", sampled(["pipe", "device"], 2))
 def test_a_pipe_or_a_device_is_no_file(reg: Reg, suffix: str, kind: str) -> None:
     path = Path(f"hostile{suffix}")
-    if kind == "pipe":
-        os.mkfifo(path)
-    else:
-        path.symlink_to("/dev/zero")
-    done = reg(*ADD, path)
-    assert done.status == 2
-    assert f"{path} is not a regular file" in done.err
-    path.replace(f"export/{path}")
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    assert reg(*ADD, path).ended(2, f"{path} is not a regular file")
     if suffix == ".ort":
-        Path("export/model.ort").unlink()
-        Path("export", path).replace("export/model.ort")
-        done = reg(*IMPORT)
-        assert done.status == 2
-        assert "model.ort" in done.err
+        path.replace("export/model.ort")
+        assert reg(*IMPORT).ended(2, "model.ort")
 
 
 def test_a_refusal_that_the_source_claims_is_never_preferred(reg: Reg) -> None:
@@ -151,7 +125,6 @@ def test_a_refusal_that_the_source_claims_is_never_preferred(reg: Reg) -> None:
     assert '"certified": true' in text
     path.write_text(text.replace('"certified": true', '"certified": false'))
     assert reg(*IMPORT).status == 0
-    shown = reg("--registry", "r", "show", "acme/m", "--full").out
-    assert "as claimed by the source" in shown
+    assert reg("--registry", "r", "show", "acme/m", "--full").ended(0, "as claimed by the source")
     answer = reg("--registry", "r", "resolve", "acme/m", "--json").json
     assert answer["artifact"]["path"] != "model_int8.onnx"
