@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
@@ -138,24 +137,10 @@ VARYING = re.compile(
     r"|(?P<path>/[^\s\"']*golden-scratch[^\s\"']*)|(?P<uuid>\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b)"
 )
 LOOSE = {
-    "seconds",
-    "age",
-    "stored",
-    "actor",
-    "tools",
-    "version_of_onnxreg",
-    "python",
-    "platform",
-    "fix",
-    "message",
-    "hint",
-    "detail",
+    *("seconds", "age", "stored", "actor", "tools", "version_of_onnxreg", "python", "platform"),
+    *("fix", "message", "hint", "detail"),
 }
 """Keys whose values belong to the machine, the moment, or people: only the type is frozen."""
-
-
-def is_loose(key: str) -> bool:
-    return key in LOOSE or key.endswith(("seconds", "_ms"))
 
 
 def masked(value: Any) -> Any:
@@ -164,18 +149,15 @@ def masked(value: Any) -> Any:
 
     def name(match: re.Match[str]) -> str:
         kind = match.lastgroup or ""
-        if kind == "time":
-            return "<time>"
-        return names.setdefault(
-            match[0], f"<{kind} {sum(known.startswith(f'<{kind} ') for known in names.values()) + 1}>"
-        )
+        number = 1 + sum(known.startswith(f"<{kind} ") for known in names.values())
+        return "<time>" if kind == "time" else names.setdefault(match[0], f"<{kind} {number}>")
 
     def mask(item: Any, key: str = "") -> Any:
         if isinstance(item, dict):
             return {VARYING.sub(name, each): mask(part, each) for each, part in item.items()}
         if isinstance(item, list):
             return [mask(part, key) for part in item]
-        if is_loose(key):
+        if key in LOOSE or key.endswith(("seconds", "_ms")):
             return f"<{type(item).__name__}>"
         return VARYING.sub(name, item) if isinstance(item, str) else item
 
@@ -193,7 +175,8 @@ def answer(words: list[str], show: bool = False) -> Any:
         value = None
     if words[2:4] == ["index", "publish"] and value:
         value["size"] = "<int>"
-    return {"exit": status, "out": value} | failure(errors)
+    failed = [json.loads(line)["error"] for line in errors.splitlines() if line.startswith('{"error"')]
+    return {"exit": status, "out": value} | ({"error": failed[0]["family"]} if failed else {})
 
 
 def run(words: list[str]) -> tuple[int, str, str]:
@@ -205,14 +188,6 @@ def run(words: list[str]) -> tuple[int, str, str]:
         stream.flush()
         stream.seek(0)
     return status, out.read(), err.read()
-
-
-def failure(text: str) -> dict[str, Any]:
-    """The family of an error; its sentence may change."""
-    for line in text.splitlines():
-        if line.startswith('{"error"'):
-            return {"error": json.loads(line)["error"]["family"]}
-    return {}
 
 
 def tell(scratch: Path, show: bool = False) -> Iterator[tuple[str, Any]]:
@@ -261,48 +236,35 @@ def differences(golden: Any, now: Any, where: str = "") -> Iterator[str]:
         yield f"{where} is {now!r}, not {golden!r}"
 
 
-@pytest.fixture
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    root = tmp_path / "golden-scratch"
+def enter(root: Path, setenv: Callable[[str, str], None]) -> Path:
+    """Keep the story's state, keys and cache in its scratch directory."""
     root.mkdir()
-    enter(root, monkeypatch.setenv)
-    monkeypatch.chdir(root)
+    os.chdir(root)
+    for name in ("STATE", "KEYS", "CACHE", "HOME"):
+        setenv(f"REG_{name}", str(root / name.lower()))
+    about = {"REG_KEY_PASSPHRASE": "golden", "REG_ACTOR": "golden@example.org"}
+    for name, value in {
+        "REG_TRUST": str(root / "trust.toml"),
+        "XDG_DATA_HOME": str(root / "data"),
+        **about,
+    }.items():
+        setenv(name, value)
     return root
 
 
-def enter(root: Path, setenv: Callable[[str, str], None]) -> None:
-    """Keep the story's state, keys and cache in its scratch directory."""
-    for name in ("STATE", "KEYS", "CACHE", "HOME"):
-        setenv(f"REG_{name}", str(root / name.lower()))
-    setenv("REG_TRUST", str(root / "trust.toml"))
-    setenv("REG_KEY_PASSPHRASE", "golden")
-    setenv("REG_ACTOR", "golden@example.org")
-    setenv("XDG_DATA_HOME", str(root / "data"))
-
-
 @pytest.mark.timeout(300)
-def test_json_keeps_its_keys_and_values(scratch: Path) -> None:
+def test_json_keeps_its_keys_and_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     golden = json.loads(GOLDEN.read_text("utf-8"))
-    found = [
-        f"{step}: {line}"
-        for step, now in tell(scratch)
-        for line in ([] if step in golden else ["is not frozen"])
-        + [*differences(golden.get(step), now if step in golden else None)]
-    ]
+    monkeypatch.chdir(tmp_path)
+    found = []
+    for step, now in tell(enter(tmp_path / "golden-scratch", monkeypatch.setenv)):
+        lines = differences(golden[step], now) if step in golden else ["is not frozen"]
+        found += [f"{step}: {line}" for line in lines]
     assert not found, "\n".join(found[:60])
 
 
-def write() -> None:
-    """Freeze the answers of today."""
-    with tempfile.TemporaryDirectory() as directory:
-        root = Path(directory) / "golden-scratch"
-        root.mkdir()
-        enter(root, os.environ.__setitem__)
-        os.chdir(root)
-        answers = dict(tell(root, show=True))
-    GOLDEN.write_text(json.dumps(answers, indent=1, ensure_ascii=False) + "\n", "utf-8")
-
-
 if __name__ == "__main__":
-    write()
-    sys.exit(0)
+    with tempfile.TemporaryDirectory() as directory:
+        scratch = enter(Path(directory) / "golden-scratch", os.environ.__setitem__)
+        answers = dict(tell(scratch, show=True))
+    GOLDEN.write_text(json.dumps(answers, indent=1, ensure_ascii=False) + "\n", "utf-8")

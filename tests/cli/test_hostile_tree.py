@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from onnx import parser, save
+from support.command_line import Reg
 from support.sampling import sampled
 
 from onnxreg.cli.errors import EXIT_STATUS
@@ -21,7 +23,6 @@ from onnxreg.registry import Registry
 from onnxreg.registry.support.environment import state_directory
 
 pytestmark = pytest.mark.usefixtures("reader_in_process")
-Reg = Callable[..., Any]
 Prepare = Callable[[Path, Path], object]
 """Makes a good tree hostile, given its root and the place outside that must stay as it is."""
 
@@ -29,33 +30,17 @@ INDEX = "index/acme/pii.jsonl"
 LOCK = "local/locks/index~acme~pii.jsonl.lock"
 SCRATCH = "local/tmp/0123456789abcdef"
 
-READING: tuple[tuple[str, ...], ...] = (
-    *(("ls",), ("ls", "--json"), ("ls", "acme/pii"), ("show", "acme/pii"), ("resolve", "acme/pii", "--json")),
-    *(
-        ("diff", "acme/pii:0.1.0", "acme/pii:0.2.0"),
-        ("log", "acme/pii"),
-        ("verify",),
-        ("verify", "acme/pii:stable"),
-    ),
-    *(("remote", "list"), ("resolve", "tiny", "--remote", "origin")),
-)
-WRITING: tuple[tuple[str, ...], ...] = (
-    *(("tag", "acme/pii:0.2.0", "beta"), ("yank", "acme/pii:0.2.0"), ("remote", "add", "far", "/srv/far")),
-    *(("add", "MODEL", "--name", "acme/pii"), ("add", "MODEL", "--name", "acme/new")),
-    *(
-        ("push", "acme/pii", "SHARE"),
-        ("pull", "acme/pii", "GOOD"),
-        ("pull", "tiny", "GOOD", "--output", "OUT"),
-    ),
-)
-FROM_GOOD: tuple[tuple[str, ...], ...] = (
-    *(("pull", "acme/pii:0.1.0", "TREE"), ("pull", "tiny", "TREE", "--output", "OUT")),
-    *(("push", "acme/pii:0.2.0", "TREE"), ("push", "tiny", "TREE")),
-    *(
-        ("resolve", "acme/pii", "--remote", "TREE"),
-        ("resolve", "acme/pii:stable", "--remote", "TREE", "--json"),
-    ),
-)
+READING = """ls; ls --json; ls acme/pii; show acme/pii; resolve acme/pii --json; diff acme/pii:0.1.0 acme/pii:0.2.0;
+log acme/pii; verify; verify acme/pii:stable; remote list; resolve tiny --remote origin"""
+WRITING = """tag acme/pii:0.2.0 beta; yank acme/pii:0.2.0; remote add far /srv/far; add MODEL --name acme/pii;
+add MODEL --name acme/new; push acme/pii SHARE; pull acme/pii GOOD; pull tiny GOOD --output OUT"""
+FROM_GOOD = """pull acme/pii:0.1.0 TREE; pull tiny TREE --output OUT; push acme/pii:0.2.0 TREE; push tiny TREE;
+resolve acme/pii --remote TREE; resolve acme/pii:stable --remote TREE --json"""
+COMMANDS = [
+    *(("TREE", tuple(words.split())) for words in f"{READING}; {WRITING}".split(";")),
+    *(("GOOD", tuple(words.split())) for words in FROM_GOOD.split(";")),
+]
+"""Which registry is the command's own, and its words."""
 
 
 def fifo(path: str) -> Prepare:
@@ -150,6 +135,8 @@ class Tree:
     verify: str | None = None
 
 
+NEVER = {"version": "9.9.9", "manifest": f"sha256:{'0' * 64}", "seq": 1}
+NAMES = ("a/b/c", "..", "x/..", "UPPER", "\x1b[31m", "con", "a\nb", "é")
 DEEP = b'{"a":' * 900 + b"[" * 90 + b"]" * 90 + b"}" * 900
 IDENTITIES = {
     "link": Tree(link("registry.json", "registry.json"), "integrity"),
@@ -180,24 +167,18 @@ INDEXES = {
     "deep": Tree(file(INDEX, DEEP + b"\n"), "integrity"),
     "other algorithm": Tree(edit(INDEX, head="sha512:" + "0" * 128), "integrity"),
     "a lie about versions": Tree(edit(INDEX, versions={}), "integrity"),
-    "a lie about a channel": Tree(
-        edit(INDEX, channels={"stable": {"version": "9.9.9", "manifest": f"sha256:{'0' * 64}", "seq": 1}}),
-        "integrity",
-    ),
+    "a lie about a channel": Tree(edit(INDEX, channels={"stable": NEVER}), "integrity"),
     "escapes": Tree(edit(INDEX, name="\x1b[2J\x1b]0;owned\x07"), "integrity"),
     "out of order": Tree(lines(lambda found: [found[0], found[2], found[1], *found[3:]]), "integrity"),
     "cut": Tree(lines(lambda found: found[:-2]), "integrity"),
     "a line twice": Tree(lines(lambda found: [*found[:-1], found[-2], b""]), "integrity"),
     "windows": Tree(lines(lambda found: [line + b"\r" for line in found]), "integrity"),
     "another model's": Tree(
-        lambda root, outside: shutil.copy(root / "index/tiny.jsonl", root / INDEX), "integrity"
+        lambda root, _: shutil.copy(root / "index/tiny.jsonl", root / INDEX), "integrity"
     ),
     "names": Tree(
         every(
-            *(
-                file(f"index/{name}.jsonl")
-                for name in ("a/b/c", "..", "x/..", "UPPER", "\x1b[31m", "con", "a\nb", "é")
-            ),
+            *(file(f"index/{name}.jsonl") for name in NAMES),
             *(file(f"index/{name}") for name in (".jsonl", "acme/.jsonl", "nul.jsonl", "x.jsonl.jsonl")),
         ),
         "integrity",
@@ -239,53 +220,28 @@ LOCALS = {
     "scratch's lock is a fifo": Tree(every(fifo(f"{SCRATCH}.lock"), directory(SCRATCH))),
     "scratch holds a link": Tree(every(file(f"{SCRATCH}.lock", b""), link(f"{SCRATCH}/x", "local"))),
 }
+NOTE = tuple(f"gc/{part}/{'0' * 16}" for part in ("intents", "condemned"))
 NOTES = {
-    name: Tree(prepare, "integrity")
-    for name, prepare in {
-        "link": link("gc", "local"),
-        "fifo": fifo("gc"),
-        "file": file("gc"),
-        "junk": every(
-            *(file(f"gc/{name}") for name in ("junk", "condemned", "intents", "\x1b[31m", "0" * 32))
-        ),
-        "fifos": every(
-            *(fifo(f"gc/{part}/{'0' * 16}") for part in ("intents", "condemned")), fifo("gc/x.json")
-        ),
-        "links": every(
-            *(link(f"gc/{part}", "local") for part in ("intents", "condemned")), link("gc/x.json", "thesis")
-        ),
-        "notes that are junk": every(
-            *(file(f"gc/{part}/{'0' * 16}", b"\xff[[") for part in ("intents", "condemned")),
-            file("gc/intents/x"),
-        ),
-        "policy is a fifo": fifo("policy.jsonl"),
-    }.items()
+    "link": link("gc", "local"),
+    "fifo": fifo("gc"),
+    "file": file("gc"),
+    "junk": every(*(file(f"gc/{name}") for name in ("junk", "condemned", "intents", "\x1b[31m", "0" * 32))),
+    "fifos": every(*map(fifo, NOTE), fifo("gc/x.json")),
+    "links": every(link("gc/intents", "local"), link("gc/condemned", "local"), link("gc/x.json", "thesis")),
+    "notes that are junk": every(*(file(path, b"\xff[[") for path in NOTE), file("gc/intents/x")),
+    "policy is a fifo": fifo("policy.jsonl"),
 }
-TREES = {
-    f"{where}: {name}": tree
-    for where, trees in {
-        "registry.json": IDENTITIES,
-        "index": INDEXES,
-        "blobs": BLOBS,
-        "local": LOCALS,
-        "gc": NOTES,
-    }.items()
-    for name, tree in trees.items()
-}
+KINDS = {"registry.json": IDENTITIES, "index": INDEXES, "blobs": BLOBS, "local": LOCALS}
+TREES = {f"{where}: {name}": tree for where, trees in KINDS.items() for name, tree in trees.items()}
+TREES |= {f"gc: {name}": Tree(prepare, "integrity") for name, prepare in NOTES.items()}
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An ONNX model of one node."""
-    from onnx import TensorProto, helper, save
-
-    value = helper.make_tensor_value_info
-    node = helper.make_node("Relu", ["x"], ["y"])
-    graph = helper.make_graph(
-        [node], "g", [value("x", TensorProto.FLOAT, [1])], [value("y", TensorProto.FLOAT, [1])]
-    )
     path = tmp_path_factory.mktemp("model") / "model.onnx"
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
+    text = '<ir_version: 8, opset_import: ["" : 18]> g (float[1] x) => (float[1] y) { y = Relu(x) }'
+    save(parser.parse_model(text), path)
     return path
 
 
@@ -298,25 +254,14 @@ class Scene:
     model: Path
 
     def words(self, words: Sequence[str]) -> list[str]:
-        places = {
-            "TREE": self.root / "tree",
-            "GOOD": self.root / "good",
-            "SHARE": self.root / "share",
-            "OUT": self.root / "out",
-        }
+        places = {place.upper(): self.root / place for place in PLACES}
         return [str({**places, "MODEL": self.model}.get(word, word)) for word in words]
 
     def untouched(self) -> dict[str, Any]:
         """Every file outside with its bytes and mode; the trees, the share and the output are what commands may write."""
         places = [self.outside, *(path for path in self.root.iterdir() if path.name not in PLACES)]
         found = [place for one in places for place in (one, *sorted(one.rglob("*")))]
-        return {
-            str(path): (
-                path.lstat().st_mode,
-                path.read_bytes() if path.is_file() else b"",
-            )
-            for path in found
-        }
+        return {str(path): (path.lstat().st_mode, path.is_file() and path.read_bytes()) for path in found}
 
 
 PLACES = {"tree", "good", "share", "out"}
@@ -352,7 +297,6 @@ def scene(template: Path, model: Path, outside: Path, tmp_path: Path) -> MakeSce
     return make
 
 
-COMMANDS = [*(("TREE", words) for words in (*READING, *WRITING)), *(("GOOD", words) for words in FROM_GOOD)]
 STRIDE, MORE_STRIDE = 12, 4
 
 
