@@ -1,18 +1,16 @@
 """The draft of a version: each output placed, read back, checked and described."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from onnxreg.converters.engine import measure
 from onnxreg.converters.engine.cache import link_or_copy
+from onnxreg.converters.engine.measure import StepResult, checks, limits_of
 from onnxreg.converters.engine.plan import ExportPlan, ProfileOutput
-from onnxreg.converters.engine.step import StepResult
 from onnxreg.converters.engine.steps import GOLDEN_PREFIX
 from onnxreg.converters.onnx.facts import GraphFacts, with_kv_caches
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.file_passes import GoldenVectors, Outputs
-from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.source_files import role_of
 from onnxreg.converters.source.toolchain import tool_versions
@@ -23,8 +21,6 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.family import pipeline_of
 from onnxreg.schema.manifest.parts import Recipe, Step
 
-PRESENT = "present."
-"""Prefix of a decoder's keys and values: two outputs for each layer, of which no check is recorded."""
 TOLERANCE_BY_PRECISION = {
     "float32": 1e-3,
     "float16": 1e-2,
@@ -104,10 +100,10 @@ def _describe(
     promised = ProfileOutput(path, tuple(sidecar_paths), facts, steps)
     plan.profile.check(promised, subject)
     size = sum((workspace / file).stat().st_size for file in paths[output.step])
-    checks = list(_checks(plan, result, path, size))
-    golden_step = _write_golden(output, result, workspace / path, checks)
+    entries = checks(result, limits_of(plan.recipe.checks, path), path, size)
+    golden_step = _write_golden(output, result, workspace / path, entries)
     quantizing_step = next((step for step in reversed(steps) if "quantized_bytes" in step.result), steps[-1])
-    fields = {**graph_fields(facts, quantizing_step), "checks": checks}
+    fields = {**graph_fields(facts, quantizing_step), "checks": entries}
     if not all(item.reproducible for item in line):
         fields["reproducible"] = False
     extra = dict(plan.profile.fields(promised))
@@ -131,25 +127,8 @@ def _role(path: str, is_external: bool) -> str:
     return "operator-config" if path.endswith(".config") else role_of(path)
 
 
-def _checks(plan: ExportPlan, result: StepResult, path: str, size: int) -> Iterator[dict[str, Any]]:
-    limits = measure.limits_of(plan.recipe.checks, path)
-    feeds = result.runs.feeds
-    first = result.expected[0] if feeds else {}
-    names = [
-        name for name, array in first.items() if array.dtype.kind == "f" and not name.startswith(PRESENT)
-    ]
-    measure.refuse_unmeasured(limits, bool(names), path)
-    if feeds:
-        if measure.is_bounded(limits):
-            samples.compare(result.expected, result.runs.outputs, path)
-        agreements = {name: measure.agreement(result.expected, result.runs.outputs, name) for name in names}
-        yield from measure.parity_checks(agreements, samples.digest(feeds), limits, path)
-    if "bytes" in limits:
-        yield measure.judge({"name": "size"}, "bytes", size, limits["bytes"], path)
-
-
 def _write_golden(
-    output: RecipeOutput, result: StepResult, path: Path, checks: list[dict[str, Any]]
+    output: RecipeOutput, result: StepResult, path: Path, entries: list[dict[str, Any]]
 ) -> Step | None:
     """Write the golden vectors of a graph; their tolerance is at least its own distance from the source."""
     tolerance = output.golden
@@ -159,7 +138,7 @@ def _write_golden(
     if not tolerance or not arrays:
         return None
     sample = result.source.subject.sample
-    least = max((check["value"] for check in checks if check["metric"] == "max_abs_diff"), default=0.0)
+    least = max((check["value"] for check in entries if check["metric"] == "max_abs_diff"), default=0.0)
     outputs = Outputs(path, {case: sample.golden[case] for case in arrays}, arrays)
     work = GoldenVectors(tolerance=tolerance, least=least)
     return run(f"{GOLDEN_PREFIX}{output.step}", work, outputs, output.step)[1]

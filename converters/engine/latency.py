@@ -1,7 +1,7 @@
 """Latency on this CPU, measured in turn so that a busy moment slows all graphs."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import groupby
@@ -28,33 +28,12 @@ DYNAMIC_AXIS_LENGTH = 32
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds of each timed run of a batch through the graphs at `paths`, one after the other."""
+    """Milliseconds of a batch through the graphs at `paths`, one after the other, to four significant digits."""
 
     paths: tuple[str, ...]
     rows: int
-    times: tuple[float, ...]
-
-    def _percentile(self, rank: int) -> float:
-        """Four significant digits."""
-        import numpy as np
-
-        return float(f"{np.percentile(self.times, rank):.4g}")
-
-    @property
-    def median(self) -> float:
-        return self._percentile(50)
-
-    @property
-    def p95(self) -> float:
-        return self._percentile(95)
-
-    def checks(self) -> list[dict[str, Any]]:
-        """Make the two checks of the first graph, in milliseconds."""
-        others = " and ".join(self.paths[1:])
-        name = f"latency of one row with {others}" if others else f"latency of batch {self.rows}"
-        common = {"name": name, "samples": len(self.times), "verdict": "info"}
-        values = {"median_ms": self.median, "p95_ms": self.p95}
-        return [{**common, "metric": metric, "value": value} for metric, value in values.items()]
+    median: float
+    p95: float
 
 
 @dataclass(frozen=True)
@@ -67,14 +46,18 @@ class LatencyTable:
     def document(self, manifest: Manifest) -> BenchmarkDocument:
         """Make the benchmark document of a version: each latency is recorded with its first graph."""
         digests = {artifact.path: str(artifact.digest) for artifact in manifest.artifacts}
-        artifacts = [
-            {
-                "artifact": digests[path],
-                "path": path,
-                "checks": [check for latency in latencies for check in latency.checks()],
-            }
-            for path, latencies in groupby(self.latencies, lambda latency: latency.paths[0])
-        ]
+        artifacts = []
+        for path, latencies in groupby(self.latencies, lambda latency: latency.paths[0]):
+            checks = []
+            for item in latencies:
+                others = " and ".join(item.paths[1:])
+                name = f"latency of one row with {others}" if others else f"latency of batch {item.rows}"
+                common = {"name": name, "samples": self.benchmark.runs, "verdict": "info"}
+                checks += [
+                    {**common, "metric": "median_ms", "value": item.median},
+                    {**common, "metric": "p95_ms", "value": item.p95},
+                ]
+            artifacts.append({"artifact": digests[path], "path": path, "checks": checks})
         return BenchmarkDocument.from_json(
             {
                 "format": "onnxreg-benchmark",
@@ -98,32 +81,8 @@ class LatencyTable:
         ]
 
 
-@dataclass(frozen=True)
-class Run:
-    """One batch through graphs: the first takes `feed`, each other one outputs of the first."""
-
-    paths: tuple[str, ...]
-    rows: int
-    sessions: Sequence[Any]
-    feed: Feed
-
-    def time(self) -> float:
-        """Run once; return milliseconds."""
-        first, *others = self.sessions
-        begin = time.perf_counter()
-        try:
-            values = first.run(None, self.feed)
-            if others:
-                outputs = dict(zip((item.name for item in first.get_outputs()), values, strict=True))
-            for session in others:
-                session.run(None, {item.name: outputs[item.name] for item in session.get_inputs()})
-        except Exception as error:
-            raise ConversionError(f"{' + '.join(self.paths)} cannot be timed: {why(error)}") from error
-        return 1000 * (time.perf_counter() - begin)
-
-
 def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
-    """Time every artifact of a draft, by itself.
+    """Time every artifact of a draft by itself, at each batch size that it takes.
 
     Raises ConversionError, naming the file, for one that does not run on inputs drawn for it.
     """
@@ -131,39 +90,58 @@ def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
     for path in (item.path for item in draft.artifacts if item.path.endswith(".onnx")):
         for name, rows in samples.index_bounds(load_onnx(draft.root / path)).items():
             bounds[name] = min(rows, bounds.get(name, rows))
-    runs = [run for item in draft.artifacts for run in _runs(draft.root, item.path, bounds, benchmark)]
-    return _time(runs, benchmark)
+    sizes = [{BATCH_AXIS: rows} for rows in benchmark.batches]
+    lengths = [DYNAMIC_AXIS_LENGTH] * len(sizes)
+    sessions = _load(draft.root, [item.path for item in draft.artifacts], benchmark)
+    runs = []
+    for path, session in sessions.items():
+        axes = {item.name: item.shape[0] for item in session.get_inputs() if item.shape}
+        batched = next((name for name, axis in axes.items() if axis == BATCH_AXIS), next(iter(axes), None))
+        feeds = samples.draw(samples.taken_by(session), bounds, sizes=sizes, lengths=lengths)
+        by_rows = {len(feed[batched]) if batched else 1: feed for feed in feeds}
+        runs += [((path,), rows, feed) for rows, feed in by_rows.items()]
+    return _time(runs, sessions, benchmark)
 
 
 def measure_chains(
-    root: Path, chains: Iterable[Sequence[str]], feed: Feed, benchmark: Benchmark
+    root: Path, chains: Sequence[Sequence[str]], feed: Feed, benchmark: Benchmark
 ) -> LatencyTable:
     """Time one row through each chain of graphs below `root`: the first takes `feed`, the others its outputs.
 
     Raises ConversionError, naming the files, for a chain that does not run.
     """
-    runs = [Run(tuple(paths), 1, [_load(root / path, benchmark) for path in paths], feed) for paths in chains]
-    return _time(runs, benchmark)
+    sessions = _load(root, [path for paths in chains for path in paths], benchmark)
+    return _time([(tuple(paths), 1, feed) for paths in chains], sessions, benchmark)
 
 
-def _time(runs: Sequence[Run], benchmark: Benchmark) -> LatencyTable:
-    turns = [[run.time() for run in runs] for _ in range(WARM_UP_RUNS + benchmark.runs)][WARM_UP_RUNS:]
-    times = zip(runs, zip(*turns, strict=True), strict=True)
-    return LatencyTable(benchmark, tuple(Latency(run.paths, run.rows, own) for run, own in times))
+def _load(root: Path, paths: Sequence[str], benchmark: Benchmark) -> dict[str, Any]:
+    return {
+        path: load_session(root / path, prepacking=True, threads=benchmark.threads)
+        for path in dict.fromkeys(paths)
+    }
 
 
-def _runs(root: Path, path: str, bounds: Mapping[str, int], benchmark: Benchmark) -> Iterator[Run]:
-    """Prepare a run for each batch size that the graph takes."""
-    session = _load(root / path, benchmark)
-    sizes = [{BATCH_AXIS: rows} for rows in benchmark.batches]
-    lengths = [DYNAMIC_AXIS_LENGTH] * len(sizes)
-    axes = {item.name: item.shape[0] for item in session.get_inputs() if item.shape}
-    batched = next((name for name, axis in axes.items() if axis == BATCH_AXIS), next(iter(axes), None))
-    feeds = samples.draw(samples.taken_by(session), bounds, sizes=sizes, lengths=lengths)
-    feeds_by_rows = {len(feed[batched]) if batched else 1: feed for feed in feeds}
-    for rows, feed in feeds_by_rows.items():
-        yield Run((path,), rows, [session], feed)
+def _time(
+    runs: Sequence[tuple[tuple[str, ...], int, Feed]], sessions: Mapping[str, Any], benchmark: Benchmark
+) -> LatencyTable:
+    """Run each batch (the paths of its graphs, its rows and its inputs) in turn, after some turns to warm up."""
+    import numpy as np
 
+    def milliseconds(paths: tuple[str, ...], feed: Feed) -> float:
+        first, *others = (sessions[path] for path in paths)
+        begin = time.perf_counter()
+        try:
+            values = first.run(None, feed)
+            if others:
+                outputs = dict(zip((item.name for item in first.get_outputs()), values, strict=True))
+            for session in others:
+                session.run(None, {item.name: outputs[item.name] for item in session.get_inputs()})
+        except Exception as error:
+            raise ConversionError(f"{' + '.join(paths)} cannot be timed: {why(error)}") from error
+        return 1000 * (time.perf_counter() - begin)
 
-def _load(file: Path, benchmark: Benchmark) -> Any:
-    return load_session(file, prepacking=True, threads=benchmark.threads)
+    turns = range(WARM_UP_RUNS + benchmark.runs)
+    times = [[milliseconds(paths, feed) for paths, _, feed in runs] for _ in turns][WARM_UP_RUNS:]
+    figures = [[float(f"{figure:.4g}") for figure in row] for row in np.percentile(times, (50, 95), axis=0)]
+    latencies = zip(runs, *figures, strict=True)
+    return LatencyTable(benchmark, tuple(Latency(paths, rows, *own) for (paths, rows, _), *own in latencies))

@@ -1,26 +1,210 @@
-"""Measure each graph on the sample: run it once and compare it with its parent and with the source.
+"""The result of a step: its graph is run once on the sample, and compared with its parent and with the source.
 
 Only positions that the input `attention_mask` leaves in count: outputs for padding mean nothing, and differ
 by far more than all others. A stated limit that does not hold ends the export.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.engine.steps import StepNode
+from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort
+from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
+from onnxreg.converters.passes import conversion
+from onnxreg.converters.passes.model_builder import sample_steps
 from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.converters.tasks.task import Sample
-from onnxreg.schema.core.digest import Digest
+from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
+from onnxreg.converters.tasks.task import ExportSubject, Sample
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import LEAST, RecipeCheck
+from onnxreg.schema.manifest.parts import Step
 
 Outputs = Sequence[Mapping[str, Any]]
 """Arrays by output name, one mapping for each run."""
 MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
+PRESENT = "present."
+"""Prefix of a decoder's keys and values: two outputs for each layer, of which no check is recorded."""
+
+
+@dataclass
+class LoadedSource:
+    """The subject of an export. Its `start` and `loaded` are dropped once nothing takes them."""
+
+    subject: ExportSubject
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Inputs of a graph and its outputs for them, at the positions that count; `golden` are those of the golden inputs."""
+
+    feeds: Sequence[Feed]
+    takes_sample: bool
+    outputs: Outputs
+    golden: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass
+class StepResult:
+    """The result of a step in `directory`: `files`, the one that runs first, and its record. A skipped step has no files.
+
+    `ancestors` are the results that it came from, its parent first. `reproducible` is False if a second run is known to give
+    other bytes.
+    """
+
+    node: StepNode
+    directory: Path
+    step: Step
+    files: tuple[str, ...]
+    reproducible: bool
+    ancestors: "tuple[StepResult, ...]"
+    source: LoadedSource
+
+    @property
+    def main(self) -> Path:
+        return self.directory / self.files[0]
+
+    @cached_property
+    def digests(self) -> Mapping[str, str]:
+        """SHA-256 of each file by name."""
+        return {name: str(digest_file(self.directory / name)) for name in self.files}
+
+    @cached_property
+    def facts(self) -> GraphFacts:
+        """Facts of the graph, read back from its file. ConversionError if ONNX's checker refuses it."""
+        if self.main.suffix == ".ort":
+            return inspect_ort(self.main)
+        model = load_onnx(self.main)
+        try:
+            if self.node.kind.takes != "checkpoint":  # whose operators only ONNX Runtime knows
+                check_model(model, self.main)
+        except InputError as error:
+            raise ConversionError(error.message) from error
+        return inspect_model(model, self.main)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """One run on the sample; a graph with fixed axes that does not take it gets inputs drawn for it."""
+        sample, session = self.source.subject.sample, load_session(self.main)
+        takes_sample = bool(sample.feeds) and _can_run(session, sample.feeds)
+        feeds: Sequence[Feed] = sample.feeds
+        if not sample.feeds:
+            origin = self.ancestors[-1] if self.ancestors else self
+            is_decoder = origin is not self and GENAI_CONFIG in origin.files
+            feeds = sample_steps(origin.main, session.get_inputs()) if is_decoder else ()
+        elif not takes_sample:  # they fit the first graph of the line too
+            graphs = [item.main for item in (self, *self.ancestors) if item.main.suffix == ".onnx"]
+            bounds = samples.index_bounds(model_file.load(graphs[-1]))
+            feeds = samples.draw(model_file.load(graphs[0]), bounds)
+        golden = sample.golden if takes_sample else {}
+        arrays = run_session(session, [*feeds, *golden.values()], self.main.name)
+        outputs = arrays[: len(feeds)]
+        return Runs(
+            feeds,
+            takes_sample,
+            counting(outputs, sample) if takes_sample else outputs,
+            dict(zip(golden, arrays[len(feeds) :], strict=True)),
+        )
+
+    @cached_property
+    def expected(self) -> Outputs:
+        """Outputs of the source for the same inputs, or of the first graph that was made from it."""
+        if self.runs.takes_sample:
+            sample = self.source.subject.sample
+            return counting(sample.expected, sample)
+        if not self.runs.feeds:  # a decoder, which its pass compares
+            return ()
+        start = self.ancestors[-1].main if self.ancestors else self.source.subject.start
+        if isinstance(start, conversion.TorchModel):
+            return conversion.run(start, self.runs.feeds)
+        return run(start, self.runs.feeds)
+
+    def compare(self, is_bounded: bool) -> None:
+        """Record the distance from the parent, unless that is on record.
+
+        Raises ConversionError if the graph does not run, gives NaN, or differs from its parent: see `samples.compare`.
+        """
+        recorded = self.step.to_json()
+        if not self.files or "parity" in recorded.get("result", {}) or not self.runs.feeds:
+            return
+        parent, feeds = self.ancestors[0] if self.ancestors else None, self.runs.feeds
+        if parent is None:
+            parents = self.expected
+        elif self.runs.takes_sample and parent.runs.takes_sample:
+            parents = parent.runs.outputs
+        else:
+            parents = run(parent.main, feeds)
+        tolerance = None
+        if getattr(self.node.kind, "tolerance", None) is not None:
+            tolerance = samples.tolerance_of(self.node.kind, load_onnx(self.main))
+        outputs = samples.compare(parents, self.runs.outputs, self.node.kind.id, tolerance, is_bounded)
+        parity = {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": outputs}
+        self.step = Step.from_json({**recorded, "result": {**recorded.get("result", {}), "parity": parity}})
+
+
+def run(path: Path, feeds: Sequence[Feed]) -> Outputs:
+    """Run an ONNX or ORT-format file in ONNX Runtime on one thread; return its outputs.
+
+    Raises ConversionError, naming the file, if it does not load or run.
+    """
+    return run_session(load_session(path), feeds, path.name)
+
+
+def run_session(session: Any, feeds: Sequence[Feed], label: str) -> Outputs:
+    """Run a loaded graph (`onnxruntime.InferenceSession`); errors call it `label`.
+
+    The outputs are copies: an array of ONNX Runtime keeps all memory of its session's runs.
+
+    Raises ConversionError if it does not run on all of them; if it runs on some, it has the size of an example in it.
+    """
+    results, errors, fitting = [], dict[str, ConversionError](), set[str]()
+    for feed in feeds:
+        shape = str(list(next(iter(feed.values())).shape))
+        try:
+            outputs = samples.outputs(session, feed, label)
+            results.append({name: copy(value) for name, value in outputs.items()})
+            fitting.add(shape)
+        except ConversionError as error:
+            errors.setdefault(shape, error)
+    if errors and results:
+        shapes = " or ".join(sorted(fitting - errors.keys()))
+        raise ConversionError(
+            f"{label} runs on inputs of the shape {shapes}, and not of {', '.join(sorted(errors))}: "
+            "the exporter wrote the length of its example into the graph",
+            "in a recipe: OnnxConversion with use_dynamo_exporter: auto, or with dynamic: false for one fixed size",
+        ) from next(iter(errors.values()))
+    if errors:
+        raise next(iter(errors.values()))
+    return results
+
+
+def _can_run(session: Any, feeds: Sequence[Feed]) -> bool:
+    """Tell if a loaded graph takes inputs of these names and shapes."""
+    axes = {item.name: item.shape for item in session.get_inputs()}
+    if any(feed.keys() != axes.keys() for feed in feeds):
+        return False
+    pairs = [(array.shape, axes[name]) for feed in feeds for name, array in feed.items()]
+    return all(
+        len(shape) == len(taken)
+        and all(size == axis or not isinstance(axis, int) for size, axis in zip(shape, taken, strict=True))
+        for shape, taken in pairs
+    )
+
+
+def counting(outputs: Outputs, sample: Sample) -> Outputs:
+    """Select the positions that count of each output per token; return all others unchanged."""
+    counted = []
+    for arrays, feed in zip(outputs, sample.feeds, strict=True):
+        mask: Any = feed.get("attention_mask")
+        names = sample.per_token if mask is not None else ()
+        masked = [name for name in names if name in arrays and arrays[name].shape[:2] == mask.shape]
+        counted.append({**arrays, **{name: arrays[name][mask.astype(bool)] for name in masked}})
+    return counted
 
 
 @dataclass(frozen=True)
@@ -40,96 +224,36 @@ class Agreement:
     scale: float
 
 
-def run(path: Path, feeds: Sequence[Feed]) -> Outputs:
-    """Run an ONNX or ORT-format file in ONNX Runtime on one thread; return its outputs.
-
-    Raises ConversionError, naming the file, if it does not load or run.
-    """
-    return run_session(load_session(path), feeds, path.name)
-
-
-def run_session(session: Any, feeds: Sequence[Feed], label: str) -> Outputs:
-    """Run a loaded graph (`onnxruntime.InferenceSession`); errors call it `label`.
-
-    The outputs are copies: an array of ONNX Runtime keeps all memory of its session's runs.
-
-    Raises ConversionError if it does not run on all of them; if it runs on some, it has the size of an example in it.
-    """
-    results, errors = [], dict[str, ConversionError]()
-    for feed in feeds:
-        try:
-            outputs = samples.outputs(session, feed, label)
-            results.append({name: copy(value) for name, value in outputs.items()})
-        except ConversionError as error:
-            errors.setdefault(_shape(feed), error)
-    if errors and results:
-        fitting = sorted({_shape(feed) for feed in feeds} - errors.keys())
-        raise ConversionError(
-            f"{label} runs on inputs of the shape {' or '.join(fitting)}, and not of {', '.join(sorted(errors))}: "
-            "the exporter wrote the length of its example into the graph",
-            "in a recipe: OnnxConversion with use_dynamo_exporter: auto, or with dynamic: false for one fixed size",
-        ) from next(iter(errors.values()))
-    if errors:
-        raise next(iter(errors.values()))
-    return results
-
-
-def _shape(feed: Feed) -> str:
-    return str(list(next(iter(feed.values())).shape))
-
-
-def can_run(session: Any, feeds: Sequence[Feed]) -> bool:
-    """Tell if a loaded graph takes inputs of these names and shapes."""
-    takes = {item.name: item.shape for item in session.get_inputs()}
-    return all(
-        feed.keys() == takes.keys()
-        and all(
-            len(array.shape) == len(takes[name])
-            and all(
-                size == axis or not isinstance(axis, int)
-                for size, axis in zip(array.shape, takes[name], strict=True)
-            )
-            for name, array in feed.items()
-        )
-        for feed in feeds
-    )
-
-
-def drawn_for(path: Path, parent: Path) -> tuple[Feed, ...]:
-    """Draw inputs that fit both a graph and a parent of other shapes."""
-    return samples.draw(model_file.load(path), samples.index_bounds(model_file.load(parent)))
-
-
-def counting(outputs: Outputs, sample: Sample) -> Outputs:
-    """Select the positions that count of each output per token; return all others unchanged."""
-    counted = []
-    for arrays, feed in zip(outputs, sample.feeds, strict=True):
-        mask: Any = feed.get("attention_mask")
-        names = sample.per_token if mask is not None else ()
-        masked = [name for name in names if name in arrays and arrays[name].shape[:2] == mask.shape]
-        counted.append({**arrays, **{name: arrays[name][mask.astype(bool)] for name in masked}})
-    return counted
-
-
 def agreement(expected: Outputs, actual: Outputs, name: str) -> Agreement:
-    """Compare the output `name` with the expected one; `parity` has checked that both are finite and of one
+    """Compare the output `name` with the expected one; `samples.compare` has checked that both are finite and of one
     shape. Runs without an element of it do not count.
     """
     import numpy as np
 
-    sides = [
-        [_vectors(outputs[name]) for outputs in side if outputs[name].size] for side in (expected, actual)
+    def rows(array: Any) -> Any:
+        """Float64 rows along the last axis; one number per token makes a single row."""
+        flat = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array.reshape(1, -1)
+        return flat.astype(np.float64)
+
+    pairs = [
+        (rows(parent[name]), rows(child[name]))
+        for parent, child in zip(expected, actual, strict=True)
+        if parent[name].size
     ]
-    pairs = list(zip(*sides, strict=True))
     if not pairs:
         return Agreement(0, 0.0, 1.0, 1.0, 1.0)
-    same = [parent.argmax(axis=1) == child.argmax(axis=1) for parent, child in pairs]
+    same, cosines = [], []
+    for parent, child in pairs:
+        same.append(parent.argmax(axis=1) == child.argmax(axis=1))
+        norms = np.linalg.norm(parent, axis=1) * np.linalg.norm(child, axis=1)
+        products = (parent * child).sum(axis=1)
+        cosines.append(np.divide(products, norms, out=np.ones(len(parent)), where=norms > 0))
     return Agreement(
         positions=sum(map(len, same)),
-        max_abs_diff=max(float(np.abs(parent - child).max(initial=0.0)) for parent, child in pairs),
-        min_cosine=min(float(_cosines(parent, child).min(initial=1.0)) for parent, child in pairs),
+        max_abs_diff=max(float(np.abs(parent - child).max()) for parent, child in pairs),
+        min_cosine=float(np.concatenate(cosines).min()),
         argmax_agreement=float(np.concatenate(same).mean()),
-        scale=max(1.0, *(float(np.abs(parent).max(initial=0.0)) for parent, _ in pairs)),
+        scale=max(1.0, *(float(np.abs(parent).max()) for parent, _ in pairs)),
     )
 
 
@@ -145,34 +269,36 @@ def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
     return limit is None or limit.min is None or limit.min >= samples.MIN_COSINE
 
 
-def refuse_unmeasured(limits: Mapping[str, RecipeCheck], on_sample: bool, path: str) -> None:
-    """Raise InputError for a limit on a metric that is not measured: it would always hold.
+def checks(
+    result: StepResult, limits: Mapping[str, RecipeCheck], path: str, size: int
+) -> list[dict[str, Any]]:
+    """`manifest.Check` entries in JSON form: three for each output of floats, and the bytes if they have a limit.
 
-    Args:
-        on_sample: True if the graph is run on inputs of the task, and gives floats.
+    Raises ConversionError, naming the file by its path, for a limit that does not hold, and InputError for one on a metric
+    that is not measured: it would always hold.
     """
-    measured = {"bytes", *(MEASURED if on_sample else ())}
+    feeds, expected, outputs = result.runs.feeds, result.expected, result.runs.outputs
+    first = expected[0] if feeds else {}
+    names = [name for name in first if first[name].dtype.kind == "f" and not name.startswith(PRESENT)]
+    measured = {"bytes", *(MEASURED if names else ())}
     if unmeasured := sorted(limits.keys() - measured):
         raise InputError(
             f"{path}: {unmeasured[0]} is not measured here, so no limit on it can be checked",
             f"limits may be on {', '.join(sorted(measured))}",
         )
-
-
-def parity_checks(
-    agreements: Mapping[str, Agreement], dataset: Digest, limits: Mapping[str, RecipeCheck], path: str
-) -> Iterator[dict[str, Any]]:
-    """Yield `manifest.Check` entries in JSON form, three for each output of a graph; see `rounded`.
-
-    Raises ConversionError, naming the file, for a limit that does not hold.
-    """
-    for output, agreement in agreements.items():
-        name = "parity" if len(agreements) == 1 else f"parity of {output}"
-        subject = {"name": name, "samples": agreement.positions, "dataset": str(dataset)}
+    if feeds and is_bounded(limits):
+        samples.compare(expected, outputs, path)
+    entries, dataset = [], str(samples.digest(feeds))
+    for name in names:
+        distance = agreement(expected, outputs, name)
+        label = "parity" if len(names) == 1 else f"parity of {name}"
+        subject = {"name": label, "samples": distance.positions, "dataset": dataset}
         for metric in MEASURED:
-            yield judge(
-                subject, metric, getattr(agreement, metric), limits.get(metric), path, agreement.scale
-            )
+            limit = limits.get(metric)
+            entries.append(judge(subject, metric, getattr(distance, metric), limit, path, distance.scale))
+    if "bytes" in limits:
+        entries.append(judge({"name": "size"}, "bytes", size, limits["bytes"], path))
+    return entries
 
 
 def judge(
@@ -187,13 +313,12 @@ def judge(
     limit = None
     if bound is not None:
         limit = bound.max if bound.min is None else bound.min
-        limit = float(bound.share * scale if limit is None and bound.share is not None else limit or 0.0)
+        limit = bound.share * scale if limit is None and bound.share is not None else limit or 0.0
     check = make_check(subject, metric, value, limit, is_least=metric in LEAST)
     if check["verdict"] == "fail":
         least = "the least is" if metric in LEAST else "the limit is"
-        value_text, limit_text = (f"{check[key]:.12g}" for key in ("value", "limit"))
         raise ConversionError(
-            f"{path} does not meet its recipe: {metric} is {value_text}, {least} {limit_text}",
+            f"{path} does not meet its recipe: {metric} is {check['value']:.12g}, {least} {check['limit']:.12g}",
             "nothing was published; look at the steps that made it, or state another limit",
         )
     return check
@@ -204,32 +329,14 @@ def make_check(
 ) -> dict[str, Any]:
     """Make one check with its verdict: `info` without a limit, else `pass` or `fail`.
 
-    Args:
-        is_least: True if the value must be at least the limit, not at most.
+    Bytes are exact, other figures have six significant digits. With `is_least` the value must be at least the limit.
     """
-    check = {**subject, "metric": metric, "value": rounded(value, metric)}
+
+    def rounded(figure: float) -> float:
+        return float(figure if metric == "bytes" else f"{figure:.6g}")
+
+    check = {**subject, "metric": metric, "value": rounded(value)}
     if limit is None:
         return {**check, "verdict": "info"}
     holds = value >= limit if is_least else value <= limit
-    return {**check, "limit": rounded(limit, metric), "verdict": "pass" if holds else "fail"}
-
-
-def rounded(value: float, metric: str) -> float:
-    """Round a figure as it is recorded: bytes exactly, all else to six significant digits."""
-    return float(value if metric == "bytes" else f"{value:.6g}")
-
-
-def _cosines(parent: Any, child: Any) -> Any:
-    """Compute the cosine of each pair of rows; 1 if a row is zero."""
-    import numpy as np
-
-    norms = np.linalg.norm(parent, axis=1) * np.linalg.norm(child, axis=1)
-    return np.divide((parent * child).sum(axis=1), norms, out=np.ones(len(parent)), where=norms > 0)
-
-
-def _vectors(array: Any) -> Any:
-    """Reshape an array to float64 rows along its last axis; one number per token makes a single row."""
-    import numpy as np
-
-    rows = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array.reshape(1, -1)
-    return rows.astype(np.float64)
+    return {**check, "limit": rounded(limit), "verdict": "pass" if holds else "fail"}

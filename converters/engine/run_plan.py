@@ -10,8 +10,8 @@ from typing import Any
 from onnxreg.converters.engine import measure
 from onnxreg.converters.engine.cache import Key, StepCache, link_or_copy
 from onnxreg.converters.engine.describe import draft_of
+from onnxreg.converters.engine.measure import LoadedSource, StepResult
 from onnxreg.converters.engine.plan import ExportPlan, pass_key
-from onnxreg.converters.engine.step import LoadedSource, StepResult
 from onnxreg.converters.engine.steps import StepNode, file_name
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx

@@ -7,7 +7,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from onnxreg.converters.engine.latency import WARM_UP_RUNS, LatencyTable, measure
+from onnxreg.converters.engine.latency import LatencyTable, measure
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
@@ -34,8 +34,7 @@ def test_every_output_is_timed_at_every_batch_that_it_takes(tmp_path: Path) -> N
     asked = Benchmark(runs=7, threads=1, batches=(1, 4))
     found = measure(draft(tmp_path, free="batch", fixed=2), asked)
     assert batches(found) == {"free.onnx": [1, 4], "fixed.onnx": [2]}
-    assert all(len(latency.times) == 7 and min(latency.times) > 0 for latency in found.latencies)
-    assert WARM_UP_RUNS > 0
+    assert all(0 < latency.median <= latency.p95 for latency in found.latencies)
 
 
 def save_as_ort(path: Path) -> None:

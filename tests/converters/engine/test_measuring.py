@@ -12,7 +12,6 @@ from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks import text
 from onnxreg.converters.tasks.task import Sample
-from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.inputs.recipe_file import RecipeCheck
 
@@ -88,34 +87,31 @@ def test_outputs_without_a_token_axis_count_whole() -> None:
     assert measure.counting(sample.expected, sample)[0]["embeddings"].shape == (2, 2)
 
 
-def check(value: dict[str, float], **asked: Any) -> dict[str, Any]:
-    found = measure.Agreement(
-        7, **({"max_abs_diff": 0.0, "min_cosine": 1.0, "argmax_agreement": 1.0} | value), scale=10.0
-    )
-    limits = {asked["metric"]: RecipeCheck(**asked)} if asked else {}
-    checks = measure.parity_checks({"logits": found}, Digest.of(b"x"), limits, "model.onnx")
-    return {each["metric"]: each for each in checks}
+def check(value: float, **asked: Any) -> dict[str, Any]:
+    limit = RecipeCheck(**asked) if asked else None
+    metric = asked.get("metric", "max_abs_diff")
+    return measure.judge({"name": "parity"}, metric, value, limit, "model.onnx", scale=10.0)
 
 
 def test_a_limit_gives_a_verdict_and_figures_are_rounded() -> None:
-    found = check({"max_abs_diff": 0.123456789}, metric="max_abs_diff", max=0.2)
-    assert (found["max_abs_diff"]["value"], found["max_abs_diff"]["limit"]) == (0.123457, 0.2)
-    assert [each["verdict"] for each in found.values()] == ["pass", "info", "info"]
-    assert "limit" not in found["min_cosine"]
+    limited = check(0.123456789, metric="max_abs_diff", max=0.2)
+    assert (limited["value"], limited["limit"], limited["verdict"]) == (0.123457, 0.2, "pass")
+    free = check(0.5)
+    assert "limit" not in free and free["verdict"] == "info"
 
 
 @pytest.mark.parametrize(
     ("value", "asked"),
     [
-        ({"max_abs_diff": 0.3}, {"metric": "max_abs_diff", "max": 0.2}),
-        ({"max_abs_diff": 0.3}, {"metric": "max_abs_diff", "share": 0.02}),
-        ({"max_abs_diff": float("nan")}, {"metric": "max_abs_diff", "max": 0.2}),
-        ({"min_cosine": 0.4}, {"metric": "min_cosine", "min": 0.5}),
-        ({"min_cosine": float("nan")}, {"metric": "min_cosine", "min": 0.5}),
-        ({"argmax_agreement": 0.2}, {"metric": "argmax_agreement", "min": 0.5}),
+        (0.3, {"metric": "max_abs_diff", "max": 0.2}),
+        (0.3, {"metric": "max_abs_diff", "share": 0.02}),
+        (float("nan"), {"metric": "max_abs_diff", "max": 0.2}),
+        (0.4, {"metric": "min_cosine", "min": 0.5}),
+        (float("nan"), {"metric": "min_cosine", "min": 0.5}),
+        (0.2, {"metric": "argmax_agreement", "min": 0.5}),
     ],
 )
-def test_values_beyond_a_limit_are_refused(value: dict[str, float], asked: dict[str, Any]) -> None:
+def test_values_beyond_a_limit_are_refused(value: float, asked: dict[str, Any]) -> None:
     with pytest.raises(ConversionError, match=r"model\.onnx does not meet its recipe"):
         check(value, **asked)
 
