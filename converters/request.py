@@ -128,17 +128,17 @@ class ExportRequest:
 
     def check(self) -> str | None:
         """Raise what `plan` raises without hashing or fetching anything; return the model's name if it is known."""
-        from onnxreg.converters.engine.plan import read_parts, start_of
+        from onnxreg.converters.engine.plan import read_parts
         from onnxreg.converters.source.location import hub_id
 
         recipe, directory, _ = self._read(self._document())
         label = "" if self.recipe is None else self.recipe.name
-        parts = read_parts(recipe, directory, self.trust_remote_code, self._consent(), label)
-        start = start_of(recipe, self.source, directory)
-        parts.task.seek(start)
+        trusted, consent = self.trust_remote_code, self._consent()
+        parts = read_parts(recipe, self.source, directory, trusted, consent, label)
+        parts.task.seek(parts.start)
         hub = None
         with suppress(RegError):  # another kind of source
-            hub = hub_id(start)
+            hub = hub_id(parts.start)
         return self.name or recipe.name or (hub and hub.lower())
 
     def _document(self) -> "RecipeDocument | None":

@@ -69,7 +69,8 @@ class StepCache:
                 if str(digest_file(target / path)) != digest:
                     raise InputError(f"{path} was changed")
         except (OSError, InputError, KeyError, TypeError, AttributeError):
-            _empty(target)
+            for path in target.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
             shutil.rmtree(directory, ignore_errors=True)
             return False
         with suppress(OSError):
@@ -109,9 +110,15 @@ class StepCache:
 
         Staged directories of killed processes are removed too, after `ABANDONED_AFTER_SECONDS` seconds.
         """
-        entries = sorted(self._entries(), key=lambda entry: entry[0], reverse=True)
-        kept_bytes, removed = 0, list(self._abandoned())
-        for _, size, directory in entries:
+        kept_bytes, removed, entries = 0, [], []
+        for directory in self.root.glob(f"{STAGED_PREFIX}*"):
+            with suppress(OSError):
+                if time.time() - directory.stat().st_mtime > ABANDONED_AFTER_SECONDS:
+                    removed.append((_size(directory), directory))
+        for directory in self.root.glob("[!.]*/*"):
+            with suppress(OSError):
+                entries.append(((directory / ENTRY_FILE).stat().st_mtime, _size(directory), directory))
+        for _, size, directory in sorted(entries, key=lambda entry: entry[0], reverse=True):
             if kept_bytes + size <= limit:
                 kept_bytes += size
             else:
@@ -142,19 +149,6 @@ class StepCache:
             shutil.rmtree(staged, ignore_errors=True)
             raise
 
-    def _entries(self) -> Iterator[tuple[float, int, Path]]:
-        """Yield the time of last use, the bytes and the directory of each entry."""
-        for directory in self.root.glob("[!.]*/*"):
-            with suppress(OSError):
-                yield (directory / ENTRY_FILE).stat().st_mtime, _size(directory), directory
-
-    def _abandoned(self) -> Iterator[tuple[int, Path]]:
-        """Yield the bytes and path of each staged directory that never became an entry."""
-        for staged in self.root.glob(f"{STAGED_PREFIX}*"):
-            with suppress(OSError):
-                if time.time() - staged.stat().st_mtime > ABANDONED_AFTER_SECONDS:
-                    yield _size(staged), staged
-
     def _directory(self, kind: str, key: Key) -> Path:
         return self.root / kind / hashlib.sha256(canonical.encode(dict(key), "cache key")).hexdigest()
 
@@ -176,8 +170,3 @@ def _write_entry(directory: Path, key: Key, **content: Any) -> None:
 
 def _size(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
-
-
-def _empty(directory: Path) -> None:
-    for path in directory.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -8,7 +8,7 @@ from onnxreg.converters.engine.cache import link_or_copy
 from onnxreg.converters.engine.measure import StepResult, checks, limits_of
 from onnxreg.converters.engine.plan import ExportPlan, ProfileOutput
 from onnxreg.converters.engine.steps import GOLDEN_PREFIX
-from onnxreg.converters.onnx.facts import GraphFacts, with_kv_caches
+from onnxreg.converters.onnx.facts import with_kv_caches
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.file_passes import GoldenVectors, Outputs
 from onnxreg.converters.runtime import golden
@@ -21,22 +21,9 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.family import pipeline_of
 from onnxreg.schema.manifest.parts import Recipe, Step
 
-TOLERANCE_BY_PRECISION = {
-    "float32": 1e-3,
-    "float16": 1e-2,
-    "int8": 5e-2,
-    "uint8": 5e-2,
-    "int8-weights": 5e-2,
-    "int4": 1e-1,
-}
-"""Greatest distance of another runtime from an artifact's golden vectors, in parts of its largest value."""
-FORMAT_BY_PRECISION = {
-    "int8": "onnx-int8",
-    "uint8": "onnx-int8",
-    "int8-weights": "onnx-int8",
-    "int4": "onnx-int4",
-}
-"""Default format of an ONNX file by the precision of its weights; `onnx` for all others."""
+TOLERANCES = {"float32": 1e-3, "float16": 1e-2, "int4": 1e-1}
+"""Greatest distance of another runtime from an artifact's golden vectors, in parts of its largest value, by precision."""
+OTHER_TOLERANCE = 5e-2
 
 
 def draft_of(
@@ -102,8 +89,8 @@ def _describe(
     size = sum((workspace / file).stat().st_size for file in paths[output.step])
     entries = checks(result, limits_of(plan.recipe.checks, path), path, size)
     golden_step = _write_golden(output, result, workspace / path, entries)
-    quantizing_step = next((step for step in reversed(steps) if "quantized_bytes" in step.result), steps[-1])
-    fields = {**graph_fields(facts, quantizing_step), "checks": entries}
+    quantizing = next((step for step in reversed(steps) if "quantized_bytes" in step.result), steps[-1])
+    fields = {**facts.fields({"pass": quantizing.pass_, **quantizing.params}), "checks": entries}
     if not all(item.reproducible for item in line):
         fields["reproducible"] = False
     extra = dict(plan.profile.fields(promised))
@@ -114,11 +101,10 @@ def _describe(
     if golden_step is not None:
         sidecars.append(DraftFile(golden.ROLE, f"{path}.golden.json"))
     parent = next((paths[item.node.name][0] for item in result.ancestors if item.node.name in paths), None)
-    format_name = output.format or format_of(path, facts.precision)
     fields |= extra
-    return DraftArtifact(
-        format_name, facts.precision, path, tuple(sidecars), parent, fields=fields
-    ), golden_step
+    format_name = output.format or facts.format
+    artifact = DraftArtifact(format_name, facts.precision, path, tuple(sidecars), parent, fields=fields)
+    return artifact, golden_step
 
 
 def _role(path: str, is_external: bool) -> str:
@@ -133,7 +119,7 @@ def _write_golden(
     """Write the golden vectors of a graph; their tolerance is at least its own distance from the source."""
     tolerance = output.golden
     if tolerance is None:
-        tolerance = TOLERANCE_BY_PRECISION.get(result.facts.precision, 5e-2)
+        tolerance = TOLERANCES.get(result.facts.precision, OTHER_TOLERANCE)
     arrays = result.runs.golden
     if not tolerance or not arrays:
         return None
@@ -142,25 +128,6 @@ def _write_golden(
     outputs = Outputs(path, {case: sample.golden[case] for case in arrays}, arrays)
     work = GoldenVectors(tolerance=tolerance, least=least)
     return run(f"{GOLDEN_PREFIX}{output.step}", work, outputs, output.step)[1]
-
-
-def graph_fields(facts: GraphFacts, quantizing_step: Step | None) -> dict[str, Any]:
-    """Return the keys of `manifest.Artifact` that are read from a graph, in JSON form.
-
-    Args:
-        quantizing_step: the step that is recorded for quantized weights; None if no pass made them.
-    """
-    fields = facts.fields()
-    if facts.weights.weights_quantized:
-        step = quantizing_step
-        requested = {} if step is None else {"pass": step.pass_, **step.params}
-        fields["quantization"] = {"requested": requested, "measured": facts.weights.to_json()}
-    return fields
-
-
-def format_of(path: str, precision: str) -> str:
-    """Return the default format of a file by its name and the precision of its weights."""
-    return "ort" if path.endswith(".ort") else FORMAT_BY_PRECISION.get(precision, "onnx")
 
 
 def _recipe(plan: ExportPlan, subject: ExportSubject, steps: list[Step]) -> Recipe:

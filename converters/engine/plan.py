@@ -17,7 +17,7 @@ from onnxreg.converters.tasks.code import Consent
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_name
-from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput, RecipeStep
+from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput
 from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Step
 
@@ -53,12 +53,13 @@ class Promises:
 
 @dataclass(frozen=True)
 class RecipeParts:
-    """A recipe without its source: steps, outputs, the task and the evaluation."""
+    """What a recipe names: steps, outputs, the task, the evaluation, and the source as the user named it."""
 
     nodes: dict[str, steps.StepNode]
     outputs: list[RecipeOutput]
     task: Task
     evaluation: "EvaluationPlan | None"
+    start: str
 
 
 @dataclass(frozen=True)
@@ -98,36 +99,28 @@ class ExportPlan:
     def key(self) -> dict[str, Any]:
         """Everything that shapes the draft: equal keys, equal drafts."""
         search = self.recipe.search
-        candidates = (
-            [] if search is None else [item for item in search.candidates if not isinstance(item, str)]
-        )
-        tried = [step for candidate in candidates for step in candidate.steps]
+        candidates = [] if search is None else search.candidates
+        tried = [step for item in candidates if not isinstance(item, str) for step in item.steps]
+        names = [] if search is None else [search.confirm, search.calibration, *(step.data for step in tried)]
+        paths = [self.directory / name for name in names if name is not None]
+        searched = [file for path in paths for file in (row_files(path) if path.is_dir() else [path])]
         classes = [node.kind for node in self.nodes.values()]
         classes += [pass_catalog.find(step.pass_) for step in tried]
-        parts = [type(self.task), type(self.profile), *classes]
-        packages = {name: version for part in parts for name, version in _packages(part).items()}
+        packages: dict[str, str | None] = {}
+        for part in (type(self.task), type(self.profile), *classes):
+            packages |= _packages(part)
+        named = [*self.source.packages, *filter(None, [self.profile.package])]
         return {
             "recipe": self.recorded_recipe(),
             "name": self.name,
             "subject": self.subject_key(),
             "passes": {name: pass_key(node) for name, node in self.nodes.items()},
-            "packages": {
-                **packages,
-                **package_versions([*self.source.packages, *filter(None, [self.profile.package])]),
-            },
+            "packages": {**packages, **package_versions(named)},
             "tools": tools(),
             **({} if self.evaluation is None else {"evaluation": self.evaluation.key()}),
             **({} if self.search is None else {"search": dict(self.search)}),
-            "searched": [str(digest_file(path)) for path in self._searched_files(tried)],
+            "searched": [str(digest_file(path)) for path in searched],
         }
-
-    def _searched_files(self, tried: Iterable[RecipeStep]) -> list[Path]:
-        """The files that the recipe's search names, those in directories one by one."""
-        search = self.recipe.search
-        names = [] if search is None else [search.confirm, search.calibration]
-        names += [step.data for step in tried]
-        paths = [self.directory / name for name in names if name is not None]
-        return [file for path in paths for file in (row_files(path) if path.is_dir() else [path])]
 
     @cached_property
     def options(self) -> dict[str, Any]:
@@ -161,9 +154,7 @@ class ExportPlan:
 
     def recorded_recipe(self) -> dict[str, Any]:
         """Return the recipe as recorded: without paths, calibration data by digest."""
-        value = self.recipe.to_json()
-        value.pop("source", None)
-        value.pop("name", None)
+        value = {key: item for key, item in self.recipe.to_json().items() if key not in ("source", "name")}
         value["options"] = dict(self.options)
         if self.evaluation is not None:
             value["evaluation"] = self.evaluation.recorded()
@@ -196,38 +187,33 @@ def plan_export(
             `file.py:function` or `file.py` of any other.
     """
     consent = allow_code if isinstance(allow_code, Consent) else Consent.of(allow_code)
-    parts = read_parts(recipe, directory, trust_remote_code, consent, label)
-    start = start_of(recipe, source, directory)
-    if label and parts.task.id != "onnx" and Path(start).suffix == ".onnx" and Path(start).is_file():
+    parts = read_parts(recipe, source, directory, trust_remote_code, consent, label)
+    task, start = parts.task, parts.start
+    if label and task.id != "onnx" and Path(start).suffix == ".onnx" and Path(start).is_file():
         raise InputError(
             f"{label}: its task is {recipe.task}, and {start} is an ONNX file", "write `task: onnx` there"
         )
-    located = parts.task.find(start)
-    profile = profile or Promises()
+    located, profile = task.find(start), profile or Promises()
     profile.check_source(located)
     if parts.evaluation is not None:
-        parts.task.check_evaluation(located)
+        task.check_evaluation(located)
     model_name = name or recipe.name or located.name
     if model_name is None:
         raise InputError("a source on this machine has no model name of its own", "pass --name NAME")
-    return ExportPlan(
-        recipe,
-        check_name(model_name),
-        parts.task,
-        located,
-        parts.nodes,
-        parts.outputs,
-        profile,
-        directory,
-        start,
-        parts.evaluation,
-    )
+    model_name = check_name(model_name)
+    fixed = (parts.nodes, parts.outputs, profile, directory, start, parts.evaluation)
+    return ExportPlan(recipe, model_name, task, located, *fixed)
 
 
 def read_parts(
-    recipe: RecipeFile, directory: Path, trust_remote_code: bool, consent: Consent, label: str
+    recipe: RecipeFile,
+    source: str | None,
+    directory: Path,
+    trust_remote_code: bool,
+    consent: Consent,
+    label: str,
 ) -> RecipeParts:
-    """Find everything that a recipe names but its source; `label` is the recipe's name in messages, if any.
+    """Find everything that a recipe names; the source is not read. `label` is the recipe's name in messages, if any.
 
     Raises InputError for a recipe that cannot be run, NotFoundError for a missing suite.
     """
@@ -235,37 +221,28 @@ def read_parts(
         nodes = steps.nodes(recipe, directory)
         outputs = steps.outputs(recipe, nodes)
         task = task_catalog.find(recipe.task)(directory, trust_remote_code, consent, **recipe.options)
-        if recipe.evaluation is None:
-            return RecipeParts(nodes, outputs, task, None)
-        from onnxreg.converters.evaluation.evaluate import plan_evaluation
+        evaluation = None
+        if recipe.evaluation is not None:
+            from onnxreg.converters.evaluation.evaluate import plan_evaluation
 
-        paths = [str(output.path) for output in outputs]
-        evaluation = plan_evaluation(recipe.evaluation, task.id, directory, paths)
-        if not evaluation.suite.items:
-            raise InputError(f"the suite {evaluation.path} has no items: nothing can be judged on it")
-        return RecipeParts(nodes, outputs, task, evaluation)
-
-
-def start_of(recipe: RecipeFile, source: str | None, directory: Path) -> str:
-    """Return the source that the user names, else that of the recipe; InputError if neither names one."""
-    if source is not None:
-        return source
-    if recipe.source is None:
+            paths = [str(output.path) for output in outputs]
+            evaluation = plan_evaluation(recipe.evaluation, task.id, directory, paths)
+            if not evaluation.suite.items:
+                raise InputError(f"the suite {evaluation.path} has no items: nothing can be judged on it")
+    if source is None and recipe.source is None:
         raise InputError(
             "there is nothing to export", "name a source: reg export SOURCE, or `source` in the recipe"
         )
-    beside = directory / recipe.source
-    return str(beside) if beside.exists() else recipe.source
+    start = str(recipe.source if source is None else source)
+    if source is None and (directory / start).exists():
+        start = str(directory / start)
+    return RecipeParts(nodes, outputs, task, evaluation, start)
 
 
 def pass_key(node: steps.StepNode) -> dict[str, Any]:
-    """Make the cache key of a pass: version, parameters with all defaults, and the versions of third-party
-    packages.
-    """
-    key: dict[str, Any] = {"pass": node.kind.id, "version": node.kind.version}
-    key["params"] = node.kind.read(node.step.params).model_dump(mode="json")
-    key |= _data_digests(node)
-    packages = _packages(node.kind)
+    """Make the cache key of a pass: version, parameters with all defaults, and versions of third-party packages."""
+    params, packages = node.kind.read(node.step.params).model_dump(mode="json"), _packages(node.kind)
+    key = {"pass": node.kind.id, "version": node.kind.version, "params": params, **_data_digests(node)}
     return {**key, "package": packages} if packages else key
 
 

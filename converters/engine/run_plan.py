@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -105,15 +106,14 @@ class _Execution:
         if subject is None:
             progress.step("loading the source")
         self.source = LoadedSource(subject or load_subject(plan, scratch / "subject"))
-        self._outputs = {output.step: output for output in plan.outputs}
-        names = {step: file_name(plan.nodes[step], output) for step, output in self._outputs.items()}
-        self._names = {**plan.file_names, **names}
-        limited = [
-            plan.nodes[output.step]
-            for output in plan.outputs
-            if not measure.is_bounded(measure.limits_of(plan.recipe.checks, str(output.path)))
-        ]
-        self._unbounded = {ancestor.name for node in limited for ancestor in node.lineage()}
+        self._published = {output.step for output in plan.outputs}
+        self._names = {name: file_name(node) for name, node in plan.nodes.items()} | dict(plan.file_names)
+        self._unbounded: set[str] = set()
+        for output in plan.outputs:
+            node = plan.nodes[output.step]
+            self._names[node.name] = file_name(node, output)
+            if not measure.is_bounded(measure.limits_of(plan.recipe.checks, str(output.path))):
+                self._unbounded |= {ancestor.name for ancestor in node.lineage()}
         starts = [node.name for node in plan.nodes.values() if node.parent is None]
         self._last_start = None if keeps_source else starts[-1]
         self._sample = str(samples.digest(self.source.subject.sample.feeds))
@@ -121,14 +121,14 @@ class _Execution:
 
     def run(self) -> dict[str, StepResult]:
         """Make and measure every step."""
-        measured: dict[str, Future[None]] = {}
+        measured: list[Future[None]] = []
         with first_loader() as load, ThreadPoolExecutor(1) as executor:
             for name, node in self._plan.nodes.items():
                 result, key = self._make(node)
                 self._results[name] = result
-                measured[name] = executor.submit(self._measure, result, key, load)
+                measured.append(executor.submit(self._measure, result, key, load))
             self._progress.step("measuring what was made")
-            for future in measured.values():
+            for future in measured:
                 future.result()
         return self._results
 
@@ -137,50 +137,45 @@ class _Execution:
         directory = self._directory / node.name
         ancestors = tuple(self._results[ancestor.name] for ancestor in node.lineage()[1:])
         parent = ancestors[0] if ancestors else None
+
+        def result(step: Step, files: Sequence[str] = (), reproducible: bool = True) -> StepResult:
+            return StepResult(node, directory, step, tuple(files), reproducible, ancestors, self.source)
+
+        def skipped(reason: str) -> StepResult:
+            return result(base.skip(node.name, node.make(), node.step.input or "", reason))
+
         if parent is not None and parent.step.skipped:
-            return self._skipped(node, parent.step.skipped, ancestors), None
-        name = self._names.get(node.name) or file_name(node)
+            return skipped(parent.step.skipped), None
         key = {
             "pass": pass_key(node),
             "input": self._plan.subject_key() if parent is None else dict(parent.digests),
-            "file": name,
+            "file": self._names[node.name],
             "sample": self._sample,
             "bounded": node.name not in self._unbounded,
             "tools": tools(),
         }
         directory.mkdir()
-        if self._cache is not None and self._cache.find("steps", key, directory):
-            return self._cached(node, directory, ancestors), None
-        self._progress.step(f"running {node.name}")
         start = self.source.subject.start if parent is None else parent.main
+        if self._cache is not None and self._cache.find("steps", key, directory):
+            note = canonical.decode((directory / NOTE_FILE).read_bytes(), NOTE_FILE)
+            step = note["step"] | {"name": node.name}  # an equal step may have had other names
+            if node.step.input is not None:
+                step["input"] = node.step.input
+            return result(Step.from_json(step), note["files"], note["reproducible"]), None
+        self._progress.step(f"running {node.name}")
         try:
             with model_file.scratch_in(self._directory):
-                step, files, reproducible = _apply(node, start, directory / name)
+                target = directory / self._names[node.name]
+                outcome = result(*_apply(node, start, target))
         except HostError as error:
             if not node.step.optional:
                 raise
-            return self._skipped(node, error.message, ancestors), None
-        if parent is None and isinstance(self.source.subject.start, Path):
+            return skipped(error.message), None
+        if parent is None and isinstance(start, Path):
             self._plan.check_unchanged()
-        result = StepResult(node, directory, step, files, reproducible, ancestors, self.source)
         if parent is not None and GENAI_CONFIG in parent.files and node.kind.takes == "graph":
-            result.files = (*files, *_copy_settings(parent, result))
-        return result, key
-
-    def _cached(self, node: StepNode, directory: Path, ancestors: tuple[StepResult, ...]) -> StepResult:
-        """Read the result of an equal step, which may have had another name."""
-        note = canonical.decode((directory / NOTE_FILE).read_bytes(), NOTE_FILE)
-        step = {key: item for key, item in note["step"].items() if key not in ("name", "input")}
-        identity = {"name": node.name, "input": node.step.input}
-        step |= {key: item for key, item in identity.items() if item is not None}
-        files = tuple(note["files"])
-        return StepResult(
-            node, directory, Step.from_json(step), files, note["reproducible"], ancestors, self.source
-        )
-
-    def _skipped(self, node: StepNode, reason: str, ancestors: tuple[StepResult, ...]) -> StepResult:
-        step = base.skip(node.name, node.make(), node.step.input or "", reason)
-        return StepResult(node, self._directory / node.name, step, (), True, ancestors, self.source)
+            outcome.files = (*outcome.files, *_copy_settings(parent, outcome))
+        return outcome, key
 
     def _measure(self, result: StepResult, key: Key | None, load: FirstLoad) -> None:
         name = result.node.name
@@ -192,7 +187,7 @@ class _Execution:
             note["reproducible"] = result.reproducible
             (result.directory / NOTE_FILE).write_bytes(canonical.encode(note, NOTE_FILE))
             self._cache.keep("steps", key, result.directory, result.digests)
-        if name in self._outputs and result.files:
+        if name in self._published and result.files:
             _ = result.facts, result.runs.feeds and result.expected  # read here, while the next step runs
         if name == self._last_start:  # every step that takes the source is made and measured: free its memory
             self.source.subject = replace(self.source.subject, start=None, loaded=None)

@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from onnxreg.converters.engine.describe import format_of, graph_fields
 from onnxreg.converters.engine.latency import LatencyTable, measure_chains
 from onnxreg.converters.engine.measure import Outputs, agreement, make_check
 from onnxreg.converters.evaluation.evaluate import EvaluationPlan, SourceEvaluation, evaluate
@@ -336,8 +335,9 @@ def _draft(
     document = plan.document
     artifacts = []
     for file in files:
-        fields = {**graph_fields(inspect_onnx(workspace / file.path), file.step), "checks": list(file.checks)}
-        kind = format_of(file.path, file.precision)
+        facts, step = inspect_onnx(workspace / file.path), file.step
+        requested = {} if step is None else {"pass": step.pass_, **step.params}
+        fields, kind = {**facts.fields(requested), "checks": list(file.checks)}, facts.format
         artifacts.append(DraftArtifact(kind, file.precision, file.path, parent=file.parent, fields=fields))
 
     classes: dict[str, tuple[str, Sequence[str]]] = {BACKBONE: (document.backbone.logits, backbone.classes)}

@@ -17,7 +17,6 @@ from onnxreg.converters.importers.survey import (
     Model,
     Survey,
     compare,
-    default_format,
     survey_files,
     survey_repository,
     survey_written,
@@ -129,7 +128,7 @@ def adopt(survey: Survey, intake: Intake) -> Adopted:
 
 def _check_format(model: Model, facts: GraphFacts, hint: str) -> None:
     """Raise InputError if a file contradicts what its format name promises."""
-    actual = default_format(facts)
+    actual = facts.format
     format = model.format or actual
     wrong_container = (actual == "ort") != format.startswith("ort")
     claims = next((kind for kind in ("int8", "int4") if format.endswith(f"-{kind}")), None)
@@ -150,17 +149,14 @@ def _artifact(model: Model, intake: Intake) -> DraftArtifact:
     if facts is None:
         format, precision = model.format or "unknown", model.precision or "unknown"
     else:
-        format, precision = model.format or default_format(facts), model.precision or facts.precision
+        format, precision = model.format or facts.format, model.precision or facts.precision
         stated = fields.get("metadata", {})
-        fields = {**facts.fields(), **fields}
+        fields = {**facts.fields(stated.get("quantization")), **fields}
         is_android = model.is_android or format.endswith("-android")
         fields["metadata"] = {
             **stated,
             **(_android_metadata(facts) if is_android else facts.fields()["metadata"]),
         }
-        if facts.weights.weights_quantized:
-            requested = stated.get("quantization", {})
-            fields["quantization"] = {"requested": requested, "measured": facts.weights.to_json()}
     return DraftArtifact(format, precision, model.path, sidecars, model.parent, model.verdict, fields)
 
 

@@ -153,14 +153,6 @@ def external_data(main: Found, facts: GraphFacts) -> Iterator[Found]:
         yield Found("external-data", main.file.parent / location, path.as_posix())
 
 
-def default_format(facts: GraphFacts) -> str:
-    """The format name that the file itself justifies: `ort`, `onnx-int8`, `onnx-int4` or `onnx`."""
-    if facts.ort_format is not None:
-        return "ort"
-    kind = weight_type(facts.precision)
-    return f"onnx-{kind}" if kind in ("int8", "int4") else "onnx"
-
-
 def compare(
     claimed: Mapping[str, Any], actual: Mapping[str, Any], at: str, keys: Iterable[str]
 ) -> list[Difference]:

@@ -89,14 +89,23 @@ class GraphFacts:
         """The version of the default domain; None if the graph does not import it."""
         return self.opset_imports.get(DEFAULT_DOMAIN)
 
-    def fields(self) -> dict[str, Any]:
-        """The JSON form of these facts, for `DraftArtifact.fields`."""
+    @property
+    def format(self) -> str:
+        """The format name that the file itself justifies: `ort`, `onnx-int8`, `onnx-int4` or `onnx`."""
+        kind = weight_type(self.precision)
+        return (
+            "ort" if self.ort_format is not None else f"onnx-{kind}" if kind in ("int8", "int4") else "onnx"
+        )
+
+    def fields(self, requested: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The JSON form of these facts, for `DraftArtifact.fields`; `requested` is what quantized weights were to be."""
         metadata = {
             "inputs": [spec.to_json() for spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
             "operators": list(self.operator_names),
             **({} if self.opset is None else {"opset": self.opset}),
         }
+        quantization = {"requested": dict(requested or {}), "measured": self.weights.to_json()}
         return {
             "metadata": metadata,
             "opset_imports": dict(self.opset_imports),
@@ -105,6 +114,7 @@ class GraphFacts:
             "semantic": self.semantic.to_json(),
             **({"contrib": list(self.contrib)} if self.contrib else {}),
             **({} if self.ort_format is None else {"ort_format": self.ort_format}),
+            **({"quantization": quantization} if self.weights.weights_quantized else {}),
         }
 
 

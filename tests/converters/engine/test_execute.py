@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto
 
 from onnxreg.converters.engine.cache import ENTRY_FILE, StepCache
-from onnxreg.converters.engine.describe import TOLERANCE_BY_PRECISION
+from onnxreg.converters.engine.describe import OTHER_TOLERANCE
 from onnxreg.converters.passes import file_passes, float16
 from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.runtime.golden import Runnable
@@ -102,7 +102,7 @@ def test_8_bit_weights_alone_claim_no_quantized_activations(run: Any, block_size
     assert (requested["pass"], requested["bits"]) == ("OnnxBlockWiseRtnQuantization", 8)
     assert '"scheme"' not in json.dumps([artifact.fields, draft.fields])
     vectors = by_step(draft)["golden-w8"]["params"]
-    assert vectors["tolerance"] == TOLERANCE_BY_PRECISION["int8-weights"]
+    assert vectors["tolerance"] == OTHER_TOLERANCE
 
 
 def test_texts_are_inputs_and_outputs(run: Any, home: Path, tmp_path: Path) -> None:
