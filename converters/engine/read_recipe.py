@@ -65,12 +65,9 @@ def from_value(value: Any, label: str) -> RecipeFile:
     """
     if not isinstance(value, dict):
         raise InputError(f"{label} is not a recipe: it has no keys")
-    if "input_model" in value or "passes" in value:
-        from onnxreg.converters.engine.foreign import olive
+    if "input_model" in value or "passes" in value or "export" in value:
+        from onnxreg.converters.engine import foreign
 
-        value = olive.translate(value, label)
-    elif "export" in value:
-        from onnxreg.converters.engine.foreign import orchard
-
-        return orchard.translate(value, label)
+        is_orchard = "export" in value and not {"input_model", "passes"} & value.keys()
+        return (foreign.translate_orchard if is_orchard else foreign.translate_olive)(value, label)
     return RecipeFile.from_json(value, label)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters.engine.foreign.olive import table, translate
+from onnxreg.converters.engine.foreign import table
 from onnxreg.converters.engine.read_recipe import from_value
 from onnxreg.converters.passes import pass_catalog
 from onnxreg.schema.core.errors import InputError
@@ -75,8 +75,8 @@ def test_a_workflow_is_a_chain_whose_last_result_is_published() -> None:
     ],
 )
 def test_input_models(model: dict[str, Any], source: str, task: str) -> None:
-    value = translate({"input_model": model, "passes": {"a": {"type": "OnnxFloatToFloat16"}}}, "olive.json")
-    assert (value["source"], value["task"]) == (source, task)
+    value = from_value({"input_model": model, "passes": {"a": {"type": "OnnxFloatToFloat16"}}}, "olive.json")
+    assert (value.source, value.task) == (source, task)
 
 
 @pytest.mark.parametrize(

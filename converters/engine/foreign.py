@@ -1,28 +1,36 @@
-"""Olive's workflow documents as recipes: `{"input_model": ..., "passes": {...}}`.
+"""Documents of other tools as recipes: Olive's workflows, and Orchard's `export:` section.
 
-The passes run one after the other, in the order of their keys, as Olive runs them without a search; the
-result of the last one is published as `model.onnx`. Parameters are under `config` or beside `type`.
+A field without a counterpart here is an error that names it; what became of each other one is recorded.
 
-Format: https://microsoft.github.io/Olive/reference/options.html (olive-ai 0.13).
+Olive (https://microsoft.github.io/Olive/reference/options.html, olive-ai 0.13; `olive.yaml` has its passes): the passes of
+`{"input_model": ..., "passes": {...}}` run one after the other, in the order of their keys, as Olive runs them without a
+search; the result of the last one is published as `model.onnx`. Parameters are under `config` or beside `type`.
+
+Orchard ML: all twelve fields. Values that it accepts and cannot mean are errors: an opset that no exporter has, an unbounded
+deviation, more samples than anybody waits for.
 """
 
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
 
 from onnxreg.converters.passes import pass_catalog
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.document import Count, WrittenDocument
 from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.core.files import read_yaml
+from onnxreg.schema.inputs.recipe_file import RecipeFile
 
+WEIGHT_TYPES = {"int8": "QInt8", "uint8": "QUInt8"}
+UNUSED = "not used"
 TABLE = Path(__file__).with_name("olive.yaml")
 DEFAULT_TASK = "text-generation-with-past"
 """Olive's, for an `HfModel` that names none."""
 AXES = {"batch_size": "batch", "sequence_length": "sequence"}
 """Names of axes in Olive's graphs of a checkpoint, and the names used here."""
-WEIGHT_TYPES = {"int8": "QInt8", "uint8": "QUInt8"}
-UNUSED = "not used"
 Notes = list[dict[str, Any]]
 """Fields of the document, their values and their outcomes: see `recipe_file.FieldTranslation`."""
 
@@ -33,8 +41,8 @@ def table() -> Any:
     return read_yaml(TABLE.read_text("utf-8"), TABLE.name, "export")
 
 
-def translate(value: Mapping[str, Any], label: str) -> dict[str, Any]:
-    """Translate Olive's document into a recipe in its JSON form.
+def translate_olive(value: Mapping[str, Any], label: str) -> RecipeFile:
+    """Translate Olive's document into a recipe.
 
     Raises InputError, naming the key, for invalid JSON or unknown keys, for passes and parameters without a
     counterpart, and for values that would have to be searched for.
@@ -60,7 +68,7 @@ def translate(value: Mapping[str, Any], label: str) -> dict[str, Any]:
             )
         steps.append({**step, "input": steps[-1]["name"]} if steps else step)
     outputs = [{"step": steps[-1]["name"], "path": "model.onnx"}]
-    return {**fields, "steps": steps, "outputs": outputs, "translation": notes}
+    return RecipeFile.from_json({**fields, "steps": steps, "outputs": outputs, "translation": notes}, label)
 
 
 def _note(field: str, value: Any, outcome: str) -> dict[str, Any]:
@@ -177,3 +185,147 @@ def _mapping(value: Any, label: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{label} is not a JSON object")
     return value
+
+
+# fmt: off
+SECTIONS = frozenset({
+    "task_type", "hardware", "telemetry", "training", "augmentation", "dataset", "evaluation", "architecture", "optuna",
+    "tracking",
+})
+# fmt: on
+"""Orchard's other sections, which configure training: an export does not need them."""
+RECIPE_KEYS = frozenset({"name", "source", "options", "checks"})
+"""Recipe keys allowed beside the section: see `recipe_file.RecipeFile`."""
+FP32_PATH, INT8_PATH = "exports/model.onnx", "exports/model_quantized.onnx"
+BLOCK_SIZE = 32
+
+
+class OrchardExport(WrittenDocument):
+    """The section. Flags are true or false, and nothing that merely looks like it."""
+
+    format: Literal["onnx"] = "onnx"
+    opset_version: Annotated[Count, Field(ge=7, le=26)] = 18
+    dynamic_axes: bool = True
+    do_constant_folding: bool = True
+    quantize: bool = False
+    quantization_type: Literal["int8", "uint8", "int4", "uint4"] = "int8"
+    quantization_backend: Literal["qnnpack", "fbgemm"] = "qnnpack"
+    validate_export: bool = True
+    validation_samples: Annotated[Count, Field(gt=0, le=10_000)] = 10
+    max_deviation: Annotated[float, Field(gt=0, le=1)] = 1e-4
+    benchmark: bool = False
+    benchmark_runs: Annotated[Count, Field(gt=0, le=100_000)] = 100
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.quantization_type not in WEIGHT_TYPES and self.quantization_backend == "fbgemm":
+            raise ValueError(
+                f"{self.quantization_type} has a scale for each block, not per channel as fbgemm"
+            )
+        return self
+
+
+def translate_orchard(document: Mapping[str, Any], label: str) -> RecipeFile:
+    """Translate a document with an `export` section into a recipe.
+
+    Raises InputError, naming the key, for an unknown key and for a value that makes no sense.
+    """
+    section = document["export"]
+    if not isinstance(section, Mapping):
+        raise InputError(f"{label}: export must be a section with keys")
+    export = OrchardExport.from_json(section, f"{label}: export")
+    if unknown := sorted(document.keys() - {"export", *SECTIONS, *RECIPE_KEYS}):
+        raise InputError(
+            f"{label}: there is no key {unknown[0][:80]!r} beside export",
+            f"these may be there: {', '.join(sorted(RECIPE_KEYS))}",
+        )
+    beside = {key: document[key] for key in RECIPE_KEYS & document.keys()}
+    conversion = {
+        "target_opset": export.opset_version,
+        "use_dynamo_exporter": "auto" if export.do_constant_folding else False,
+        "dynamic": export.dynamic_axes,
+        "do_constant_folding": export.do_constant_folding,
+    }
+    steps: list[dict[str, Any]] = [{"name": "fp32", "pass": "OnnxConversion", "params": conversion}]
+    outputs = [{"step": "fp32", "path": FP32_PATH}]
+    if export.quantize:
+        steps.append({"name": "quantized", "input": "fp32", **_quantization(export)})
+        outputs.append({"step": "quantized", "path": INT8_PATH})
+    limit = {"output": FP32_PATH, "metric": "max_abs_diff", "max": export.max_deviation}
+    value = {
+        **beside,
+        "task": "image-classification",
+        "options": _options(export, beside.get("options") or {}, document.get("dataset"), label),
+        "steps": steps,
+        "outputs": outputs,
+        "checks": [*([limit] if export.validate_export else []), *(beside.get("checks") or [])],
+        **({"benchmark": {"runs": export.benchmark_runs}} if export.benchmark else {}),
+        "translation": [
+            {"field": name, "value": getattr(export, name), "became": outcome}
+            for name, outcome in _outcomes(export).items()
+        ],
+    }
+    return RecipeFile.from_json(value, label)
+
+
+def _options(export: OrchardExport, options: Any, dataset: Any, label: str) -> dict[str, Any]:
+    """Merge the task's options with those that the section implies: samples and axes."""
+    if not isinstance(options, dict):
+        raise InputError(f"{label}: options must be a section with keys")
+    derived = {"samples": export.validation_samples, "fixed_batch": not export.dynamic_axes}
+    if duplicate := sorted(derived.keys() & options.keys()):
+        raise InputError(f"{label}: the option {duplicate[0]} is set by the export section too")
+    if "input" in options:
+        return {**options, **derived}
+    size = dataset.get("img_size") or dataset.get("resolution") if isinstance(dataset, Mapping) else None
+    if not isinstance(size, int) or dataset.get("force_rgb", True) is not True:
+        raise InputError(
+            f"{label} does not say the shape of the input", "add: options: {input: [CHANNELS, HEIGHT, WIDTH]}"
+        )
+    return {**options, **derived, "input": [3, size, size]}
+
+
+def _quantization(export: OrchardExport) -> dict[str, Any]:
+    kind = export.quantization_type
+    if kind not in WEIGHT_TYPES:
+        params: dict[str, Any] = {
+            "bits": 4,
+            "block_size": BLOCK_SIZE,
+            "is_symmetric": kind == "int4",
+            "gemm": True,
+        }
+        return {"pass": "OnnxBlockWiseRtnQuantization", "params": params}
+    params = {
+        "weight_type": WEIGHT_TYPES[kind],
+        "op_types_to_quantize": ["MatMul", "Gemm", "Conv"],
+        "per_channel": export.quantization_backend == "fbgemm",
+    }
+    return {"pass": "OnnxDynamicQuantization", "params": params}
+
+
+def _outcomes(export: OrchardExport) -> dict[str, str]:
+    """The effect of each field, in Orchard's order."""
+    step = _quantization(export)
+    params = ", ".join(f"{key}: {value}" for key, value in step["params"].items())
+    quantized, limit = export.quantize, f"max_abs_diff: {export.max_deviation:g}"
+    unused = {
+        "quantization_type": not quantized,
+        "quantization_backend": not quantized,
+        "max_deviation": not export.validate_export,
+        "benchmark_runs": not export.benchmark,
+    }
+    outcomes = {
+        "format": f"{FP32_PATH} and {INT8_PATH}" if quantized else FP32_PATH,
+        "opset_version": f"target_opset: {export.opset_version}",
+        "dynamic_axes": f"fixed_batch: {not export.dynamic_axes}",
+        "do_constant_folding": f"do_constant_folding: {export.do_constant_folding}",
+        "quantize": f"{step['pass']} to {INT8_PATH}" if quantized else "nothing is quantized",
+        "quantization_type": params,
+        "quantization_backend": params,
+        "validate_export": f"a limit on {FP32_PATH}" if export.validate_export else "no limit",
+        "validation_samples": f"samples: {export.validation_samples}",
+        "max_deviation": limit,
+        "benchmark": "timed, on record beside the version" if export.benchmark else "nothing is timed",
+        "benchmark_runs": f"runs: {export.benchmark_runs}",
+    }
+    return {key: UNUSED if unused.get(key) else outcome for key, outcome in outcomes.items()}
