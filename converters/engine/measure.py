@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.engine.steps import StepNode
-from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort
+from onnxreg.converters.onnx.facts import GraphFacts, inspect_file
 from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
 from onnxreg.converters.passes import conversion
 from onnxreg.converters.passes.model_builder import sample_steps
@@ -77,15 +77,14 @@ class StepResult:
     @cached_property
     def facts(self) -> GraphFacts:
         """Facts of the graph, read back from its file. ConversionError if ONNX's checker refuses it."""
-        if self.main.suffix == ".ort":
-            return inspect_ort(self.main)
+        if self.main.suffix == ".ort" or self.node.kind.takes == "checkpoint":
+            return inspect_file(self.main)  # of a checkpoint's graph, only ONNX Runtime knows the operators
         model = load_onnx(self.main)
         try:
-            if self.node.kind.takes != "checkpoint":  # whose operators only ONNX Runtime knows
-                check_model(model, self.main)
+            check_model(model, self.main)
         except InputError as error:
             raise ConversionError(error.message) from error
-        return inspect_model(model, self.main)
+        return inspect_file(self.main, model)
 
     @cached_property
     def runs(self) -> Runs:

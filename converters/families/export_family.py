@@ -23,7 +23,7 @@ from onnxreg.converters.families.detector import (
 )
 from onnxreg.converters.families.family_plan import DOCUMENT, TASK, FamilyPlan
 from onnxreg.converters.families.heads import Head, head_graph, member_of, plain, read_heads
-from onnxreg.converters.onnx.facts import inspect_onnx
+from onnxreg.converters.onnx.facts import inspect_file
 from onnxreg.converters.passes import base, conversion
 from onnxreg.converters.passes.conversion import OnnxConversion
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
@@ -335,7 +335,7 @@ def _draft(
     document = plan.document
     artifacts = []
     for file in files:
-        facts, step = inspect_onnx(workspace / file.path), file.step
+        facts, step = inspect_file(workspace / file.path), file.step
         requested = {} if step is None else {"pass": step.pass_, **step.params}
         fields, kind = {**facts.fields(requested), "checks": list(file.checks)}, facts.format
         artifacts.append(DraftArtifact(kind, file.precision, file.path, parent=file.parent, fields=fields))

@@ -17,7 +17,7 @@ from typing import Any
 
 from onnxreg.converters.importers.intake import Found, Intake
 from onnxreg.converters.onnx.external_data import external_files
-from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort, read_weights, weight_type
+from onnxreg.converters.onnx.facts import GraphFacts, inspect_file, read_weights, weight_type
 from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
 from onnxreg.converters.onnx.tensors import FLOATS
 from onnxreg.converters.runtime import golden
@@ -130,12 +130,12 @@ def read_graph(file: Path, intake: Intake | None = None) -> GraphFacts:
         intake: looks at external data before it is read.
     """
     if file.suffix == ".ort":
-        return inspect_ort(file)
+        return inspect_file(file)
     model = load_onnx(file)
     if intake is not None:
         for location in external_files(model, file):
             intake.look(file.parent / location)
-    facts = inspect_model(model, file)
+    facts = inspect_file(file, model)
     try:
         check_model(model, file)
     except InputError as error:

@@ -47,11 +47,31 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
                 f"tensor {tensor.name[:80]!r} of {path.name} needs {size} bytes of {location}, it names {length}"
             )
         ends[location] = max(ends.get(location, 0), start + max(length, size))
-    if missing := sorted(location for location in ends if not (path.parent / location).exists()):
-        raise _missing(path, missing)
+    homes = (path.parent.resolve(), path.resolve().parent)
+    for location in ends:
+        real = (path.parent / location).resolve()
+        if not any(real.is_relative_to(home) for home in homes):
+            raise InputError(
+                f"{path.name} keeps tensors in {location}, a link that leads out of its folder",
+                "put the external data file itself beside the model",
+            )
+    if missing := sorted(location for location in ends if not (path.parent / location).is_file()):
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise MissingDataError(
+            f"{path.name} keeps tensors in {missing[0]}{more}, which is missing",
+            "put the external data back beside the model; it belongs to the same export",
+            [str(path.parent / location) for location in missing],
+        )
     for location, end in ends.items():
-        _check_file(path, location, end)
-        opening(path.parent / location)
+        file = path.parent / location
+        if (size := file.stat().st_size) < end:
+            with file.open("rb") as data:
+                check_content(data.read(HEAD_BYTES), location)
+            raise InputError(
+                f"{location} is cut short: {path.name} reads up to byte {end}, it has {size}",
+                "copy the external data file again; it must come from the same export as the model",
+            )
+        opening(file)
     return tuple(sorted(ends))
 
 
@@ -95,32 +115,3 @@ def _place(tensor: Any, path: Path) -> tuple[str, int, int]:
             f"{path.name} has an external tensor whose offset or length is not a number of bytes"
         )
     return location, int(numbers[0]), int(numbers[1])
-
-
-def _missing(path: Path, locations: Sequence[str]) -> MissingDataError:
-    more = f" and {len(locations) - 1} more" if len(locations) > 1 else ""
-    return MissingDataError(
-        f"{path.name} keeps tensors in {locations[0]}{more}, which is missing",
-        "put the external data back beside the model; it belongs to the same export",
-        [str(path.parent / location) for location in locations],
-    )
-
-
-def _check_file(path: Path, location: str, end: int) -> None:
-    file = path.parent / location
-    if not any(
-        file.resolve().is_relative_to(home) for home in (path.parent.resolve(), path.resolve().parent)
-    ):
-        raise InputError(
-            f"{path.name} keeps tensors in {location}, a link that leads out of its folder",
-            "put the external data file itself beside the model",
-        )
-    if not file.is_file():
-        raise _missing(path, [location])
-    if file.stat().st_size < end:
-        with file.open("rb") as data:
-            check_content(data.read(HEAD_BYTES), location)
-        raise InputError(
-            f"{location} is cut short: {path.name} reads up to byte {end}, it has {file.stat().st_size}",
-            "copy the external data file again; it must come from the same export as the model",
-        )

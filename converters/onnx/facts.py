@@ -6,7 +6,7 @@ share of them that is quantized. A decoder's KV cache is counted from the inputs
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path, PurePosixPath
@@ -118,27 +118,42 @@ class GraphFacts:
         }
 
 
-def inspect_onnx(path: Path) -> GraphFacts:
-    """Read the facts of an ONNX file; external data is hashed block by block.
+def inspect_file(path: Path, model: Any = None) -> GraphFacts:
+    """Read the facts of an ONNX or ORT-format file; `model` is what `load_onnx` gave, if the file is loaded already.
 
-    Raises InputError, naming the file, if it is not ONNX, cut short, not a valid graph, or if its external
-    data is outside its folder, is missing or is too short.
+    External data is hashed block by block. Raises InputError, naming the file, if it is not of its format, is cut short or
+    not a valid graph, or if its external data is outside its folder, is missing or is too short.
     """
-    return inspect_model(onnx_graph.load_onnx(path), path)
-
-
-def inspect_model(model: Any, path: Path) -> GraphFacts:
-    """The same of a file that is loaded (`onnx_graph.load_onnx`)."""
-    weights = {tensor.name for tensor in model.graph.initializer}
-    external = external_files(model, path)
-    nodes = onnx_graph.operator_nodes(model, path)
-    return _facts(path, onnx_graph.read_graph(model, path), nodes, weights, external)
-
-
-def inspect_ort(path: Path) -> GraphFacts:
-    """Read the facts of an ORT-format file. Raises InputError, naming the file, if it is not one, or is cut short."""
-    model = ort_file.read_ort(path)
-    return _facts(path, model, list(model.graph.all_nodes()), set(), ())
+    large, external = set[str](), tuple[str, ...]()
+    if path.suffix == ".ort":
+        graph = ort_file.read_ort(path)
+        nodes = list(graph.graph.all_nodes())
+    else:
+        model = onnx_graph.load_onnx(path) if model is None else model
+        large, external = {tensor.name for tensor in model.graph.initializer}, external_files(model, path)
+        nodes, graph = onnx_graph.operator_nodes(model, path), onnx_graph.read_graph(model, path)
+    ort_format = graph.meta.get("ort_format")
+    with about(path.name):
+        inputs, outputs = contract(graph)
+    with onnx_graph.valid_graph(path):
+        semantic = semantic_digest(graph, inputs, outputs)
+    with about(path.name):
+        weights, precision = count_weights(nodes, large)
+        imports = {domain or DEFAULT_DOMAIN: version for domain, version in graph.opset_imports.items()}
+        return GraphFacts(
+            inputs,
+            outputs,
+            operators(nodes),
+            tuple(dict.fromkeys(map(qualified_name, nodes))),
+            contrib_needs(nodes, in_ort_format=ort_format is not None),
+            dict(sorted(imports.items())),
+            graph.ir_version,
+            ort_format,
+            external,
+            weights,
+            precision,
+            semantic,
+        )
 
 
 def read_weights(path: Path) -> "dict[str, ir.TensorProtocol]":
@@ -234,38 +249,6 @@ def weight_type(precision: str) -> str:
     return "int8" if precision == WEIGHTS_ONLY else precision
 
 
-def _facts(
-    path: Path,
-    model: "ir.Model",
-    nodes: Sequence["ir.Node"],
-    large: Collection[str],
-    external: tuple[str, ...],
-) -> GraphFacts:
-    """The facts of a model, given its nodes with inferred types, and the weights that are inputs of theirs (`large`)."""
-    ort_format = model.meta.get("ort_format")
-    with about(path.name):
-        inputs, outputs = contract(model)
-    with onnx_graph.valid_graph(path):
-        semantic = semantic_digest(model, inputs, outputs)
-    with about(path.name):
-        weights, precision = count_weights(nodes, large)
-        imports = {domain or DEFAULT_DOMAIN: version for domain, version in model.opset_imports.items()}
-        return GraphFacts(
-            inputs,
-            outputs,
-            operators(nodes),
-            tuple(dict.fromkeys(map(qualified_name, nodes))),
-            contrib_needs(nodes, in_ort_format=ort_format is not None),
-            dict(sorted(imports.items())),
-            model.ir_version,
-            ort_format,
-            external,
-            weights,
-            precision,
-            semantic,
-        )
-
-
 def with_kv_caches(draft: Draft) -> Draft:
     """The draft, with the `kv_cache` of each decoder; see `manifest.KvCache`.
 
@@ -284,25 +267,26 @@ def _with_kv_cache(draft: Draft, artifact: DraftArtifact) -> DraftArtifact:
     path = next((name for name in names if name in files), None)
     if not past or path is None:
         return artifact
-    settings = read_json(draft.root / path)
-    longest, head_size = _number(settings, "max_position_embeddings"), None
+    settings, head_size = read_json(draft.root / path), None
     if path.endswith(GENAI_CONFIG):
         longest = _number(settings, "model", "context_length")
         head_size = _number(settings, "model", "decoder", "head_size")
-    sizes = [_bits_per_token(spec, head_size) for spec in past]
-    if longest is None or not all(sizes):
+    else:
+        longest = _number(settings, "max_position_embeddings")
+    total = 0
+    for spec in past:  # of shape `[batch, heads, tokens, head size]`
+        sizes = [dim.get("value") for dim in spec.get("shape", ())]
+        element = next((item for item in ELEMENTS.values() if item.name == spec["dtype"]), None)
+        if len(sizes) != 4 or element is None:
+            return artifact
+        bits = prod((sizes[0] or 1, sizes[1] or 0, sizes[3] or head_size or 0, element.bits))
+        if not bits:
+            return artifact
+        total += bits
+    if longest is None:
         return artifact
-    cache = {"bytes_per_token": -(-sum(sizes) // 8), "max_tokens": longest}
+    cache = {"bytes_per_token": -(-total // 8), "max_tokens": longest}
     return replace(artifact, fields={**artifact.fields, "kv_cache": cache})
-
-
-def _bits_per_token(spec: Mapping[str, Any], head_size: int | None) -> int:
-    """The bits of one token in an input of shape `[batch, heads, tokens, head size]`; 0 if they are not known."""
-    sizes = [dim.get("value") for dim in spec.get("shape", ())]
-    if len(sizes) != 4:
-        return 0
-    bits = next((element.bits for element in ELEMENTS.values() if element.name == spec["dtype"]), 0)
-    return prod((sizes[0] or 1, sizes[1] or 0, sizes[3] or head_size or 0, bits))
 
 
 def _number(value: Any, *keys: str) -> int | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.schema.core.errors import ConversionError
-from onnxreg.schema.manifest.parts import Dim
+from onnxreg.schema.manifest.parts import Dim, TensorSpec
 
 OPSET = 18
 REQUIRED = ("input_ids", "attention_mask")
@@ -28,22 +28,15 @@ def check_contract(facts: GraphFacts, path: str, labels: int) -> None:
         )
     if [spec.name for spec in facts.outputs] != ["logits"]:
         raise ConversionError(f"{path}: the only output must be logits")
-    for spec, dtype, rank in (
-        *((spec, "int64", 2) for spec in facts.inputs),
-        (facts.outputs[0], "float32", 3),
-    ):
-        if (spec.dtype, len(spec.shape)) != (dtype, rank):
+    for spec in (*facts.inputs, *facts.outputs):
+        dtype, axes = "int64", [Dim(kind="dynamic", name=axis) for axis in AXES]
+        if spec.name == "logits":
+            dtype, axes = "float32", [*axes, Dim(kind="static", value=labels)]
+        promised = TensorSpec(name=spec.name, dtype=dtype, shape=tuple(axes))
+        if (spec.dtype, spec.shape) != (promised.dtype, promised.shape):
             raise ConversionError(
-                f"{path}: {spec.name} has dtype {spec.dtype} and rank {len(spec.shape)}, expected {dtype} and {rank}"
+                f"{path}: {spec.name} is {spec.dtype}{spec.shape_text}, expected {dtype}{promised.shape_text}"
             )
-        for axis, dim in zip(AXES, spec.shape, strict=False):
-            if dim != Dim(kind="dynamic", name=axis):
-                raise ConversionError(f"{path}: {spec.name} must have the dynamic axis {axis!r}")
-    last = facts.outputs[0].shape[-1]
-    if last != Dim(kind="static", value=labels):
-        raise ConversionError(
-            f"{path}: the logits have {last.value or 'a dynamic number of'} labels, the checkpoint names {labels}"
-        )
 
 
 # fmt: off

@@ -5,11 +5,11 @@ The size of a graph is limited, with calls of local functions replaced by the fu
 
 import mmap
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.onnx import ort_file
 from onnxreg.converters.onnx.external_data import external_files, opening, tensors
@@ -121,26 +121,42 @@ def check_expansion(model: Any, path: Path) -> None:
     Functions must have distinct names and may not call themselves; the result must be within the limits of this module.
     Time and memory are linear in the size of the model, whatever it expands to.
     """
-    functions = {
-        _key(function.domain, function.name, function.overload): function for function in model.functions
-    }
-    if len(functions) != len(model.functions):
+    bodies: dict[Key | None, Any] = {_key(one.domain, one.name, one.overload): one for one in model.functions}
+    if len(bodies) != len(model.functions):
         raise InputError(f"{path.name} is not a valid graph: two local functions have one name")
-    measured = {key: _measure(function, functions) for key, function in functions.items()}
-    nodes, subgraphs, calls = _measure(model.graph, functions)
-    if subgraphs + sum(count for _, count, _ in measured.values()) > MAX_SUBGRAPHS:
+    bodies[None] = model.graph
+    measured = {key: _measure(body, bodies) for key, body in bodies.items()}
+    if sum(subgraphs for _, subgraphs, _ in measured.values()) > MAX_SUBGRAPHS:
         raise InputError(f"{path.name} has more than {MAX_SUBGRAPHS:,} subgraphs", _HINT)
-    extents: dict[Key, _Extent] = {}
+    extents: dict[Key | None, tuple[int, int, int]] = {}
     try:
-        for key in TopologicalSorter(
-            {key: called for key, (_, _, called) in measured.items()}
-        ).static_order():
-            count, _, called = measured[key]
-            size = sum(node.ByteSize() for node in functions[key].node)
-            extents[key] = _expand(_Extent(count, size, 0), called, extents, path)
+        order = list(
+            TopologicalSorter({key: calls for key, (_, _, calls) in measured.items()}).static_order()
+        )
     except CycleError as error:
         raise InputError(f"{path.name} is not a valid graph: a local function calls itself") from error
-    _expand(_Extent(nodes, 0, 0), calls, extents, path)
+    for key in order:
+        nodes, _, calls = measured[key]
+        size, depth = 0 if key is None else sum(node.ByteSize() for node in bodies[key].node), 0
+        for called, times in calls.items():
+            inner_nodes, inner_size, inner_depth = extents[called]
+            nodes, size, depth = (
+                nodes + times * inner_nodes,
+                size + times * inner_size,
+                max(depth, inner_depth),
+            )
+        extents[key] = nodes, size, depth + 1
+        how = " once its local functions are inlined" if calls else ""
+        for is_beyond, text in (
+            (nodes > MAX_NODES, f"more than {MAX_NODES:,} nodes{how}"),
+            (size > MAX_INLINED_BYTES, f"more than {MAX_INLINED_BYTES // 2**20} MiB of nodes{how}"),
+            (
+                depth >= MAX_CALL_DEPTH,
+                f"local functions that call each other more than {MAX_CALL_DEPTH} deep",
+            ),
+        ):
+            if is_beyond:
+                raise InputError(f"{path.name} has {text}", _HINT)
 
 
 def read_model(path: Path) -> "ir.Model":
@@ -272,21 +288,13 @@ def graph_inputs(graph: Any) -> list[Any]:
     return [value for value in graph.input if value.name not in stored]
 
 
-class _Extent(NamedTuple):
-    """The size of a body: nodes, bytes, and the functions that call each other in a row."""
-
-    nodes: int
-    size: int
-    depth: int
-
-
 def _key(domain: str, name: str, overload: str) -> Key:
     return ("" if domain == DEFAULT_DOMAIN else domain, name, overload)
 
 
-def _measure(body: Any, functions: Mapping[Key, Any]) -> tuple[int, int, Counter[Key]]:
+def _measure(body: Any, functions: Collection[Key | None]) -> tuple[int, int, Counter[Key | None]]:
     """The nodes of a graph or function, subgraphs included, the subgraphs, and the calls; counted until a limit is passed."""
-    count, graphs, calls = 0, -1, Counter[Key]()
+    count, graphs, calls = 0, -1, Counter[Key | None]()
     for graph in within(body):
         graphs += 1
         count += len(graph.node)
@@ -295,20 +303,3 @@ def _measure(body: Any, functions: Mapping[Key, Any]) -> tuple[int, int, Counter
         keys = (_key(node.domain, node.op_type, node.overload) for node in graph.node)
         calls.update(key for key in keys if key in functions)
     return count, graphs, calls
-
-
-def _expand(own: _Extent, calls: Counter[Key], extents: Mapping[Key, _Extent], path: Path) -> _Extent:
-    """The size of a body with the bodies of the functions that it calls."""
-    called = [(extents[key], times) for key, times in calls.items()]
-    nodes = own.nodes + sum(times * extent.nodes for extent, times in called)
-    size = own.size + sum(times * extent.size for extent, times in called)
-    depth = 1 + max((extent.depth for extent, _ in called), default=0)
-    how = " once its local functions are inlined" if called else ""
-    for limit, text in (
-        (nodes > MAX_NODES, f"more than {MAX_NODES:,} nodes{how}"),
-        (size > MAX_INLINED_BYTES, f"more than {MAX_INLINED_BYTES // 2**20} MiB of nodes{how}"),
-        (depth > MAX_CALL_DEPTH, f"local functions that call each other more than {MAX_CALL_DEPTH} deep"),
-    ):
-        if limit:
-            raise InputError(f"{path.name} has {text}", _HINT)
-    return _Extent(nodes, size, depth)

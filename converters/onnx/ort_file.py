@@ -29,28 +29,6 @@ _MALFORMED = (struct.error, IndexError, KeyError, TypeError, ValueError, Attribu
 """The errors of the bindings on bytes that are not a flatbuffer: they check no offset."""
 
 
-def load_ort(path: Path) -> Any:
-    """The root table (`fbs.InferenceSession`) of an ORT-format file, mapped into memory.
-
-    To read from it may raise any of `_MALFORMED`.
-    """
-    try:
-        register_bindings()
-        from ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
-    except ImportError as error:
-        raise missing_extra("onnxruntime", "onnx", "reading an .ort file") from error
-    opening(path)
-    try:
-        with path.open("rb") as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise unreadable(path.name, error) from error
-    check_content(data[:HEAD_BYTES], path.name)
-    if not InferenceSession.InferenceSessionBufferHasIdentifier(data, 0):
-        raise ValueError("no ORTM identifier")
-    return InferenceSession.GetRootAs(data)
-
-
 def read_ort(path: Path) -> "ir.Model":
     """The model of an ORT-format file, its weights mapped; a node's `version` is the since-version of its operator.
 
@@ -59,10 +37,21 @@ def read_ort(path: Path) -> "ir.Model":
 
     Raises InputError, naming the file, if it is not one, or is cut short.
     """
-    import onnx_ir as ir
-
     try:
-        session, reader = load_ort(path), _Reader(path.stat().st_size)
+        import onnx_ir as ir
+
+        register_bindings()
+        from ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
+    except ImportError as error:
+        raise missing_extra("onnxruntime", "onnx", "reading an .ort file") from error
+    opening(path)
+    try:
+        with path.open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        check_content(data[:HEAD_BYTES], path.name)
+        if not InferenceSession.InferenceSessionBufferHasIdentifier(data, 0):
+            raise ValueError("no ORTM identifier")
+        session, reader = InferenceSession.GetRootAs(data), _Reader(len(data))
         table = session.Model()
         graph = reader.graph(table.Graph(), ChainMap(), 0)
         imports = reader.all(table, "OpsetImport")
@@ -70,6 +59,8 @@ def read_ort(path: Path) -> "ir.Model":
         model = ir.Model(graph, ir_version=table.IrVersion())
         model.meta["ort_format"] = int(session.OrtVersion().decode("ascii"))
         return model
+    except OSError as error:
+        raise unreadable(path.name, error) from error
     except _MALFORMED as error:
         raise InputError(
             f"{path.name} is not an ORT-format file, or is cut short",

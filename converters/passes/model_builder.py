@@ -11,7 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from onnxreg.converters.onnx.facts import inspect_onnx, weight_type
+from onnxreg.converters.onnx.facts import inspect_file, weight_type
 from onnxreg.converters.onnx.graph_operators import containers
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.quiet import silent_transformers
@@ -116,7 +116,7 @@ class ModelBuilder(Pass[Decoder, Generator]):
         return Generator(subject.target, files)
 
     def ensures(self, before: Facts, after: Generator) -> dict[str, Any]:
-        facts, precision = inspect_onnx(after.directory / GRAPH), self.params.precision
+        facts, precision = inspect_file(after.directory / GRAPH), self.params.precision
         if weight_type(facts.precision) != WEIGHTS[precision]:
             raise ConversionError(f"asked for {precision}, got weights of {facts.precision}")
         return {

@@ -15,7 +15,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from onnxruntime.tools.ort_format_model import create_config_from_models
 from onnxruntime.tools.reduced_build_config_parser import parse_config
 
-from onnxreg.converters.onnx.facts import inspect_ort
+from onnxreg.converters.onnx.facts import inspect_file
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.operators import Build, Need, read_build, read_operator_set
@@ -128,7 +128,7 @@ def converted(directory: Path) -> tuple[Path, Path]:
 
 def needs_of(path: Path) -> tuple[Need, ...]:
     """What an artifact's operator-set blob says."""
-    operators = [operator.to_json() for operator in inspect_ort(path).operators]
+    operators = [operator.to_json() for operator in inspect_file(path).operators]
     return read_operator_set(canonical.encode(operators))
 
 
@@ -185,4 +185,4 @@ def test_the_table_of_releases_holds_for_the_one_that_is_installed(tmp_path: Pat
     assert loads(graph(known.opset, 8)) and not loads(graph(known.opset + 1, 8))
     assert loads(graph(15, known.ir)) and not loads(graph(15, known.ir + 1))
     path, _ = converted(tmp_path)
-    assert inspect_ort(path).ort_format == known.ort_format >= OLDEST_FORMAT
+    assert inspect_file(path).ort_format == known.ort_format >= OLDEST_FORMAT

@@ -7,7 +7,7 @@ from typing import Any
 import onnx
 import pytest
 
-from onnxreg.converters.onnx.facts import inspect_onnx
+from onnxreg.converters.onnx.facts import inspect_file
 from onnxreg.converters.onnx.mobile_rules import check_contract
 from onnxreg.schema.core.errors import ConversionError
 
@@ -29,7 +29,7 @@ def check(tmp_path: Path, inputs: str = INPUTS, output: str = OUTPUT, labels: in
         f'<ir_version: 8, opset_import: ["" : 18]> g ({inputs}) => ({output}) {{ {BODY} }}'
     )
     onnx.save(model, tmp_path / "m.onnx")
-    check_contract(replace(inspect_onnx(tmp_path / "m.onnx"), **facts), "m.onnx", labels)
+    check_contract(replace(inspect_file(tmp_path / "m.onnx"), **facts), "m.onnx", labels)
 
 
 def test_accepted_contracts(tmp_path: Path) -> None:
@@ -49,12 +49,12 @@ def test_accepted_contracts(tmp_path: Path) -> None:
         ({"inputs": SWAPPED}, "inputs are attention_mask, input_ids"),
         (
             {"inputs": INPUTS.replace("int64", "int32", 1)},
-            "input_ids has dtype int32 and rank 2, expected int64 and 2",
+            "input_ids is int32[batch, sequence], expected int64[batch, sequence]",
         ),
-        ({"inputs": INPUTS.replace("sequence", "seq", 1)}, "input_ids must have the dynamic axis 'sequence'"),
-        ({"inputs": INPUTS.replace("batch", "1", 1)}, "input_ids must have the dynamic axis 'batch'"),
+        ({"inputs": INPUTS.replace("sequence", "seq", 1)}, "input_ids is int64[batch, seq], expected"),
+        ({"inputs": INPUTS.replace("batch", "1", 1)}, "input_ids is int64[1, sequence], expected"),
         ({"output": OUTPUT + ", int64[batch, sequence] input_ids"}, "the only output must be logits"),
-        ({"labels": 4}, "the logits have 3 labels, the checkpoint names 4"),
+        ({"labels": 4}, "logits is float32[batch, sequence, 3], expected float32[batch, sequence, 4]"),
     ],
 )
 def test_refused_contracts(tmp_path: Path, change: dict[str, Any], message: str) -> None:

@@ -177,9 +177,9 @@ UNFIT: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
     "an operator that nobody knows": (unknown_operator, "is not valid ONNX"),
     "opset 17": (opset(17), "opset 17"),
     "opset 19": (opset(19), "opset 19"),
-    "a static batch": (static_batch, "must have the dynamic axis 'batch'"),
-    "a dynamic number of labels": (dynamic_labels, "a dynamic number of labels"),
-    "another name of an axis": (other_axis, "must have the dynamic axis 'sequence'"),
+    "a static batch": (static_batch, "is int64[1, sequence], expected"),
+    "a dynamic number of labels": (dynamic_labels, "float32[batch, sequence, labels], expected"),
+    "another name of an axis": (other_axis, "is int64[batch, length], expected"),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.contrib import measure, probe
 
-from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort
+from onnxreg.converters.onnx.facts import GraphFacts, inspect_file
 from onnxreg.schema.query import runtimes
 from onnxreg.schema.query.runtimes import FIRST_RELEASES, runtime
 
@@ -36,7 +36,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def facts(graphs: Path) -> Mapping[str, GraphFacts]:
-    return {path.stem: inspect_onnx(path) for path in graphs.glob("*.onnx")}
+    return {path.stem: inspect_file(path) for path in graphs.glob("*.onnx")}
 
 
 def test_the_graphs_are_those_that_were_measured(facts: Mapping[str, GraphFacts]) -> None:
@@ -105,7 +105,7 @@ def test_needs_of_a_graph(
 def test_needs_in_ort_format_have_the_defaults_that_the_file_states(
     graphs: Path, name: str, needs: set[str]
 ) -> None:
-    assert set(inspect_ort(graphs / f"{name}.ort").contrib) == needs
+    assert set(inspect_file(graphs / f"{name}.ort").contrib) == needs
 
 
 def test_the_installed_release_runs_every_graph(graphs: Path) -> None:
@@ -170,7 +170,7 @@ def test_an_old_release_runs_what_resolve_offers_it_in_ort_format(
     newest = results(graphs, ".ort")
     assert len(newest) > 55
     for name, result in newest.items():
-        needed = inspect_ort(graphs / f"{name}.ort")
+        needed = inspect_file(graphs / f"{name}.ort")
         offered = (needed.opset or 0) <= runtime(release).opset and not runtimes.problem(
             needed.contrib, release
         )

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxreg.converters.onnx.facts import inspect_onnx
+from onnxreg.converters.onnx.facts import inspect_file
 from onnxreg.schema.core.errors import InputError
 
 DEFAULT, LOCAL = helper.make_opsetid("", 18), helper.make_opsetid("local", 1)
@@ -197,7 +197,7 @@ def test_each_is_one_error_that_names_the_file(case: str, tmp_path: Path) -> Non
     path = tmp_path / "hostile.onnx"
     path.write_bytes(made if isinstance(made, bytes) else made.SerializeToString())
     with pytest.raises(InputError) as caught:
-        inspect_onnx(path)
+        inspect_file(path)
     assert "hostile.onnx" in caught.value.message
     assert str(tmp_path) not in caught.value.message + caught.value.hint
     assert message in caught.value.message
@@ -205,5 +205,5 @@ def test_each_is_one_error_that_names_the_file(case: str, tmp_path: Path) -> Non
 
 def test_functions_that_are_called_often_are_read(tmp_path: Path) -> None:
     onnx.save(chain(10, 2), tmp_path / "m.onnx")
-    facts = inspect_onnx(tmp_path / "m.onnx")
+    facts = inspect_file(tmp_path / "m.onnx")
     assert facts.operator_names == ("Relu", "Sum")

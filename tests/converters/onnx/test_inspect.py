@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx
+from onnxreg.converters.onnx.facts import GraphFacts, inspect_file
 from onnxreg.schema.core.errors import InputError
 
 BERT = Path(__file__).parents[1].parent / "fixtures/openmed-v1/bert"
@@ -21,7 +21,7 @@ def save(path: Path, text: str) -> Path:
 
 
 def facts_of(tmp_path: Path, text: str) -> GraphFacts:
-    return inspect_onnx(save(tmp_path / "model.onnx", text))
+    return inspect_file(save(tmp_path / "model.onnx", text))
 
 
 def test_contract_axes_and_dtypes(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_stale_value_info_does_not_win(tmp_path: Path) -> None:
     model = parser.parse_model(f"{HEAD} g (float[n] x) => (float[n] y) {{ h = Neg(x) y = Abs(h) }}")
     model.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.FLOAT16, ["n"]))
     onnx.save(model, tmp_path / "stale.onnx")
-    types = {entry.name: entry.inputs["0"] for entry in inspect_onnx(tmp_path / "stale.onnx").operators}
+    types = {entry.name: entry.inputs["0"] for entry in inspect_file(tmp_path / "stale.onnx").operators}
     assert types == {"Neg": ("float",), "Abs": ("float",)}
 
 
@@ -88,7 +88,7 @@ def test_stated_types_of_what_onnx_does_not_know_hold(tmp_path: Path) -> None:
     model = parser.parse_model(text)
     model.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.FLOAT16, ["n"]))
     onnx.save(model, tmp_path / "own.onnx")
-    types = {entry.name: entry.inputs["0"] for entry in inspect_onnx(tmp_path / "own.onnx").operators}
+    types = {entry.name: entry.inputs["0"] for entry in inspect_file(tmp_path / "own.onnx").operators}
     assert types == {"Op": ("float",), "Abs": ("MLFloat16",)}
 
 
@@ -157,7 +157,7 @@ def weights_model(nodes: list[onnx.NodeProto], **tensors: np.ndarray) -> onnx.Mo
 def test_weights_shared_by_two_nodes_count_once(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "w"], ["y"])]
     onnx.save(weights_model(nodes, w=np.zeros((64, 64), np.float16)), tmp_path / "m.onnx")
-    facts = inspect_onnx(tmp_path / "m.onnx")
+    facts = inspect_file(tmp_path / "m.onnx")
     assert (facts.weights.weights_total, facts.precision) == (1, "float16")
 
 
@@ -175,7 +175,7 @@ def test_weights_quantize_dequantize(tmp_path: Path) -> None:
         v=np.zeros((32, 8), np.float32),
     )
     onnx.save(model, tmp_path / "m.onnx")
-    facts = inspect_onnx(tmp_path / "m.onnx")
+    facts = inspect_file(tmp_path / "m.onnx")
     assert facts.weights.to_json() == {
         "weights_quantized": 1,
         "weights_total": 2,
@@ -192,7 +192,7 @@ def test_weights_four_bit_packed(bits: float, tmp_path: Path) -> None:
     )
     model = weights_model([node], q=np.zeros((16, 2, 16), np.uint8), s=np.ones((16, 2), np.float32))
     onnx.save(model, tmp_path / "m.onnx")
-    facts = inspect_onnx(tmp_path / "m.onnx")
+    facts = inspect_file(tmp_path / "m.onnx")
     assert (facts.weights.weights_total, facts.weights.bytes_quantized) == (1, 16 * 2 * 16)
     assert facts.precision == "int4"
 
@@ -201,7 +201,7 @@ def test_weights_of_two_float_types_are_mixed(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Gather", ["v", "h"], ["y"])]
     model = weights_model(nodes, w=np.zeros((64, 64), np.float32), v=np.zeros((64, 64), np.float16))
     onnx.save(model, tmp_path / "m.onnx")
-    assert inspect_onnx(tmp_path / "m.onnx").precision == "mixed"
+    assert inspect_file(tmp_path / "m.onnx").precision == "mixed"
 
 
 def external(tmp_path: Path, location: str = "model.onnx.data") -> onnx.ModelProto:
@@ -223,7 +223,7 @@ def external(tmp_path: Path, location: str = "model.onnx.data") -> onnx.ModelPro
 
 def test_external_data_is_listed_and_not_read(tmp_path: Path) -> None:
     external(tmp_path)
-    facts = inspect_onnx(tmp_path / "model.onnx")
+    facts = inspect_file(tmp_path / "model.onnx")
     assert facts.external_data == ("model.onnx.data",)
     assert facts.weights.bytes_total == 64 * 64 * 4
 
@@ -247,17 +247,17 @@ def test_external_data_of_attributes_in_subgraphs(tmp_path: Path) -> None:
     )
     onnx.save(helper.make_model(graph, ir_version=10), tmp_path / "model.onnx")
     with pytest.raises(InputError, match=r"deep/values\.bin, which is missing"):
-        inspect_onnx(tmp_path / "model.onnx")
+        inspect_file(tmp_path / "model.onnx")
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep/values.bin").write_bytes(bytes(8))
-    assert inspect_onnx(tmp_path / "model.onnx").external_data == ("deep/values.bin",)
+    assert inspect_file(tmp_path / "model.onnx").external_data == ("deep/values.bin",)
 
 
 @pytest.mark.parametrize("location", ["/etc/passwd", "../model.onnx.data", "a/../../x", "C:\\x", "", "a\0b"])
 def test_external_data_outside_the_folder_is_refused(tmp_path: Path, location: str) -> None:
     external(tmp_path, location)
     with pytest.raises(InputError, match=r"model\.onnx keeps tensors in .* not a file beside it"):
-        inspect_onnx(tmp_path / "model.onnx")
+        inspect_file(tmp_path / "model.onnx")
 
 
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
         with pytest.raises(
             InputError, match=rf"^{name}\.onnx is not an ONNX file, or is cut short"
         ) as caught:
-            inspect_onnx(path)
+            inspect_file(path)
         assert caught.value.hint
 
 
@@ -284,7 +284,7 @@ def test_a_git_lfs_pointer_is_recognised(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n")
     with pytest.raises(InputError, match="Git LFS pointer"):
-        inspect_onnx(path)
+        inspect_file(path)
 
 
 @pytest.mark.more
@@ -299,7 +299,7 @@ def test_damaged_bytes_never_raise_anything_else(tmp_path: Path) -> None:
             data[position] = random.integers(256)
         path.write_bytes(data)
         try:
-            inspect_onnx(path)
+            inspect_file(path)
         except InputError:
             refused += 1
     assert 20 < refused < 150
@@ -309,10 +309,10 @@ def test_operator_names_that_are_no_text(tmp_path: Path) -> None:
     path = save(tmp_path / "model.onnx", f"{HEAD} g (float[n] x) => (float[n] y) {{ y = Relu(x) }}")
     path.write_bytes(path.read_bytes().replace(b"Relu", b"Re\xffu"))
     with pytest.raises(InputError, match=r"^model\.onnx "):
-        inspect_onnx(path)
+        inspect_file(path)
 
 
 def test_a_real_export() -> None:
     claimed = json.loads((BERT / "openmed-onnx.json").read_text())["artifacts"][0]["metadata"]
-    fields = inspect_onnx(BERT / "model.onnx").fields()["metadata"]
+    fields = inspect_file(BERT / "model.onnx").fields()["metadata"]
     assert fields == {key: claimed[key] for key in ("inputs", "outputs", "operators", "opset")}

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import parser
 
-from onnxreg.converters.onnx.facts import inspect_onnx, inspect_ort
+from onnxreg.converters.onnx.facts import inspect_file
 from onnxreg.schema.core.errors import InputError
 
 BERT = Path(__file__).parents[1].parent / "fixtures/openmed-v1/bert"
@@ -40,7 +40,7 @@ def conditional(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_contract_operators_and_versions(conditional: Path) -> None:
-    facts, source = inspect_ort(conditional), inspect_onnx(conditional.with_suffix(".onnx"))
+    facts, source = inspect_file(conditional), inspect_file(conditional.with_suffix(".onnx"))
     assert (facts.inputs, facts.outputs[1]) == (source.inputs, source.outputs[1])
     assert facts.outputs[1].axes == ("n", "labels")
     assert facts.operator_names == ("If", "Abs", "NonZero", "Reshape", "MatMul")
@@ -64,7 +64,7 @@ def test_unreadable_files_are_named(conditional: Path, tmp_path: Path) -> None:
         path = tmp_path / f"{name}.ort"
         path.write_bytes(data)
         with pytest.raises(InputError, match=rf"^{name}\.ort is not an ORT-format file, or is cut short"):
-            inspect_ort(path)
+            inspect_file(path)
 
 
 def test_damaged_bytes_never_raise_anything_else(conditional: Path, tmp_path: Path) -> None:
@@ -78,14 +78,14 @@ def test_damaged_bytes_never_raise_anything_else(conditional: Path, tmp_path: Pa
             data[position] = random.integers(256)
         path.write_bytes(data)
         try:
-            inspect_ort(path)
+            inspect_file(path)
         except InputError:
             refused += 1
     assert refused > 20
 
 
 def test_a_real_conversion() -> None:
-    facts, source = inspect_ort(BERT / "model.ort"), inspect_onnx(BERT / "model.onnx")
+    facts, source = inspect_file(BERT / "model.ort"), inspect_file(BERT / "model.onnx")
     assert (facts.inputs, facts.outputs) == (source.inputs, source.outputs)
     assert {"com.microsoft:BiasGelu", "com.microsoft:FusedMatMul"} <= set(facts.operator_names)
     assert not {"Erf", "Identity", "Constant"} & set(facts.operator_names)
@@ -94,8 +94,8 @@ def test_a_real_conversion() -> None:
 def test_reading_loads_neither_torch_nor_the_runtime() -> None:
     """onnxruntime.tools imports torch; the bindings alone do not need it."""
     code = (
-        "import sys; from pathlib import Path; from onnxreg.converters.onnx.facts import inspect_ort;"
-        f"inspect_ort(Path({str(BERT / 'model.ort')!r}));"
+        "import sys; from pathlib import Path; from onnxreg.converters.onnx.facts import inspect_file;"
+        f"inspect_file(Path({str(BERT / 'model.ort')!r}));"
         "sys.exit(bool({'torch', 'onnxruntime'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from onnxreg.converters.onnx import inspect_onnx, inspect_ort
-from onnxreg.converters.onnx.facts import contract
+from onnxreg.converters.onnx.facts import contract, inspect_file
 from onnxreg.converters.onnx.onnx_graph import read_graph
 from onnxreg.converters.onnx.semantic import semantic_digest
 from onnxreg.schema.manifest.parts import SemanticDigest
@@ -49,7 +48,7 @@ def digest(tmp_path: Path) -> Callable[..., SemanticDigest]:
     def save(model: Any, **options: Any) -> SemanticDigest:
         path = tmp_path / "model.onnx"
         onnx.save(model, path, **options)
-        return inspect_onnx(path).semantic
+        return inspect_file(path).semantic
 
     return save
 
@@ -229,21 +228,21 @@ def test_ort_format(tmp_path: Path) -> None:
         options.optimized_model_filepath = str(tmp_path / f"{name}.ort")
         options.add_session_config_entry("session.save_model_format", "ORT")
         onnxruntime.InferenceSession(tmp_path / f"{name}.onnx", options, providers=["CPUExecutionProvider"])
-        return inspect_ort(tmp_path / f"{name}.ort").semantic
+        return inspect_file(tmp_path / f"{name}.ort").semantic
 
     one, again = convert(model_of(), "one"), convert(told(model_of()), "again")
     assert one == again
     other = convert(model_of(TEXT.replace("{0.1, 0.2, 0.3}>", "{0.1, 0.2, 0.4}>")), "other")
     assert (other.graph == one.graph, other.weights == one.weights) == (True, False)
-    assert inspect_ort(BERT / "model.ort").semantic != one
+    assert inspect_file(BERT / "model.ort").semantic != one
 
 
 @pytest.mark.more
 def test_it_is_the_same_in_every_process(tmp_path: Path) -> None:
     onnx.save(model_of(), tmp_path / "m.onnx")
     code = (
-        "import sys; from pathlib import Path; from onnxreg.converters.onnx import inspect_onnx;"
-        f"print(inspect_onnx(Path({str(tmp_path / 'm.onnx')!r})).semantic.to_json())"
+        "import sys; from pathlib import Path; from onnxreg.converters.onnx.facts import inspect_file;"
+        f"print(inspect_file(Path({str(tmp_path / 'm.onnx')!r})).semantic.to_json())"
     )
     outputs = {
         subprocess.run(
@@ -255,7 +254,7 @@ def test_it_is_the_same_in_every_process(tmp_path: Path) -> None:
         ).stdout
         for seed in ("0", "1", "2")
     }
-    assert outputs == {f"{inspect_onnx(tmp_path / 'm.onnx').semantic.to_json()}\n"}
+    assert outputs == {f"{inspect_file(tmp_path / 'm.onnx').semantic.to_json()}\n"}
 
 
 def test_known_digest(digest: Any) -> None:

@@ -11,7 +11,7 @@ from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.importers.adopt import adopt_files
-from onnxreg.converters.onnx.facts import inspect_onnx
+from onnxreg.converters.onnx.facts import inspect_file
 from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.graph_passes import DynamicToFixedShape, OnnxOpVersionConversion
@@ -82,7 +82,7 @@ def test_half_of_a_large_model_is_one_file(rows: int, tmp_path: Path) -> None:
     target, result = convert(path, OnnxFloatToFloat16(), model_file.MAX_INLINE_WEIGHT_BYTES)
     assert result["weight_bytes"]["before"] == 2 * result["weight_bytes"]["after"]
     assert [file.name for file in target.parent.iterdir()] == ["model.onnx"]
-    assert inspect_onnx(target).precision == "float16"
+    assert inspect_file(target).precision == "float16"
     publish_and_pull(target, tmp_path)
 
 
@@ -94,7 +94,7 @@ def test_a_large_result_keeps_external_weights(rows: int, limit: int, tmp_path: 
     path = write(tmp_path, rows)
     target, result = convert(path, OnnxDynamicQuantization(), limit)
     assert result["weights"] == 1
-    facts = inspect_onnx(target)
+    facts = inspect_file(target)
     assert facts.external_data == ("model.onnx.data",)
     assert facts.weights.weights_quantized == 1
     publish_and_pull(target, tmp_path)
@@ -130,7 +130,7 @@ def test_a_recipe_runs_over_a_large_model_and_twice_gives_the_same(
     large, half = published.manifest.artifacts
     assert {file.role for file in large.files} == {"external-data", "golden"}
     assert half.precision == "float16" and half.parent == large.digest
-    assert inspect_onnx(tmp_path / "files" / "model.onnx").opset == 21
+    assert inspect_file(tmp_path / "files" / "model.onnx").opset == 21
 
 
 @pytest.mark.parametrize(
