@@ -53,7 +53,7 @@ class Promises:
 
 @dataclass(frozen=True)
 class RecipeParts:
-    """What a recipe names: steps, outputs, the task, the evaluation, and the source as the user named it."""
+    """The parts of a recipe: steps, outputs, task and evaluation, and the source as the user named it."""
 
     nodes: dict[str, steps.StepNode]
     outputs: list[RecipeOutput]
