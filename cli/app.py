@@ -6,17 +6,19 @@ A line of `reg --help` is in the table, so that neither this help nor a verb imp
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
+from typer.models import OptionInfo
 
 from onnxreg.cli import COMPLETES, VERSION
 from onnxreg.cli.context import Session
@@ -26,17 +28,20 @@ from onnxreg.schema.core.errors import InputError, nearest
 
 
 class Verb(NamedTuple):
-    """A verb's line in `reg --help`, its module, and its function there; or the functions of its own verbs."""
+    """A verb's line in `reg --help`, its module, and the names of its own verbs, if it has any.
+
+    The function of a verb is called as the verb, or `command`; that of a verb's own verb `VERB_WORD`.
+    """
 
     summary: str
     module: str
-    functions: str | Mapping[str, str] = "command"
+    words: str = ""
 
 
 GROUPS: dict[str, dict[str, Verb]] = {
     "Every day": {
         "export": Verb("Make a version from a checkpoint, and measure it", "export"),
-        "add": Verb("Make a version from .onnx or .ort files", "add", "add"),
+        "add": Verb("Make a version from .onnx or .ort files", "add"),
         "show": Verb("Show what a version is, and how to get it", "show"),
         "ls": Verb("List models, or the versions of one", "ls"),
         "diff": Verb("Show what changed between two versions, and got worse", "diff"),
@@ -44,112 +49,83 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "pull": Verb("Copy a version from a remote, and verify it", "pull"),
         "resolve": Verb("Pick the best artifact for a device", "resolve"),
         "run": Verb("Run an artifact here", "run"),
-        "tag": Verb("Move a channel to a version", "decide", "tag"),
+        "tag": Verb("Move a channel to a version", "decide"),
         "rollout": Verb(
             "Give a version to a share of a channel's devices first",
             "channels",
-            {"start": "start", "advance": "advance", "halt": "halt", "finish": "finish", "status": "status"},
+            "start advance halt finish status",
         ),
     },
     "Release": {
-        "promote": Verb("Move a channel if the version meets its policy", "channels", "promote"),
-        "policy": Verb(
-            "State what channels demand of versions", "channels", {"show": "show_policy", "set": "set_policy"}
-        ),
-        "yank": Verb("Withdraw a version", "decide", "yank"),
-        "untag": Verb("Remove a channel", "decide", "untag"),
-        "pin": Verb("Keep a version from expiring", "decide", "pin"),
-        "attest": Verb("Record a later evaluation of an artifact", "evidence", "attest"),
+        "promote": Verb("Move a channel if the version meets its policy", "channels"),
+        "policy": Verb("State what channels demand of versions", "channels", "show set"),
+        "yank": Verb("Withdraw a version", "decide"),
+        "untag": Verb("Remove a channel", "decide"),
+        "pin": Verb("Keep a version from expiring", "decide"),
+        "attest": Verb("Record a later evaluation of an artifact", "evidence"),
         "lock": Verb("Write down the exact artifacts of an app's build", "lock"),
     },
     "Audit": {
-        "log": Verb("Show who did what, when and why", "history", "log"),
-        "history": Verb("Show size, a figure and the verdict of each version", "history", "history"),
-        "verify": Verb("Read every byte and line again; repair", "health", "verify"),
-        "certificates": Verb("List the certificates of a version", "evidence", "certificates"),
-        "prove": Verb("Prove that quantized files are their parents, rounded", "evidence", "prove"),
-        "sign": Verb("Sign a version", "decide", "sign"),
-        "dossier": Verb("Write a version's documentation for auditors", "documents", "dossier"),
-        "sbom": Verb("Print a version's bill of materials", "documents", "sbom"),
+        "log": Verb("Show who did what, when and why", "history"),
+        "history": Verb("Show size, a figure and the verdict of each version", "history"),
+        "verify": Verb("Read every byte and line again; repair", "health"),
+        "certificates": Verb("List the certificates of a version", "evidence"),
+        "prove": Verb("Prove that quantized files are their parents, rounded", "evidence"),
+        "sign": Verb("Sign a version", "decide"),
+        "dossier": Verb("Write a version's documentation for auditors", "documents"),
+        "sbom": Verb("Print a version's bill of materials", "documents"),
         "rebuild": Verb("Run a version's recipe again, and compare the files", "rebuild"),
     },
     "Places": {
-        "import": Verb("Make a version from the Hub, OpenMed or OCI", "add", "import_"),
+        "import": Verb("Make a version from the Hub, OpenMed or OCI", "add"),
         "mirror": Verb("Copy everything from one registry to another", "mirror"),
         "archive": Verb(
-            "Write versions into one file, or an ORT package",
-            "packaging",
-            {"create": "create", "verify": "verify", "package": "package"},
+            "Write versions into one file, or an ORT package", "packaging", "create verify package"
         ),
         "serve": Verb("Serve the registry over HTTP, read-only", "serve"),
-        "delta": Verb("Make updates small", "delta", {"make": "make", "ls": "ls"}),
-        "remote": Verb(
-            "Name registries elsewhere", "remotes", {"add": "add", "list": "list_remotes", "remove": "remove"}
-        ),
-        "index": Verb(
-            "Publish the catalog; store what a remote says",
-            "remotes",
-            {"publish": "publish", "fetch": "fetch_index"},
-        ),
+        "delta": Verb("Make updates small", "delta", "make ls"),
+        "remote": Verb("Name registries elsewhere", "remotes", "add list remove"),
+        "index": Verb("Publish the catalog; store what a remote says", "remotes", "publish fetch"),
     },
     "Lookup": {
         "query": Verb("Find artifacts by an expression", "query"),
         "coverage": Verb("Show what each device of a fleet gets", "coverage"),
         "builtin": Verb(
-            "List passes, profiles, devices and schemas",
-            "built_in",
-            {"passes": "passes", "profiles": "profiles", "devices": "devices", "schemas": "schemas"},
+            "List passes, profiles, devices and schemas", "built_in", "passes profiles devices schemas"
         ),
     },
     "Health": {
-        "du": Verb("Show the space of each model", "space", "du"),
-        "gc": Verb("Delete what no version refers to", "space", "gc"),
-        "drop": Verb("Take back a version that nobody else has", "decide", "drop"),
-        "purge": Verb("Delete a version's bytes now and for ever", "space", "purge"),
-        "doctor": Verb("Check a registry and its surroundings", "health", "doctor"),
+        "du": Verb("Show the space of each model", "space"),
+        "gc": Verb("Delete what no version refers to", "space"),
+        "drop": Verb("Take back a version that nobody else has", "decide"),
+        "purge": Verb("Delete a version's bytes now and for ever", "space"),
+        "doctor": Verb("Check a registry and its surroundings", "health"),
         "config": Verb("Show where everything is", "config"),
-        "key": Verb(
-            "The keys that you sign with",
-            "trust",
-            {"new": "new", "list": "list_keys", "show": "show_key"},
-        ),
-        "trust": Verb(
-            "Trusted keys, required signatures, known heads",
-            "trust",
-            {"show": "show", "add": "add", "reset": "reset"},
-        ),
+        "key": Verb("The keys that you sign with", "trust", "new list show"),
+        "trust": Verb("Trusted keys, required signatures, known heads", "trust", "show add reset"),
     },
 }
 """All verbs. The first group is the one that `reg --help` explains."""
 VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
 EXAMPLES = ("reg export ./checkpoint --profile android --name acme/pii", "reg push acme/pii ./share")
 JSON = "--json"
-KINDS = {
-    "bool": "",
-    "boolean": "",
-    "int": "NUMBER",
-    "int range": "NUMBER",
-    "float": "NUMBER",
-    "path": "PATH",
-    "Path": "PATH",
-}
-"""From typer's name of a value's type to ours. Other types are TEXT."""
+METAVARS = {int: "NUMBER", float: "NUMBER", Path: "PATH"}
+"""The placeholder of an option's value by its type; others are TEXT."""
 SYNONYMS = {
-    **dict.fromkeys(("search", "find"), ("query", "ls")),
-    **dict.fromkeys(("list", "ls"), ("ls", "list", "show")),
-    **dict.fromkeys(("delete", "remove", "rm"), ("remove", "yank", "drop", "purge")),
-    "certify": ("certificates", "export --certify"),
-    "fetch-index": ("index fetch",),
-    "package": ("archive package",),
-    "publish": ("push",),
-    **{verb: (f"builtin {verb}",) for verb in ("devices", "passes", "profiles")},
-    "schema": ("builtin schemas",),
-    **dict.fromkeys(("versions", "models"), ("ls",)),
-    **dict.fromkeys(("deploy", "release"), ("push", "promote")),
-    "rollback": ("tag",),
-    "download": ("pull",),
-    "info": ("show",),
-    "upload": ("push",),
+    **dict.fromkeys(("search", "find"), "query or ls"),
+    **dict.fromkeys(("list", "ls"), "ls or list or show"),
+    **dict.fromkeys(("delete", "remove", "rm"), "remove or yank or drop or purge"),
+    **{verb: f"builtin {verb}" for verb in ("devices", "passes", "profiles")},
+    "schema": "builtin schemas",
+    "fetch-index": "index fetch",
+    "package": "archive package",
+    "certify": "certificates or export --certify",
+    "publish": "push",
+    "deploy": "push or promote",
+    "rollback": "tag",
+    "download": "pull",
+    "upload": "push",
+    "info": "show",
 }
 """The verbs that other programs call so, as far as a group has them; and former names."""
 LEAST_LIKENESS = 0.7
@@ -202,14 +178,16 @@ def build(alone: str | None = None) -> typer.Typer:
             continue
         module = import_module(f"onnxreg.cli.commands.{verb.module}")
         examples = [line for line in module.EXAMPLES if f" {name} " in f"{line} "]
-        if isinstance(verb.functions, str):
-            function = _of_context(getattr(module, verb.functions))
-            app.command(name, cls=VerbCommand, epilog="\n".join(examples))(function)
+        if not verb.words:
+            function = getattr(module, "command", None) or getattr(
+                module, f"{name}_" if iskeyword(name) else name
+            )
+            app.command(name, cls=VerbCommand, epilog="\n".join(examples))(_of_context(function))
             continue
         inner = typer.Typer(epilog="\n".join(examples), cls=VerbGroup, rich_markup_mode=None)
-        for word, attribute in verb.functions.items():
+        for word in verb.words.split():
             own = "\n".join(line for line in examples if f" {name} {word}" in line)
-            function = _of_context(getattr(module, attribute))
+            function = _of_context(getattr(module, f"{name}_{word}"))
             line = re.split(r"[.;:]\s", flowing(function.__doc__ or ""))[0].rstrip(".")
             inner.command(word, cls=VerbCommand, epilog=own, short_help=line)(function)
         app.add_typer(inner, name=name, help=f"{verb.summary}.")
@@ -237,6 +215,9 @@ def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
     for item in parameters:
         if item.annotation is bool and not item.default.param_decls:
             item.default.param_decls = (f"--{item.name.replace('_', '-')}",)  # else there is a --no- too
+        elif item.annotation is not bool and isinstance(item.default, OptionInfo):
+            kind_of_value = next(iter(get_args(item.annotation)), item.annotation)
+            item.default.metavar = item.default.metavar or METAVARS.get(kind_of_value, "TEXT")
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {item.name: item.annotation for item in parameters}
     return run
@@ -251,7 +232,7 @@ def _version(value: bool) -> None:
 def _globals(
     context: typer.Context,
     registry: Path | None = option(
-        "The registry's directory; default: REG_HOME, else the user's data directory."
+        "The registry's directory; default: REG_HOME, else the user's data directory.", metavar="PATH"
     ),
     quiet: bool = flag("Print only errors, and the output of --json.", "--quiet"),
     version: bool = flag("Print the version.", "--version", callback=_version, is_eager=True),
@@ -300,22 +281,15 @@ class Explained:
 
 
 class VerbCommand(Explained, TyperCommand):
-    """A verb. Its options show the kinds of their values in our words."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        for parameter in self.get_params(ctx):
-            if not any(opt.strip() for opt in parameter.opts):
-                parameter.opts, parameter.secondary_opts = parameter.secondary_opts, []
-            if parameter.param_type_name == "option":
-                parameter.metavar = value_name(parameter, ctx)
-        super().format_options(ctx, formatter)
+    """A verb."""
 
 
 class VerbGroup(Explained, TyperGroup):
     """A verb with verbs of its own."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        meant = [verb for verb in SYNONYMS.get(args[0], ()) if verb.split()[0] in self.commands]
+        verbs = SYNONYMS.get(args[0], "").split(" or ")
+        meant = [verb for verb in verbs if verb.split(" ")[0] in self.commands]
         if meant and args[0] not in self.commands:
             raise InputError(f"no such command '{args[0]}'", f"did you mean {' or '.join(meant)}?")
         return super().resolve_command(ctx, args)
@@ -343,17 +317,6 @@ def folded(example: str, width: int) -> str:
     return " \\\n".join(lines).replace("\0", " ")
 
 
-def value_name(option: Any, context: Any = None) -> str:
-    """The placeholder of an option's value; that it may be repeated, its help says.
-
-    typer names the type `<list[str]>`, from release 0.29 as the display type, before as the metavar.
-    """
-    if option.metavar is not None:
-        return str(option.metavar)
-    type_name = option.display_type if hasattr(option, "display_type") else option.make_metavar
-    return KINDS.get(type_name(context).strip("<>").removeprefix("list[").removesuffix("]"), "TEXT")
-
-
 @contextmanager
 def usage_of(context: Any) -> Iterator[None]:
     """Attach this command line (`typer.Context`) to an error that names none."""
@@ -368,25 +331,15 @@ def usage_of(context: Any) -> Iterator[None]:
 def usage_error(error: TyperException, words: Sequence[str]) -> InputError:
     """The error as an InputError, with the names that may have been meant."""
     near: Sequence[str] = getattr(error, "possibilities", None) or ()
-    text = " ".join((error.message if near else _plain_message(error)).split())
+    text = error.message if near else error.format_message().replace("Value error, ", "")
+    text = re.sub(r"is not a valid int( range)?\.", "must be an integer.", " ".join(text.split()))
+    text = re.sub(r"is not a valid float( range)?\.", "must be a number.", text)
     message, _, meant = text.partition(". Did you mean ")
     near = near or [name.strip("'?") for name in meant.split(", ") if name]
     typed = getattr(error, "option_name", "") or message.partition("'")[2].rstrip("'")
     typed = typed.lstrip("-")  # the dashes alone make options alike
     near = [name for name in near if nearest(typed, [name.lstrip("-")], LEAST_LIKENESS)]
     return InputError(f"{message[:1].lower()}{message[1:].rstrip('.')}", _hint(error, words, near))
-
-
-NUMBERS = {"int": "an integer", "int range": "an integer", "float": "a number", "float range": "a number"}
-"""typer's kinds of numbers, in our words."""
-
-
-def _plain_message(error: TyperException) -> str:
-    """The message. A value of the wrong kind gets the same words as in documents."""
-    text = error.format_message()
-    for kind, words in NUMBERS.items():
-        text = text.replace(f"is not a valid {kind}.", f"must be {words}.")
-    return text.replace("Value error, ", "")
 
 
 def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> str:
@@ -396,16 +349,10 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
     if near:
         return f"did you mean {' or '.join(near)}?"
     context = getattr(error, "ctx", None)
+    see = f"see `{context.command_path if context else 'reg'} --help`"
     if context and context.parent and hasattr(context.command, "commands"):
-        verbs = "|".join(context.command.commands)
-        return f"{context.command_path} {verbs}; see `{context.command_path} --help`"
+        return f"{context.command_path} {'|'.join(context.command.commands)}; {see}"
     if context and error.format_message().startswith("Missing argument"):
-        return f"write {_usage(context)}; see `{context.command_path} --help`"
-    return f"see `{context.command_path if context else 'reg'} --help`"
-
-
-def _usage(context: Any) -> str:
-    """The command with its arguments, such as `reg diff OLD NEW`."""
-    pieces = context.command.collect_usage_pieces(context)
-    words = (piece.strip("{}") for piece in pieces if piece != "[OPTIONS]")
-    return " ".join((context.command_path, *words))
+        pieces = [piece for piece in context.command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
+        return f"write {' '.join((context.command_path, *(piece.strip('{}') for piece in pieces)))}; {see}"
+    return see

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.cli.render import output
+from onnxreg.cli import output
+from onnxreg.cli.output import counted, printable, write_json
 from onnxreg.registry.support import environment
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Session:
     def _tell_stale(self, notice: "StaleNotice") -> None:
         key = (notice.url, notice.name, notice.lines)
         if key not in self._stale:
-            lacks, age = output.counted(notice.lines, "event"), output.age(notice.seconds)
+            lacks, age = counted(notice.lines, "event"), output.age(notice.seconds)
             self.warn(
                 f"stale: {notice.url} lacks the last {lacks} of {notice.name}, seen elsewhere {age} ago"
             )
@@ -93,7 +94,7 @@ class Session:
         """A line on stderr, in which no text of others controls the terminal; with `as_json` it is `{"warning": message}`."""
         if not self.quiet:
             document = {"warning": message.removeprefix("warning: ")}
-            print(json.dumps(document) if self.as_json else output.printable(message), file=sys.stderr)
+            print(json.dumps(document) if self.as_json else printable(message), file=sys.stderr)
 
     def _tell_age(self, name: str, age: float) -> None:
         self.warn(f"offline: {name} as it was {output.age(age)} ago")
@@ -139,13 +140,13 @@ class Session:
         check_target(folder, self.registry or default_root())
         return folder
 
-    def show(self, document: object, *parts: str | Iterable[str]) -> None:
-        """Print a result: its document with `--json`, else its lines. A part is a line, or lines such as `output.table`."""
+    def show(self, document: object, *parts: str | Iterable[str] | None) -> None:
+        """Print a result: its document with `--json`, else its lines. A part is a line, or lines such as `table`."""
         if self.as_json:
-            output.write_json(document)
+            write_json(document)
         else:
             for part in parts:
-                self.say(*([part] if isinstance(part, str) else part))
+                self.say(*([part] if isinstance(part, str) else part or ()))
 
     def say(self, *lines: str) -> None:
         """Lines for people, on stdout."""
@@ -155,12 +156,12 @@ class Session:
 
     def progress(self, label: str) -> "AbstractContextManager[Progress]":
         """Draw on stderr the files that move; nothing if it is not a terminal."""
-        from onnxreg.cli.render.progress import files
+        from onnxreg.cli.progress import files
 
         return files(label, silent=self.quiet or self.as_json)
 
     def steps(self) -> "AbstractContextManager[Progress]":
         """Show on stderr the steps of long work."""
-        from onnxreg.cli.render.progress import steps
+        from onnxreg.cli.progress import steps
 
         return steps(silent=self.quiet or self.as_json)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from onnxreg.cli.render import output
+from onnxreg.cli.output import fold_line, paint, printable
 from onnxreg.schema.core.errors import HostError, InputError, RegError, missing_extra
 
 INTERRUPT_AGAIN_SECONDS = 1.5
@@ -44,7 +44,7 @@ def report(error: RegError | KeyboardInterrupt, as_json: bool = False) -> int:
         print(json.dumps({"error": value}), file=sys.stderr)
     else:
         lines = [_line("error", error.message)]
-        lines += [f"  {output.printable(line)}" for line in error.drawing]
+        lines += [f"  {printable(line)}" for line in error.drawing]
         lines += [_line("hint", hint)] if hint else []
         print("\n".join(lines), file=sys.stderr)
     return EXIT_STATUS[error.family]
@@ -52,8 +52,8 @@ def report(error: RegError | KeyboardInterrupt, as_json: bool = False) -> int:
 
 def _line(label: str, text: str) -> str:
     """`error: ...`, the word in its colour; on a terminal with further lines below the text."""
-    line = output.fold_line(f"{label}: {output.printable(text)}", " " * (len(label) + 2), sys.stderr)
-    return f"{output.paint(label, sys.stderr)}{line.removeprefix(label)}"
+    line = fold_line(f"{label}: {printable(text)}", " " * (len(label) + 2), sys.stderr)
+    return f"{paint(label, sys.stderr)}{line.removeprefix(label)}"
 
 
 def of_system(error: OSError) -> RegError:

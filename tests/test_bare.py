@@ -10,7 +10,7 @@ import pytest
 from support.registries import retrained
 from support.servers import static
 
-from onnxreg.cli.services.delta_service import make_deltas
+from onnxreg.cli.services import make_deltas
 from onnxreg.registry import Registry
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref

@@ -3,19 +3,23 @@
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import DESCRIPTION, LICENSE, VERSION, argument, option
-from onnxreg.cli.render.output import table
-from onnxreg.cli.reports.publish_report import report_published
-from onnxreg.cli.services.prove_service import proof_lines, prove_added
-from onnxreg.schema.core.errors import InputError
+from onnxreg.cli.output import printable, table
+from onnxreg.cli.services import prove_version
+from onnxreg.cli.versions import report_published
+from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.family import check_member
+
+if TYPE_CHECKING:
+    from onnxreg.registry import Registry
+    from onnxreg.registry.log.lookup import Release
 
 EXAMPLES = (
     "reg add model.onnx config.json tokenizer.json --name acme/ner",
@@ -102,9 +106,9 @@ def add(
             stated = {key: text for key, text in statements.items() if text is not None}
             draft = replace(draft, fields={**draft.fields, **stated})
             published = registry.add(draft, new_version)
-    proofs = [] if parent is None else prove_added(session, registry, published)
+    proofs = [] if parent is None else _prove(session, registry, published)
     more: dict[str, Any] = {} if parent is None else {"proofs": proofs}
-    report_published(session, published, remarks=proof_lines(proofs), **more)
+    report_published(session, published, remarks=_proof_lines(proofs), **more)
 
 
 def _members(texts: Sequence[str]) -> dict[Path, str]:
@@ -164,13 +168,40 @@ def import_(
         draft, differences = adopt_source(source, links, workspace, name=name, progress=progress)
         published = registry.add(draft, new_version)
     documents = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]
-    proofs = prove_added(session, registry, published)
+    proofs = _prove(session, registry, published)
     rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in documents]
     claims = ["", "what was claimed otherwise:", *table(("FIELD", "CLAIMED", "FOUND"), rows)] if rows else []
-    remarks = [*proof_lines(proofs), *claims]
+    remarks = [*_proof_lines(proofs), *claims]
     report_published(session, published, remarks=remarks, differences=documents, proofs=proofs)
 
 
 def _short(value: Any) -> str:
     text = "nothing" if value is None else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _prove(session: Session, registry: "Registry", published: "Release") -> list[dict[str, Any]]:
+    """The verdict on each artifact of a new version whose parent is in it. A failure is only a warning."""
+    if not any(artifact.parent for artifact in published.manifest.artifacts):
+        return []
+    try:
+        with session.progress("comparing with the parent") as progress:
+            proofs = list(prove_version(registry.store, published, progress=progress))
+    except RegError as error:
+        session.warn(f"warning: no proof: {error.message}")
+        return []
+    return [
+        {
+            "path": proof.path,
+            "parent": proof.parent,
+            "verdict": proof.report.verdict,
+            "reasons": list(proof.report.reasons),
+        }
+        for proof in proofs
+    ]
+
+
+def _proof_lines(proofs: list[dict[str, Any]]) -> Iterator[str]:
+    for proof in proofs:
+        reason = f": {printable(proof['reasons'][0])}" if proof["reasons"] else ""
+        yield f"{proof['path']} is {proof['verdict']} from {proof['parent']} (reg prove){reason}"

@@ -1,17 +1,15 @@
 """`reg builtin`: passes, profiles, devices and schemas, which come with the program."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import argument
-from onnxreg.cli.render import output, parameter_table
+from onnxreg.cli.output import table, write_bytes
 from onnxreg.schema.query.device import presets
 from onnxreg.schema.query.runtimes import OLDEST_FORMAT
-
-if TYPE_CHECKING:
-    from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 EXAMPLES = (
     "reg builtin passes",
@@ -21,11 +19,13 @@ EXAMPLES = (
     "reg builtin schemas",
     "reg builtin schemas manifest-v2 > manifest-v2.json",
 )
+TYPES = {"boolean": "true | false", "string": "text", "object": "keys and values"}
+"""Names of types for people; other types keep their names."""
+BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
 
-def passes(
-    session: Session,
-    name: str | None = argument("One pass; default: all of them.", "[NAME]"),
+def builtin_passes(
+    session: Session, name: str | None = argument("One pass; default: all of them.", "[NAME]")
 ) -> None:
     """List all passes, including those of other packages, or the parameters of one, with their defaults.
 
@@ -34,22 +34,17 @@ def passes(
     """
     from onnxreg.converters.passes import pass_catalog
 
-    descriptions = [
-        pass_catalog.describe(pass_name) for pass_name in ([name] if name else pass_catalog.names())
-    ]
+    descriptions = list(map(pass_catalog.describe, [name] if name else pass_catalog.names()))
+    first, rows = descriptions[0], [(item["name"], item["version"], item["summary"]) for item in descriptions]
+    lines = table(("PASS", "VERSION", "SUMMARY"), rows)
     if name:
-        summary = f"{descriptions[0]['summary']} (version {descriptions[0]['version']})"
-        session.show(
-            {"passes": descriptions}, summary, "", parameter_table.table(descriptions[0]["parameters"])
-        )
-        return
-    rows = [(item["name"], item["version"], item["summary"]) for item in descriptions]
-    session.show({"passes": descriptions}, output.table(("PASS", "VERSION", "SUMMARY"), rows))
+        head = f"{first['summary']} (version {first['version']})"
+        lines = iter((head, "", *_parameters(first["parameters"], "PARAMETER")))
+    session.show({"passes": descriptions}, lines)
 
 
-def profiles(
-    session: Session,
-    name: str | None = argument("The profile; default: list all.", "[NAME]"),
+def builtin_profiles(
+    session: Session, name: str | None = argument("The profile; default: list all.", "[NAME]")
 ) -> None:
     """List all profiles, or show the recipe of one, to start your own from; comments list further parameters.
 
@@ -59,12 +54,12 @@ def profiles(
     with needs("export", "reg builtin profiles"):
         from onnxreg.converters.profiles import profile_catalog
 
-        names = profile_catalog.names() if name is None else [name]
-        chosen = {item: profile_catalog.find(item) for item in names}
+        chosen = {item: profile_catalog.find(item) for item in ([name] if name else profile_catalog.names())}
         recipes = {item: profile.recipe() for item, profile in chosen.items()}
     if name is not None:
-        choices = (f"# {line}".rstrip() for line in _choices(recipes[name]))
-        session.show(recipes[name].to_json(), chosen[name].text(), choices)
+        recipe = recipes[name]
+        choices = _choices(recipe.task, [step.pass_ for step in recipe.steps])
+        session.show(recipe, chosen[name].text(), (f"# {line}".rstrip() for line in choices))
         return
     documents = [
         {
@@ -77,59 +72,90 @@ def profiles(
         for item, recipe in recipes.items()
     ]
     rows = [
-        [" ".join(cell) if isinstance(cell, list) else cell for cell in row.values()] for row in documents
+        [" ".join(cell) if isinstance(cell, list) else cell for cell in item.values()] for item in documents
     ]
-    session.show(
-        {"profiles": documents}, output.table(("PROFILE", "VERSION", "TASK", "STEPS", "OUTPUTS"), rows)
-    )
+    session.show({"profiles": documents}, table(("PROFILE", "VERSION", "TASK", "STEPS", "OUTPUTS"), rows))
 
 
-def _choices(recipe: "RecipeFile") -> Iterator[str]:
-    """The options of its task and the parameters of its passes."""
+def _choices(task: str, passes: list[str]) -> Iterator[str]:
+    """The options of a task and the parameters of passes."""
     from onnxreg.converters.passes import pass_catalog
     from onnxreg.converters.tasks.task_catalog import find
 
-    yield from ("", f"options of the task {recipe.task}:")
-    yield from parameter_table.table(find(recipe.task).Options.model_json_schema(), "OPTION")
-    for name in dict.fromkeys(step.pass_ for step in recipe.steps):
+    yield from ("", f"options of the task {task}:")
+    yield from _parameters(find(task).Options.model_json_schema(), "OPTION")
+    for name in dict.fromkeys(passes):
         yield from ("", f"params of {name}:")
-        yield from parameter_table.table(pass_catalog.describe(name)["parameters"])
+        yield from _parameters(pass_catalog.describe(name)["parameters"], "PARAMETER")
 
 
-def devices(session: Session) -> None:
+def _parameters(schema: Mapping[str, Any], name: str) -> Iterator[str]:
+    """A table of the fields of a JSON Schema, each with its values and default; `name` is their name in the header."""
+    fields, required = schema.get("properties", {}), schema.get("required", ())
+    if not fields:
+        yield f"no {name.lower()}s"
+    rows = [
+        (key, kind(field), "required" if key in required else _value(field.get("default")))
+        for key, field in fields.items()
+    ]
+    yield from table((name, "TYPE", "DEFAULT"), rows)
+
+
+def kind(field: Mapping[str, Any]) -> str:
+    """`integer >= 1`, `"arm" | "amd64"`, `list of text`"""
+    if "anyOf" in field:
+        return " | ".join(kind(choice) for choice in field["anyOf"] if choice.get("type") != "null")
+    if choices := field.get("enum", [field["const"]] if "const" in field else None):
+        return " | ".join(map(_value, choices))
+    if "prefixItems" in field:
+        return f"list of {len(field['prefixItems'])} {kind(field['prefixItems'][0])}"
+    if field.get("type") == "array":
+        items = kind(field["items"])
+        return f"list of ({items})" if " | " in items else f"list of {items}"
+    bounds = [f"{sign} {_value(field[key])}" for key, sign in BOUNDS.items() if key in field]
+    named = TYPES.get(field.get("type", ""), field.get("type", "any value"))
+    return " ".join([named, ", ".join(bounds)]).rstrip()
+
+
+def _value(value: object) -> str:
+    """A value as a recipe has it, a text without quotes if YAML reads it as a text; null is nothing."""
+    if isinstance(value, str) and value.isidentifier():
+        return value
+    text = "" if value is None else json.dumps(value)
+    return text.replace('"', "") if isinstance(value, list) else text
+
+
+def builtin_devices(session: Session) -> None:
     """List the presets for --device: stock releases of ONNX Runtime and what they load.
 
     With --json: {devices: [{name, ort, opset, ir_version, ort_formats, platform, providers, source}]}; opset and
     ir_version are the newest that load, ort_formats the oldest and newest.
     """
-    sources = [(preset.source, preset.device, preset.device.runtime) for preset in presets().values()]
-    documents = [
+    documents: list[dict[str, Any]] = [
         {
-            "name": device.name,
-            "ort": device.ort,
-            "opset": loads.opset,
-            "ir_version": loads.ir,
-            "ort_formats": [OLDEST_FORMAT, loads.ort_format],
-            "platform": device.platform,
-            "providers": list(device.providers),
-            "source": source,
+            "name": preset.device.name,
+            "ort": preset.device.ort,
+            "opset": preset.device.runtime.opset,
+            "ir_version": preset.device.runtime.ir,
+            "ort_formats": [OLDEST_FORMAT, preset.device.runtime.ort_format],
+            "platform": preset.device.platform,
+            "providers": list(preset.device.providers),
+            "source": preset.source,
         }
-        for source, device, loads in sources
+        for preset in presets().values()
     ]
     rows = [
         (
-            *(device.name, loads.opset, loads.ir),
-            *(f"{OLDEST_FORMAT}-{loads.ort_format}", ", ".join(device.providers)),
+            *(item["name"], item["opset"], item["ir_version"]),
+            *("-".join(map(str, item["ort_formats"])), item["providers"]),
         )
-        for _, device, loads in sources
+        for item in documents
     ]
-    header = ("DEVICE", "OPSET", "IR", "ORT FORMAT", "PROVIDERS")
-    session.show({"devices": documents}, output.table(header, rows))
+    session.show({"devices": documents}, table(("DEVICE", "OPSET", "IR", "ORT FORMAT", "PROVIDERS"), rows))
 
 
-def schemas(
-    session: Session,
-    name: str | None = argument("The document; default: list all.", "[NAME]"),
+def builtin_schemas(
+    session: Session, name: str | None = argument("The document; default: list all.", "[NAME]")
 ) -> None:
     """Print the JSON Schema of a document, or the names of the documents that have one."""
     from onnxreg.schema.formats import json_schema
@@ -137,4 +163,4 @@ def schemas(
     if name is None:
         print("\n".join(json_schema.MODELS))
     else:
-        output.write_bytes(json_schema.text(name).encode())
+        write_bytes(json_schema.text(name).encode())

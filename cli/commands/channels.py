@@ -6,6 +6,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from onnxreg.cli import output
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import (
     CHANNEL,
@@ -18,7 +19,7 @@ from onnxreg.cli.options import (
     flag,
     option,
 )
-from onnxreg.cli.render import output
+from onnxreg.cli.output import counted, printable
 from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.log.logline import LogLine
@@ -43,7 +44,7 @@ EXAMPLES = (
 )
 
 
-def show_policy(
+def policy_show(
     session: Session,
     every: bool = flag("Show every policy, oldest first.", "--all"),
     remote: str | None = READ_REMOTE,
@@ -82,7 +83,7 @@ NONE: dict[str, object] = {**dict.fromkeys(("line", "seq", "time", "actor", "rea
 def _shown(document: dict[str, Any]) -> Iterator[str]:
     for key, item in document.items():
         if key != "rules" and item is not None:
-            yield f"{key:<8}{output.printable(str(item))}"
+            yield f"{key:<8}{printable(str(item))}"
     for line in _rules(document["rules"]):
         yield from ("", line) if line == "[[rule]]" else (line,)
 
@@ -90,7 +91,7 @@ def _shown(document: dict[str, Any]) -> Iterator[str]:
 def _rules(rules: list[dict[str, Any]]) -> Iterator[str]:
     for rule in rules:
         yield "[[rule]]"
-        yield from (f"{key} = {output.printable(_toml(item))}" for key, item in rule.items())
+        yield from (f"{key} = {printable(_toml(item))}" for key, item in rule.items())
         if len(rule.get("signed_by", ())) > 1:
             number = rule.get("signatures", len(rule["signed_by"]))
             yield f"# {number} of {len(rule['signed_by'])} wanted: {', '.join(rule['signed_by'])}"
@@ -118,7 +119,7 @@ def _toml(value: object) -> str:
     return json.dumps(value)
 
 
-def set_policy(
+def policy_set(
     session: Session,
     file: Path = argument("The policy: TOML, see docs/gates.md.", "FILE"),
     remote: str | None = WORK_REMOTE,
@@ -161,7 +162,7 @@ def set_policy(
         )
     outcome = [] if is_new else ["nothing to do: this policy is in force"]
     if line is not None:
-        outcome = [f"policy {line.seq} is in force: {output.counted(len(policy.rules), 'rule')}"]
+        outcome = [f"policy {line.seq} is in force: {counted(len(policy.rules), 'rule')}"]
     session.show(
         {
             "rules": len(policy.rules),
@@ -171,7 +172,7 @@ def set_policy(
         outcome,
     )
     if is_new and not yes:
-        would = f"it would stop {output.counted(len(stopped), 'channel')}"
+        would = f"it would stop {counted(len(stopped), 'channel')}"
         raise ConflictError(f"nothing was set; {would}", "to set it: --yes")
 
 
@@ -225,7 +226,7 @@ ONE_CHANNEL = option("The channel, such as stable.", "--channel", default=...)
 PERCENT = option("The share of the devices, from 0.01 to 100.", default=..., metavar="SHARE")
 
 
-def start(
+def rollout_start(
     session: Session,
     ref: str = REF,
     channel: str = ONE_CHANNEL,
@@ -248,7 +249,7 @@ def start(
     _tell(session, channel, rollouts.start(Ref.parse(ref), channel, percent, where, reason))
 
 
-def advance(
+def rollout_advance(
     session: Session,
     name: str = NAME,
     channel: str = ONE_CHANNEL,
@@ -263,7 +264,7 @@ def advance(
     _tell(session, channel, _rollouts(session, remote).advance(name, channel, percent, reason))
 
 
-def halt(
+def rollout_halt(
     session: Session,
     name: str = NAME,
     channel: str = ONE_CHANNEL,
@@ -277,7 +278,7 @@ def halt(
     _tell(session, channel, _rollouts(session, remote).halt(name, channel, reason))
 
 
-def finish(
+def rollout_finish(
     session: Session,
     name: str = NAME,
     channel: str = ONE_CHANNEL,
@@ -291,7 +292,7 @@ def finish(
     _tell(session, channel, _rollouts(session, remote).finish(name, channel, reason))
 
 
-def status(session: Session, name: str = NAME, remote: str | None = READ_REMOTE) -> None:
+def rollout_status(session: Session, name: str = NAME, remote: str | None = READ_REMOTE) -> None:
     """List the rollouts of a model.
 
     With --json: {name, rollouts: [{channel, version, rollout: {to, manifest, percent, salt, seq, where?,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.render import output
+from onnxreg.cli.output import table
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.environment import actor_of_event
 
@@ -30,11 +30,11 @@ def command(session: Session) -> None:
     ]
     session.show(
         {"places": places, "settings": settings, "variables": variables},
-        output.table(("PLACE", "PATH", "SET BY", "EXISTS"), place_rows),
+        table(("PLACE", "PATH", "SET BY", "EXISTS"), place_rows),
         "",
-        output.table(("SETTING", "VALUE", "SET BY"), [("actor", author or "(nobody)", source)]),
+        table(("SETTING", "VALUE", "SET BY"), [("actor", author or "(nobody)", source)]),
         [""] if variables else [],
-        output.table(("VARIABLE", "VALUE", "SET BY"), variable_rows),
+        table(("VARIABLE", "VALUE", "SET BY"), variable_rows),
     )
 
 

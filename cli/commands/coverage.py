@@ -2,7 +2,7 @@
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import ANYTHING, READ_REMOTE, REF, option, read_devices, takes_query
-from onnxreg.cli.render import output
+from onnxreg.cli.output import counted, size, table
 from onnxreg.registry.resolution import DeviceCoverage, coverage
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
@@ -44,12 +44,12 @@ def command(
     rows = [_row(item, staged) for item in coverages]
     session.show(
         {"ref": ref, "stranded": len(stranded), "devices": [item.to_json() for item in coverages]},
-        output.table(heading, rows),
+        table(heading, rows),
     )
     if stranded:
         names = ", ".join(device.name for device in stranded)
         raise GateError(
-            f"{output.counted(len(stranded), 'device')} of {len(fleet)} get nothing of {ref}: {names}",
+            f"{counted(len(stranded), 'device')} of {len(fleet)} get nothing of {ref}: {names}",
             "publish an artifact that they load, or ask less of it",
         )
 
@@ -66,6 +66,6 @@ def _row(covered: DeviceCoverage, staged: bool) -> tuple[str, ...]:
         artifact.path,
         artifact.format,
         artifact.state,
-        output.size(answer.size),
+        size(answer.size),
         "",
     )

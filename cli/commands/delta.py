@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import READ_REMOTE, REF, WORK_REMOTE, option
-from onnxreg.cli.render import output
+from onnxreg.cli.output import size, table
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version
 
@@ -21,7 +21,7 @@ EXAMPLES = (
 )
 
 
-def make(
+def delta_make(
     session: Session,
     ref: str = REF,
     since: list[str] | None = option(
@@ -38,7 +38,7 @@ def make(
     With --json: {ref, made, deltas: [{path, new, old, delta, size, of, from}], unlike: [{path, from}]}: all
     deltas that the version offers now; `of` is the size of the file.
     """
-    from onnxreg.cli.services.delta_service import make_deltas
+    from onnxreg.cli.services import make_deltas
 
     registry, store = session.with_remote(remote)
     old_versions = [Version.parse(item) for item in since or ()]
@@ -54,7 +54,7 @@ def make(
     )
 
 
-def ls(session: Session, ref: str = REF, remote: str | None = READ_REMOTE) -> None:
+def delta_ls(session: Session, ref: str = REF, remote: str | None = READ_REMOTE) -> None:
     """List the deltas that a version offers.
 
     With --json: {ref, deltas: [{path, new, old, delta, size, of, from}]}, as `reg delta make`.
@@ -82,9 +82,9 @@ def _rows(deltas: "Iterable[Delta]", files: "Mapping[Digest, FileEntry]") -> lis
 def _table(deltas: list[dict[str, Any]]) -> Iterator[str]:
     rows = [
         (
-            *(item["path"], item["from"], output.size(item["size"]), output.size(item["of"])),
+            *(item["path"], item["from"], size(item["size"]), size(item["of"])),
             f"{item['size'] / item['of']:.1%}" if item["of"] else "",
         )
         for item in deltas
     ]
-    return output.table(("FILE", "FROM", "DELTA", "OF", "SHARE"), rows)
+    return table(("FILE", "FROM", "DELTA", "OF", "SHARE"), rows)

@@ -1,15 +1,15 @@
 """`reg diff`: what changed between two versions."""
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onnxreg.cli import diff_report
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import READ_REMOTE, argument, complete_ref, flag, option
-from onnxreg.cli.render import manifest_view, output
-from onnxreg.cli.reports import diff_report
+from onnxreg.cli.output import counted, fold_line, paint, printable, write_bytes
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview, overview
 from onnxreg.schema.compare.severity import SEVERITIES, kind_words
@@ -25,7 +25,6 @@ EXAMPLES = (
     "reg diff acme/pii-small:stable acme/pii-small --html diff.html",
     "reg diff acme/pii-small:stable acme/pii-small --from origin --fail-on breaking,degrading --markdown",
 )
-STDOUT = Path("-")
 NAMED = 3
 """Kinds of changes that the message of a failed gate names; the changes are printed above it."""
 
@@ -35,7 +34,7 @@ def command(
     old: str = argument("The version before.", "OLD", complete_ref),
     new: str = argument("The version after.", "NEW", complete_ref),
     full: bool = flag("List every change below the screen."),
-    html: Path | None = option("Write one self-contained page to this file; - is stdout."),
+    html: Path | None = option("Write one self-contained page to this file."),
     as_markdown: bool = flag("Print Markdown.", "--markdown"),
     fail_on: str | None = option(f"Exit status 8 if a change has one of these: {','.join(SEVERITIES)}."),
     source: str | None = option("The registry of OLD, if not that of NEW: a name, path or URL.", "--from"),
@@ -52,54 +51,51 @@ def command(
     """
     from onnxreg.registry.log.lookup import read_version
 
-    gate = _severities(fail_on)
-    if session.as_json + as_markdown + (html == STDOUT) > 1:
-        raise InputError("stdout takes one of --json, --markdown and --html -", "write the page to a file")
-    _check_page(html)
+    gate = [] if fail_on is None else [word.strip() for word in fail_on.split(",")]
+    for word in gate:
+        if word not in SEVERITIES:
+            raise InputError(f"no severity is called {word!r}", f"--fail-on takes {', '.join(SEVERITIES)}")
+    if session.as_json and as_markdown:
+        raise InputError("stdout takes one of --json and --markdown", "leave one out")
+    if html is not None:
+        _check_page(html)
     reader = session.reader(remote)
-    readers = reader if source is None else session.reader(source), reader
-    before, after = (
-        read_version(side, Ref.parse(ref)) for side, ref in zip(readers, (old, new), strict=True)
-    )
+    old_reader = reader if source is None else session.reader(source)
+    before, after = read_version(old_reader, Ref.parse(old)), read_version(reader, Ref.parse(new))
     changes, screen = overview(before.manifest, after.manifest, (before.states, after.states))
-    proofs = [_proofs(side, version) for side, version in zip(readers, (before, after), strict=True)]
-    later = {"old": _overruled(before), "new": _overruled(after)}
-    document: dict[str, Any] = changes.to_json() | {"overview": screen.to_json()}
-    document |= {"attested": later} if any(later.values()) else {}
-    document |= {"proofs": {"old": proofs[0], "new": proofs[1]}} if any(proofs) else {}
+    proofs = {"old": _proofs(old_reader, before), "new": _proofs(reader, after)}
+    attested = {"old": _overruled(before), "new": _overruled(after)}
+    document: dict[str, Any] = changes.to_json() | {"overview": screen}
+    document |= {"attested": attested} if any(attested.values()) else {}
+    document |= {"proofs": proofs} if any(proofs.values()) else {}
     if as_markdown:
-        output.write_bytes(diff_report.markdown(before, after, changes, screen).encode())
-    elif html != STDOUT:
+        write_bytes(diff_report.markdown(before, after, changes, screen).encode())
+    else:
         session.show(
             document,
             diff_report.lines(screen),
-            manifest_view.doubts_of((before, after)),
-            _proof_changes(*proofs),
+            diff_report.doubts_of((before, after)),
+            _proof_changes(**proofs),
             _rest(changes, screen, full),
         )
     if html is not None:
         _write_page(session, html, before, after, changes, screen)
-    _check_gate(changes, gate)
+    if failed := [change for change in changes.changes if change.severity in gate]:
+        kinds = list(dict.fromkeys(kind_words(change.kind) for change in failed))
+        first = ", ".join(kinds[:NAMED]) + (", ..." if len(kinds) > NAMED else "")
+        raise GateError(
+            f"{counted(len(failed), 'change')} that --fail-on {','.join(gate)} refuses: {first}",
+            "keep the old version for apps in the field, or take the severity out of --fail-on",
+        )
 
 
-def _severities(text: str | None) -> Collection[str]:
-    severities = [] if text is None else [word.strip() for word in text.split(",")]
-    for word in severities:
-        if word not in SEVERITIES:
-            raise InputError(f"no severity is called {word!r}", f"--fail-on takes {', '.join(SEVERITIES)}")
-    return severities
+def _check_page(html: Path) -> None:
+    """Fail before the work if the page cannot be written after it."""
+    from onnxreg.registry.support.disk import check_outfile
 
-
-def _check_page(html: Path | None) -> None:
-    """Fail before the work if the output cannot be written after it."""
-    if html is None:
-        return
     with needs("serve", "reg diff --html"):
         import jinja2  # noqa: F401
-    if html != STDOUT:
-        from onnxreg.registry.support.disk import check_outfile
-
-        check_outfile(html)
+    check_outfile(html)
 
 
 def _overruled(side: "Release") -> dict[str, str]:
@@ -128,13 +124,13 @@ def _rest(changes: ManifestDiff, screen: DiffOverview, full: bool) -> Iterator[s
     """The count of what the screen folds, or every change, the worst first."""
     if not full:
         if folded := diff_report.folded_line(screen, "--full"):
-            yield from ("", output.fold_line(folded, "  "))
+            yield from ("", fold_line(folded, "  "))
         return
     for severity, count in changes.counts.items():
         if count:
-            yield from ("", f"{output.paint(severity)} ({count})")
+            yield from ("", f"{paint(severity)} ({count})")
             listed = (change.message for change in changes.changes if change.severity == severity)
-            yield from (output.fold_line(f"  {output.printable(text)}", "      ") for text in listed)
+            yield from (fold_line(f"  {printable(text)}", "      ") for text in listed)
 
 
 def _write_page(
@@ -148,24 +144,8 @@ def _write_page(
     from onnxreg.registry.server.pages.rendering import report
     from onnxreg.registry.support.disk import outfile
 
-    page = report(old, new, changes, screen, list(manifest_view.doubts_of((old, new))))
-    if target == STDOUT:
-        output.write_bytes(page)
-        return
-    replaced = " in place of an earlier file" if target.exists() else ""
+    page = report(old, new, changes, screen, list(diff_report.doubts_of((old, new))))
     with outfile(target) as file:
         file.write(page)
     if not session.quiet:
-        print(f"written to {target}{replaced}", file=sys.stderr)
-
-
-def _check_gate(changes: ManifestDiff, gate: Collection[str]) -> None:
-    """GateError, naming the first kinds of changes, if one has a severity of the gate."""
-    failed = [change for change in changes.changes if change.severity in gate]
-    if failed:
-        kinds = list(dict.fromkeys(kind_words(change.kind) for change in failed))
-        first = ", ".join(kinds[:NAMED]) + (", ..." if len(kinds) > NAMED else "")
-        raise GateError(
-            f"{output.counted(len(failed), 'change')} that --fail-on {','.join(gate)} refuses: {first}",
-            "keep the old version for apps in the field, or take the severity out of --fail-on",
-        )
+        print(f"written to {target}", file=sys.stderr)

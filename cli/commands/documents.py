@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import READ_REMOTE, REF, flag, option
-from onnxreg.cli.render import output
+from onnxreg.cli.output import write_file, write_json
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
@@ -56,9 +56,9 @@ def sbom(
     subject = BomSubject(published.manifest, published.digest, published.version, published.states)
     value = bill(subject, timestamp, recorded)
     if out is None:
-        output.write_json(value)
+        write_json(value)
         return
-    output.write_file(out, f"{json.dumps(value, indent=2)}\n".encode())
+    write_file(out, f"{json.dumps(value, indent=2)}\n".encode())
     if not session.as_json:
         session.say(f"written to {out}")
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import READ_REMOTE, REASON, REF, WORK_REMOTE, flag, option
-from onnxreg.cli.render import output
+from onnxreg.cli.output import counted, number, printable, table
+from onnxreg.cli.versions import blocks, doubts
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.cli.services.prove_service import ArtifactProof
+    from onnxreg.cli.services import ArtifactProof
     from onnxreg.registry.log.lookup import Release
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.gates.statements import EvaluationDocument, MetricRecord
@@ -59,20 +60,13 @@ def attest(
     release = registry.get(ref, store)
     decisions = registry.decisions(release.name, store)
     attestation = attest_evaluation(decisions, release, data, private, reason, str(report))
-    path, state = attestation.path, attestation.evaluation.state
-    document = {
-        "ref": str(release.ref),
-        "artifact": str(attestation.evaluation.artifact),
-        "path": path,
-        "stated": attestation.stated,
-        "attested": state,
-        "state": attestation.state,
-    }
-    stays = f"it stays {attestation.state}: only a refusal changes the state of a published artifact"
+    path, attested, state = attestation.path, attestation.evaluation.state, attestation.state
+    document = {"ref": release.ref, "artifact": attestation.evaluation.artifact, "path": path}
+    stays = f"it stays {state}: only a refusal changes the state of a published artifact"
     session.show(
-        document,
-        f"{release.ref} {path}: {state}; its manifest says {attestation.stated}",
-        [stays] if attestation.state != state else [],
+        document | {"stated": attestation.stated, "attested": attested, "state": state},
+        f"{release.ref} {path}: {attested}; its manifest says {attestation.stated}",
+        stays if state != attested else None,
     )
 
 
@@ -93,70 +87,51 @@ def prove(
 
     With --json: {ref, proofs: [{path, parent, report}]}; report is `reg builtin schemas faithfulness`.
     """
-    from onnxreg.cli.services.prove_service import prove_version
+    from onnxreg.cli.services import prove_version
+    from onnxreg.registry.gates.statements import attest_proof
     from onnxreg.registry.log.lookup import read_version
+    from onnxreg.registry.signing import signing_key
 
     if key is not None and not attest:
         raise InputError("--key signs logged reports, and nothing is logged", "add --attest")
     reader = session.reader(remote)
     version = read_version(reader, Ref.parse(ref))
     with session.progress("reading the files") as progress:
-        proofs = list(prove_version(reader, version, tuple(artifact or ()), parent, progress))
-    logged = _log_reports(session, version.ref, proofs, key, remote) if attest else ""
-    documents = [
-        {"path": item.path, "parent": item.parent, "report": item.report.to_json()} for item in proofs
-    ]
+        proofs = list(prove_version(reader, version, artifact or (), parent, progress))
+    logged = None
+    if attest:
+        private = None if key is None else signing_key(key)
+        registry, store = session.with_remote(remote)
+        published, decisions = registry.get(version.ref, store), registry.decisions(version.name, store)
+        for proof in proofs:
+            attest_proof(decisions, published, proof.report, private)
+        signed = "" if private is None else f", signed with key {private.public.id[:12]}"
+        logged = f"logged {counted(len(proofs), 'report')} in {version.name}{session.place(store)}{signed}"
     session.show(
-        {"ref": str(version.ref), "proofs": documents},
-        output.table(PROOF_COLUMNS, map(_proof_row, proofs)),
-        [output.printable(f"{item.path}: {reason}") for item in proofs for reason in item.report.reasons],
-        [logged] if logged else [],
+        {"ref": version.ref, "proofs": proofs},
+        table(PROOF_COLUMNS, map(_proof_row, proofs)),
+        [printable(f"{item.path}: {reason}") for item in proofs for reason in item.report.reasons],
+        logged,
     )
     if strict and (doubtful := [proof.path for proof in proofs if proof.report.verdict != "proven"]):
-        raise GateError(
-            f"not proven: {', '.join(doubtful)}", "read the reasons above; docs/prove.md has the rules"
-        )
+        hint = "read the reasons above; docs/prove.md has the rules"
+        raise GateError(f"not proven: {', '.join(doubtful)}", hint)
 
 
 PROOF_COLUMNS = ("PATH", "PARENT", "VERDICT", "WEIGHTS", "QUANTIZED", "CLIPPED", "LARGEST ERROR")
-
-
-def _log_reports(
-    session: Session, ref: Ref, proofs: "list[ArtifactProof]", key: str | None, remote: str | None
-) -> str:
-    """Log the reports, here or in the remote that has the version. Returns what to say about it."""
-    from onnxreg.registry.gates.statements import attest_proof
-    from onnxreg.registry.signing import signing_key
-
-    private = None if key is None else signing_key(key)
-    registry, store = session.with_remote(remote)
-    published, decisions = registry.get(ref, store), registry.decisions(ref.name, store)
-    for proof in proofs:
-        attest_proof(decisions, published, proof.report, private)
-    reports = "1 report" if len(proofs) == 1 else f"{len(proofs)} reports"
-    signed = "" if private is None else f", signed with key {private.public.id[:12]}"
-    return f"logged {reports} in {ref.name}{session.place(store)}{signed}"
 
 
 def _proof_row(proof: "ArtifactProof") -> tuple[object, ...]:
     report = proof.report
     steps = f"{report.largest.steps:.4g}" if report.largest else ""
     largest = steps and f"{steps} step{'' if steps == '1' else 's'}"
-    counts = (report.weights, report.quantized, report.clipped)
-    return (proof.path, proof.parent, report.verdict, *(f"{count:,}" for count in counts), largest)
+    counts = (f"{count:,}" for count in (report.weights, report.quantized, report.clipped))
+    return proof.path, proof.parent, report.verdict, *counts, largest
 
 
 CERTIFICATE_COLUMNS = (
-    "ARTIFACT",
-    "METRIC",
-    "PARENT",
-    "VALUE",
-    "LOSS",
-    "95 %",
-    "LIMIT",
-    "ITEMS",
-    "VERDICT",
-    "SCORES",
+    *("ARTIFACT", "METRIC", "PARENT", "VALUE", "LOSS", "95 %"),
+    *("LIMIT", "ITEMS", "VERDICT", "SCORES"),
 )
 Certificates = list[tuple["Artifact", "EvaluationDocument"]]
 
@@ -182,32 +157,43 @@ def certificates(
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
     certificates = _certificates(reader, published)
-    differences = [_recomputed(reader, *certificate) if recompute else None for certificate in certificates]
     states = {item.path: item for item in published.states}
-    rows = [
-        (artifact.path, *_metric_row(metric, states[artifact.path]))
-        for artifact, document in certificates
-        for metric in document.metrics
-    ]
+    documents, rows, changed = [], [], list[str]()
+    for artifact, document in certificates:
+        differences = _recomputed(reader, artifact, document) if recompute else None
+        changed += map(str, differences or ())
+        rows += [_metric_row(artifact.path, metric, states[artifact.path]) for metric in document.metrics]
+        documents.append(
+            {
+                "artifact": artifact.path,
+                "digest": document.artifact,
+                "suite": document.suite,
+                "parent": document.parent,
+                "task": document.task,
+                "state": states[artifact.path].state,
+                "stated": document.state,
+                "metrics": document.metrics,
+                "differences": differences,
+            }
+        )
+    as_recorded = f"recomputed from the item scores: {len(certificates)} certificates as recorded"
     session.show(
-        {
-            "ref": str(published.ref),
-            "certificates": [
-                _certificate_json(*item, states[item[0].path].state, own)
-                for item, own in zip(certificates, differences, strict=True)
+        {"ref": published.ref, "certificates": documents},
+        blocks(
+            [
+                *table(CERTIFICATE_COLUMNS, rows),
+                *dict.fromkeys(f"suite {item.suite}" for _, item in certificates),
             ],
-        },
-        output.table(CERTIFICATE_COLUMNS, rows),
-        _remarks(published, certificates),
+            doubts(published),
+            *(_labels(artifact.path, item) for artifact, item in certificates),
+            [as_recorded] if recompute and not changed else [],
+        ),
     )
-    changed = [str(one) for own in differences for one in own or ()]
     if changed:
         raise IntegrityError(
             f"the item scores of {published.ref} do not give its certificates: {'; '.join(changed[:6])}",
             "do not rely on these certificates; ask the publisher to export again",
         )
-    if recompute and not session.as_json:
-        session.say("", f"recomputed from the item scores: {len(certificates)} certificates as recorded")
 
 
 def _certificates(reader: "RegistryReader", published: "Release") -> Certificates:
@@ -222,23 +208,19 @@ def _certificates(reader: "RegistryReader", published: "Release") -> Certificate
     artifacts = {artifact.digest: artifact for artifact in published.manifest.artifacts}
     entries = [entry for entry in published.manifest.files if entry.role == CERTIFICATE]
     if not entries:
-        raise NotFoundError(
-            f"{published.ref} has no certificates", "reg export ... --eval-suite FILE writes them"
-        )
+        hint = "reg export ... --eval-suite FILE writes them"
+        raise NotFoundError(f"{published.ref} has no certificates", hint)
     certificates = []
     for entry in entries:
         document = EvaluationDocument.decode(read_blob(reader, entry.digest), entry.path)
         artifact = artifacts.get(document.artifact)
         evidence = None if artifact is None else artifact.certification.evidence
         if artifact is None or evidence is None or evidence.suite != document.suite:
-            raise IntegrityError(
-                f"{entry.path} is about another artifact or suite than the manifest", "do not rely on it"
-            )
+            message = f"{entry.path} is about another artifact or suite than the manifest"
+            raise IntegrityError(message, "do not rely on it")
         if document.state != artifact.certification.state:
-            raise IntegrityError(
-                f"{entry.path} says {document.state}, the manifest says {artifact.certification.state}",
-                "do not rely on it",
-            )
+            message = f"{entry.path} says {document.state}, the manifest says {artifact.certification.state}"
+            raise IntegrityError(message, "do not rely on it")
         certificates.append((artifact, document))
     return certificates
 
@@ -252,55 +234,29 @@ def _recomputed(reader: "RegistryReader", artifact: "Artifact", document: "Evalu
         return list(recompute(document, lambda digest: read_blob(reader, digest), artifact.path))
 
 
-def _certificate_json(
-    artifact: "Artifact", document: "EvaluationDocument", state: str, differences: list[Any] | None
-) -> dict[str, Any]:
-    return {
-        "artifact": artifact.path,
-        "digest": str(document.artifact),
-        "suite": str(document.suite),
-        "parent": None if document.parent is None else str(document.parent),
-        "task": document.task,
-        "state": state,
-        "stated": document.state,
-        "metrics": [metric.to_json() for metric in document.metrics],
-        "differences": None if differences is None else [difference.to_json() for difference in differences],
-    }
-
-
-def _remarks(published: "Release", certificates: Certificates) -> Iterator[str]:
-    """The suites, the doubts about the version, and the labels that were not judged as they are."""
-    from onnxreg.cli.render import manifest_view
-
-    yield from (f"suite {suite}" for suite in dict.fromkeys(document.suite for _, document in certificates))
-    if doubts := list(manifest_view.doubts(published)):
-        yield from ("", *doubts)
-    for artifact, document in certificates:
-        for metric in document.metrics:
-            if lines := list(_labels(metric)):
-                yield from ("", f"labels of {artifact.path}:", *lines)
-
-
-def _labels(metric: "MetricRecord") -> Iterator[str]:
+def _labels(path: str, document: "EvaluationDocument") -> Iterator[str]:
     """The labels of the gold that were mapped, and those that were left out of the verdict."""
-    for gold, label in metric.settings.get("label_map", {}).items():
-        yield f"  {output.printable(gold)} was judged by {output.printable(label)}"
-    for key, words in (("excluded_labels", "was excluded"), ("other_labels", "is not one of the model's")):
-        for gold, spans in metric.settings.get(key, {}).items():
-            yield f"  {output.printable(gold)} {words}: {output.counted(spans, 'span')}"
+    lines = []
+    for metric in document.metrics:
+        mapped, kinds = metric.settings.get("label_map", {}), ("excluded_labels", "other_labels")
+        lines += [f"  {gold} was judged by {label}" for gold, label in mapped.items()]
+        for key, words in zip(kinds, ("was excluded", "is not one of the model's"), strict=True):
+            counts = metric.settings.get(key, {})
+            lines += [f"  {gold} {words}: {counted(spans, 'span')}" for gold, spans in counts.items()]
+    return map(printable, [f"labels of {path}:", *lines] if lines else [])
 
 
-def _metric_row(metric: "MetricRecord", state: "ArtifactState") -> Iterator[str]:
-    yield f"{output.printable(metric.metric)} v{metric.version}"
-    yield from (output.number(value) for value in (metric.parent, metric.value, metric.loss))
-    yield "" if metric.interval is None else " to ".join(map(output.number, metric.interval))
-    yield output.number(metric.limit)
-    yield str(metric.samples)
-    is_wide = metric.interval is not None and metric.interval[1] >= metric.limit
-    verdict = (
-        f"{metric.state}, interval above the limit"
-        if is_wide and metric.state == "certified"
-        else metric.state
+def _metric_row(path: str, metric: "MetricRecord", state: "ArtifactState") -> tuple[object, ...]:
+    verdict: str = metric.state
+    if verdict == "certified" and metric.interval is not None and metric.interval[1] >= metric.limit:
+        verdict += ", interval above the limit"
+    return (
+        path,
+        f"{metric.metric} v{metric.version}",
+        *(number(value) for value in (metric.parent, metric.value, metric.loss)),
+        " to ".join(map(number, metric.interval or ())),
+        number(metric.limit),
+        metric.samples,
+        verdict if state.state == state.stated else f"{state.state} (here {verdict})",
+        "no" if metric.item_scores is None else "yes",
     )
-    yield verdict if state.state == state.stated else f"{state.state} (here {verdict})"
-    yield "no" if metric.item_scores is None else "yes"

@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import needs
+from onnxreg.cli.errors import needs, prefix_outcome, resumable
 from onnxreg.cli.options import (
     ALLOW_CODE,
     DESCRIPTION,
@@ -17,12 +19,14 @@ from onnxreg.cli.options import (
     flag,
     option,
 )
-from onnxreg.cli.reports.publish_report import report_preview, report_published, write_out
-from onnxreg.cli.services.export_service import publish, report_and_push
-from onnxreg.converters.request import ON_BY_DEFAULT, OPTIONS, ExportRequest, prepare_process
-from onnxreg.converters.request import flag as option_name
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.ref import Version
+from onnxreg.cli.services import publish
+from onnxreg.cli.versions import report_preview, report_published
+from onnxreg.converters import request as requests
+from onnxreg.schema.core.errors import InputError, RegError
+from onnxreg.schema.core.ref import Ref, Version
+
+if TYPE_CHECKING:
+    from onnxreg.registry.registry import Registry
 
 EXAMPLES = (
     "reg export ./checkpoint --profile android --name acme/pii-small",
@@ -66,11 +70,11 @@ def command(
     ),
     opset: int | None = option("The ONNX opset, 7 to 23; default 14, android 18."),
     quantize: bool = flag("Also make an INT8 artifact of a task."),
-    int8: bool = option("Make no INT8 artifact.", " /--no-int8", default=True),
+    no_int8: bool = flag("Make no INT8 artifact."),
     int8_embeddings: bool = flag(
         "With INT8, also quantize the embedding tables, to a quarter of their bytes."
     ),
-    rewrite: bool = option("Keep every node as the exporter made it.", " /--no-rewrite", default=True),
+    no_rewrite: bool = flag("Keep every node as the exporter made it."),
     max_seq_length: int | None = option("The longest sequence, in tokens."),
     eval_suite: Path | None = option(
         "Judge the artifacts of low precision on this suite: see docs/certification.md."
@@ -126,37 +130,35 @@ def command(
     output}}, null if the push failed. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error:
     {family, message, hint}, note}], succeeded, failed, stopped}; status is published, current, failed or stopped.
     """
-    arguments = locals()
-    given = {key: arguments[key] for key in OPTIONS if arguments[key] not in (None, [])}
-    given = {key: value for key, value in given.items() if value is not (key in ON_BY_DEFAULT)}
+    arguments = locals() | {"int8": not no_int8, "rewrite": not no_rewrite}
+    given = {key: arguments[key] for key in requests.OPTIONS if arguments[key] not in (None, [])}
+    given = {key: value for key, value in given.items() if value is not (key in requests.ON_BY_DEFAULT)}
     if label_map:
         given["label_map"] = _read_label_map(label_map)
     if dry_run:
         _refuse("--dry-run", {"push": push, "output": output, "batch": batch}, "leave one out")
     if batch is not None:
-        from onnxreg.cli.batch.run_batch import Batch, run
+        from onnxreg.cli.batch import run
 
         alone = {"source": source, "name": name, "profile": profile, "task": task, "recipe": recipe}
         alone |= {"version": version, "output": output, **given}
         _refuse("--batch", alone, "say it in the job file, row by row")
-        code = tuple(allow_code or ())
-        run(session, Batch(batch, jobs, scheduler, push, trust_remote_code, code, no_cache))
+        run(session, batch, jobs, scheduler, push, trust_remote_code, allow_code or (), no_cache)
         return
     for key, value in (("jobs", jobs), ("scheduler", scheduler)):
         if value is not None:
             raise InputError(f"--{key} goes with --batch", "name a job file: --batch FILE")
     if source is not None and not (profile or task or recipe) and Path(source).suffix == ".onnx":
         task = "onnx"
-    request = ExportRequest(
+    request = requests.ExportRequest(
         source, name, profile, recipe, task, given, trust_remote_code, allow_code or (), is_typed=True
     )
     new_version = None if version is None else Version.parse(version)
     if push is not None:
         session.remotes().url_of(push)  # an impossible remote fails before an export that may take an hour
-    if output is not None:
-        output = session.check_target(output)
+    target = None if output is None else session.check_target(output)
     with needs("onnx" if task == "onnx" else "export", "reg export"):
-        prepare_process()
+        requests.prepare_process()
         plan = request.plan()
         for message in plan.warnings():
             session.warn(f"warning: {message}")
@@ -166,25 +168,57 @@ def command(
     if dry_run:
         report_preview(session, published)
         return
-    write_out(registry, published, output)
-    report_and_push(
-        session, published.ref, push, partial(report_published, session, published, output, latency)
-    )
+    if target is not None:
+        outcome = f"published {published.ref}" if published.new else f"nothing new: this is {published.ref}"
+        with prefix_outcome(outcome):
+            registry.write_out(Ref(published.name, digest=published.digest), target)
+    report = partial(report_published, session, published, target, latency)
+    if push is None:
+        report()
+    elif session.as_json:
+        pushed: dict[str, Any] = {"pushed": None}
+        try:
+            pushed = {"pushed": _push(session, registry, published.ref, push)}
+        finally:
+            report(**pushed)
+    else:
+        report()
+        _push(session, registry, published.ref, push)
+
+
+def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> dict[str, Any]:
+    """Push a version that was published, and say so to people. An error says that it is published."""
+    from onnxreg.cli.transfer_report import Stopwatch, report_transfer, to_json
+
+    url, watch = registry.remotes.url_of(remote), Stopwatch()
+    try:
+        with resumable(), session.progress(f"pushing {ref}") as progress:
+            result = registry.push(ref, remote, progress)
+    except RegError as error:
+        error.message = f"{ref} is published here, but not pushed: {error.message}"
+        again = f"to try again: reg push {ref} {quote(remote)}"
+        error.hint = f"{error.hint}; {again}" if error.hint else again
+        raise
+    if not session.as_json:
+        session.say("")
+        report_transfer(session, "pushed", result, url, watch)
+    return to_json(result, url)
 
 
 def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:
     """Raise InputError for the first of the other options that is set."""
     for key, value in others.items():
         if value is not None:
-            other = "SOURCE" if key == "source" else option_name(key)
+            other = "SOURCE" if key == "source" else requests.flag(key)
             raise InputError(f"{option} and {other} contradict each other", hint)
 
 
 def _read_label_map(pairs: Sequence[str]) -> dict[str, str | None]:
     """The labels of the model by those of the gold; None excludes one. InputError for what is not GOLD=LABEL."""
-    split = [pair.partition("=") for pair in pairs]
-    if wrong := next(
-        (pair for pair, (gold, sign, _) in zip(pairs, split, strict=True) if not (gold and sign)), None
-    ):
-        raise InputError(f"--label-map takes GOLD=LABEL, not {wrong[:80]!r}", "GOLD= excludes the label")
-    return {gold: label or None for gold, _, label in split}
+    labels: dict[str, str | None] = {}
+    for pair in pairs:
+        gold, sign, label = pair.partition("=")
+        if not (gold and sign):
+            raise InputError(f"--label-map takes GOLD=LABEL, not {pair[:80]!r}", "GOLD= excludes the label")
+        labels[gold] = label or None
+    return labels

@@ -1,23 +1,19 @@
 """`reg verify`, `doctor`: damage, signatures, and the surroundings of a registry."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import WORK_REMOTE, argument, complete_ref, flag, option
-from onnxreg.cli.render import output
+from onnxreg.cli.output import counted, size, table
 from onnxreg.schema.core.errors import GateError, HostError, InputError, IntegrityError, RegError, RemoteError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.log.log import LocatedVersion
     from onnxreg.registry.maintain.verification import Damage, VerifyReport
-    from onnxreg.registry.store.protocol import RegistryReader
-    from onnxreg.registry.trust.signatures import SignedStatement
-
-    Listed = tuple[LocatedVersion, list[SignedStatement], list[SignedStatement], bool]
-    """A version, the signatures on it and on later evaluations of it, and whether one that is demanded is missing."""
+    from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 
 EXAMPLES = (
     "reg verify",
@@ -73,19 +69,30 @@ def verify(
 
     repairs: Sequence[Damage] = ()
     target = None if ref is None else Ref.parse(ref)
-    place, home = store or registry.store, registry.store
+    registry_store, home = store or registry.store, registry.store
     with session.progress("verifying") as progress:
         if repair:
             has_copies = store is not None and source is None
             copies = home if has_copies else repairing.good_copies(registry.remotes, source)
-            report, repairs = repairing.repair(place, copies, registry.heads, target, progress, home)
+            report, repairs = repairing.repair(registry_store, copies, registry.heads, target, progress, home)
         else:
-            report = verify_registry(place, registry.heads, target, progress)
+            report = verify_registry(registry_store, registry.heads, target, progress)
     repaired = {"repaired": [damage.to_json() for damage in repairs]} if repair else {}
-    session.show({**report.to_json(), **repaired}, lines(report, place, repairs))
-    damages = _known(report)
-    hint = _why_left(damages) if repair else _remedy(damages, remote)
-    fail(report, place.url, hint, " left" if repair else "")
+    session.show({**report.to_json(), **repaired}, lines(report, registry_store, repairs))
+    kinds = {damage.kind for damage in _known(report)}
+    where = f"--remote {quote(remote)} " if remote is not None else ""
+    hint = f"reg verify {where}--repair --from REMOTE fetches good copies"
+    if repair:
+        mirror = "; a mirror restores a log: reg verify --repair --from MIRROR"
+        hint = f"each line says why it stays{mirror if kinds & {'index', 'log'} else ''}"
+    elif kinds == {"history"}:
+        hint = "each line says what to do: no copy repairs a history"
+    elif kinds == {"gate"}:
+        hint = PROMOTE
+    fail(report, registry_store.url, hint, " left" if repair else "")
+
+
+PROMOTE = "promote a version that meets the policy: reg promote NAME:VERSION CHANNEL"
 
 
 def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:
@@ -93,18 +100,14 @@ def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:
     GateError if a governed channel was moved without a promotion.
     """
     if damages := _known(report):
-        raise IntegrityError(f"{output.counted(len(damages), 'damaged part')}{left} in {url}", hint)
+        raise IntegrityError(f"{counted(len(damages), 'damaged part')}{left} in {url}", hint)
     if report.damages:
-        unread = output.counted(len(report.damages), "part")
+        message = f"{counted(len(report.damages), 'part')} of {url} could not be read"
         kind = RemoteError if "://" in url else HostError
-        raise kind(
-            f"{unread} of {url} could not be read", "each line says why; nothing is known to be damaged"
-        )
+        raise kind(message, "each line says why; nothing is known to be damaged")
     if count := len(report.unpromoted):
-        raise GateError(
-            f"all is intact, and {output.counted(count, 'channel')} {'does' if count == 1 else 'do'} not resolve",
-            "promote what it holds, or another version: reg promote NAME:VERSION CHANNEL",
-        )
+        verb = "does" if count == 1 else "do"
+        raise GateError(f"all is intact, and {counted(count, 'channel')} {verb} not resolve", PROMOTE)
 
 
 def _known(report: "VerifyReport") -> "list[Damage]":
@@ -114,117 +117,87 @@ def _known(report: "VerifyReport") -> "list[Damage]":
 
 def lines(report: "VerifyReport", store: "RegistryReader", repairs: "Iterable[Damage]" = ()) -> Iterator[str]:
     """Repairs, damage, channels that do not resolve, and how much was read."""
+
+    def detail(damage: "Damage") -> str:
+        reset = f"reg trust reset {store.registry_id} {damage.name}"
+        advice = f"; ask its owner; after a backup was restored: {reset}" if damage.kind == "history" else ""
+        return f"{damage.detail}{advice}"
+
     for heading, damages in (("REPAIRED", repairs), ("DAMAGE", report.damages)):
-        rows = [(damage.kind, damage.name, _detail(damage, store)) for damage in damages]
-        yield from output.table((heading, "WHERE", "WHAT"), rows)
-    yield from output.table(("NOT PROMOTED", "WHY"), [(item.name, item.detail) for item in report.unpromoted])
+        rows = [(damage.kind, damage.name, detail(damage)) for damage in damages]
+        yield from table((heading, "WHERE", "WHAT"), rows)
+    yield from table(("NOT PROMOTED", "WHY"), [(item.name, item.detail) for item in report.unpromoted])
     counts = ((report.models, "model"), (report.versions, "version"), (report.blobs, "blob"))
-    total = ", ".join(output.counted(count, noun) for count, noun in counts)
+    total = ", ".join(counted(count, noun) for count, noun in counts)
     outcome = "all intact" if not report.damages else "damaged" if _known(report) else "not all was read"
-    yield f"read {total}, {output.size(report.size)}: {outcome}"
-
-
-def _remedy(damages: "Sequence[Damage]", remote: str | None) -> str:
-    """The hint for damage before a repair."""
-    if all(damage.kind == "history" for damage in damages):
-        return "each line says what to do: no copy repairs a history"
-    if all(damage.kind == "gate" for damage in damages):
-        return "promote a version that meets the policy: reg promote NAME:VERSION CHANNEL"
-    where = f"--remote {quote(remote)} " if remote is not None else ""
-    return f"reg verify {where}--repair --from REMOTE fetches good copies"
-
-
-def _why_left(damages: "Iterable[Damage]") -> str:
-    """The hint for damage that a repair leaves."""
-    is_log = any(damage.kind in ("index", "log") for damage in damages)
-    mirror = "; a mirror restores a log: reg verify --repair --from MIRROR" if is_log else ""
-    return f"each line says why it stays{mirror}"
-
-
-def _detail(damage: "Damage", store: "RegistryReader") -> str:
-    """The damage, and what to do if no copy repairs it."""
-    if damage.kind != "history":
-        return damage.detail
-    advice = f"ask its owner; after a backup was restored: reg trust reset {store.registry_id} {damage.name}"
-    return f"{damage.detail}; {advice}"
+    yield f"read {total}, {size(report.size)}: {outcome}"
 
 
 def _list_signatures(session: Session, reader: "RegistryReader", ref: str | None) -> None:
     """For the shape of the JSON see `reg verify`."""
-    listed = [item for name in ([ref] if ref else reader.names()) for item in _listed(reader, name)]
-    signatures = [item for _, signs, evaluations, _ in listed for item in (*signs, *evaluations)]
-    invalid = sum(item.verdict.status == "invalid" for item in signatures)
-    missing = sum(lacks for _, _, _, lacks in listed)
-    rows = sorted(row for item in listed for row in _signature_rows(item))
+    documents, rows = list[dict[str, Any]](), list[tuple[object, ...]]()
+    for name in [ref] if ref else reader.names():
+        for document, lines in _signatures(reader, Ref.parse(name)):
+            documents.append(document)
+            rows += lines
+    statuses = Counter(row[3] for row in rows)
     session.show(
-        {"ok": not (invalid or missing), "versions": list(map(_signed_json, listed))},
-        output.table(("VERSION", "MANIFEST", "SIGNED", "SIGNATURE", "BY"), rows),
-        [] if rows else "there are no versions yet",
+        {"ok": not statuses["invalid"] and not statuses["missing"], "versions": documents},
+        table(("VERSION", "MANIFEST", "SIGNED", "SIGNATURE", "BY"), sorted(rows)),
+        None if rows else "there are no versions yet",
     )
-    if invalid:
-        raise IntegrityError(
-            f"{output.counted(invalid, 'signature')} {'is' if invalid == 1 else 'are'} invalid",
-            "do not use these versions until you know why",
-        )
-    if missing:
-        raise IntegrityError(
-            f"{output.counted(missing, 'version')} {'lacks' if missing == 1 else 'lack'} a signature that your trust file demands",
-            "`reg trust show` lists what must be signed; `reg sign` signs",
-        )
+    if count := statuses["invalid"]:
+        message = f"{counted(count, 'signature')} {'is' if count == 1 else 'are'} invalid"
+        raise IntegrityError(message, "do not use these versions until you know why")
+    if count := statuses["missing"]:
+        lack = f"{counted(count, 'version')} {'lacks' if count == 1 else 'lack'} a signature"
+        hint = "`reg trust show` lists what must be signed; `reg sign` signs"
+        raise IntegrityError(f"{lack} that your trust file demands", hint)
 
 
-def _listed(reader: "RegistryReader", name: str) -> "list[Listed]":
-    """The versions of a model, or the one that a ref names exactly."""
-    from onnxreg.registry.log.log import LocatedVersion
+def _signatures(
+    reader: "RegistryReader", ref: Ref
+) -> Iterator[tuple[dict[str, Any], list[tuple[object, ...]]]]:
+    """The versions of a model, or the one that a ref names exactly: each with the signatures on it and on evaluations."""
     from onnxreg.registry.log.lookup import load
     from onnxreg.registry.trust.signatures import signed_statements, unsigned
     from onnxreg.registry.trust.trust_file import load_trust
 
-    ref, trust = Ref.parse(name), load_trust()
-    log = load(reader, ref.name)
+    trust, log = load_trust(), load(reader, ref.name)
     only = None if ref.is_bare else log.find(ref, yanked=True, gone=True).version
     statements = list(signed_statements(log, trust))
     missing = unsigned(trust, log, statements)
-    return [
-        (
-            LocatedVersion(log.name, version, entry),
-            [item for item in statements if item.version == version],
-            [item for item in statements if item.version is None and item.event.manifest == entry.manifest],
-            version in missing,
-        )
-        for version, entry in log.versions.items()
-        if only in (None, version)
-    ]
-
-
-def _signature_rows(listed: "Listed") -> list[tuple[str, ...]]:
-    version, signs, evaluations, missing = listed
-    rows: list[tuple[str, str, str]] = [("version", item.verdict.status, str(item.verdict)) for item in signs]
-    if missing:
-        rows.append(("version", "missing", "a trusted key must sign it"))
-    rows = rows or [("version", "unsigned", "")]
-    rows += [
-        (f"{item.event.artifact.short} is {item.event.state}", item.verdict.status, str(item.verdict))
-        for item in evaluations
-        if item.event.artifact is not None
-    ]
-    return [(str(version.ref), version.entry.manifest.short, *row) for row in rows]
-
-
-def _signed_json(listed: "Listed") -> dict[str, Any]:
-    version, signs, evaluations, missing = listed
-    return {
-        "name": version.name,
-        "version": str(version.version),
-        "manifest": str(version.entry.manifest),
-        "signatures": [{**item.verdict.to_json(), "seq": item.seq} for item in signs],
-        "missing": missing,
-        "evaluations": [
-            {"artifact": str(item.event.artifact), "state": item.event.state}
-            | {**item.verdict.to_json(), "seq": item.seq}
-            for item in evaluations
-        ],
-    }
+    for version, entry in log.versions.items():
+        if only not in (None, version):
+            continue
+        signs = [item for item in statements if item.version == version]
+        later = [
+            item for item in statements if item.version is None and item.event.manifest == entry.manifest
+        ]
+        cells: list[tuple[str, str, str]] = [
+            ("version", item.verdict.status, str(item.verdict)) for item in signs
+        ]
+        if version in missing:
+            cells.append(("version", "missing", "a trusted key must sign it"))
+        cells = cells or [("version", "unsigned", "")]
+        cells += [
+            (f"{item.event.artifact.short} is {item.event.state}", item.verdict.status, str(item.verdict))
+            for item in later
+            if item.event.artifact is not None
+        ]
+        document = {
+            "name": log.name,
+            "version": version,
+            "manifest": entry.manifest,
+            "signatures": [{**item.verdict.to_json(), "seq": item.seq} for item in signs],
+            "missing": version in missing,
+            "evaluations": [
+                {"artifact": item.event.artifact, "state": item.event.state}
+                | {**item.verdict.to_json(), "seq": item.seq}
+                for item in later
+            ],
+        }
+        yield document, [(f"{log.name}:{version}", entry.manifest.short, *row) for row in cells]
 
 
 WORST = ("integrity", "conflict", "remote", "not-found", "input", "environment")
@@ -252,36 +225,31 @@ def doctor(
     With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix is empty if there is nothing to
     do. With --clear {registry, cleared}.
     """
-    from onnxreg.registry.remotes import Remotes
-    from onnxreg.registry.store.directory import DirectoryRegistry
+    from onnxreg.registry.maintain.doctor import clear_leftovers, examine
     from onnxreg.registry.store.open import open_url
-    from onnxreg.registry.support.environment import default_root
 
-    own = DirectoryRegistry(session.registry or default_root())
-    url = own.url if remote is None else Remotes.load(own).url_of(remote)
-    store = own if remote is None else open_url(url)
+    remotes = session.remotes()
+    url = remotes.registry.url if remote is None else remotes.url_of(remote)
+    store: RegistryStore = remotes.registry if remote is None else open_url(url)
     if clear:
-        from onnxreg.registry.maintain.doctor import clear_leftovers
-
         clear_leftovers(store, clear)
         session.show({"registry": store.url, "cleared": clear}, [f"deleted {path}" for path in clear])
         return
-    from onnxreg.registry.maintain.doctor import examine
-
     findings = examine(store, url)
     faults = [finding for finding in findings if not finding.ok]
-    documents = [
-        {"check": item.check, "ok": item.ok, "detail": item.detail, "fix": item.fix} for item in findings
-    ]
+    keys = ("check", "ok", "detail", "fix")
     rows = [(item.check, "ok" if item.ok else "fail", item.detail) for item in findings]
     session.show(
-        {"registry": store.url, "ok": not faults, "findings": documents},
-        output.table(("CHECK", "STATE", "WHAT"), rows),
-        output.table(("FIX", "TYPE"), [(item.check, item.fix) for item in faults]),
+        {
+            "registry": store.url,
+            "ok": not faults,
+            "findings": [{key: getattr(item, key) for key in keys} for item in findings],
+        },
+        table(("CHECK", "STATE", "WHAT"), rows),
+        table(("FIX", "TYPE"), [(item.check, item.fix) for item in faults]),
     )
     if faults:
         families = {kind.family: kind for kind in RegError.__subclasses__()}
         worst = min((item.family for item in faults), key=lambda family: [*WORST, family].index(family))
         checks = ", ".join(item.check for item in faults)
-        message = f"{output.counted(len(faults), 'finding')} in {store.url}: {checks}"
-        raise families[worst](message, faults[0].fix)
+        raise families[worst](f"{counted(len(faults), 'finding')} in {store.url}: {checks}", faults[0].fix)

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from onnxreg.cli import output
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import MAX_AGE, NAME, OFFLINE, PRECISION, READ_REMOTE, option
-from onnxreg.cli.render import output
+from onnxreg.cli.output import printable, size, table
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.log.events import Attest, OptionalEvent, PolicyEvent, Publish
 from onnxreg.schema.log.logline import LogLine
@@ -63,7 +64,7 @@ def log(
             "head": str(log[-1].digest),
             "lines": [_json(line, verdict) for line, verdict in lines],
         },
-        output.table(
+        table(
             ("SEQ", "TIME", "EVENT", "WHAT", "ACTOR", "SIGNED BY", "REASON"),
             (
                 _row(line, verdict, _about(line, versions, words(line.event, line.seq, reader, judge)))
@@ -159,9 +160,7 @@ def history(
     history = model_history(name, records, metric, is_chosen)
     metric = history.metric or "nothing was measured"
     rows = [(*_cells(row), chart) for row, chart in zip(history.versions, _charts(history), strict=True)]
-    session.show(
-        history.to_json(), output.printable(f"{name}: {metric}"), "", output.table(HISTORY_COLUMNS, rows)
-    )
+    session.show(history.to_json(), printable(f"{name}: {metric}"), "", table(HISTORY_COLUMNS, rows))
 
 
 def _cells(row: "HistoryRow") -> tuple[str, ...]:
@@ -171,7 +170,7 @@ def _cells(row: "HistoryRow") -> tuple[str, ...]:
         (row.time or "")[:10],
         ", ".join(word for word in (row.status, *row.channels) if word not in ("", "refused")),
         artifact.path if artifact else "",
-        output.size(artifact.size) if artifact else "",
+        size(artifact.size) if artifact else "",
         artifact.state if artifact else "",
         output.number(row.value),
     )

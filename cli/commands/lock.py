@@ -5,6 +5,7 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
+from onnxreg.cli import output
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import (
     ANYTHING,
@@ -17,7 +18,7 @@ from onnxreg.cli.options import (
     read_one_device,
     takes_query,
 )
-from onnxreg.cli.render import output
+from onnxreg.cli.output import table, write_file
 from onnxreg.registry import lockfile
 from onnxreg.registry.log.lookup import open_log
 from onnxreg.schema.core.errors import GateError, InputError
@@ -80,7 +81,7 @@ def command(
     lock = before.with_entries(locked)
     changes = lock.changes(before)
     if not check:
-        output.write_file(path, lock.encode())
+        write_file(path, lock.encode())
     rollouts = {
         str(ref): rollout
         for ref in (entry.request.ref for entry in locked)
@@ -90,9 +91,7 @@ def command(
     moved = [entry for entry in locked if lock.is_moved(entry)]
     session.show(
         _as_json(path, lock, changes) | _rollouts(rollouts),
-        output.table(
-            ("MODEL", "VERSION", "PATH", "FORMAT", "SIZE", "MANIFEST"), map(_row, lock.models.values())
-        ),
+        table(("MODEL", "VERSION", "PATH", "FORMAT", "SIZE", "MANIFEST"), map(_row, lock.models.values())),
         "",
         map(str, changes),
         (state or []) if changes else f"nothing changed: {path} is what the registry answers",

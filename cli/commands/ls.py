@@ -15,8 +15,8 @@ from onnxreg.cli.options import (
     complete_name,
     flag,
 )
-from onnxreg.cli.render import output
-from onnxreg.cli.reports.search_report import fail, read_catalog, tell_time
+from onnxreg.cli.output import size, table
+from onnxreg.cli.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
 from onnxreg.registry.store.directory import DirectoryRegistry
@@ -91,7 +91,7 @@ def command(
             )
             for model in models
         ]
-        document, lines = models, list(output.table(("NAME", "NEWEST", "VERSIONS", "CHANNELS"), rows))
+        document, lines = models, list(table(("NAME", "NEWEST", "VERSIONS", "CHANNELS"), rows))
         none = _none(reader) if pattern == "*" else f"no model of {reader.url} is called {pattern}"
     session.show({"models": document, **time}, lines if document or damages else none)
     fail(damages, reader)
@@ -133,27 +133,27 @@ def _matches(
     rows = [
         (
             *(item.name, item.version, item.path, item.format, item.precision),
-            *(output.size(item.size), item.state),
+            *(size(item.size), item.state),
         )
         for artifacts in newest.values()
         for item in artifacts
     ]
     header = ("NAME", "VERSION", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION")
-    return documents, list(output.table(header, rows))
+    return documents, list(table(header, rows))
 
 
 def _versions(session: Session, reader: RegistryReader, name: str) -> None:
     versions = listing.versions_json(lookup.open_log(reader, name))
     rows = [
         (
-            *(item["version"], item["manifest"][7:19], output.size(item["size"]) if "size" in item else ""),
+            *(item["version"], item["manifest"][7:19], size(item["size"]) if "size" in item else ""),
             *(", ".join(item["channels"]), _worded(item["state"], item.get("states", {}))),
             ", ".join(item["held"] or ()),
         )
         for item in versions["versions"]
     ]
     header = ("VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE", "HELD")
-    session.show(versions, output.table(header, rows))
+    session.show(versions, table(header, rows))
 
 
 def _worded(state: str, states: Mapping[str, str]) -> str:

@@ -3,8 +3,8 @@
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import resumable
 from onnxreg.cli.options import argument, flag
-from onnxreg.cli.render import output
-from onnxreg.cli.reports.transfer_report import Stopwatch
+from onnxreg.cli.output import counted, size
+from onnxreg.cli.transfer_report import Stopwatch, skipped_lines
 
 EXAMPLES = (
     "reg mirror origin /mnt/backup/models",
@@ -32,31 +32,23 @@ def command(
     skipped: [{name, tag, reason}]}: models that SRC has, versions that are new in DST, what moved, what was
     deleted; tag is a version or channel, null for a whole model.
     """
-    from onnxreg.registry.remotes import Remotes
-    from onnxreg.registry.store.directory import DirectoryRegistry
-    from onnxreg.registry.support.environment import default_root
     from onnxreg.registry.transfer.exchange import worst
     from onnxreg.registry.transfer.mirror import mirror, open_both
 
-    remotes = Remotes.load(DirectoryRegistry(session.registry or default_root()))
-    places = open_both(remotes, source, destination, new_id)
+    places = open_both(session.remotes(), source, destination, new_id)
     watch = Stopwatch()
     with resumable(), session.progress("mirroring") as progress:
         result = mirror(*places, channels, progress)
     missing = len({item.name for item in result.skipped if item.tag is None})
-    models = output.counted(result.models, "model")
+    models = counted(result.models, "model")
     share = f"{result.models - missing} of the {models}" if missing else models
-    moved = f"{output.counted(result.versions, 'version')}, {output.counted(result.blobs, 'blob')}"
-    freed = f"{output.counted(len(result.freed.freed), 'blob')}, {output.size(result.freed.size)}"
+    freed = f"{counted(len(result.freed.freed), 'blob')}, {size(result.freed.size)}"
     session.show(
-        result.to_json(),
-        output.table(
-            ("SKIPPED", "TAG", "WHY"), [(item.name, item.tag or "", item.reason) for item in result.skipped]
-        ),
+        result,
+        skipped_lines(result.skipped),
         f"{result.destination} has {share} of {result.source}",
-        f"brought {moved}, {output.size(result.size)}{watch.rate(result.size)}",
-        [f"deleted {freed} that {result.source} gave up"] if result.freed.freed else [],
+        f"brought {counted(result.versions, 'version')}, {watch.amount(result.blobs, result.size)}",
+        f"deleted {freed} that {result.source} gave up" if result.freed.freed else None,
     )
-    error = worst(result.skipped)
-    if error is not None:
+    if error := worst(result.skipped):
         raise error

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import FORMATS, PRECISION, READ_REMOTE, REF, argument, complete_ref, flag, option
-from onnxreg.cli.render import output
+from onnxreg.cli.output import counted, size, table
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ EXAMPLES = (
 )
 
 
-def create(
+def archive_create(
     session: Session,
     file: Path = argument("The file to write, usually NAME.onnxreg.", "FILE"),
     refs: list[str] | None = argument(
@@ -54,11 +54,11 @@ def create(
     session.show(
         document,
         _carried(archive.carried),
-        f"written to {file}: {output.counted(archive.blobs, 'blob')}, {output.size(archive.size)}",
+        f"written to {file}: {counted(archive.blobs, 'blob')}, {size(archive.size)}",
     )
 
 
-def verify(
+def archive_verify(
     session: Session,
     file: Path = argument("The archive.", "FILE"),
     trust: Path | None = option(
@@ -103,10 +103,10 @@ def _versions(carried: "Carried") -> dict[str, list[str]]:
 
 def _carried(carried: "Carried") -> Iterator[str]:
     rows = [(name, ", ".join(versions)) for name, versions in _versions(carried).items()]
-    return output.table(("MODEL", "CARRIED"), rows)
+    return table(("MODEL", "CARRIED"), rows)
 
 
-def package(
+def archive_package(
     session: Session,
     ref: str = REF,
     directory: Path = argument("A new directory, or an earlier package.", "DIRECTORY"),
@@ -154,7 +154,7 @@ def package(
     left_out = f"left out, since ONNX Runtime does not load it: {', '.join(layout.left_out)}"
     session.show(
         document,
-        output.table(("VARIANT", "PROVIDER", "ARTIFACT", "DIGEST"), rows),
+        table(("VARIANT", "PROVIDER", "ARTIFACT", "DIGEST"), rows),
         [left_out] if layout.left_out else [],
-        f"written to {directory}: component {layout.component}, {output.size(layout.size)}",
+        f"written to {directory}: component {layout.component}, {size(layout.size)}",
     )

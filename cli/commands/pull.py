@@ -17,17 +17,14 @@ from onnxreg.cli.options import (
     one_remote,
     option,
 )
-from onnxreg.cli.render import output
-from onnxreg.cli.reports.transfer_report import Stopwatch, arrival_lines, report_transfer
-from onnxreg.schema.core.digest import Digest
+from onnxreg.cli.output import table
+from onnxreg.cli.transfer_report import Stopwatch, arrival_lines, report_transfer
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import FILENAME
 
 if TYPE_CHECKING:
     from onnxreg.registry.lockfile import FetchedEntry
-    from onnxreg.registry.registry import Registry
-    from onnxreg.registry.transfer.exchange import TransferResult
 
 EXAMPLES = (
     "reg pull acme/pii-small:1.2.0 s3://models/prod",
@@ -79,50 +76,48 @@ def command(
     session, remote = session.limited(max_age), one_remote(remote, named)
     if locked:
         if formats or precision or members or tags or restore:
-            raise InputError(
-                "a lock says which artifacts",
-                "leave --format, --precision, --member, --tag and --restore out",
-            )
-        run(session, ref, remote, output, not no_deltas)
+            hint = "leave --format, --precision, --member, --tag and --restore out"
+            raise InputError("a lock says which artifacts", hint)
+        _pull_locked(session, Path(ref or FILENAME), remote, output, not no_deltas)
         return
     if ref is None:
         raise InputError("a REF is missing", "name what to pull, or a lock file: reg pull --locked [FILE]")
     from onnxreg.registry.log.contents import Selection
 
-    if output is not None:
-        output = session.check_target(output)
+    target = None if output is None else session.check_target(output)
     registry = session.open(create=None)
     watch, channels = Stopwatch(), tags or []
     chosen = Selection(tuple(formats or ()), precision, members=tuple(members or ()))
     with resumable(), session.progress(f"pulling {ref}") as progress:
         result = registry.pull(ref, remote, progress, restore, chosen, channels, not no_deltas)
-    if output is not None:
-        _write_out(session, registry, Ref.parse(ref).digest, result, output)
-    held_paths = result.artifacts[result.versions[0]]
-    paths = None if held_paths is None else list(held_paths)
-    url = registry.remotes.url_of(remote)
-    remarks = list(arrival_lines(result.arrivals))
+    version, digest = result.versions[0], Ref.parse(ref).digest
+    if target is not None:
+        pulled = Ref(result.name, None if digest else str(version), digest)
+        with prefix_outcome(f"pulled {result.name}:{version}"), session.progress("writing") as progress:
+            registry.write_out(pulled, target, progress)
+    paths, remarks = result.artifacts[version], list(arrival_lines(result.arrivals))
     if paths is not None:
         hint = "a pull without --format and --member fetches the rest"
         remarks.append(f"held here: {', '.join(paths)}; {hint}")
-    report_transfer(session, "pulled", result, url, watch, channels, output, remarks=remarks, held=paths)
+    url = registry.remotes.url_of(remote)
+    report_transfer(
+        session,
+        "pulled",
+        result,
+        url,
+        watch,
+        channels,
+        target,
+        remarks,
+        held=None if paths is None else list(paths),
+    )
 
 
-def _write_out(
-    session: Session, registry: "Registry", digest: Digest | None, result: "TransferResult", output: Path
-) -> None:
-    """Write the files of the version that was pulled, by its digest if the user gave that."""
-    version = str(result.versions[0])
-    ref = Ref(result.name, None if digest else version, digest)
-    with prefix_outcome(f"pulled {result.name}:{version}"), session.progress("writing") as progress:
-        registry.write_out(ref, output, progress)
-
-
-def run(session: Session, file: str | None, remote: str | None, out: Path | None, deltas: bool) -> None:
-    """For the shape of the JSON see `pull.command`. Nothing is written out before every model has arrived."""
+def _pull_locked(session: Session, file: Path, remote: str | None, out: Path | None, deltas: bool) -> None:
+    """Pull what a lock file names. Nothing is written out before every model has arrived."""
     from onnxreg.registry import lockfile
 
-    locked = lockfile.read(Path(file or FILENAME))
+    locked = lockfile.read(file)
     registry = session.open(create=None)
     if out is not None:
         lockfile.check_folders(locked.models, out, registry.store.root)
@@ -133,31 +128,25 @@ def run(session: Session, file: str | None, remote: str | None, out: Path | None
         with prefix_outcome("pulled what is locked"), session.progress("writing") as progress:
             lockfile.write_locked(registry, entries, out, progress)
     url = registry.remotes.url_of(remote)
-    blobs, size = sum(item.result.blobs for item in entries), sum(item.result.size for item in entries)
-    moved = f"{output.counted(blobs, 'blob')}, {output.size(size)}{watch.rate(size)}"
-    rows = [
-        (item.entry.name, item.entry.version, item.entry.path, "yanked" if item.yanked else "")
+    blobs, moved = sum(item.result.blobs for item in entries), sum(item.result.size for item in entries)
+    rows = [(*_facts(item), "yanked" if item.yanked else None) for item in entries]
+    yanked = [item.entry for item in entries if item.yanked]
+    models = [
+        dict(zip(("name", "version", "path"), _facts(item), strict=True))
+        | {"yanked": item.yanked, "blobs": item.result.blobs, "bytes": item.result.size}
         for item in entries
     ]
-    yanked = [item.entry for item in entries if item.yanked]
+    amount = watch.amount(blobs, moved)
     session.show(
-        {"remote": url, "output": out and str(out), "models": [_to_json(item) for item in entries]},
-        output.table(("MODEL", "VERSION", "PATH", "STATUS"), rows),
+        {"remote": url, "output": out, "models": models},
+        table(("MODEL", "VERSION", "PATH", "STATUS"), rows),
         "",
-        f"pulled what is locked from {url}: {moved}" if blobs else "nothing to do: all of it is here",
+        f"pulled what is locked from {url}: {amount}" if blobs else "nothing to do: all of it is here",
         [f"{item.name}:{item.version} is yanked since: `reg log {item.name}` says why" for item in yanked],
-        [] if out is None else [f"written to {out}"],
+        f"written to {out}" if out else None,
         arrival_lines([item for entry in entries for item in entry.result.arrivals]),
     )
 
 
-def _to_json(item: "FetchedEntry") -> dict[str, object]:
-    entry = item.entry
-    return {
-        "name": entry.name,
-        "version": str(entry.version),
-        "path": entry.path,
-        "yanked": item.yanked,
-        "blobs": item.result.blobs,
-        "bytes": item.result.size,
-    }
+def _facts(item: "FetchedEntry") -> tuple[str, str, str]:
+    return item.entry.name, item.entry.version, item.entry.path

@@ -4,21 +4,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import resumable
-from onnxreg.cli.options import (
-    FROM_OR_TO,
-    SAME_REMOTE,
-    argument,
-    complete_ref,
-    flag,
-    one_remote,
-    option,
-)
-from onnxreg.cli.render import output
-from onnxreg.cli.reports.transfer_report import (
+from onnxreg.cli.errors import prefix_outcome, resumable
+from onnxreg.cli.options import FROM_OR_TO, SAME_REMOTE, argument, complete_ref, flag, one_remote, option
+from onnxreg.cli.output import counted, size, table
+from onnxreg.cli.transfer_report import (
     Stopwatch,
     channels_to_json,
     report_transfer,
+    skipped_lines,
     warn_of_yanks,
     yanked_to_json,
 )
@@ -76,27 +69,39 @@ def command(
     bytes}], skipped: [{ref, reason}], channels}. If versions are yanked there, also {yanked: [{version, of,
     reason}]}. For an OCI registry: {ref, url, digest, blobs, bytes, referrers}.
     """
-    destination = one_remote(remote, named)
+    destination, channels = one_remote(remote, named), tags or []
+    is_one = ref is not None and not every and not lookup.PATTERN & set(ref)
     if ref is None and not every:
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
-    channels = tags or []
     if destination is not None and destination.startswith("oci://"):
-        if ref is None or every or channels or restore or heal or layout or deltas:
+        if not is_one or channels or restore or heal or layout or deltas:
             raise InputError("an OCI registry takes one version", f"reg push REF {destination}")
-        _push_to_oci(session, ref, destination)
+        _push_to_oci(session, str(ref), destination)
         return
-    if layout is not None and (ref is None or every or lookup.PATTERN & set(ref)):
+    if layout is not None and not is_one:
         raise InputError("a repository has the layout of one model", "name one REF with --layout")
-    if ref is None or every or lookup.PATTERN & set(ref):
-        _push_many(session, ref, destination, every, channels, restore, heal, deltas)
-        return
+    if ref is not None and not is_one and not lookup.PATTERN & set(ref) and not is_name(ref):
+        raise InputError(f"not a model's name or a glob: {ref}", "a remote is named with --remote")
     registry, watch = session.open(), Stopwatch()
-    with resumable(), session.progress(f"pushing {ref}") as progress:
-        result = registry.push(ref, destination, progress, restore, heal, channels, layout)
+    with resumable(), session.progress(f"pushing {ref or ''}".rstrip()) as progress:
+        if is_one:
+            sent = [registry.push(str(ref), destination, progress, restore, heal, channels, layout)]
+        else:
+            sent = registry.push_many(ref or "*", destination, every, progress, restore, heal, channels)
     url = registry.remotes.url_of(destination)
-    report_transfer(session, "pushed", result, url, watch, channels, heal=heal)
+    if is_one:
+        report_transfer(session, "pushed", sent[0], url, watch, channels)
+    else:
+        session.show(_to_json(url, sent), _lines(url, sent, watch))
+        for model in sent:
+            warn_of_yanks(session, model)
     if deltas:
-        _offer_deltas(session, registry, [result], destination)
+        _offer_deltas(session, registry, [model for model in sent if is_one or model.has_copied], destination)
+    if not is_one:
+        from onnxreg.registry.transfer.exchange import worst
+
+        if error := worst(item for model in sent for item in model.skipped):
+            raise error
 
 
 def _push_to_oci(session: Session, ref: str, url: str) -> None:
@@ -107,9 +112,9 @@ def _push_to_oci(session: Session, ref: str, url: str) -> None:
     with resumable(), session.progress(f"pushing {ref}") as progress:
         result = publish(session.reader(), Ref.parse(ref), target, progress, session.heads())
     document = {
-        "ref": str(result.version.ref),
+        "ref": result.version.ref,
         "url": str(OciTarget(target.host, target.repository, result.target.tag)),
-        "digest": str(result.target.digest),
+        "digest": result.target.digest,
         "blobs": result.blobs,
         "bytes": result.size,
         "referrers": result.referrers,
@@ -117,81 +122,44 @@ def _push_to_oci(session: Session, ref: str, url: str) -> None:
     session.show(
         document,
         f"pushed {result.version.ref} to {result.target}",
-        f"sent {output.counted(result.blobs, 'blob')}, {output.size(result.size)}",
+        f"sent {counted(result.blobs, 'blob')}, {size(result.size)}",
     )
 
 
 def _offer_deltas(
-    session: Session, registry: "Registry", results: "Sequence[TransferResult]", remote: str | None
+    session: Session, registry: "Registry", sent: "Sequence[TransferResult]", remote: str | None
 ) -> None:
-    """Make the deltas of pushed versions at the remote."""
-    from onnxreg.cli.services.delta_service import offer_deltas
+    """Make the deltas of pushed versions at the remote. An error says that the version itself is published."""
+    from onnxreg.cli.services import make_deltas
 
-    refs = [Ref(result.name, str(version)) for result in results for version in result.versions]
-    offer_deltas(session, registry, refs, registry.remotes.open(remote) if refs else None)
-
-
-def _push_many(
-    session: Session,
-    glob: str | None,
-    remote: str | None,
-    every: bool,
-    tags: Sequence[str],
-    restore: bool,
-    heal: bool,
-    deltas: bool,
-) -> None:
-    from onnxreg.registry.transfer.exchange import worst
-
-    if glob is not None and not lookup.PATTERN & set(glob) and not is_name(glob):
-        raise InputError(f"not a model's name or a glob: {glob}", "a remote is named with --remote")
-    registry = session.open()
-    if glob in registry.remotes.urls and registry.store.read_index(glob) is None:
-        raise InputError(
-            f"{glob} is a remote, not a model", f"name it with --remote: reg push --all --remote {glob}"
-        )
-    watch = Stopwatch()
-    with resumable(), session.progress("pushing") as progress:
-        sent = registry.push_many(glob or "*", remote, every, progress, restore, heal, tags)
-    url = registry.remotes.url_of(remote)
-    session.show(_to_json(url, sent), _lines(url, sent, watch))
-    new = [model for model in sent if model.has_copied]
-    for model in new:
-        warn_of_yanks(session, model)
-    if deltas:
-        _offer_deltas(session, registry, new, remote)
-    error = worst(item for model in sent for item in model.skipped)
-    if error is not None:
-        raise error
+    for ref in [Ref(model.name, str(version)) for model in sent for version in model.versions]:
+        with prefix_outcome(f"{ref} is published"), session.steps() as progress:
+            report = make_deltas(registry, registry.remotes.open(remote), ref, (), progress)
+        if report.new and not session.as_json:
+            total = size(sum(delta.size for delta in report.deltas))
+            session.say(f"{ref} offers {counted(len(report.deltas), 'delta')}, {total}")
 
 
 def _to_json(url: str, sent: "Sequence[TransferResult]") -> dict[str, Any]:
-    return {
-        "remote": url,
-        "pushed": [
-            {
-                "ref": _ref(model),
-                "versions": [str(version) for version in model.versions],
-                "events": model.events,
-                "blobs": model.blobs,
-                "bytes": model.size,
-                **yanked_to_json(model),
-            }
-            for model in sent
-            if model.has_copied
-        ],
-        "skipped": [
-            {"ref": f"{item.name}:{item.tag}" if item.tag else item.name, "reason": item.reason}
-            for model in sent
-            for item in model.skipped
-        ],
-        "channels": [channel for model in sent for channel in channels_to_json(model)],
-    }
-
-
-def _ref(model: "TransferResult") -> str:
-    """The version if it is one, else the model."""
-    return f"{model.name}:{model.versions[0]}" if len(model.versions) == 1 else model.name
+    pushed = [
+        {
+            "ref": f"{model.name}:{model.versions[0]}" if len(model.versions) == 1 else model.name,
+            "versions": model.versions,
+            "events": model.events,
+            "blobs": model.blobs,
+            "bytes": model.size,
+            **yanked_to_json(model),
+        }
+        for model in sent
+        if model.has_copied
+    ]
+    skipped = [
+        {"ref": f"{item.name}:{item.tag}" if item.tag else item.name, "reason": item.reason}
+        for model in sent
+        for item in model.skipped
+    ]
+    channels = [channel for model in sent for channel in channels_to_json(model)]
+    return {"remote": url, "pushed": pushed, "skipped": skipped, "channels": channels}
 
 
 def _lines(url: str, sent: "Sequence[TransferResult]", watch: Stopwatch) -> Iterator[str]:
@@ -199,21 +167,17 @@ def _lines(url: str, sent: "Sequence[TransferResult]", watch: Stopwatch) -> Iter
     rows = [
         (
             model.name,
-            ", ".join(map(str, model.versions))
-            if len(model.versions) < 4
-            else f"{len(model.versions)} versions",
+            model.versions if len(model.versions) < 4 else f"{len(model.versions)} versions",
             model.blobs,
-            output.size(model.size),
-            ", ".join(f"{tag.tag}: {tag.version}" for tag in model.channels),
+            size(model.size),
+            [f"{tag.tag}: {tag.version}" for tag in model.channels],
         )
         for model in moved
     ]
-    yield from output.table(("PUSHED", "VERSION", "BLOBS", "SIZE", "CHANNELS"), rows)
-    skipped = [(item.name, item.tag or "", item.reason) for model in sent for item in model.skipped]
-    yield from output.table(("SKIPPED", "TAG", "WHY"), skipped)
-    blobs, size = sum(model.blobs for model in moved), sum(model.size for model in moved)
+    yield from table(("PUSHED", "VERSION", "BLOBS", "SIZE", "CHANNELS"), rows)
+    yield from skipped_lines(item for model in sent for item in model.skipped)
     if moved:
-        amount = f"{output.counted(blobs, 'blob')}, {output.size(size)}{watch.rate(size)}"
-        yield f"pushed {output.counted(len(moved), 'model')} to {url}: {amount}"
+        amount = watch.amount(sum(model.blobs for model in moved), sum(model.size for model in moved))
+        yield f"pushed {counted(len(moved), 'model')} to {url}: {amount}"
     if current := sum(model.is_current for model in sent):
-        yield f"up to date with {url}: {output.counted(current, 'model')}"
+        yield f"up to date with {url}: {counted(current, 'model')}"

@@ -6,8 +6,8 @@ from typing import Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import MAX_AGE, READ_REMOTE, argument, complete_name, option
-from onnxreg.cli.render import output
-from onnxreg.cli.reports.search_report import fail, read_catalog, tell_time
+from onnxreg.cli.output import counted, size, table
+from onnxreg.cli.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import table_export
 from onnxreg.schema.core.ref import is_name
@@ -69,7 +69,7 @@ def command(
         count = table_export.write(export, map(_fields, islice(matches, limit)))
         session.show(
             {"path": str(export), "rows": count, **tell_time(session, catalog.time, reader)},
-            f"{output.counted(count, 'artifact')} written to {export}",
+            f"{counted(count, 'artifact')} written to {export}",
         )
     else:
         rows = list(map(_fields, islice(matches, None if limit is None else limit + 1)))
@@ -81,7 +81,7 @@ def command(
         }
         session.show(
             document | tell_time(session, catalog.time, reader),
-            output.table(HEADER, map(_row, shown)),
+            table(HEADER, map(_row, shown)),
             ["", f"and more: these are the first {limit}"] if document["more"] else [],
             [] if rows or damages else ["no artifact fits"],
         )
@@ -102,5 +102,5 @@ def _row(row: Row) -> tuple[object, ...]:
     standing = ", ".join(flag for flag in ("yanked", "pinned") if row[flag])
     return (
         *(row["name"], row["version"], ", ".join(row["channels"]), standing, row["path"], row["format"]),
-        *(row["precision"], output.size(row["download_size"]), row["state"]),
+        *(row["precision"], size(row["download_size"]), row["state"]),
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import ALLOW_CODE, REF, flag, option
-from onnxreg.cli.render import output
+from onnxreg.cli.output import counted, table
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _lines(label: str, comparison: "RebuildComparison") -> Iterator[str]:
         )
         for file in comparison.files
     ]
-    yield from output.table(("FILE", "ROLE", "STATE", "RECORDED", "REBUILT", "WHERE"), rows)
+    yield from table(("FILE", "ROLE", "STATE", "RECORDED", "REBUILT", "WHERE"), rows)
     for title, facts in (
         ("TOOL", comparison.tools),
         ("CHECK", comparison.checks),
@@ -112,9 +112,9 @@ def _lines(label: str, comparison: "RebuildComparison") -> Iterator[str]:
         if facts:
             yield ""
             cells = [(fact.name, _as_text(fact.recorded), _as_text(fact.rebuilt)) for fact in facts]
-            yield from output.table((title, "RECORDED", "HERE"), cells)
+            yield from table((title, "RECORDED", "HERE"), cells)
     if comparison.matches:
-        yield from ("", f"{label} was rebuilt: {output.counted(len(comparison.files), 'file')} as recorded")
+        yield from ("", f"{label} was rebuilt: {counted(len(comparison.files), 'file')} as recorded")
 
 
 def _as_text(value: object) -> str:
@@ -124,7 +124,7 @@ def _as_text(value: object) -> str:
 
 def _failure(label: str, comparison: "RebuildComparison") -> IntegrityError:
     counts = ((comparison.bad_files, "file"), (comparison.checks, "check"), (comparison.fields, "field"))
-    parts = ", ".join(output.counted(len(differences), noun) for differences, noun in counts if differences)
+    parts = ", ".join(counted(len(differences), noun) for differences, noun in counts if differences)
     tools = ", ".join(
         f"{fact.name} {_as_text(fact.recorded)} (here {_as_text(fact.rebuilt)})" for fact in comparison.tools
     )

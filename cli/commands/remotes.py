@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import READ_REMOTE, argument, option
-from onnxreg.cli.render import output
-from onnxreg.cli.render.output import counted, size, table
-from onnxreg.cli.reports.search_report import fail, reading_steps
+from onnxreg.cli.output import counted, size, table
+from onnxreg.cli.search_report import fail, reading_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +25,7 @@ EXAMPLES = (
 NAME = argument("The remote's name.", "NAME")
 
 
-def add(
+def remote_add(
     session: Session,
     name: str = NAME,
     url: str = argument("A path or URL.", "PATH|URL"),
@@ -36,7 +35,7 @@ def add(
     session.say(f"remote {name} added")
 
 
-def list_remotes(session: Session) -> None:
+def remote_list(session: Session) -> None:
     """List the remotes.
 
     With --json: {remotes: [{name, url}]}.
@@ -44,20 +43,20 @@ def list_remotes(session: Session) -> None:
     remotes = sorted(session.remotes().urls.items())
     session.show(
         {"remotes": [{"name": name, "url": url} for name, url in remotes]},
-        output.table(("NAME", "URL"), remotes),
+        table(("NAME", "URL"), remotes),
         []
         if remotes
         else "there are no remotes: reg remote add NAME PATH|URL gives a registry elsewhere a name",
     )
 
 
-def remove(session: Session, name: str = NAME) -> None:
+def remote_remove(session: Session, name: str = NAME) -> None:
     """Forget a remote's name; nothing at the remote changes."""
     session.open().remotes.remove(name)
     session.say(f"remote {name} removed")
 
 
-def publish(
+def index_publish(
     session: Session,
     remote: str | None = option("The remote's name, a path or a URL; default: the registry here."),
 ) -> None:
@@ -94,7 +93,7 @@ def _copy(session: Session, store: "RegistryStore", is_own: bool) -> "Path | Non
     return RemoteCopy(store.registry_id, store.url).local_path(COPY)
 
 
-def fetch_index(
+def index_fetch(
     session: Session,
     names: list[str] | None = argument("Models, or patterns such as 'acme/*'; default: all.", "[NAME]..."),
     remote: str | None = READ_REMOTE,

@@ -15,7 +15,7 @@ from onnxreg.cli.options import (
     read_one_device,
     takes_query,
 )
-from onnxreg.cli.render import output
+from onnxreg.cli.output import paint, size, table
 from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.query.requirements import Query
@@ -77,15 +77,15 @@ def command(
 def _lines(resolution: Resolution, explain: bool) -> Iterator[str]:
     artifact, rejected = resolution.artifact, resolution.rejected
     doubt = f" by a later evaluation; its manifest says {artifact.stated}" if artifact.stated else ""
-    state = f"{output.paint(artifact.state)}{doubt}"
+    state = f"{paint(artifact.state)}{doubt}"
     yield f"{resolution.located.ref}  {artifact.format}  {artifact.precision}  {state}"
     yield f"manifest {resolution.located.entry.manifest}"
     yield f"url      {resolution.files[0][1]}"
     if resolution.rollout:
         yield f"rollout  {resolution.rollout}"
     yield ""
-    rows = [(file.role, file.path, output.size(file.size)) for file, _ in resolution.files]
-    yield from output.table(("ROLE", "PATH", "SIZE"), rows)
+    rows = [(file.role, file.path, size(file.size)) for file, _ in resolution.files]
+    yield from table(("ROLE", "PATH", "SIZE"), rows)
     if rejected:
         yield from ("", "not chosen:")
         yield from _explain(rejected if explain else rejected[:MAX_REJECTIONS], resolution.located.version)
@@ -99,4 +99,4 @@ def _explain(rejected: Sequence[Rejection], chosen: Version | None = None) -> It
         ("" if item.version == chosen else item.version, item.artifact or "", item.code, item.detail)
         for item in rejected
     ]
-    return output.table(("VERSION", "PATH", "CODE", "WHY"), rows)
+    return table(("VERSION", "PATH", "CODE", "WHY"), rows)

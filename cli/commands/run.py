@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import ANYTHING, DEVICE, READ_REMOTE, REF, flag, option, read_one_device, takes_query
-from onnxreg.cli.render import output
+from onnxreg.cli.output import table
 from onnxreg.registry.resolution import Resolution, resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.files import check_given
@@ -133,11 +133,11 @@ def _self_test(files: "UnpackedArtifact") -> "Answer":
     verdict = f"{files.artifact.path} in ONNX Runtime {runtime_version()}: {'pass' if passed else 'fail'}"
     header = ("CASE", "OUTPUT", "VALUES", "MAX ABS ERROR", "TOLERANCE", "VERDICT")
     document = {"passed": passed, "cases": [item.to_json() for item in compared]}
-    return document, [*output.table(header, rows), "", verdict]
+    return document, [*table(header, rows), "", verdict]
 
 
 def _answer(files: "UnpackedArtifact", texts: list[str], context: str | None, max_tokens: int) -> "Answer":
-    from onnxreg.cli.reports import text_report
+    from onnxreg.cli import text_report
     from onnxreg.converters.evaluation.run_texts import run_texts
 
     answer = run_texts(_text_model(files), texts, context, max_tokens, files.manifest.task)
@@ -163,7 +163,7 @@ def _text_model(files: "UnpackedArtifact") -> "TextModel":
 
 
 def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
-    from onnxreg.cli.reports.text_report import first_values
+    from onnxreg.cli.text_report import first_values
     from onnxreg.converters.runtime.golden import Runnable, to_json
 
     graph = Runnable(files.main)
@@ -172,4 +172,4 @@ def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
         (name, item["dtype"], "x".join(map(str, item["shape"])), first_values(item["data"]))
         for name, item in outputs.items()
     ]
-    return {"outputs": outputs}, output.table(("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"), rows)
+    return {"outputs": outputs}, table(("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"), rows)

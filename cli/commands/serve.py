@@ -33,9 +33,7 @@ def command(
     drain: int = option("Seconds for downloads to end at SIGTERM.", default=30, min=0),
     behind_proxy: bool = flag("A proxy in front limits slow clients: allow any --host."),
     workers: int = option("Processes that answer, for example one for each core.", default=1, min=1, max=64),
-    access_log: bool = option(
-        "One line of JSON per request on stderr.", "--access-log/--no-access-log", default=True
-    ),
+    no_access_log: bool = flag("Print no line of JSON for each request on stderr."),
 ) -> None:
     """Serve the registry over HTTP, read-only: answers for apps, and the tree as a remote at this URL.
 
@@ -57,7 +55,7 @@ def command(
         typer.echo("warning: everybody who reaches this address may read: no token is set", err=True)
     session.say(f"serving {root} at {server.url_of(listener)}")
     sys.stdout.flush()
-    server.serve(root, listener, settings, Limits(), access_log, workers)
+    server.serve(root, listener, settings, Limits(), not no_access_log, workers)
 
 
 def _token(file: Path | None) -> str | None:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from onnxreg.cli import versions
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import READ_REMOTE, REF, flag
-from onnxreg.cli.render import manifest_view, output
-from onnxreg.cli.reports import version_screen
+from onnxreg.cli.output import fold_line, printable, write_bytes
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 
@@ -41,39 +41,27 @@ def command(
     """
     from onnxreg.registry.log.lookup import read_version
 
+    reader = session.reader(remote)
     if benchmark:
         from onnxreg.registry.gates.statements import read_benchmarks
 
-        benchmarks = read_benchmarks(session.reader(remote), Ref.parse(ref))
+        benchmarks = read_benchmarks(reader, Ref.parse(ref))
         session.show(
-            {"ref": ref, "benchmarks": [item.to_json() for item in benchmarks]},
-            [] if benchmarks else f"no benchmark of {ref} is on record",
-            (line for item in benchmarks for line in manifest_view.benchmark(item)),
+            {"ref": ref, "benchmarks": benchmarks},
+            None if benchmarks else f"no benchmark of {ref} is on record",
+            (line for item in benchmarks for line in versions.benchmark(item)),
         )
         return
-    reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
     if session.as_json:
-        for doubt in manifest_view.doubts(published):
+        for doubt in versions.doubts(published):
             session.warn(doubt)
-        output.write_bytes(published.data)
+        write_bytes(published.data)
         return
-    session.say(*_production(published, reader))
-    session.say(*version_screen.lines(published, remote, full))
-    if proofs := list(_proofs(published, reader)):
-        session.say("", *proofs)
-    if full:
-        for lines in _details(published):
-            session.say(*(["", *lines] if lines else []))
-
-
-def _details(published: "Release") -> Iterator[list[str]]:
-    """The recipe, remarks, every check and every file."""
-    manifest = published.manifest
-    yield list(manifest_view.making(manifest))
-    yield list(manifest_view.remarks(published))
-    yield list(manifest_view.checks(manifest))
-    yield list(manifest_view.files(manifest))
+    screen, details = versions.screen(published, remote, full)
+    session.say(
+        *versions.blocks(_production(published, reader), *screen, _proofs(published, reader), *details)
+    )
 
 
 def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]:
@@ -86,7 +74,7 @@ def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]
         ledger = load(reader, published.name, index=published.index)
         channels = list(in_production(reader, ledger, load_trust()))
     except (IntegrityError, NotFoundError) as error:
-        yield from (f"in production: unknown, since {output.printable(error.message)}", "")
+        yield f"in production: unknown, since {printable(error.message)}"
         return
     for channel in channels:
         event = channel.line.event
@@ -96,9 +84,8 @@ def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]
         rollout = None if channel.rollout is None else str(channel.rollout)
         gate = {"": "no policy", "met": "meets its policy"}.get(channel.gate, f"stopped: {channel.gate}")
         details = "; ".join(filter(None, (channel.signed or "not signed", gate, rollout)))
-        lines = map(output.printable, (moved, f"  {details}"))
-        yield from (output.fold_line(line, "  ") for line in lines)
-    yield from [""] if channels else []
+        lines = map(printable, (moved, f"  {details}"))
+        yield from (fold_line(line, "  ") for line in lines)
 
 
 def _proofs(published: "Release", reader: "RegistryReader") -> Iterator[str]:

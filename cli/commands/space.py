@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import READ_REMOTE, WORK_REMOTE, argument, complete_name, complete_ref, flag, option
-from onnxreg.cli.render.output import counted, size, table
+from onnxreg.cli.output import counted, size, table
 from onnxreg.schema.core.ref import Ref
 
 EXAMPLES = (
@@ -35,7 +35,7 @@ def gc(
     With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced, cache: {entries,
     bytes, kept}}; fenced counts pushes that had to start again.
     """
-    from onnxreg.cli.services.export_service import cache_limit, step_cache
+    from onnxreg.cli.services import cache_limit, step_cache
     from onnxreg.converters.engine.cache import TrimResult
     from onnxreg.registry.maintain import space
 

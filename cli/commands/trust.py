@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import argument, flag, option
-from onnxreg.cli.render import output
+from onnxreg.cli.output import table, write_json
 
 if TYPE_CHECKING:
     from onnxreg.schema.signing.keys import PublicKey
@@ -26,7 +26,7 @@ EXAMPLES = (
 NAME = argument("Your name for the key.", "NAME")
 
 
-def show(session: Session) -> None:
+def trust_show(session: Session) -> None:
     """Show the trusted keys, what must be signed, and the registries with a known head.
 
     With --json: {file, keys: [{name, kind, keyid, public, models, replaces, revoked}], require: [{models, registry,
@@ -47,14 +47,14 @@ def show(session: Session) -> None:
     ]
     session.show(
         {"file": str(trust_file()), **trust, "heads": heads},
-        output.table(("NAME", "KIND", "KEY ID", "MODELS", "REVOKED"), rows),
+        table(("NAME", "KIND", "KEY ID", "MODELS", "REVOKED"), rows),
         [
             f"must be signed: {' and '.join(kinds)} of {', '.join(need['models'])}"
             for need in needs
             if (kinds := [word for word in ("lines", "versions") if need[word]])
         ],
         ["", "the last line that you saw of each log:"] if heads else [],
-        output.table(
+        table(
             ("REGISTRY", "MODEL", "SEQ", "HEAD"),
             [(head["registry"][:12], head["name"], head["seq"], head["head"][7:19]) for head in heads],
         ),
@@ -62,7 +62,7 @@ def show(session: Session) -> None:
     )
 
 
-def add(
+def trust_add(
     session: Session,
     name: str = NAME,
     key: str = argument("The public key, as `reg key show` prints it.", "KEY"),
@@ -75,7 +75,7 @@ def add(
     session.say(f"{name} is trusted; see {path}, where you also say what must be signed")
 
 
-def reset(
+def trust_reset(
     session: Session,
     registry: str = argument("A remote (name, path or URL) or a registry id.", "REMOTE|ID"),
     name: str | None = argument("Only this model.", "[NAME]"),
@@ -100,7 +100,7 @@ def reset(
 KEY = argument("The key's name.", "NAME")
 
 
-def new(
+def key_new(
     session: Session,
     name: str = KEY,
     kind: str = option("ed25519, or ecdsa-p256 for bundles that model_signing verifies.", default="ed25519"),
@@ -117,7 +117,7 @@ def new(
     session.say(f"readers trust it with: reg trust add {name} {public}")
 
 
-def list_keys(session: Session) -> None:
+def key_list(session: Session) -> None:
     """List your keys.
 
     With --json: {keys: [{name, kind, keyid, public}]}.
@@ -128,12 +128,12 @@ def list_keys(session: Session) -> None:
     rows = [(name, public.kind, public.id[:12], str(public)) for name, public in keys.items()]
     session.show(
         {"keys": [_key_json(name, public) for name, public in keys.items()]},
-        output.table(("NAME", "KIND", "KEY ID", "PUBLIC KEY"), rows),
+        table(("NAME", "KIND", "KEY ID", "PUBLIC KEY"), rows),
         [] if keys else "there are no keys: reg key new NAME makes one",
     )
 
 
-def show_key(
+def key_show(
     session: Session,
     name: str = KEY,
     pem: bool = flag("Print PEM, for other tools."),
@@ -147,7 +147,7 @@ def show_key(
     public = Keystore().public(name)
     text = public.pem.rstrip() if pem else str(public)
     if session.as_json:
-        output.write_json(_key_json(name, public) | {"pem": public.pem})
+        write_json(_key_json(name, public) | {"pem": public.pem})
     else:
         print(text)
 

@@ -16,10 +16,9 @@ from support.command_line import Reg, make_draft
 from support.sampling import sampled
 from support.terminal import on_a_terminal
 
-from onnxreg.cli.interrupts import interruptible
+from onnxreg.cli import output
 from onnxreg.cli.main import main
-from onnxreg.cli.render import output
-from onnxreg.cli.render.progress import steps, transfer
+from onnxreg.cli.progress import interruptible, steps, transfer
 from onnxreg.registry import Registry
 from onnxreg.schema.manifest.draft import DraftFile
 
@@ -133,15 +132,6 @@ def test_tables_fit_the_terminal(words: str, home: Path, tmp_path: Path) -> None
         assert [line.split() for line in lines if line.startswith("tiny ")] == [["tiny", "0.1.0", "1"]]
         start = next(index for index, line in enumerate(lines) if line.startswith("a-team"))
         assert "".join(line.split()[0] for line in lines[start:])[: len(LONG)] == LONG
-
-
-def test_a_cell_is_folded_between_words_then_parts_then_anywhere() -> None:
-    rows = [("NAME", "WHY"), ("acme/pii-small", "it is no model"), ("b", "fine")]
-    assert output.fit_widths(rows, 26) == [14, 10]
-    assert list(output.fold_row(rows[1], [14, 10])) == [("acme/pii-small", "it is no"), ("", "model")]
-    assert output.fit_widths(rows, 19) == [9, 8]
-    assert list(output.fold_row(rows[1], [9, 8])) == [("acme/pii-", "it is no"), ("small", "model")]
-    assert list(output.fold_row(("x" * 10, ""), [8, 8])) == [("x" * 8, ""), ("xx", "")]
 
 
 def test_long_lines_are_folded_between_words_on_a_terminal_only(home: Path, reg: Reg) -> None:

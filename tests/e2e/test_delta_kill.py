@@ -13,7 +13,7 @@ from support.registries import retrained
 from support.servers import static
 from support.servers.faults import proxy
 
-from onnxreg.cli.services.delta_service import make_deltas
+from onnxreg.cli.services import make_deltas
 from onnxreg.registry import Registry
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.schema.core.progress import SILENT

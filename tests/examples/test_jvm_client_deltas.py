@@ -10,7 +10,7 @@ from support.servers import static
 from support.servers.faults import proxy
 from support.servers.web_client import Call
 
-from onnxreg.cli.services.delta_service import make_deltas
+from onnxreg.cli.services import make_deltas
 from onnxreg.registry import Registry
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref

@@ -12,7 +12,7 @@ from support.servers import static, web_client
 from support.servers.faults import Proxy, proxy
 from support.servers.web_client import Call
 
-from onnxreg.cli.services.delta_service import make_deltas
+from onnxreg.cli.services import make_deltas
 from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import publish_deltas
 from onnxreg.registry.log.lookup import load, read_deltas

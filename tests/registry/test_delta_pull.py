@@ -11,7 +11,7 @@ from support.servers import static
 from support.servers.faults import Proxy, proxy
 
 from onnxreg.cli.main import main
-from onnxreg.cli.services.delta_service import DeltaReport, make_deltas
+from onnxreg.cli.services import DeltaReport, make_deltas
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import blob_keys, collect
 from onnxreg.registry.log.decisions import publish_deltas

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from onnxreg.cli.batch import run_batch, worker
-from onnxreg.cli.batch.jobs import read_jobs
+from onnxreg.cli import batch, worker
+from onnxreg.cli.batch import read_jobs
 from onnxreg.converters.request import ExportRequest, free_memory
 from onnxreg.registry import Registry
 from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
@@ -55,7 +55,7 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             yield job, found[job.called] if died else worker.run(words)
 
     monkeypatch.setattr(ExportRequest, "plan", plan)
-    monkeypatch.setattr(run_batch, "_in_processes", run_here)
+    monkeypatch.setattr(batch, "_in_processes", run_here)
     return found
 
 
@@ -155,7 +155,7 @@ def test_ctrl_c_says_what_is_done(reg: Reg, given: Given, monkeypatch: pytest.Mo
             yield job, InputError("wrong")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_batch, "_in_processes", run)
+    monkeypatch.setattr(batch, "_in_processes", run)
     done = reg(*RUN, given(*ROWS))
     assert done.status == 130
     assert done.err.endswith(f"error: interrupted: 0 of 3 jobs are done\nhint: {AGAIN}\n")
@@ -304,7 +304,7 @@ def test_no_scheduler_answers_or_dask_is_missing(
         "--push",
         "./t",
     )
-    monkeypatch.setattr(run_batch, "SCHEDULER_PATIENCE", "200ms")
+    monkeypatch.setattr(batch, "SCHEDULER_PATIENCE", "200ms")
     done = reg(*words)
     assert done.status == 6
     assert "no Dask scheduler answers at tcp://127.0.0.1:1" in done.err

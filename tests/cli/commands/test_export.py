@@ -18,7 +18,7 @@ from support import in_process
 from support.command_line import Reg, make_draft
 from support.docs.nets import write_mlp
 
-from onnxreg.cli.batch import run_batch
+from onnxreg.cli import batch
 from onnxreg.converters import request as module
 from onnxreg.converters.engine.read_recipe import read_recipe
 from onnxreg.converters.passes import model_builder
@@ -415,7 +415,7 @@ def test_nothing_of_suites_and_of_this_machine_is_published(
     reg: Reg, encoder: Path, suites: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(run_batch, "_in_processes", in_process.run_lines)
+    monkeypatch.setattr(batch, "_in_processes", in_process.run_lines)
     words = (*CHOOSE.split(), "--confirm-suite", "confirm.jsonl", "--item-scores", "--objective", "latency")
     names = ("--candidate", "fp16", "--candidate", "int8")
     done = reg("export", encoder, "--name", "acme/x", *words, *names)

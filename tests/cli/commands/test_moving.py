@@ -10,7 +10,7 @@ from support.command_line import Reg, make_draft
 from support.registries.drafts import write_draft
 from support.servers.docker_registry import OciServer, docker_registry
 
-from onnxreg.cli.render import output
+from onnxreg.cli import output
 from onnxreg.registry import Registry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.vocabulary import FILENAME
@@ -31,8 +31,7 @@ def test_push_moves_what_is_missing_and_then_nothing(reg: Reg, here: Registry, t
     second = reg("push", "acme/pii", share, "--json").json
     assert (second["ref"], second["events"], second["blobs"]) == ("acme/pii:0.2.0", 1, 3)
     healed = reg("push", "acme/pii", share, "--heal").out
-    told = f"every file of acme/pii:0.2.0 is in {share} (not read: reg verify --remote {share} reads them)"
-    assert healed == f"nothing to do: {told}\n"
+    assert healed == f"nothing to do: acme/pii:0.2.0 is up to date with {share}\n"
 
 
 def test_everything_is_pushed_with_a_channel(reg: Reg, here: Registry, tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from support.servers.static import serve
 from support.terminal import on_a_terminal
 from support.trust.tamper import Tree
 
+from onnxreg.cli import search_report
 from onnxreg.cli.commands import query, remotes
-from onnxreg.cli.render.parameter_table import kind
-from onnxreg.cli.reports import search_report
+from onnxreg.cli.commands.built_in import kind
 from onnxreg.registry import Registry
 from onnxreg.registry.search.catalogs import MODELS
 from onnxreg.registry.store.layout import blob_path
@@ -102,7 +102,6 @@ def test_show(reg: Reg, here: Registry, tmp_path: Path) -> None:
     for line in (
         *("acme/pii:0.1.0", "source   acme/pii-base@main", "labels   2: O, B-NAME", "recipe   android v1"),
         "note: model.onnx: outside the mobile-safe operators: Einsum",
-        "  such operators run on the CPU; NNAPI and XNNPACK may leave them to it",
         "warning: model.onnx: opset 18 needs ORT 1.14",
         *("refused by G4/point: model_int8.onnx", "  recall of NAME falls by 0.02"),
         "skipped: ort: onnxruntime is not installed",

@@ -18,7 +18,7 @@ import pytest
 from support import in_process
 from support.command_line import Reg
 
-from onnxreg.cli.batch import run_batch
+from onnxreg.cli import batch as runner
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import distribution_of
@@ -274,7 +274,7 @@ def test_no_code_of_a_document_runs(reg: Reg, sent: None, marker: Path, case: st
 def test_leave_is_for_one_command(
     reg: Reg, sent: None, marker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_batch, "_in_processes", in_process.run_lines)
+    monkeypatch.setattr(runner, "_in_processes", in_process.run_lines)
     batch = "--batch sent/jobs.json --jobs 1 --allow-code sent/net.py"
     for words in ("--recipe sent/source.json --allow-code net.py", "--recipe sent/source.json", batch):
         assert reg("export", *words.split()).status != 0

@@ -15,7 +15,7 @@ from support.registries import retrained
 from support.servers import showroom
 from support.servers.regserve import Answer, Site, running
 
-from onnxreg.cli.services.delta_service import make_deltas
+from onnxreg.cli.services import make_deltas
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import Selection

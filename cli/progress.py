@@ -1,12 +1,14 @@
 """Progress: drawn by rich on a terminal that a person watches; else nothing, or a line for each step."""
 
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.interrupts import interruptible
-from onnxreg.cli.render import output
+from onnxreg.cli.output import printable
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class Drawn(Progress):
 
     def _fit(self, label: str) -> str:
         """The end of a label that is too long: there a path differs from others."""
-        text = output.printable(label)
+        text = printable(label)
         return text if self._room is None or len(text) <= self._room else f"…{text[1 - self._room :]}"
 
 
@@ -134,3 +136,35 @@ def counted(label: str, total: int | None, silent: bool, ending: str = "") -> It
     console = Console(stderr=True)
     with progress.Progress(*columns, progress.TimeElapsedColumn(), console=console, transient=True) as bar:
         yield Drawn(bar, label, total, prints=total is not None)
+
+
+@contextmanager
+def interruptible(number: int = signal.SIGINT) -> Iterator[Callable[[], None]]:
+    """Run the code of other people. Yields a check that raises KeyboardInterrupt if Ctrl-C was pressed.
+
+    `number` is the signal that means it, if its handler is Python's own for Ctrl-C: a worker is sent another one.
+    An exception in a finalizer, a callback or below a bare `except` would be lost. So the handler notes the press;
+    the check and the end of the work raise it again.
+    """
+    pressed = threading.Event()
+
+    def press(_: int, frame: FrameType | None) -> None:
+        pressed.set()
+        raise KeyboardInterrupt
+
+    def check() -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+
+    owns_handler = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(number) is signal.default_int_handler
+    )
+    if owns_handler:
+        signal.signal(number, press)
+    try:
+        yield check
+    finally:
+        if owns_handler:
+            signal.signal(number, signal.default_int_handler)
+    check()

@@ -2,44 +2,34 @@
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Any, TextIO
 
 from onnxreg.schema.core import units
+from onnxreg.schema.core.digest import Digest
 
 size, counted = units.format_size, units.counted
 
+GREEN, YELLOW, RED, DIM = "32", "33", "31", "2"
 COLOURS = {
-    **dict.fromkeys(("certified", "pass", "kept", "better"), "32"),
+    **dict.fromkeys(("certified", "pass", "kept", "better"), GREEN),
     **dict.fromkeys(
-        ("unknown", "degrading", "hint", "yanked", "partial", "expired", "purged", "stopped"), "33"
+        ["unknown", "degrading", "hint", "yanked", "partial", "expired", "purged", "stopped"], YELLOW
     ),
     **dict.fromkeys(
-        (
-            "refused",
-            "fail",
-            "failed",
-            "breaking",
-            "error",
-            "damaged",
-            "missing",
-            "broken",
-            "worse",
-            "now fails",
-            "fails (other suite)",
-        ),
-        "31",
+        ["refused", "fail", "failed", "breaking", "error", "damaged", "missing", "broken", "worse"], RED
     ),
-    **dict.fromkeys(("info", "cosmetic"), "2"),
+    **dict.fromkeys(("now fails", "fails (other suite)"), RED),
+    **dict.fromkeys(("info", "cosmetic"), DIM),
 }
-"""Words that have a colour (an ANSI number) if they are alone in a cell."""
-
+"""Words that have a colour if they are alone in a cell."""
 NUMBERS = frozenset(
-    {
+    [
         "BEFORE",
         "AFTER",
         "CHANGE",
@@ -53,21 +43,20 @@ NUMBERS = frozenset(
         "SAMPLES",
         "UNIQUE",
         "SHARED",
-    }
+    ]
 )
 """Columns that are aligned to the right."""
-
-WORDS, PARTS, LETTERS = r"\S+\s*", r"[^\s/_.:,-]+[\s/_.:,-]*|[\s/_.:,-]+", r"."
-"""The places at which a cell may be folded, the better one first."""
-MIN_COLUMN_WIDTH = 8
-"""No column is folded to fewer letters."""
-COLUMN_GAP = 2
-"""Columns of the terminal between two of a table."""
+MIN_COLUMN_WIDTH, COLUMN_GAP = 8, 2
+"""Letters of a column that is folded, at least; and columns of the terminal between two of a table."""
 
 
 def write_json(value: Any) -> None:
-    """One JSON document on stdout."""
-    print(json.dumps(value, indent=2))
+    """One JSON document on stdout. A record is its `to_json`; paths and refs are text."""
+    print(json.dumps(value, indent=2, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return value.to_json() if hasattr(value, "to_json") else str(value)
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -103,9 +92,6 @@ def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
     """Fold a line between words at the width of a terminal and indent the rest; elsewhere keep it."""
     if not (stream or sys.stdout).isatty():
         return line
-    from shutil import get_terminal_size
-    from textwrap import wrap
-
     width = get_terminal_size().columns
     lines = wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
@@ -114,72 +100,33 @@ def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Aligned columns with a header; a column that is empty in every row is left out. No rows, no lines.
 
-    On a terminal that is too narrow the widest columns are folded.
+    None is empty, a sequence is joined by commas, and a digest is short. On a terminal that is too narrow the widest
+    columns are folded.
     """
-    body = [[printable(str(cell)) for cell in row] for row in rows]
+    body = [[printable(_cell(cell)) for cell in row] for row in rows]
     shown = [index for index in range(len(header)) if any(row[index] for row in body)]
     lines: list[Sequence[str]] = [[row[index] for index in shown] for row in [header, *body] if body]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    room = _room()
-    if room is not None and sum(widths) + 2 * len(widths) - 2 > room:
-        widths = fit_widths(lines, room)
-        lines = [line for row in lines for line in fold_row(row, widths)]
+    if sys.stdout.isatty():
+        room = get_terminal_size().columns - COLUMN_GAP * (len(widths) - 1)
+        while sum(widths) > room and max(widths) > MIN_COLUMN_WIDTH:
+            widths[widths.index(max(widths))] -= 1
+        lines = [line for row in lines for line in zip_longest(*map(wrap, row, widths), fillvalue="")]
     right = [header[index] in NUMBERS for index in shown]
     for line in lines:
-        yield "  ".join(map(_pad, line, widths, right)).rstrip()
+        yield (" " * COLUMN_GAP).join(map(_pad, line, widths, right)).rstrip()
 
 
-def _room() -> int | None:
-    """The number of columns if stdout is a terminal, otherwise None."""
-    if not sys.stdout.isatty():
-        return None
-    from shutil import get_terminal_size
-
-    return get_terminal_size().columns
+def _cell(value: object) -> str:
+    if isinstance(value, Digest):
+        return value.short
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
 
 
 def _pad(cell: str, width: int, right: bool) -> str:
     return paint(cell.rjust(width) if right else cell.ljust(width))
-
-
-def fit_widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """The widths of the columns of a table that has `room`; it may be wider if even that is too little."""
-    columns = list(zip(*rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    for places in (WORDS, PARTS, LETTERS):
-        least = [
-            max(
-                MIN_COLUMN_WIDTH,
-                *(len(piece.rstrip()) for cell in column for piece in re.findall(places, cell)),
-            )
-            for column in columns
-        ]
-        while sum(widths) + COLUMN_GAP * (len(widths) - 1) > room:
-            loose = [index for index, width in enumerate(widths) if width > least[index]]
-            if not loose:
-                break
-            widths[max(loose, key=widths.__getitem__)] -= 1
-    return widths
-
-
-def fold_row(row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[str, ...]]:
-    """The lines of a row whose cells are folded at these widths."""
-    cells = [_fold_cell(cell, width) for cell, width in zip(row, widths, strict=True)]
-    return zip_longest(*cells, fillvalue="")
-
-
-def _fold_cell(cell: str, width: int) -> list[str]:
-    places = next(
-        places
-        for places in (WORDS, PARTS, LETTERS)
-        if places is LETTERS or all(len(piece.rstrip()) <= width for piece in re.findall(places, cell))
-    )
-    lines = [""]
-    for piece in re.findall(places, cell):
-        if len((lines[-1] + piece).rstrip()) > width:
-            lines.append("")
-        lines[-1] += piece
-    return [line.rstrip() for line in lines]
 
 
 def number(value: float | None) -> str:

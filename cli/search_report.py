@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from onnxreg.cli import output
 from onnxreg.cli.context import Session
-from onnxreg.cli.render import output
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, innermost
 from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError

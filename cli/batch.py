@@ -1,0 +1,359 @@
+"""`reg export --batch`: each row of a job file is a command line, run in a worker process or on a Dask cluster.
+
+The command in words: docs/fleets.md.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnxreg.cli import worker
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import EXIT_STATUS, InterruptError, needs
+from onnxreg.cli.output import counted, duration, printable, table
+from onnxreg.converters.engine.read_recipe import read_document
+from onnxreg.converters.request import ON_BY_DEFAULT, ExportRequest, flag
+from onnxreg.schema.core.errors import ConversionError, HostError, InputError, RegError, RemoteError
+from onnxreg.schema.core.progress import count_cores
+from onnxreg.schema.inputs.recipe_file import JobRow
+
+PATHS = ("eval_suite", "confirm_suite", "calibration")
+"""The options that name files."""
+FLAGS = (*ON_BY_DEFAULT, "quantize", "int8_embeddings", "item_scores", "margin", "certify")
+"""The options that are true or false."""
+RERUN_HINT = "run the same command again: what is done is not done again"
+JOB_BYTES = 4 * 10**9
+"""Free memory for each process: an encoder of 0.5 GB takes so much."""
+PATIENCE, SCHEDULER_PATIENCE = 20.0, "15s"
+"""The time that a process has to clear away what it began, before it is killed; and a scheduler to answer."""
+BUG = RegError.family
+"""The family of what no error was made for."""
+
+Done = dict[str, Any] | RegError
+"""The answer of `worker.run`, or the reason why there is none."""
+Outcome = dict[str, Any]
+"""The result of a job: `{row, job, status, ref, digest, pushed, seconds, error, note}`, as `--json` shows it."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One export. `row` is its number in the file, from 1; `request` is what it asks for, its paths absolute."""
+
+    row: int
+    called: str
+    version: str | None
+    request: ExportRequest
+
+    def words(self) -> list[str]:
+        """The command line of the job, from `export` on; no value of a row can be taken for an option."""
+        request = self.request
+        values: dict[str, Any] = {"name": request.name, "version": self.version, "profile": request.profile}
+        values |= {"task": request.task, "recipe": request.recipe, **request.options}
+        words = ["export", "--json"]
+        for key, value in values.items():
+            if key in FLAGS:
+                words += [flag(key)] if value is not (key in ON_BY_DEFAULT) else []
+            elif isinstance(value, Mapping):
+                words += [f"{flag(key)}={gold}={label or ''}" for gold, label in value.items()]
+            elif value is not None:
+                items = value if isinstance(value, list | tuple) else [value]
+                words += [f"{flag(key)}={item}" for item in items]
+        return words if request.source is None else [*words, "--", request.source]
+
+
+def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[str] = ()) -> list[Job]:
+    """The jobs of a file, in order. NotFoundError without the file, InputError, naming the row, if it is malformed."""
+    rows = read_document(path, "job file")
+    if not isinstance(rows, list):
+        raise InputError(f"{path.name} is not a list of jobs", "begin each job with a dash: - source: ...")
+    if not rows:
+        raise InputError(f"{path.name} holds no jobs", "write one row for each export: see docs/fleets.md")
+    directory, jobs = path.absolute().parent, []
+    for number, value in enumerate(rows, 1):
+        label = f"{path.name}: row {number}"
+        if not isinstance(value, dict):
+            raise InputError(f"{label} holds no keys", "write keys and values: - {source: ..., profile: ...}")
+        row = JobRow.from_json(value, label)
+        options: dict[str, Any] = {**row.options, **row.statements}
+        for key, item in options.items():
+            if (key in FLAGS) is not isinstance(item, bool):
+                kind = "true or false" if key in FLAGS else "not true or false"
+                raise InputError(f"{label}: the option {key[:80]} is {kind}")
+        options |= {key: Path(_beside(options[key], directory)) for key in PATHS if key in options}
+        source = None if row.source is None else _beside(row.source, directory)
+        recipe = None if row.recipe is None else Path(_beside(row.recipe, directory))
+        more = (row.task, options, trust_remote_code, allow_code)
+        request = ExportRequest(source, row.name, row.profile, recipe, *more)
+        name = row.name or source or str(recipe)
+        called = name if row.version is None else f"{name}:{row.version}"
+        jobs.append(Job(number, called, row.version, request))
+    return jobs
+
+
+def _beside(text: Any, directory: Path) -> str:
+    """A path from the job file's directory, if something is there; else unchanged: it may be a hub id.
+
+    In `path/to/file.py:function` the path is the part before the colon.
+    """
+    name = str(text)
+    file = name.rpartition(":")[0] or name
+    exists = (directory / name).exists() or (directory / file).is_file()
+    return str(directory / name) if exists else name
+
+
+def run(
+    session: Session,
+    file: Path,
+    processes: int | None,
+    scheduler: str | None,
+    to: str | None,
+    trust_remote_code: bool,
+    allow_code: Sequence[str],
+    no_cache: bool,
+) -> None:
+    """Run every job in `processes` (None: as many as fit), or on the cluster of a `scheduler`.
+
+    A failure is raised at the end, when all others are done. Raises InputError, naming every row that cannot be run,
+    before any is; InterruptError on Ctrl-C.
+    """
+    from onnxreg.cli.progress import counted
+
+    with needs("export", "reg export"):
+        jobs = read_jobs(file, trust_remote_code, allow_code)
+        _check(file, jobs, scheduler is not None, to)
+    words = [
+        *(["--trust-remote-code"] if trust_remote_code else []),
+        *(["--no-cache"] if no_cache else []),
+    ]
+    empty: Outcome = dict.fromkeys(("ref", "digest", "error", "note"))
+    empty |= {"status": "stopped", "pushed": False, "seconds": 0.0}
+    outcomes = {job.row: {"row": job.row, "job": job.called, **empty} for job in jobs}
+    is_interrupted = False
+    with counted("exporting", len(jobs), session.quiet or session.as_json) as progress:
+        try:
+            with closing(_start(session, jobs, processes, scheduler, to, words, allow_code)) as answers:
+                for job, answer in answers:
+                    outcomes[job.row] |= _outcome(answer)
+                    progress.step("\n".join(map(printable, _lines(outcomes[job.row]))))
+        except KeyboardInterrupt:
+            is_interrupted = True
+    _report(session, list(outcomes.values()), is_interrupted)
+
+
+def _check(file: Path, jobs: Sequence[Job], is_cluster: bool, to: str | None) -> None:
+    """Raise InputError for all jobs that are certain to fail, and for two that would be one version."""
+    if is_cluster and to is None:
+        raise InputError("--scheduler needs --push", "the workers meet in a remote: --push REMOTE")
+    errors, rows = dict[int, RegError](), dict[str, dict[str | None, int]]()
+    for job in jobs:
+        try:
+            if is_cluster and job.version is None:
+                raise InputError("there is no version", "workers cannot agree on the next one: name it")
+            name = job.request.check() or job.called
+        except HostError:
+            raise
+        except RegError as error:
+            errors[job.row] = error
+            continue
+        own = rows.setdefault(name, {})
+        if own and (job.version is None or job.version in own or None in own):
+            first = own.get(job.version, own.get(None, min(own.values())))
+            message = f"rows {first} and {job.row} both are {name}"
+            errors[job.row] = InputError(message, "give each a version of its own")
+        own.setdefault(job.version, job.row)
+    if errors:
+        message = "; ".join(f"row {row}: {error.message}" for row, error in errors.items())
+        advice = dict.fromkeys(error.hint for error in errors.values() if error.hint)
+        raise InputError(f"{file.name}: {message}", "; ".join(advice))
+
+
+def _start(
+    session: Session,
+    jobs: Sequence[Job],
+    processes: int | None,
+    scheduler: str | None,
+    to: str | None,
+    words: Sequence[str],
+    allow_code: Sequence[str],
+) -> Generator[tuple[Job, Done]]:
+    """Make the registry and the remote if they do not exist yet, so that no two workers do; then run the jobs."""
+    from onnxreg.converters.request import free_memory
+    from onnxreg.converters.tasks.code import absolute
+    from onnxreg.registry.support.environment import actor_of_event
+
+    registry = session.open(create=True)
+    words = [*words, *(f"--allow-code={absolute(name)}" for name in allow_code)]
+    if to is not None:
+        words.append(f"--push={registry.remotes.open(to, create=True).url}")
+    lines = [(job, ["export", *words, *job.words()[1:]]) for job in jobs]
+    if scheduler is not None:
+        with needs("dask", "--scheduler"):
+            yield from _on_cluster(lines, scheduler, actor_of_event(registry.actor) or "")
+        return
+    own = ["--registry", str(registry.store.root.absolute())]
+    fitting = (free_memory() or sys.maxsize) // JOB_BYTES
+    count = processes or max(1, min(len(jobs), count_cores(), fitting))
+    yield from _in_processes([(job, [*own, *line]) for job, line in lines], count)
+
+
+def _in_processes(lines: Sequence[tuple[Job, list[str]]], count: int) -> Generator[tuple[Job, Done]]:
+    """Run each command line in one of `count` processes; one that dies fails its own job alone.
+
+    A worker has a session of its own: Ctrl-C is this process's to pass on. Closing the generator interrupts the running
+    jobs, which clear away what they began.
+    """
+    idle, workers = list[subprocess.Popen[str]](), list[subprocess.Popen[str]]()
+    command, pipe = [sys.executable, "-m", worker.__name__], subprocess.PIPE
+
+    def work(words: list[str]) -> Done:
+        if idle:
+            process = idle.pop()
+        else:
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
+            workers.append(process)
+        assert process.stdin is not None and process.stdout is not None
+        with suppress(BrokenPipeError):
+            print(json.dumps(words), file=process.stdin, flush=True)
+        if line := process.stdout.readline():
+            idle.append(process)
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+        status = process.wait()
+        ending = f"it was ended by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+        return HostError(f"its worker died: {ending}", "too little memory? let fewer run at once: --jobs 1")
+
+    with ThreadPoolExecutor(count) as threads:
+        futures = {threads.submit(work, words): job for job, words in lines}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
+            for process in workers:
+                if process not in idle:
+                    process.send_signal(signal.SIGINT)
+            _end(workers)
+
+
+def _end(workers: Iterable["subprocess.Popen[str]"]) -> None:
+    """Wait until all ended. Ctrl-C, pressed again, kills them."""
+    patience = PATIENCE
+    for process in workers:
+        assert process.stdin is not None and process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+    for process in workers:
+        try:
+            process.wait(patience)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            patience = 0
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def _on_cluster(
+    lines: Sequence[tuple[Job, list[str]]], address: str, actor: str
+) -> Generator[tuple[Job, Done]]:
+    """Run each command line on a Dask worker. Dask gives the job of a worker that is gone to others first."""
+    from distributed import Client
+    from distributed import as_completed as as_they_end
+
+    try:
+        client = Client(address, timeout=SCHEDULER_PATIENCE, set_as_default=False)
+    except (OSError, ValueError) as error:
+        hint = "give the address that it printed: tcp://HOST:8786"
+        raise RemoteError(f"no Dask scheduler answers at {address}", hint) from error
+    hint = "every worker needs onnxreg[dask] of this version, --nthreads 1, and memory for an export"
+    with client:
+        futures = {client.submit(worker.run, words, actor, pure=False): job for job, words in lines}
+        try:
+            for future in as_they_end(futures, loop=client.loop):
+                if lost := future.exception():
+                    failure = f"its worker is gone: {type(lost).__name__}: {lost}"
+                    yield futures[future], HostError(failure, hint)
+                else:
+                    yield futures[future], future.result()
+        finally:
+            client.cancel([future for future in futures if not future.done()])
+
+
+def _outcome(answer: Done) -> Outcome:
+    """The result of a job, by what its command line printed; nothing if it was interrupted."""
+    if isinstance(answer, RegError):
+        return {"status": "failed", "error": _error(answer.family, answer.message, answer.hint)}
+    if answer["status"] == EXIT_STATUS["interrupted"]:
+        return {}
+    outcome: Outcome = {"status": "failed", "seconds": answer["seconds"]}
+    if answer["out"]:
+        document = json.loads(answer["out"])
+        ref, yanked, pushed = document["ref"], document["yanked"], document.get("pushed")
+        is_new = document["new"] if pushed is None else pushed["events"] > 0
+        outcome |= {"status": "published" if is_new else "current", "ref": ref, "digest": document["digest"]}
+        outcome["pushed"] = pushed is not None
+        if document["newer"] and not document["new"]:
+            outcome["note"] = f"these are the bytes of {ref}, and {document['newer']} is the newest"
+        for yank in [yanked] if yanked else (pushed or {}).get("yanked", ()):
+            reason = f": {yank['reason']}" if yank["reason"] else ""
+            outcome["note"] = f"{yank.get('of', yank['version'])} is yanked{reason}"
+    if not answer["status"]:
+        return outcome
+    last = (answer["err"].strip().splitlines() or [""])[-1]
+    try:
+        error = json.loads(last)["error"]
+    except (ValueError, KeyError, TypeError):
+        error = _error(BUG, last, answer["err"])
+    return {**outcome, "status": "failed", "error": error}
+
+
+def _error(family: str, message: str, hint: str) -> dict[str, str]:
+    return {"family": family, "message": message, "hint": hint}
+
+
+def _lines(outcome: Outcome) -> Iterator[str]:
+    headline, error = f"{outcome['ref'] or outcome['job']}: {outcome['status']}", outcome["error"]
+    if error is None:
+        yield f"{headline} in {duration(outcome['seconds'])}"
+        yield from [f"  note: {outcome['note']}"] if outcome["note"] else []
+    else:
+        yield f"{headline}: {error['message']}"
+        yield from [f"  hint: {error['hint']}"] if error["hint"] and error["family"] != BUG else []
+
+
+def _report(session: Session, outcomes: Sequence[Outcome], is_interrupted: bool) -> None:
+    """Show what became of each job, and raise the error of the whole."""
+    counts = {"succeeded": 0, "failed": 0, "stopped": 0}
+    for outcome in outcomes:
+        counts[outcome["status"] if outcome["status"] in counts else "succeeded"] += 1
+    rows = [
+        (
+            *(outcome["row"], outcome["job"], outcome["status"], outcome["ref"]),
+            "yes" if outcome["pushed"] else None,
+            duration(outcome["seconds"]) if outcome["status"] != "stopped" else None,
+            outcome["note"] if outcome["error"] is None else outcome["error"]["message"],
+        )
+        for outcome in outcomes
+    ]
+    header = ("ROW", "JOB", "STATUS", "VERSION", "PUSHED", "TIME", "WHY")
+    session.show({"jobs": outcomes, **counts}, table(header, rows))
+    total = counted(len(outcomes), "job")
+    if is_interrupted:
+        raise InterruptError(f"interrupted: {counts['succeeded']} of {total} are done", RERUN_HINT)
+    errors = [outcome["error"] for outcome in outcomes if outcome["error"] is not None]
+    if bugs := [error["hint"] for error in errors if error["family"] == BUG]:
+        print(*bugs, sep="\n", file=sys.stderr)
+        raise SystemExit(1)
+    if errors:
+        failure = ConversionError(f"{len(errors)} of {total} failed", f"fix what failed, then {RERUN_HINT}")
+        families = {error["family"] for error in errors}
+        if len(families) == 1:
+            (failure.family,) = families
+        raise failure

@@ -1,0 +1,176 @@
+"""A difference as one screen of a terminal, about 40 lines of 80 columns, and as Markdown for a pull request."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from onnxreg.cli.output import NUMBERS, counted, fold_line, printable, size, table
+from onnxreg.cli.versions import doubts
+from onnxreg.schema.compare.figures import VERDICTS, FigureRow
+from onnxreg.schema.compare.manifests import ManifestDiff
+from onnxreg.schema.compare.overview import ArtifactRow, ArtifactSide, DiffOverview, FactRow
+from onnxreg.schema.compare.severity import SEVERE
+
+if TYPE_CHECKING:
+    from onnxreg.registry.log.lookup import Release
+
+MAX_ARTIFACTS, MAX_FIGURES, MAX_FACTS, MAX_REASONS = 10, 15, 7, 2
+"""Rows of each table. Breaking and degrading facts are always shown."""
+WITHOUT_EFFECT = "without effect on an app"
+BASES = {
+    "published": "the published interval of each version",
+    "samples": "the number of gold spans or items",
+}
+"""The end of the line that says what an interval is made of."""
+_REFERENCE = re.compile(r"(?<=[@#])|(?<=:)(?=//)|(?<=www)(?=\.)|(?<=GH)(?=-\d)", re.IGNORECASE)
+"""The places at which `https://host`, `www.host`, `@name`, `#1` and `GH-1` are parted."""
+OPEN = ("breaking", "degrading")
+"""Severities whose changes are shown at once; the others can be unfolded."""
+
+Table = tuple[Sequence[str], Sequence[Sequence[str]], Sequence[str]]
+"""A table of the screen: its header, its rows, and the lines below it."""
+
+
+def lines(screen: DiffOverview) -> Iterator[str]:
+    """The screen for a terminal, without the count of what is folded."""
+    yield from (fold_line(printable(sentence), "  ") for sentence in screen.verdict)
+    for header, rows, notes in tables(screen):
+        below = (fold_line(printable(note), "  ") for note in notes)
+        if block := [*table(header, rows), *below]:
+            yield from ("", *block)
+
+
+def markdown(old: "Release", new: "Release", changes: ManifestDiff, screen: DiffOverview) -> str:
+    """The whole text, with a newline at its end: the screen of `reg diff`, then every change."""
+    parts = [f"### {escaped(f'{old.ref} → {new.ref}')}", ""]
+    parts += [f"**{escaped(screen.verdict[0])}**", *map(escaped, screen.verdict[1:])]
+    if later := [f"- {escaped(line)}" for line in doubts_of((old, new))]:
+        parts += ["", *later]
+    for header, rows, notes in tables(screen):
+        parts += [*_table(header, rows), *(f"\n{escaped(note)}" for note in notes)]
+    if folded := folded_line(screen, "below"):
+        parts.append(f"\n{escaped(folded)}")
+    for severity, count in changes.counts.items():
+        listed = [f"- {escaped(item.message)}" for item in changes.changes if item.severity == severity]
+        if count and severity in OPEN:
+            parts += ["", f"#### {count} {severity}", "", *listed]
+        elif count:
+            summary = f"<details><summary>{count} {severity}</summary>"
+            parts += ["", summary, "", *listed, "", "</details>"]
+    return "\n".join(parts) + "\n"
+
+
+def doubts_of(sides: "Iterable[Release]") -> Iterator[str]:
+    """Verdicts of later evaluations that differ from the manifests, each with its version."""
+    return (f"{side.ref}: {line}" for side in sides for line in doubts(side))
+
+
+def tables(screen: DiffOverview) -> list[Table]:
+    """The tables of artifacts, figures and facts, each cut to what a screen holds; none if nothing changed."""
+    if screen.is_empty:
+        return []
+    return [_artifact_table(screen.artifacts), _figure_table(screen), _fact_table(screen.facts)]
+
+
+def folded_line(screen: DiffOverview, listing: str) -> str:
+    """`and 47 changes that follow from new weights (--full)`; "" if none is folded. `listing` says where they are listed."""
+    groups = {group.cause: len(group.changes) for group in screen.folded}
+    total = sum(groups.values())
+    if not total:
+        return ""
+    if len(groups) > 1:
+        causes = (
+            f"{count} {f'from {cause}' if cause else WITHOUT_EFFECT}" for cause, count in groups.items()
+        )
+        return f"and {total} changes that follow ({listing}): {', '.join(causes)}"
+    (cause,) = groups
+    follows = f"that {'follows' if total == 1 else 'follow'} from {cause}" if cause else WITHOUT_EFFECT
+    return f"and {counted(total, 'change')} {follows} ({listing})"
+
+
+def escaped(text: str) -> str:
+    """Text from somebody's document, escaped so that Markdown and HTML read it as text only.
+
+    Forges look for addresses, mentions and references in the text that is left: a space of no width parts them.
+    """
+    inert = _REFERENCE.sub("\u200b", printable(text))
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|&~$@-])", r"\\\1", inert)
+
+
+def _artifact_table(rows: Sequence[ArtifactRow]) -> Table:
+    """Artifacts that changed come first; below are the reasons of verdicts that do not certify."""
+    ordered = sorted(rows, key=lambda row: not row.changes and (row.graph, row.weights) == ("same", "same"))
+    hidden = len(ordered) - MAX_ARTIFACTS
+    notes = [f"and {counted(hidden, 'artifact')} more"] if hidden > 0 else []
+    for row in ordered:
+        others = len(row.reasons) - MAX_REASONS
+        reasons = [*row.reasons[:MAX_REASONS], *([counted(others, "more reason")] if others > 0 else [])]
+        notes += [f"{row.name if row.new is None else row.new.path}: {reason}" for reason in reasons]
+    header = ("MEMBER", "ARTIFACT", "PRECISION", "SIZE", "CERTIFICATION", "GRAPH", "WEIGHTS")
+    return header, list(map(_artifact, ordered[:MAX_ARTIFACTS])), notes
+
+
+def _artifact(row: ArtifactRow) -> tuple[str, ...]:
+    """The cells of an artifact; path, precision, size and state with both values if they differ."""
+    sides: list[ArtifactSide] = [side for side in (row.old, row.new) if side is not None]
+    sizes = [size(side.size) for side in sides]
+    unit = sizes[-1][-3:]
+    if len(set(sizes)) > 1 and sizes[0].endswith(unit):
+        sizes[0] = sizes[0].removesuffix(unit)
+    columns = ([side.path for side in sides], [side.precision for side in sides], sizes)
+    cells = (" -> ".join(dict.fromkeys(values)) for values in (*columns, [side.state for side in sides]))
+    graph = row.graph or ("added" if row.old is None else "removed")
+    return row.member or "", *cells, graph, row.weights or ""
+
+
+def _figure_table(screen: DiffOverview) -> Table:
+    """The figures that changed, the worst first; below are the others, counted, and the meaning of the interval."""
+    shown = [row for row in screen.figures if row.changes][:MAX_FIGURES]
+    names, counts = places(screen, shown), Counter(row.verdict for row in screen.figures)
+    counts.subtract(Counter(row.verdict for row in shown))
+    notes = []
+    if words := [f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]]:
+        others = counted(len(screen.figures) - len(shown), "figure")
+        notes.append(f"{f'and {others} more' if shown else others}: {', '.join(words)}")
+    bases = dict.fromkeys(row.basis for row in shown if row.basis)
+    notes += [f"95 %: interval of the change, from {BASES[basis]}" for basis in bases]
+    notes += ["unclear: the interval includes 0"] if bases else []
+    header = ("FIGURE", "IN", "BEFORE", "AFTER", "CHANGE", "95 %", "VERDICT")
+    return header, [_figure(row, names[row.artifact]) for row in shown], notes
+
+
+def places(screen: DiffOverview, rows: Sequence[FigureRow]) -> dict[str, str]:
+    """A short name for the artifact of each row: its precision, its file name or its path, the first that no other has."""
+    sides = {row.name: row.new or row.old for row in screen.artifacts}
+    paths = {row.artifact: row.path for row in rows}
+    precisions = {name: side.precision for name, side in sides.items() if side is not None and name in paths}
+    names = [precisions, {name: path.rpartition("/")[2] for name, path in paths.items()}]
+    return next((short for short in names if len(set(short.values())) == len(paths)), paths)
+
+
+def _figure(row: FigureRow, artifact: str) -> tuple[str, ...]:
+    old, new = ("-" if value is None else f"{value:.4f}" for value in (row.old, row.new))
+    interval = "" if row.interval is None else f"{row.interval[0]:+.3f}, {row.interval[1]:+.3f}"
+    change = "" if row.change is None else f"{row.change:+.4f}"
+    return row.name, artifact, old, new, change, interval, row.verdict_text
+
+
+def _fact_table(rows: Sequence[FactRow]) -> Table:
+    """Other changes, the worst first, those that are not severe up to a limit."""
+    limit = max(sum(row.severity in SEVERE for row in rows), MAX_FACTS)
+    hidden: Counter[str] = Counter()
+    for row in rows[limit:]:
+        hidden[row.section] += len(row.changes)
+    topics = ", ".join(f"{section} {count}" for section, count in hidden.items())
+    notes = [f"and {counted(hidden.total(), 'more change')} by topic: {topics}"] if hidden else []
+    return ("  SEVERITY", "WHAT"), [(f"  {row.severity}", row.text) for row in rows[:limit]], notes
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A table in Markdown, without the columns that are empty in every row."""
+    shown = [index for index in range(len(header)) if any(row[index] for row in rows)]
+    if rows:
+        marks = ["---:" if header[index] in NUMBERS else "---" for index in shown]
+        cells = [[escaped(row[index]) for index in shown] for row in (header, *rows)]
+        yield from ("", *(f"| {' | '.join(row)} |" for row in (cells[0], marks, *cells[1:])))

@@ -1,0 +1,287 @@
+"""Calls that join converters and registry, which do not know each other: exports, proofs and deltas.
+
+Everything here serves Python as well as the verbs: nothing is printed.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxreg.cli.errors import needs
+from onnxreg.registry.log.commit import read_condemned
+from onnxreg.registry.log.contents import held_files
+from onnxreg.registry.log.decisions import publish_deltas
+from onnxreg.registry.log.log import Log, mirror_error, read_manifest
+from onnxreg.registry.log.lookup import load, read_deltas
+from onnxreg.registry.store import streams
+from onnxreg.registry.store.directory import DirectoryRegistry
+from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
+from onnxreg.registry.support import environment
+from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.core.units import parse_size
+from onnxreg.schema.delta.delta_format import Delta
+from onnxreg.schema.gates.statements import FaithfulnessReport, full_precision_ancestor
+
+if TYPE_CHECKING:
+    from onnxreg.converters.delta.make import ModelFile
+    from onnxreg.converters.engine.cache import StepCache
+    from onnxreg.converters.engine.latency import LatencyTable
+    from onnxreg.converters.engine.plan import ExportPlan
+    from onnxreg.converters.families.family_plan import FamilyPlan
+    from onnxreg.registry import Registry
+    from onnxreg.registry.log.lookup import Release
+    from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
+
+MODEL_SUFFIXES = (".onnx", ".ort")
+MIN_DELTA_BYTES = 64 * 1024
+"""Smaller files are always fetched whole."""
+
+
+def publish(
+    registry: "Registry",
+    plan: "ExportPlan | FamilyPlan",
+    version: Version | None,
+    progress: Progress,
+    cached: bool = True,
+    is_preview: bool = False,
+) -> "tuple[Release, LatencyTable | None]":
+    """Run a plan and publish its draft; return the version, and the latency of a family.
+
+    A plan is not run again if a version has what an equal one made. A family is always run, because its limit of
+    latency holds for this moment; so is a draft that lacks an optional step, whose tool may be there the next time.
+
+    Args:
+        cached: False to run every step, and keep nothing of them.
+        is_preview: publish nothing; the version is that which would be new.
+    """
+    from onnxreg.converters.engine.cache import EXPORTS
+    from onnxreg.converters.engine.plan import ExportPlan
+    from onnxreg.converters.request import run
+    from onnxreg.registry.gates.statements import attest_benchmark
+
+    cache, limit = step_cache() if cached else None, cache_limit()
+    key = plan.key() if cache is not None and not is_preview and isinstance(plan, ExportPlan) else None
+    if cache is not None and key is not None and (earlier := cache.find_value(EXPORTS, key)):
+        again = registry.publisher(version).add_again(Digest.parse(earlier))
+        if again is not None:
+            return again, None
+    with registry.workspace() as workspace:
+        draft, latency = run(plan, workspace, cache, progress)
+        if is_preview:
+            return registry.publisher(version).preview(draft), None
+        release = registry.add(draft, version)
+    if latency is not None and release.new:
+        report = latency.document(release.manifest).encode()
+        attest_benchmark(registry.decisions(release.name), release, report, "benchmark")
+    if cache is not None:
+        cache.trim(limit)
+        if key is not None and not any(step.get("skipped") for step in draft.fields["recipe"]["steps"]):
+            cache.remember(EXPORTS, key, str(release.digest))
+    return release, None if isinstance(plan, ExportPlan) else latency
+
+
+def step_cache() -> "StepCache":
+    """The user's cache of export steps, which no other writer of a shared registry can fill."""
+    from onnxreg.converters.engine.cache import StepCache
+
+    return StepCache(environment.cache_directory() / "steps")
+
+
+def cache_limit() -> int:
+    """Bytes: `REG_CACHE_SIZE`, such as `20GB`, else 10 GiB."""
+    from onnxreg.converters.engine.cache import MAX_CACHE_BYTES
+
+    limit = environment.read("REG_CACHE_SIZE")
+    return parse_size(limit) if limit else MAX_CACHE_BYTES
+
+
+@dataclass(frozen=True)
+class ArtifactProof:
+    """The proof of one artifact; `parent` is the artifact, or the file with its folder, that it was compared with."""
+
+    path: str
+    parent: str
+    report: FaithfulnessReport
+
+    def to_json(self) -> dict[str, Any]:
+        return {"path": self.path, "parent": self.parent, "report": self.report.to_json()}
+
+
+def prove_version(
+    reader: RegistryReader,
+    version: "Release",
+    paths: Collection[str] = (),
+    parent: Path | None = None,
+    progress: Progress = SILENT,
+) -> Iterator[ArtifactProof]:
+    """Yield the proof of each artifact that has a parent in the version, or of those named by their paths.
+
+    Args:
+        parent: a file that takes the place of the recorded parent.
+
+    Raises InputError if no artifact has a parent, or a named one does not exist, has none or is not a graph;
+    NotFoundError without the file that takes its place.
+    """
+    from onnxreg.registry.transfer.export_files import fetched
+
+    if parent is not None and not parent.is_file():
+        raise NotFoundError(f"there is no file {parent}", "check the path")
+    pairs = _pairs(version.manifest, str(version.ref), paths, parent is not None)
+    with needs("onnx", "reg prove"), ExitStack() as stack:
+        from onnxreg.converters.prove.prove import prove
+        from onnxreg.converters.source.source_files import digest_file
+
+        files: dict[Digest, Path] = {}
+        for child, one in pairs:
+            for artifact in (child, one):
+                if artifact is not None and artifact.digest not in files:
+                    file = fetched(reader, artifact, version.held, progress)
+                    files[artifact.digest] = stack.enter_context(file)
+            if one is not None:
+                source, digest, name = files[one.digest], one.digest, one.path
+            else:
+                assert parent is not None, "pairs without a parent need one from outside"
+                source, digest = parent, digest_file(parent)
+                name = f"./{parent}" if parent.name == str(parent) else str(parent)  # unlike an artifact's
+            yield ArtifactProof(child.path, name, prove(source, files[child.digest], (digest, child.digest)))
+
+
+def _pairs(
+    manifest: "Manifest", ref: str, paths: Collection[str], has_parent: bool
+) -> "list[tuple[Artifact, Artifact | None]]":
+    by_path = {artifact.path: artifact for artifact in manifest.artifacts}
+    if unknown := [path for path in paths if path not in by_path]:
+        raise InputError(
+            f"{ref} has no artifact {unknown[0]}", f"its artifacts are {', '.join(sorted(by_path))}"
+        )
+    others = [path for path in paths or by_path if not path.endswith(MODEL_SUFFIXES)]
+    models = [by_path[path] for path in paths or by_path if path.endswith(MODEL_SUFFIXES)]
+    if others and (paths or not models):
+        raise InputError(
+            f"{others[0]} of {ref} is not an .onnx or .ort file", "only such files can be proven"
+        )
+    if has_parent:
+        return [(artifact, None) for artifact in models]
+    pairs = [(artifact, full_precision_ancestor(manifest, artifact)) for artifact in models]
+    orphans = [artifact.path for artifact, parent in pairs if parent is None]
+    if (paths and orphans) or len(orphans) == len(pairs):
+        subject = f"{orphans[0]} of {ref} has no parent" if paths else f"no artifact of {ref} has a parent"
+        raise InputError(f"{subject} in the version", "name a file with --parent")
+    return [(artifact, parent) for artifact, parent in pairs if parent is not None]
+
+
+@dataclass(frozen=True)
+class DeltaReport:
+    """The deltas that a version offers now.
+
+    `new` counts those that were made now; `files` are the files of the version by digest, `unlike` the path and old
+    version of each pair of files without likeness.
+    """
+
+    ref: Ref
+    deltas: list[Delta]
+    new: int
+    files: "Mapping[Digest, FileEntry]"
+    unlike: list[tuple[str, Version]]
+
+
+def make_deltas(
+    registry: "Registry", store: RegistryStore, ref: Ref, since: Collection[Version], progress: Progress
+) -> DeltaReport:
+    """Make deltas of a version in `store`, with files of `registry` if it has them.
+
+    From the versions `since`; by default from the newest release before, and from those that channels hold. A delta
+    that is offered already is not made again. Raise NotFoundError if a version is not there; ConflictError if the
+    store is a mirror; HostError if numpy is not installed.
+    """
+    with needs("onnx", "making deltas"):
+        from onnxreg.converters.delta.make import make_delta
+    if store.is_mirror:
+        raise mirror_error(store.registry_id)
+    located = registry.find(ref, None if store is registry.store else store)
+    ledger, version = load(store, located.name), located.version
+    files = _files(ledger, version)
+    offered = {(delta.new, delta.old) for delta in read_deltas(ledger.fetch, ledger.versions[version].deltas)}
+    fresh, unlike = list[Delta](), list[tuple[str, Version]]()
+    with registry.scratch() as scratch, store.push() as push:
+        push.avoid(read_condemned(store))
+
+        def on_this_machine(file: "FileEntry") -> Path:
+            for holder in (store, registry.store):
+                if isinstance(holder, DirectoryRegistry) and holder.has([file.digest]):
+                    return holder.blob_path(file.digest)
+            path = scratch / file.digest.hex
+            if not path.exists():
+                progress.step(f"fetching {file.path}")
+                with store.open_blob(file.digest) as stream, path.open("wb") as sink:
+                    streams.check(streams.pump(stream, sink)[0], file.digest, file.path)
+            return path
+
+        for old_version in _old_versions(ledger, version, since):
+            old_files = _files(ledger, old_version)
+            pairs = [
+                (old_files[path], new)
+                for path, new in files.items()
+                if new.size >= MIN_DELTA_BYTES and path in old_files and old_files[path].digest != new.digest
+                if (new.digest, (old_files[path].digest,)) not in offered
+            ]
+            if not pairs:
+                continue
+            before, after = (_model_files(side, on_this_machine) for side in (old_files, files))
+            for old, new in pairs:
+                progress.step(f"delta of {new.path} from {old_version}")
+                target = scratch / "delta"
+                with target.open("wb") as sink:
+                    size = make_delta(before[old.path], after[new.path], sink)
+                if size is None:
+                    unlike.append((new.path, old_version))
+                else:
+                    digest, _ = push.put_file(target)
+                    fresh.append(Delta(new.digest, (old.digest,), digest, size, old_version))
+        deltas = publish_deltas(store, push, located.name, version, fresh, registry.actor)
+    by_digest = {file.digest: file for file in files.values()}
+    return DeltaReport(Ref(located.name, str(version)), deltas, len(fresh), by_digest, unlike)
+
+
+def _old_versions(ledger: Log, version: Version, since: Collection[Version]) -> list[Version]:
+    """The versions to start from: those that are named, or the newest release before and those of channels."""
+    entries = ledger.versions
+    for old in since:
+        if old not in entries or entries[old].gone is not None:
+            raise NotFoundError(f"{ledger.name} has no files of {old}", "name a version that `reg ls` shows")
+    if since:
+        return [old for old in since if old != version]
+    earlier = [
+        old
+        for old, entry in entries.items()
+        if entry.usable and not old.is_prerelease and entry.seq < entries[version].seq
+    ]
+    newest = sorted(earlier, key=lambda old: old.precedence)[-1:]
+    holders = {channel.version for channel in ledger.channels.values() if entries[channel.version].usable}
+    return sorted({*newest, *holders} - {version}, reverse=True)
+
+
+def _files(ledger: Log, version: Version) -> "dict[str, FileEntry]":
+    """The files of a version that the store has, by path."""
+    entry = ledger.versions[version]
+    manifest = read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
+    return {file.path: file for file in held_files(manifest, entry.held)}
+
+
+def _model_files(
+    files: "Mapping[str, FileEntry]", find: "Callable[[FileEntry], Path]"
+) -> "dict[str, ModelFile]":
+    """Files with the tensors in them. Small ones count too: an ONNX file may locate its tensors in a large one."""
+    from onnxreg.converters.delta.make import ModelFile, read_extents
+
+    paths = {file.path: find(file) for file in files.values()}
+    extents = read_extents(paths)
+    return {
+        path: ModelFile(paths[path], Descriptor(file.digest, file.size), extents[path])
+        for path, file in files.items()
+    }

@@ -1,0 +1,465 @@
+"""A version as people read it: the screen of `reg show`, and the reports of what published it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from shlex import quote
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from onnxreg.cli.output import counted, fold_line, number, printable, size, table
+from onnxreg.schema.core import canonical
+from onnxreg.schema.log.summary import RECALL, suite_checks
+from onnxreg.schema.manifest.vocabulary import UNJUDGED
+from onnxreg.schema.query.runtimes import NEWEST
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from onnxreg.cli.context import Session
+    from onnxreg.converters.engine.latency import LatencyTable
+    from onnxreg.registry.log.lookup import Release
+    from onnxreg.schema.gates.statements import BenchmarkDocument
+    from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
+    from onnxreg.schema.manifest.parts import Check, TensorSpec
+
+MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8
+"""Figures of all artifacts, labels with the lowest recall of each, and names in a line."""
+
+
+def blocks(*parts: Iterable[str]) -> Iterator[str]:
+    """Blocks of lines with an empty line between two; those without lines are left out."""
+    full = [lines for part in parts if (lines := list(part))]
+    for index, lines in enumerate(full):
+        yield from (["", *lines] if index else lines)
+
+
+def screen(
+    version: Release, remote: str | None, is_full: bool
+) -> tuple[Sequence[Iterable[str]], Sequence[Iterable[str]]]:
+    """The blocks that say what it is, what may ship, what was measured, what it needs and how to get it.
+
+    `remote` is the remote that was read, if any. With `is_full` the second half is the recipe, remarks, every check and
+    every file, else it is empty.
+    """
+    manifest = version.manifest
+    partial = None if version.held is None else f"partial: reg pull {version.ref} fetches the rest"
+    first = (
+        (str(version.ref), *_facts(manifest), f"manifest {version.digest}", *_keyed({"held": partial})),
+        _artifacts(version),
+        _shipping(version),
+        _figures(manifest, is_full),
+        _needs(manifest),
+        _ways(version, remote, is_full),
+    )
+    details = (_making(manifest), _remarks(version), _checks(manifest), _files(manifest))
+    return first, details if is_full else ()
+
+
+def report_published(
+    session: Session,
+    release: Release,
+    out: Path | None = None,
+    latency: LatencyTable | None = None,
+    remarks: Iterable[str] = (),
+    **more: Any,
+) -> None:
+    """Show the outcome of `export`, `add` or `import`, and `remarks`; the document has `latency` and `more`, too."""
+    timed = [] if latency is None else latency.to_json()
+    times = [
+        f"latency: p50 {item['p50_ms']:g} ms, p95 {item['p95_ms']:g} ms: {' + '.join(item['graphs'])} "
+        f"(one row, {item['threads']} thread)"
+        for item in timed
+    ]
+    if release.new:
+        outcome = blocks(
+            (f"published {release.ref}", f"manifest {release.digest}"),
+            *(_artifacts(release), doubts(release), _remarks(release)),
+            *(_translation(release), _search(release), _next_steps(release)),
+        )
+    else:
+        notes = (f"nothing new: {_existing(release)}", f"manifest {release.digest}")
+        outcome = map(printable, (*notes, *doubts(release)))
+    session.show(
+        _document(release, out) | ({} if latency is None else {"latency": timed}) | more,
+        blocks(outcome, [f"written to {out}"] if out else [], times),
+        remarks,
+    )
+    if release.new and release.yank is not None and not session.as_json:
+        undo = f"`reg yank {release.ref} --undo` takes that back"
+        session.warn(f"warning: {release.yank.words}; {undo}")
+
+
+def report_preview(session: Session, release: Release) -> None:
+    """Show the version that a dry run would publish."""
+    plan = f"{release.ref} would be new" if release.new else _existing(release)
+    session.show(
+        _document(release, None) | {"dry_run": True},
+        blocks(
+            [f"{printable(plan)}; nothing was published"],
+            *(_artifacts(release), doubts(release), _remarks(release), _search(release)),
+        ),
+    )
+
+
+def _document(release: Release, out: Path | None) -> dict[str, Any]:
+    yank = release.yank
+    return {
+        "ref": str(release.ref),
+        "name": release.name,
+        "version": release.version,
+        "new": release.new,
+        "digest": release.digest,
+        "manifest": canonical.decode(release.data, "manifest"),
+        "states": {state.path: state.state for state in release.states},
+        "yanked": yank and {"version": yank.version, "reason": yank.reason},
+        "newer": release.newer,
+        "output": out,
+    }
+
+
+def _existing(release: Release) -> str:
+    """A version that is there already: that it is yanked, or that another one is newer."""
+    if release.yank is not None:
+        return release.yank.words
+    if release.newer is None:
+        return f"this is {release.ref}"
+    return f"these are the bytes of {release.ref}, and {release.newer} is the newest; --version publishes them again"
+
+
+def doubts(version: Release) -> Iterator[str]:
+    """Verdicts of later evaluations that differ from the manifest."""
+    return (printable(state.remark) for state in version.states if state.remark)
+
+
+def benchmark(document: BenchmarkDocument) -> Iterator[str]:
+    """The machine of a benchmark, and one row for each batch size of each artifact."""
+    machine = f"{document.cpu} ({document.isa}), {counted(document.threads, 'thread')}"
+    yield printable(f"{machine}, {document.runtime}, {document.runs} runs")
+    rows = [
+        (item.path, check.name, check.metric, None if check.value is None else f"{check.value:g}")
+        for item in document.artifacts
+        for check in item.checks
+    ]
+    yield from table(("ARTIFACT", "CHECK", "METRIC", "VALUE"), rows)
+
+
+def _keyed(rows: Mapping[str, str | None]) -> Iterator[str]:
+    """`key  value` lines, folded at 80 columns; without those that have no value."""
+    for key, value in rows.items():
+        if value:
+            lines = wrap(printable(value), 71, break_on_hyphens=False)
+            yield from (f"{name:<9}{line}" for name, line in zip_longest([key], lines, fillvalue=""))
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"{', '.join(names[:MAX_NAMES])}{more}"
+
+
+def _facts(manifest: Manifest) -> Iterator[str]:
+    """The facts of the version as a whole."""
+    labels = manifest.labels or ()
+    return _keyed(
+        {
+            "about": manifest.description,
+            "task": manifest.task,
+            "family": manifest.family,
+            "members": _members(manifest),
+            "license": manifest.license,
+            "source": _source(manifest.source, manifest.name) if manifest.source else None,
+            "labels": f"{len(labels)}: {_named(labels)}" if labels else None,
+        }
+    )
+
+
+def _members(manifest: Manifest) -> str | None:
+    """`1 backbone, 320 head, 1 ood`, of a family; the names of a pipeline's stages."""
+    if manifest.model_family is None:
+        return None
+    if stages := manifest.model_family.stages:
+        return ", ".join(member.name for member in stages)
+    roles = Counter(member.role for member in manifest.model_family.members)
+    return ", ".join(f"{count} {role}" for role, count in roles.items())
+
+
+def _source(source: Source, name: str) -> str:
+    """A hub id, or the name in another registry. Files from somebody's machine have no name."""
+    if source.id == name and source.revision is None:
+        return f"local files, digest {source.digest.short}..." if source.digest else "local files"
+    return f"{source.id}@{source.revision}" if source.revision else source.id
+
+
+def _states(version: Release) -> dict[str, str]:
+    return {item.path: item.state for item in version.states}
+
+
+def _artifacts(version: Release) -> Iterator[str]:
+    """A row for each artifact, in the manifest's order; heads of a family that are alike share one at the end.
+
+    If some artifacts are missing here, a column says which.
+    """
+    states, heads, stages = _states(version), version.manifest.heads, version.manifest.stages
+    groups: dict[tuple[str, ...], list[Artifact]] = {}
+    for item in sorted(version.manifest.artifacts, key=lambda item: item.path in heads):
+        alike = (item.format, item.precision, states[item.path])
+        groups.setdefault(alike if item.path in heads else (item.path,), []).append(item)
+    rows = []
+    for items in groups.values():
+        first, present = items[0], [item for item in items if item.path in (version.held or ())]
+        name = f"{len(items)} heads" if first.path in heads else first.path
+        share = f"{len(present)} of {len(items)}" if len(items) > 1 else "yes" if present else "no"
+        certification = states[first.path]
+        if certification == "certified" and any(item.reaches_limit for item in items):
+            certification += ", interval above the limit"
+        total = size(sum(item.own_size for item in items))
+        cells = (stages.get(name), name, first.format, first.precision, total, certification)
+        rows.append((*cells, None if version.held is None else share))
+    return table(("MEMBER", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION", "HELD"), rows)
+
+
+def _shipping(version: Release) -> Iterator[str]:
+    """The artifacts that may ship as certified and those that may not, with the reasons of each verdict against one."""
+    paths: dict[str, list[str]] = {}
+    heads: Counter[str] = Counter()
+    states, of_heads = _states(version), version.manifest.heads
+    for item in version.manifest.artifacts:
+        state = states[item.path]
+        if state == "unknown" and item.certification.rule is not None:
+            state = "unsettled"
+        if item.path in of_heads:
+            heads[state] += 1
+        else:
+            wide = " (interval above the limit)" if state == "certified" and item.reaches_limit else ""
+            paths.setdefault(state, []).append(f"{item.path}{wide}")
+    for state, count in heads.items():
+        paths.setdefault(state, []).insert(0, counted(count, "artifact") + " of heads")
+    paths.setdefault("certified", ["no artifact"])
+    kinds = (
+        ("ship", "certified", "certified"),
+        ("not", "refused", "refused"),
+        ("open", "unsettled", "judged, but not settled"),
+        ("unknown", "unknown", "not judged"),
+    )
+    yield from _keyed(
+        {key: f"{word}: {_named(paths[state])}" for key, state, word in kinds if state in paths}
+    )
+    yield from doubts(version)
+    for item in version.manifest.artifacts:
+        against = {"refused": "refused", "unknown": "unsettled"}.get(item.certification.state, "")
+        if item.path in paths.get(against, ()):
+            lines = _verdict(item, item.certification.state)
+            yield from (fold_line(line, "    ") for line in lines)
+
+
+def _verdict(item: Artifact, state: str) -> Iterator[str]:
+    """The manifest's verdict with its reasons; said as such if the artifact is refused in spite of it."""
+    claim = item.certification
+    if claim.reasons != UNJUDGED and (claim.rule or claim.reasons):
+        by = f" by {printable(claim.rule)}" if claim.rule else ""
+        whose = "" if state == claim.state else "its manifest says "
+        yield f"{whose}{claim.state}{by}: {item.path}"
+        yield from (f"  {printable(reason)}" for reason in claim.reasons)
+
+
+def _figures(manifest: Manifest, is_full: bool) -> Iterator[str]:
+    """The figures of each artifact on its suite. Of recalls by label, only the lowest and the failing ones."""
+    rows = [(item.path, check) for item in manifest.artifacts for check in _of_suite(item)]
+    shown = sorted(rows, key=lambda row: row[1].verdict != "fail")[:MAX_FIGURES]
+    yield from table(
+        ("MEASURED", "FIGURE", "VALUE", "LIMIT", "SAMPLES", "VERDICT"),
+        [_check_row(path, check, check.name.removeprefix(RECALL)) for path, check in shown],
+    )
+    hidden = sum(len(item.checks) for item in manifest.artifacts) - len(shown)
+    if hidden and not is_full:
+        yield f"{'and ' if rows else ''}{counted(hidden, 'check')}{' more' if rows else ''} (--full)"
+    evidence = [item.certification.evidence for item in manifest.artifacts]
+    yield from dict.fromkeys(f"suite {item.suite}" for item in evidence if item and item.suite)
+
+
+def _of_suite(artifact: Artifact) -> list[Check]:
+    recalls = [item for item in artifact.checks if item.name.startswith(RECALL) and item.value is not None]
+    lowest = sorted(recalls, key=lambda check: (check.verdict != "fail", check.value))
+    return [*suite_checks(artifact), *lowest[:MAX_LABELS]]
+
+
+def _check_row(path: str, check: Check, name: str) -> tuple[object, ...]:
+    return path, name, number(check.value), number(check.limit), check.samples or None, check.verdict
+
+
+def _needs(manifest: Manifest) -> Iterator[str]:
+    """Inputs, outputs, opset and operators of the artifacts that an app loads first; what is alike is printed once."""
+    contracts: dict[tuple[str, str], list[Artifact]] = {}
+    for artifact in manifest.entry_artifacts:
+        sides = (artifact.metadata.inputs, artifact.metadata.outputs)
+        inputs, outputs = (", ".join(map(_tensor, side)) for side in sides)
+        contracts.setdefault((inputs, outputs), []).append(artifact)
+    for (inputs, outputs), artifacts in contracts.items():
+        first = artifacts[0]
+        yield from _keyed(
+            {
+                "of": _named([item.path for item in artifacts]) if len(contracts) > 1 else None,
+                "inputs": inputs,
+                "outputs": outputs,
+                "opset": _opsets(first),
+                "kv cache": _kv_cache(first),
+                "needs": _operators(_operator_names(first)),
+            }
+        )
+        for other in artifacts[1:MAX_NAMES]:
+            new = [name for name in _operator_names(other) if name not in _operator_names(first)]
+            opsets = None if _opsets(other) == _opsets(first) else f"opset {_opsets(other) or 'not recorded'}"
+            if differences := "; ".join(filter(None, (opsets, _operators(new)))):
+                yield from _keyed({"also": f"{other.path}: {differences}"})
+
+
+def _tensor(spec: TensorSpec) -> str:
+    """`input_ids int64[batch, sequence]`"""
+    return f"{spec.name} {spec.dtype}{spec.shape_text}"
+
+
+def _opsets(artifact: Artifact) -> str:
+    """The opsets of the domains that its operators are of."""
+    used = {operator.domain for operator in artifact.operators} | {"ai.onnx"}
+    opsets = {domain: number for domain, number in artifact.opset_imports.items() if domain in used}
+    if not opsets and artifact.metadata.opset is not None:
+        opsets = {"ai.onnx": artifact.metadata.opset}
+    return ", ".join(f"{domain} {number}" for domain, number in sorted(opsets.items()))
+
+
+def _kv_cache(artifact: Artifact) -> str | None:
+    """The memory of a decoder's keys and values: `32 KiB a token, at most 131072 tokens (4 GiB)`."""
+    cache = artifact.kv_cache
+    if cache is None:
+        return None
+    longest = size(cache.bytes_per_token * cache.max_tokens)
+    return f"{size(cache.bytes_per_token)} a token, at most {cache.max_tokens} tokens ({longest})"
+
+
+def _operator_names(artifact: Artifact) -> list[str]:
+    """The names of its operators, those of other domains than ai.onnx first, with their domain."""
+    names = {
+        operator.name if operator.domain == "ai.onnx" else f"{operator.domain}:{operator.name}"
+        for operator in artifact.operators
+    }
+    return sorted(names or artifact.metadata.operators, key=lambda name: (":" not in name, name))
+
+
+def _operators(names: Sequence[str]) -> str | None:
+    return f"{counted(len(names), 'operator')}: {_named(names)}" if names else None
+
+
+def _ways(version: Release, remote: str | None, is_full: bool) -> Iterator[str]:
+    """Commands that choose one of its files, fetch them, or show more; never folded, so that they can be copied."""
+    argument = quote(remote) if remote else ""
+    option = f" --remote {argument}" if argument else ""
+    yield f"get it   reg resolve {version.ref}{option} --device DEVICE"
+    yield f"         reg pull {version.ref} {argument or 'REMOTE'} --output DIRECTORY"
+    if not is_full:
+        yield f"more     reg show {version.ref}{option} --full"
+
+
+def _making(manifest: Manifest) -> Iterator[str]:
+    """The recipe, and the tools that ran it."""
+    if recipe := manifest.recipe:
+        tools = ", ".join(f"{tool} {version}" for tool, version in sorted(recipe.tools.items()))
+        yield from _keyed({"recipe": f"{recipe.profile} v{recipe.profile_version}", "tools": tools})
+
+
+def _remarks(version: Release) -> Iterator[str]:
+    """Notes for people who rely on a version: verdicts with reasons, warnings, skipped steps."""
+    manifest, states = version.manifest, _states(version)
+    for item in manifest.artifacts:
+        yield from _verdict(item, states[item.path])
+        if outside := item.metadata.unsupported_ops:
+            yield f"note: {item.path}: outside the mobile-safe operators: {', '.join(map(printable, outside))}"
+        warnings = (text for text in item.metadata.warnings if text.partition(" ")[0] not in outside)
+        yield from (f"warning: {item.path}: {printable(text)}" for text in warnings)
+        if (opset := item.metadata.opset or 0) > NEWEST.opset:
+            yield f"warning: {item.path}: no release of ONNX Runtime known here loads opset {opset}, only up to {NEWEST.opset}"
+        if not item.reproducible:
+            yield f"note: {item.path}: its bytes may differ when it is converted again"
+    for step in manifest.recipe.steps if manifest.recipe else ():
+        if step.skipped:
+            yield f"skipped: {printable(step.name)}: {printable(step.skipped)}"
+
+
+def _checks(manifest: Manifest) -> Iterator[str]:
+    """Every measured claim with its artifact. Heads of a family are counted, and only doubtful ones are listed."""
+    heads = manifest.heads
+    pairs = [(item.path, check) for item in manifest.artifacts for check in item.checks]
+    rows = [
+        _check_row(path, check, check.label)
+        for path, check in pairs
+        if path not in heads or check.verdict in ("fail", "unknown")
+    ]
+    yield from table(("ARTIFACT", "CHECK", "VALUE", "LIMIT", "SAMPLES", "VERDICT"), rows)
+    if quiet := Counter(check.verdict for path, check in pairs if path in heads):
+        yield f"heads: {', '.join(f'{count} checks {verdict}' for verdict, count in sorted(quiet.items()))}"
+
+
+def _files(manifest: Manifest) -> Iterator[str]:
+    """Sidecars, then companions."""
+    entries = [entry for item in manifest.artifacts for entry in item.files] + list(manifest.files)
+    return table(("FILE", "ROLE", "SIZE"), [(entry.path, entry.role, size(entry.size)) for entry in entries])
+
+
+def _recorded(version: Release, key: str) -> Mapping[str, Any]:
+    """A parameter of the recipe, if it is a document."""
+    recipe = version.manifest.recipe
+    value = recipe.parameters.get(key) if recipe else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def _translation(version: Release) -> Iterator[str]:
+    """The fields of another tool's document and what each became, if the recipe was one."""
+    fields = _recorded(version, "recipe").get("translation", ())
+    rows = [(field["field"], json.dumps(field["value"]), field["became"]) for field in fields]
+    return table(("FIELD", "VALUE", "BECAME"), rows)
+
+
+def _search(version: Release) -> Iterator[str]:
+    """The candidates of a search with their figures on the suite that it chose on, if the version came from one."""
+    record = _recorded(version, "search")
+    if not record:
+        return
+    rows = [
+        (
+            trial["candidate"],
+            size(trial["bytes"]) if "bytes" in trial else None,
+            f"{trial['median_ms']:.3g} ms" if "median_ms" in trial else None,
+            [_loss(item["metric"], item["loss"], item.get("interval")) for item in trial.get("metrics", ())],
+            trial["state"],
+        )
+        for trial in record["candidates"]
+        if trial["state"] != "untried"
+    ]
+    tried, total, winner = record["tried"], counted(len(record["candidates"]), "candidate"), record["winner"]
+    yield f"tried {tried} of {total} on the suite to choose on; the winner is {printable(winner)}"
+    yield from table(("CANDIDATE", "SIZE", "MEDIAN", "LOSS", "VERDICT"), rows)
+    for item in version.manifest.artifacts:
+        if item.path == record.get("output"):
+            losses = [check for check in item.checks if check.interval and check.limit is not None]
+            figures = ", ".join(_loss(check.label, check.value, check.interval) for check in losses)
+            where = f"on the suite to confirm on: {item.path}"
+            yield printable(f"{where} {figures}: {item.certification.state}")
+
+
+def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> str:
+    """A loss with its 95 % interval."""
+    return f"{metric} {number(loss)}" + (f" ({' to '.join(map(number, interval))})" if interval else "")
+
+
+def _next_steps(version: Release) -> Iterator[str]:
+    """The next command: to publish a certified artifact, or to get one in place of a refused one."""
+    states = _states(version)
+    judged = [item.path for item in version.manifest.artifacts if item.certification.rule is not None]
+    if refused := [path for path, state in states.items() if state == "refused"]:
+        yield f"next: {' and '.join(map(printable, refused))} will not be offered as certified; to search for a smaller"
+        yield "  change that passes: reg export ... --certify --eval-suite FILE --confirm-suite FILE"
+        yield "  (docs/certification.md, Refused: what now)"
+    elif any(states[path] == "certified" for path in judged):
+        yield f"next: reg push {version.ref}"
