@@ -1,4 +1,4 @@
-"""Deltas are applied, or refused, by the vectors of docs/delta.md."""
+"""Deltas are chosen, applied, or refused, by the vectors of docs/delta.md."""
 
 import base64
 import json
@@ -11,10 +11,22 @@ import pytest
 from onnxreg.registry.delta import apply
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.delta.delta_format import DeltaHeader
+from onnxreg.schema.delta.delta_format import Delta, DeltaHeader, choose_deltas
 
-CASES = json.loads((Path(__file__).parents[1] / "vectors/delta/apply.json").read_text())["vectors"]
+VECTORS = Path(__file__).parents[1] / "vectors" / "delta"
+CASES = json.loads((VECTORS / "apply.json").read_text())["vectors"]
+CHOICES = json.loads((VECTORS / "choose.json").read_text())["vectors"]
 GOOD = [case for case in CASES if "new" in case]
+
+
+@pytest.mark.parametrize("case", CHOICES, ids=lambda case: case["name"])
+def test_a_choice(case: dict[str, Any]) -> None:
+    chosen = choose_deltas(
+        [Delta.read(delta) for delta in case["deltas"]],
+        {Digest.parse(file): size for file, size in case["sizes"].items()},
+        frozenset(map(Digest.parse, case["present"])),
+    )
+    assert {str(file): str(delta.digest) for file, delta in chosen.items()} == case["chosen"]
 
 
 def applied(case: dict[str, Any], start: int = 0) -> bytes:

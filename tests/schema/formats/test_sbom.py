@@ -142,16 +142,8 @@ def test_a_timestamp_only_where_one_is_given(full: dict[str, Any]) -> None:
 
 
 OPTIONAL = [
-    "source",
-    "recipe",
-    "license",
-    "description",
-    "labels",
-    "task",
-    "family",
-    "max_sequence_length",
-    "minimum_opset",
-    "files",
+    *("source", "recipe", "license", "description", "labels", "task", "family", "max_sequence_length"),
+    *("minimum_opset", "files"),
 ]
 
 

@@ -1,6 +1,8 @@
 """The expression language: what parses, where an error is drawn, and what an expression is true of."""
 
 import json
+import re
+from fnmatch import translate
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from support.schema.expressions import CANDIDATES, EXPRESSIONS, Case
 
 from onnxreg.schema.core.bounds import MAX_EXPRESSION_CHARS
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.query.expression import MAX_COLUMNS, ExpressionError, parse
+from onnxreg.schema.query.expression import MAX_COLUMNS, ExpressionError, limited, matcher, parse
 from onnxreg.schema.query.fields import FIELDS, FieldKind
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "where.json").read_text())
@@ -142,26 +144,8 @@ def test_printed_expressions_parse_to_the_same(case: Case) -> None:
 
 PIECES = some.sampled_from(
     [
-        *FIELDS,
-        "metric['f1']",
-        "and",
-        "or",
-        "not",
-        "in",
-        "(",
-        ")",
-        "[",
-        "]",
-        ",",
-        "=",
-        "<",
-        "~",
-        "'a'",
-        "1",
-        "1.4.0",
-        "3MB",
-        "x",
-        "",
+        *(*FIELDS, "metric['f1']", "and", "or", "not", "in", "(", ")", "[", "]", ",", "=", "<", "~"),
+        *("'a'", "1", "1.4.0", "3MB", "x", ""),
     ]
 )
 
@@ -177,3 +161,42 @@ def test_any_text_parses_or_is_an_input_error(text: str) -> None:
         expression.matches({})
         expression.matches(FULL)
         assert parse(str(expression)) == expression
+
+
+@given(some.text("ab*?", max_size=8), some.text("ab?", max_size=12))
+def test_a_pattern_matches_as_a_shell_s_does(pattern: str, text: str) -> None:
+    assert matcher(pattern)(text) is (re.match(translate(pattern), text) is not None)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "fits"),
+    [
+        ("", "", True),
+        ("", "a", False),
+        ("*", "", True),
+        ("?", "\n", True),
+        ("[ab]", "a", False),
+        ("[ab]", "[ab]", True),
+        ("*.onnx", "a.onnx", True),
+        ("*?" * 2000, "a" * 1999, False),
+        ("*?" * 2000, "a" * 2000, True),
+        ("*a" * 2000 + "b", "a" * 4000, False),
+    ],
+)
+def test_a_pattern_matches_or_does_not(pattern: str, text: str, fits: bool) -> None:
+    assert matcher(pattern)(text) is fits
+
+
+def test_a_question_has_a_budget() -> None:
+    expression = parse("path ~ '*x*' or path ~ '*y*'")
+    candidates = [{"path": "a"}] * 100
+
+    def count() -> int:
+        return sum(map(expression.matches, candidates))
+
+    with limited(200) as budget:
+        assert count() == 0
+        assert budget.left == 0
+        with pytest.raises(InputError, match="more than 200 steps"):
+            count()
+    assert count() == 0

@@ -1,11 +1,36 @@
-"""What people get told of a document that is not valid."""
+"""What people write and get told: lengths of time, near names, and documents that are not valid."""
 
 from typing import Any
 
 import pytest
 
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, nearest, suggest
+from onnxreg.schema.core.units import parse_duration
 from onnxreg.schema.inputs.recipe_file import JobRow, RecipeFile
+
+LENGTHS = {"0s": 0, "90s": 90, "15min": 900, "12h": 43_200, "7d": 604_800, "2w": 1_209_600}
+NAMES = ["OnnxConversion", "OrtFormat", "GoldenVectors"]
+
+
+def test_a_length_of_time() -> None:
+    assert {text: parse_duration(text) for text in LENGTHS} == LENGTHS
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7", "d", "-1d", "1.5d", "7 d", "7D", "7m", "1d2h", "\u0667d", "9999999999s"]
+)
+def test_no_length_of_time(text: str) -> None:
+    with pytest.raises(InputError, match="not a length of time"):
+        parse_duration(text)
+
+
+def test_a_near_name_goes_before_the_list_of_all() -> None:
+    assert nearest("ortformat", NAMES) == ["OrtFormat"]
+    assert suggest("GoldenVector", NAMES) == "did you mean GoldenVectors?"
+    assert suggest("zzz", NAMES) == "one of: OnnxConversion, OrtFormat, GoldenVectors"
+    assert suggest("zzz", NAMES, "look elsewhere") == "look elsewhere"
+    assert suggest("aab", ["aaa", "aac"]) == "did you mean aac or aaa?"
+
 
 STEP = {"name": "fp32", "pass": "OnnxConversion"}
 
