@@ -18,8 +18,8 @@ def entry(role: str, path: str, number: int, size: int = 100, **fields: Any) -> 
     return {"role": role, "path": path, "digest": sha(number), "size": size, **fields}
 
 
-def pieces(size: int, *numbers: int) -> dict[str, Any]:
-    return {"size": size, "digests": [sha(number) for number in numbers]}
+def pieces(*numbers: int) -> dict[str, Any]:
+    return {"pieces": {"size": 2**23, "digests": [sha(number) for number in numbers]}}
 
 
 def tensor(name: str, dtype: str, *axes: str | int) -> dict[str, Any]:
@@ -27,31 +27,16 @@ def tensor(name: str, dtype: str, *axes: str | int) -> dict[str, Any]:
         {"kind": "static", "value": axis} if isinstance(axis, int) else {"kind": "dynamic", "name": axis}
         for axis in axes
     ]
-    return {
-        "name": name,
-        "dtype": dtype,
-        "axes": ["labels" if isinstance(axis, int) else axis for axis in axes],
-        "shape": dims,
-    }
+    labels = ["labels" if isinstance(axis, int) else axis for axis in axes]
+    return {"name": name, "dtype": dtype, "axes": labels, "shape": dims}
 
 
-def metadata() -> dict[str, Any]:
-    return {
-        "profile": "android",
-        "opset": 18,
-        "execution_providers": ["NNAPI", "XNNPACK"],
-        "inputs": [
-            tensor("input_ids", "int64", "batch", "sequence"),
-            tensor("attention_mask", "int64", "batch", "sequence"),
-        ],
-        "outputs": [tensor("logits", "float32", "batch", "sequence", 3)],
-        "operators": ["Gather", "MatMul", "com.microsoft:FusedMatMul"],
-        "unsupported_ops": ["Einsum"],
-        "warnings": ["Einsum is not in the safe set"],
-    }
+def operator(name: str, **sides: dict[str, list[str]]) -> dict[str, Any]:
+    return {"domain": "ai.onnx", "name": name, "opset": 13, **sides}
 
 
 def artifact(form: str, precision: str, path: str, number: int, **fields: Any) -> dict[str, Any]:
+    inputs = [tensor(name, "int64", "batch", "sequence") for name in ("input_ids", "attention_mask")]
     return {
         "format": form,
         "path": path,
@@ -59,24 +44,22 @@ def artifact(form: str, precision: str, path: str, number: int, **fields: Any) -
         "digest": sha(number),
         "size": 1000 + number,
         "files": [],
-        "metadata": metadata(),
+        "metadata": {
+            "profile": "android",
+            "opset": 18,
+            "execution_providers": ["NNAPI", "XNNPACK"],
+            "inputs": inputs,
+            "outputs": [tensor("logits", "float32", "batch", "sequence", 3)],
+            "operators": ["Gather", "MatMul", "com.microsoft:FusedMatMul"],
+            "unsupported_ops": ["Einsum"],
+            "warnings": ["Einsum is not in the safe set"],
+        },
         "opset_imports": {"ai.onnx": 18, "com.microsoft": 1},
         "ir_version": 8,
         "semantic": {"graph": sha(number + 60), "weights": sha(number + 70)},
         "operators": [
-            {
-                "domain": "ai.onnx",
-                "name": "MatMul",
-                "opset": 13,
-                "inputs": {"0": ["float"]},
-                "outputs": {"0": ["float"]},
-            },
-            {
-                "domain": "ai.onnx",
-                "name": "Gather",
-                "opset": 13,
-                "inputs": {"0": ["float"], "1": ["int64_t"]},
-            },
+            operator("MatMul", inputs={"0": ["float"]}, outputs={"0": ["float"]}),
+            operator("Gather", inputs={"0": ["float"], "1": ["int64_t"]}),
         ],
         "contrib": ["BiasGelu", "MatMulNBits bits=8"],
         "kv_cache": {"bytes_per_token": 4096, "max_tokens": 2048},
@@ -85,63 +68,50 @@ def artifact(form: str, precision: str, path: str, number: int, **fields: Any) -
     }
 
 
-def check(name: str, metric: str, value: float, verdict: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "metric": metric,
-        "value": value,
-        "limit": 0.005,
-        "samples": 40,
-        "dataset": sha(90),
-        "interval": [value - 0.001, value + 0.001],
-        "verdict": verdict,
-    }
+def check(name: str, metric: str, value: float, verdict: str, **fields: str) -> dict[str, Any]:
+    measured = {"value": value, "limit": 0.005, "samples": 40, "dataset": sha(90)}
+    interval = [value - 0.001, value + 0.001]
+    return {"name": name, "metric": metric, **measured, "interval": interval, "verdict": verdict, **fields}
 
 
 def int8() -> dict[str, Any]:
+    evidence = {"artifact": sha(2), "parent": sha(80), "suite": sha(90), "report": sha(33)}
+    measured = {"weights_quantized": 4, "weights_total": 6, "bytes_quantized": 400, "bytes_total": 900}
     return artifact(
-        "onnx-int8",
-        "int8",
-        "model_int8.onnx",
-        2,
-        pieces=pieces(2**23, 40),
+        *("onnx-int8", "int8", "model_int8.onnx", 2),
+        **pieces(40),
         files=[
-            entry("external-data", "model_int8.onnx.data", 12, pieces=pieces(2**23, 42)),
+            entry("external-data", "model_int8.onnx.data", 12, **pieces(42)),
             entry("golden", "model_int8.golden.json", 14),
         ],
         parent=sha(1),
         quantization={
             "requested": {"scheme": "dynamic", "op_types": ["MatMul", "Gemm"]},
-            "measured": {
-                "weights_quantized": 4,
-                "weights_total": 6,
-                "bytes_quantized": 400,
-                "bytes_total": 900,
-            },
+            "measured": measured,
         },
         checks=[
             check("recall", "quant_recall_delta", 0.001, "pass"),
             check("parity", "argmax_agreement", 0.99, "info"),
             check("parity", "max_abs_diff", 0.004, "pass"),
-            check("sts/spearman", "spearman", 0.83, "pass") | {"direction": "higher"},
-            check("sts/spearman/loss", "spearman_loss", 0.002, "pass") | {"direction": "lower"},
+            check("sts/spearman", "spearman", 0.83, "pass", direction="higher"),
+            check("sts/spearman/loss", "spearman_loss", 0.002, "pass", direction="lower"),
         ],
         certification={
             "state": "certified",
             "rule": "G4/point",
             "reasons": ["every loss is below the limit"],
-            "evidence": {
-                "artifact": sha(2),
-                "parent": sha(80),
-                "suite": sha(90),
-                "report": sha(33),
-                "synthetic": False,
-            },
+            "evidence": evidence | {"synthetic": False},
         },
     )
 
 
+def step(name: str, pass_: str, version: int, params: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"name": name, "pass": pass_, "version": version, "params": params, **more}
+
+
 def manifest() -> dict[str, Any]:
+    config = entry("operator-config", "model.required_operators_and_types.config", 13)
+    mobile = {"parent": sha(1), "ort_format": 5, "files": [config]}
     return {
         "format": "openmed-onnx",
         "format_version": 2,
@@ -150,20 +120,12 @@ def manifest() -> dict[str, Any]:
         "artifacts": [
             artifact("onnx-android", "float32", "model.onnx", 1),
             int8(),
-            artifact(
-                "ort-android",
-                "float32",
-                "model.ort",
-                3,
-                parent=sha(1),
-                ort_format=5,
-                files=[entry("operator-config", "model.required_operators_and_types.config", 13)],
-            ),
+            artifact("ort-android", "float32", "model.ort", 3, **mobile),
         ],
         "files": [
             entry("config", "config.json", 30),
             entry("labels", "id2label.json", 31),
-            entry("tokenizer", "tokenizer.json", 32, pieces=pieces(2**23, 44)),
+            entry("tokenizer", "tokenizer.json", 32, **pieces(44)),
             entry("report", "recall_delta.json", 33),
         ],
         "source": {"id": "acme/pii-small", "revision": "abc", "digest": sha(80)},
@@ -172,28 +134,9 @@ def manifest() -> dict[str, Any]:
             "profile_version": 1,
             "code": {"name": "net:build", "digest": sha(81), "distribution": "net", "version": "1.0"},
             "steps": [
-                {
-                    "name": "export",
-                    "pass": "torch-export",
-                    "version": 1,
-                    "params": {"opset": 18},
-                    "result": {"nodes": 12},
-                },
-                {
-                    "name": "int8",
-                    "pass": "quantize",
-                    "version": 2,
-                    "params": {"op_types": ["MatMul"]},
-                    "input": "export",
-                },
-                {
-                    "name": "ort",
-                    "pass": "to-ort",
-                    "version": 1,
-                    "params": {},
-                    "input": "export",
-                    "skipped": "needs onnxruntime",
-                },
+                step("export", "torch-export", 1, {"opset": 18}, result={"nodes": 12}),
+                step("int8", "quantize", 2, {"op_types": ["MatMul"]}, input="export"),
+                step("ort", "to-ort", 1, {}, input="export", skipped="needs onnxruntime"),
             ],
             "tools": {"onnx": "1.23.2", "torch": "2.13.0"},
             "parameters": {"opset": 18},
