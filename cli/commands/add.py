@@ -139,9 +139,9 @@ def import_(
 ) -> None:
     """Make a version from a directory of OpenMed or the Hub, or an OCI registry.
 
-    SOURCE is a directory that OpenMed wrote (version 1; none of its claims is trusted), a repository as people publish
-    them (Transformers.js, Optimum, sentence-transformers, or any .onnx files: docs/hub.md), what `reg pull --output`
-    wrote (the same manifest digest; a changed file is an integrity error), or what `reg push` put into an OCI registry.
+    SOURCE is a directory that OpenMed wrote (none of its claims is trusted), a repository as people publish
+    them (docs/hub.md), what `reg pull --output` wrote (the same manifest digest), or what `reg push` put into
+    an OCI registry.
 
     Digests, sizes, contracts and operators are read again; differences from the claims are listed. Artifacts whose
     parent is in the directory are proven to be that parent, rounded, or not.

@@ -115,9 +115,9 @@ def command(
 ) -> None:
     """Export a checkpoint for a task, or by a profile or a recipe; measure the results and publish them.
 
-    Steps that an earlier export ran are not run again. If a version has the same manifest, nothing is published
-    without --version. An artifact that is refused or unknown is published with that verdict. See docs/tasks.md,
-    docs/recipes.md, docs/vision.md; a recipe with the key `family` is a model family (docs/families.md).
+    If a version has the same manifest, nothing is published without --version. An artifact that is refused or
+    unknown is published with that verdict. See docs/tasks.md, docs/recipes.md, docs/vision.md; a recipe with
+    the key `family` is a model family (docs/families.md).
 
     Code runs only if you name it: SOURCE as module:function or file.py:function, or --allow-code.
 

@@ -40,13 +40,12 @@ def verify(
 ) -> None:
     """Read every byte and every log line again, and list all damage. Remaining damage is exit status 4.
 
-    If something could only not be read (kind unreadable), the exit status is 6 for a remote, else 9. History is
-    compared with what you saw before, and signatures with your trust file. A governed channel that was moved without
-    a promotion is listed: exit status 8.
+    If something could only not be read, the exit status is 6 for a remote, else 9. History is compared with
+    what you saw before, and signatures with your trust file. A governed channel that was moved without a
+    promotion is exit status 8.
 
-    With --repair: blobs come from any registry that has them; a log comes only from a mirror; an index that differs
-    from its log is rebuilt. A damaged index file is saved in local/damaged. With --remote every byte of that registry
-    is fetched.
+    With --repair: blobs come from any registry that has them; a log comes only from a mirror; an index that
+    differs from its log is rebuilt, and saved before in local/damaged.
 
     --signatures only lists the signatures on versions and evaluations: with --json {ok, versions: [{name, version,
     manifest, signatures: [{status, keyid, key, seq}], missing, evaluations: [{artifact, state, status, keyid, key,
@@ -214,13 +213,11 @@ def doctor(
 ) -> None:
     """Check a registry and its surroundings, with a fix for each finding.
 
-    It finds files that do not belong there, and notes that only a person may clear; a registry's own remotes are asked.
-    Nothing is changed. `reg verify` reads the bytes. The exit status is 0 if all is well, otherwise that of the worst
-    finding: 4 integrity, 6 remote, 3 not found, 9 environment.
+    It finds files that do not belong there, and notes that only a person may clear. Nothing is changed. The
+    exit status is that of the worst finding: 4 integrity, 6 remote, 3 not found, 9 environment.
 
-    --clear deletes the note of a dead collection or, in a mirror, of a dead mirroring, or a file that does
-    not belong in a registry, and nothing else. If the owner of the note still runs, files that somebody
-    relies on may then be deleted.
+    --clear deletes the note of a dead collection or mirroring, or a file that does not belong in a registry. If
+    the owner of the note still runs, files that somebody relies on may then be deleted.
 
     With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix is empty if there is nothing to
     do. With --clear {registry, cleared}.

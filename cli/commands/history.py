@@ -36,10 +36,8 @@ def log(
     TIME says when a line came into this registry. WHAT also says when one that was pushed or pulled was
     written, and where. Times are as claimed; nothing is ordered by them.
 
-    Actors are shown as claimed; SIGNED BY names the key that signed the line, by its name in your trust
-    file. The last signed line is the signed head: it vouches for all lines before it. A promotion is shown
-    with its policy and evidence, a later evaluation with the artifact and its verdict, a signature or a
-    proof with the key that made it.
+    Actors are shown as claimed; SIGNED BY names the key that signed the line, by its name in your trust file.
+    The last signed line vouches for all lines before it.
 
     With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?: {registry, seq, head, time?},
     signed: {status, keyid, key}}]}; status is trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
@@ -140,9 +138,8 @@ def history(
 ) -> None:
     """Show how size, a figure and the verdict moved from version to version, newest first.
 
-    Each line is about the smallest artifact of a version that has the figure. The chart shows the value (o)
-    and its 95 % interval (-), if one was published. Figures of another suite than the newest are not
-    charted, since they cannot be compared.
+    Each line is about the smallest artifact of a version that has the figure. The chart shows the value (o) and
+    its 95 % interval (-). Figures of another suite than the newest are not charted.
 
     With --json: {name, metric, versions: [{version, manifest, time, actor, status, channels, artifact: {path,
     format, precision, size, state, figures}, value, interval, suite, verdict, artifacts: [the same]}]}; artifact

@@ -21,12 +21,10 @@ def command(
 ) -> None:
     """Copy everything from one registry to another. What is there already is not sent again.
 
-    If DST does not exist, it becomes a mirror: same id, same logs, all files that SRC still has, and
-    read-only. Run it again to update the mirror: what SRC expired or took down is then deleted there too.
-    If the histories differ, nothing is written. If DST has its own id (see --new-id), it gets every
-    version, with its yanks, as by `reg push`; versions that SRC no longer has or DST refuses are listed,
-    and the others are copied. Problems that need a person (another manifest under the same version, damage)
-    decide the exit status at the end.
+    If DST does not exist, it becomes a mirror: same id, same logs, all files that SRC still has, and read-only.
+    Run it again to update the mirror: what SRC expired or took down is then deleted there too. If the histories
+    differ, nothing is written. If DST has its own id (see --new-id), it gets every version as by `reg push`;
+    versions that SRC no longer has or DST refuses are listed.
 
     With --json: {source, destination, models, versions, events, blobs, bytes, freed: {blobs, bytes},
     skipped: [{name, tag, reason}]}: models that SRC has, versions that are new in DST, what moved, what was

@@ -67,12 +67,8 @@ def archive_verify(
 ) -> None:
     """Read every byte and log line of an archive, and list all damage. Needs no registry and no network.
 
-    The history must be complete, the carried versions must have all files, and nothing else may be in the
-    archive. Damage is exit status 4; if something could only not be read (kind unreadable), it is 9.
-
-    These are damage too: a wrong signature, a missing one that your trust file demands, a broken log of
-    policies, and a governed channel whose version the policy bars. The copy of a trust file in the archive
-    is never used.
+    Damage is exit status 4; if something could only not be read, it is 9. The copy of a trust file in the
+    archive is never used.
 
     With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name,
     detail, digest?}], unpromoted: [{name, detail}]}.

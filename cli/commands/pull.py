@@ -62,9 +62,8 @@ def command(
 ) -> None:
     """Copy a version from a remote and verify every byte; with --output, write its files into a directory.
 
-    With --format, --precision or --member only some artifacts are fetched, with the files that they need; without
-    them a later pull fetches the rest. --tag also takes a channel with its version. After an interruption, run the
-    pull again: it continues.
+    With --format, --precision or --member only some artifacts are fetched, with the files that they need. --tag
+    also takes a channel with its version. After an interruption, run the pull again: it continues.
 
     With --locked, name a lock file in place of REF: exactly the locked artifacts are fetched, even if a version was
     yanked since.

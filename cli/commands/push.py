@@ -53,16 +53,14 @@ def command(
 ) -> None:
     """Copy versions to a remote, which is created if necessary. What is there already is not sent again.
 
-    A REF is one version. A glob such as 'acme/*' is the newest release of each matching model; with --all it is every
-    version of them, and --all alone is everything. Yanked versions go with their yanks. A failure of one model does not
-    stop the others. After an interruption, run it again.
+    A glob such as 'acme/*' is the newest release of each matching model; with --all it is every version of
+    them, and --all alone is everything. A failure of one model does not stop the others. After an interruption,
+    run it again.
 
     --tag also moves a channel there. --deltas makes later updates small (docs/delta.md). --layout hub puts the usual
     files of the model beside the registry in a repository on the Hub (docs/hub.md).
 
-    oci://HOST[:PORT]/REPOSITORY[:TAG] is an OCI registry, for skopeo, oras and other programs: one CNCF ModelPack
-    manifest has every file, statements are referrers. A tag that names another manifest is a conflict; a yanked version
-    is not sent. Credentials are those of docker (docs/oci.md).
+    oci://HOST[:PORT]/REPOSITORY[:TAG] is an OCI registry, for skopeo, oras and other programs (docs/oci.md).
 
     With --json: {ref, remote, events, blobs, bytes, output}: what moved; output is null. With --tag also
     {channels: [{name, tag, version}]}. For a glob or --all: {remote, pushed: [{ref, versions, events, blobs,

@@ -39,10 +39,8 @@ def command(
 ) -> None:
     """Run the recipe of a version again and compare every file with what was published. Nothing is published.
 
-    Code, checkpoint and suite come from --source, must have the recorded digests, and code runs only with
-    --allow-code. The promise holds for equal tool versions (and, for .ort files and measured values, the same
-    instruction sets). If digests differ, measured numbers are compared by tolerance; if they do not match, the exit
-    status is 4. See docs/rebuild.md.
+    Code, checkpoint and suite must have the recorded digests, and code runs only with --allow-code. If the
+    results differ, the exit status is 4. See docs/rebuild.md.
 
     With --json: {ref, manifest, matches, files: [{path, role, state, recorded, rebuilt, where}], tools,
     checks, fields: [{name, recorded, rebuilt}]}.

@@ -62,8 +62,8 @@ def index_publish(
 ) -> None:
     """Publish the catalog of a registry: a line for each model, and every artifact of every version whose files are there.
 
-    From then on `reg ls --remote` and `reg query --remote` read it with one conditional request, and say how old it is.
-    Run it in one job, such as cron. A model that cannot be read is listed, and the exit status is 4.
+    Then `reg ls --remote` and `reg query --remote` read it with one request, and say how old it is. Run it in
+    one job, such as cron. A model that cannot be read is exit status 4.
 
     With --json: {time, models, artifacts, size, damages}; size is the bytes of the file, damages are texts.
     """

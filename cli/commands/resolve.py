@@ -51,10 +51,10 @@ def command(
 ) -> None:
     """Pick one artifact for an app, with the files it needs.
 
-    Without a tag, the newest release with a matching artifact wins. Certified artifacts come first, then full precision,
-    the winner of a search, the preferred formats, the smallest download (docs/resolve.md). If nothing matches, the exit
-    status is 3, with the nearest misses. If a governed channel points to a version that was not promoted, or no longer
-    meets the policy, it is 8.
+    Without a tag, the newest release with a matching artifact wins. Certified artifacts come first, then full
+    precision, the winner of a search, the preferred formats, the smallest download (docs/resolve.md). If
+    nothing matches, the exit status is 3; if a governed channel points to a version that was not promoted, or
+    no longer meets the policy, 8.
 
     With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state,
     contract?, kv_cache?, stated?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code,

@@ -32,8 +32,8 @@ def command(
 ) -> None:
     """Show what a version is, what may ship, what was measured, what it needs to run, and how to get it.
 
-    What is in production comes first: the version of each channel, since when, by whom and why, and if its policy is
-    met. The state of an artifact is that of its manifest, or refused if a later evaluation refused the same bytes.
+    What is in production comes first: the version of each channel, since when, by whom and why, and if its
+    policy is met.
 
     With --json: the manifest, byte for byte; a warning on stderr says which artifact a later evaluation refused. `reg ls
     NAME --json` has the artifacts that are here and their states. With --benchmark: {ref, benchmarks: [document]},

@@ -28,9 +28,8 @@ def gc(
 ) -> None:
     """Delete the blobs that no version refers to; with --keep-versions let old versions expire first.
 
-    The newest release, the newest N, pinned versions and those of channels stay, and so do all manifests. Pushes and
-    pulls may run at the same time. References from other registries keep nothing here. The cache of export steps is
-    trimmed to its limit (REG_CACHE_SIZE, by default 10 GiB).
+    The newest release, the newest N, pinned versions and those of channels stay, and so do all manifests.
+    Pushes and pulls may run at the same time. The cache of export steps is trimmed to REG_CACHE_SIZE (10 GiB).
 
     With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced, cache: {entries,
     bytes, kept}}; fenced counts pushes that had to start again.
