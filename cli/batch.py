@@ -16,7 +16,7 @@ from typing import Any
 
 from onnxreg.cli import worker
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import EXIT_STATUS, InterruptError, needs
+from onnxreg.cli.errors import EXIT_STATUS, InterruptError, as_json, needs
 from onnxreg.cli.output import counted, duration, printable, table
 from onnxreg.converters.engine.read_recipe import read_document
 from onnxreg.converters.request import ON_BY_DEFAULT, ExportRequest, flag
@@ -128,10 +128,8 @@ def run(
     with needs("export", "reg export"):
         jobs = read_jobs(file, trust_remote_code, allow_code)
         _check(file, jobs, scheduler is not None, to)
-    words = [
-        *(["--trust-remote-code"] if trust_remote_code else []),
-        *(["--no-cache"] if no_cache else []),
-    ]
+    flags = {"--trust-remote-code": trust_remote_code, "--no-cache": no_cache}
+    words = [name for name, is_set in flags.items() if is_set]
     empty: Outcome = dict.fromkeys(("ref", "digest", "error", "note"))
     empty |= {"status": "stopped", "pushed": False, "seconds": 0.0}
     outcomes = {job.row: {"row": job.row, "job": job.called, **empty} for job in jobs}
@@ -289,7 +287,7 @@ def _on_cluster(
 def _outcome(answer: Done) -> Outcome:
     """The result of a job, by what its command line printed; nothing if it was interrupted."""
     if isinstance(answer, RegError):
-        return {"status": "failed", "error": _error(answer.family, answer.message, answer.hint)}
+        return {"status": "failed", "error": as_json(answer)}
     if answer["status"] == EXIT_STATUS["interrupted"]:
         return {}
     outcome: Outcome = {"status": "failed", "seconds": answer["seconds"]}
@@ -310,12 +308,8 @@ def _outcome(answer: Done) -> Outcome:
     try:
         error = json.loads(last)["error"]
     except (ValueError, KeyError, TypeError):
-        error = _error(BUG, last, answer["err"])
+        error = {"family": BUG, "message": last, "hint": answer["err"]}
     return {**outcome, "status": "failed", "error": error}
-
-
-def _error(family: str, message: str, hint: str) -> dict[str, str]:
-    return {"family": family, "message": message, "hint": hint}
 
 
 def _lines(outcome: Outcome) -> Iterator[str]:

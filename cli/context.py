@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.cli import output
-from onnxreg.cli.output import counted, printable, write_json
+from onnxreg.cli.output import age, counted, printable, write_json
 from onnxreg.registry.support import environment
+from onnxreg.schema.core.errors import GateError
 
 if TYPE_CHECKING:
     from onnxreg.registry.registry import Registry
@@ -56,23 +56,28 @@ class Session:
     ) -> "RegistryReader":
         """The registry, or a remote of it, for reading. Light: for the verbs that must start at once.
 
-        `offline`: the remote as it was last seen; how long ago that was is said on stderr. Unless `checked`, the registry itself is
-        not compared with the checkpoints.
+        `offline`: the remote as it was last seen; how long ago that was is said on stderr. Unless `checked`, the registry
+        itself is not compared with the checkpoints.
         """
+        if remote is not None or offline:
+            return self.remotes().read(remote, self.heads(), self._tell_age if offline else None)
         from onnxreg.registry.store.directory import DirectoryRegistry
-        from onnxreg.registry.support.environment import default_root
+        from onnxreg.registry.trust.known_heads import CheckedReader
 
-        root = self.registry or default_root()
-        if remote is None and not offline:
-            from onnxreg.registry.trust.known_heads import CheckedReader
+        own = DirectoryRegistry.open(self.root)
+        return CheckedReader(own, self.heads()) if checked else own
 
-            own = DirectoryRegistry.open(root)
-            return CheckedReader(own, self.heads()) if checked else own
+    @property
+    def root(self) -> Path:
+        """The registry's directory, which need not be there."""
+        return self.registry or environment.default_root()
+
+    def remotes(self) -> "Remotes":
+        """The configured remotes; the registry itself may be missing."""
         from onnxreg.registry.remotes import Remotes
+        from onnxreg.registry.store.directory import DirectoryRegistry
 
-        return Remotes.load(DirectoryRegistry(root)).read(
-            remote, self.heads(), self._tell_age if offline else None
-        )
+        return Remotes.load(DirectoryRegistry(self.root))
 
     def heads(self) -> "KnownHeads":
         """The known heads of the user; notices about them go to stderr."""
@@ -83,40 +88,26 @@ class Session:
     def _tell_stale(self, notice: "StaleNotice") -> None:
         key = (notice.url, notice.name, notice.lines)
         if key not in self._stale:
-            lacks, age = counted(notice.lines, "event"), output.age(notice.seconds)
-            self.warn(
-                f"stale: {notice.url} lacks the last {lacks} of {notice.name}, seen elsewhere {age} ago"
-            )
+            events = f"the last {counted(notice.lines, 'event')} of {notice.name}"
+            self.warn(f"stale: {notice.url} lacks {events}, seen elsewhere {age(notice.seconds)} ago")
         self._stale.add(key)
         self._check_age(notice.name, notice.seconds)
+
+    def _tell_age(self, name: str, seconds: float) -> None:
+        self.warn(f"offline: {name} as it was {age(seconds)} ago")
+        self._check_age(name, seconds)
+
+    def _check_age(self, name: str, seconds: float) -> None:
+        """GateError if the answer about a model is older than it may be."""
+        if self.max_age is not None and seconds > self.max_age:
+            old = f"what is known of {name} is {age(seconds)} old, at most {age(self.max_age)} is allowed"
+            raise GateError(old, "ask a place that is up to date, or allow more with --max-age")
 
     def warn(self, message: str) -> None:
         """A line on stderr, in which no text of others controls the terminal; with `as_json` it is `{"warning": message}`."""
         if not self.quiet:
             document = {"warning": message.removeprefix("warning: ")}
             print(json.dumps(document) if self.as_json else printable(message), file=sys.stderr)
-
-    def _tell_age(self, name: str, age: float) -> None:
-        self.warn(f"offline: {name} as it was {output.age(age)} ago")
-        self._check_age(name, age)
-
-    def _check_age(self, name: str, age: float) -> None:
-        """GateError if the answer about a model is older than it may be."""
-        if self.max_age is not None and age > self.max_age:
-            from onnxreg.schema.core.errors import GateError
-
-            raise GateError(
-                f"what is known of {name} is {output.age(age)} old, at most {output.age(self.max_age)} is allowed",
-                "ask a place that is up to date, or allow more with --max-age",
-            )
-
-    def remotes(self) -> "Remotes":
-        """The configured remotes; the registry itself may be missing."""
-        from onnxreg.registry.remotes import Remotes
-        from onnxreg.registry.store.directory import DirectoryRegistry
-        from onnxreg.registry.support.environment import default_root
-
-        return Remotes.load(DirectoryRegistry(self.registry or default_root()))
 
     def with_remote(self, remote: str | None) -> "tuple[Registry, RegistryStore | None]":
         """The registry, and a remote of it to work on. Then the local registry may be missing; it is not created."""
@@ -133,11 +124,10 @@ class Session:
 
         InputError if that would destroy something else; asked before the work begins.
         """
-        from onnxreg.registry.support.environment import default_root
         from onnxreg.registry.transfer.export_files import check_target, folder_in
 
         folder = folder_in(directory)
-        check_target(folder, self.registry or default_root())
+        check_target(folder, self.root)
         return folder
 
     def show(self, document: object, *parts: str | Iterable[str] | None) -> None:

@@ -31,23 +31,26 @@ class InterruptError(RegError, family="interrupted"):
     """The user pressed Ctrl-C."""
 
 
-def report(error: RegError | KeyboardInterrupt, as_json: bool = False) -> int:
+def report(error: RegError | KeyboardInterrupt, is_json: bool = False) -> int:
     """Say on stderr what went wrong and return the exit status.
 
-    With `as_json`: `{"error": {"family", "message", "hint"}}` on one line.
+    With `is_json`: `{"error": {"family", "message", "hint"}}` on one line.
     """
     if isinstance(error, KeyboardInterrupt):
         error = InterruptError("interrupted", "run the command again; nothing half-written was kept")
-    hint = error.hint
-    if as_json:
-        value = {"family": error.family, "message": error.message, "hint": hint}
-        print(json.dumps({"error": value}), file=sys.stderr)
+    if is_json:
+        print(json.dumps({"error": as_json(error)}), file=sys.stderr)
     else:
         lines = [_line("error", error.message)]
         lines += [f"  {printable(line)}" for line in error.drawing]
-        lines += [_line("hint", hint)] if hint else []
+        lines += [_line("hint", error.hint)] if error.hint else []
         print("\n".join(lines), file=sys.stderr)
     return EXIT_STATUS[error.family]
+
+
+def as_json(error: RegError) -> dict[str, str]:
+    """The error as programs read it."""
+    return {"family": error.family, "message": error.message, "hint": error.hint}
 
 
 def _line(label: str, text: str) -> str:

@@ -37,14 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         if COMPLETES in os.environ:
             quick_exit(EXIT_STATUS["interrupted"])
-        status = report(error, as_json="--json" in words)
+        status = report(error, is_json="--json" in words)
         if status == EXIT_STATUS["interrupted"] and arguments is None:
             quick_exit(status)
         return status
     except OSError as error:
         from onnxreg.cli.errors import of_system, report
 
-        return report(of_system(error), as_json="--json" in words)
+        return report(of_system(error), is_json="--json" in words)
 
 
 def _dispatch(words: list[str]) -> None:

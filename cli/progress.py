@@ -5,7 +5,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.output import printable
@@ -96,28 +95,6 @@ def transfer(label: str, width: int) -> tuple[Any, Progress]:
 
 
 @contextmanager
-def steps(silent: bool) -> Iterator[Progress]:
-    """Draw the current step with a spinner and the time; a line for each step if stderr is not a terminal.
-
-    Ctrl-C is raised at the next step and at the end of the last one, even if the work in between swallowed it.
-    """
-    with counted("", None, silent, " ...") as drawn, interruptible() as check:
-        yield CheckedProgress(drawn, check)
-
-
-class CheckedProgress(Progress):
-    """Calls `check` before each step is drawn; `check` may raise."""
-
-    def __init__(self, drawn: Progress, check: Callable[[], None]) -> None:
-        self._drawn = drawn
-        self._check = check
-
-    def step(self, label: str) -> None:
-        self._check()
-        self._drawn.step(label)
-
-
-@contextmanager
 def counted(label: str, total: int | None, silent: bool, ending: str = "") -> Iterator[Progress]:
     """Print a text for each step that ended, above a bar of `total`; without a total show the current step.
 
@@ -138,17 +115,34 @@ def counted(label: str, total: int | None, silent: bool, ending: str = "") -> It
         yield Drawn(bar, label, total, prints=total is not None)
 
 
+class Interruptible(Progress):
+    """Progress of other people's code: raises KeyboardInterrupt at a step if Ctrl-C was pressed, even if they lost it."""
+
+    def __init__(self, drawn: Progress, check: Callable[[], None]) -> None:
+        self._drawn, self._check = drawn, check
+
+    def step(self, label: str) -> None:
+        self._check()
+        self._drawn.step(label)
+
+
 @contextmanager
-def interruptible(number: int = signal.SIGINT) -> Iterator[Callable[[], None]]:
+def steps(silent: bool) -> Iterator[Progress]:
+    """Draw the current step with a spinner and the time; a line for each step if stderr is not a terminal."""
+    with counted("", None, silent, " ...") as drawn, interruptible() as check:
+        yield Interruptible(drawn, check)
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
     """Run the code of other people. Yields a check that raises KeyboardInterrupt if Ctrl-C was pressed.
 
-    `number` is the signal that means it, if its handler is Python's own for Ctrl-C: a worker is sent another one.
     An exception in a finalizer, a callback or below a bare `except` would be lost. So the handler notes the press;
-    the check and the end of the work raise it again.
+    the check and the end of the work raise it again. A handler that is not Python's own stays.
     """
     pressed = threading.Event()
 
-    def press(_: int, frame: FrameType | None) -> None:
+    def press(*_: object) -> None:
         pressed.set()
         raise KeyboardInterrupt
 
@@ -156,15 +150,13 @@ def interruptible(number: int = signal.SIGINT) -> Iterator[Callable[[], None]]:
         if pressed.is_set():
             raise KeyboardInterrupt
 
-    owns_handler = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(number) is signal.default_int_handler
-    )
+    is_main = threading.current_thread() is threading.main_thread()
+    owns_handler = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if owns_handler:
-        signal.signal(number, press)
+        signal.signal(signal.SIGINT, press)
     try:
         yield check
     finally:
         if owns_handler:
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
     check()

@@ -41,7 +41,7 @@ def command(session: Session) -> None:
 def _places(session: Session) -> Iterator[dict[str, Any]]:
     """The files and directories that `reg` uses, each with the option, variable or default that decides it."""
     for name, path, variable in (
-        ("registry", session.registry or environment.default_root(), "REG_HOME"),
+        ("registry", session.root, "REG_HOME"),
         ("cache", environment.cache_directory(), "REG_STATE"),
         ("keys", environment.key_directory(), "REG_KEYS"),
         ("trust", environment.trust_file(), "REG_TRUST"),

@@ -85,13 +85,12 @@ def dossier(
     absent}}.
     """
     from onnxreg.registry.dossier.dossier import DOCUMENT, FILES, make_dossier, write_dossier
-    from onnxreg.registry.support.environment import default_root
     from onnxreg.registry.transfer.export_files import check_target
 
     def earlier(path: Path) -> set[str]:
         return {*FILES} if (path / DOCUMENT).is_file() else set()
 
-    check_target(directory, session.registry or default_root(), earlier, "dossier")
+    check_target(directory, session.root, earlier, "dossier")
     bundle = make_dossier(session.reader(remote), Ref.parse(ref), profile, facts)
     write_dossier(bundle, directory)
     counts = Counter(field["origin"] for section in bundle.dossier["sections"] for field in section["fields"])

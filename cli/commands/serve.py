@@ -41,9 +41,7 @@ def command(
     --json; /openapi.json describes the whole API, /metrics and /healthz are for operators. SIGTERM or
     Ctrl-C ends the server.
     """
-    from onnxreg.registry.support.environment import default_root
-
-    root = session.registry or default_root()
+    root = session.root
     with needs("serve", "reg serve"):
         from onnxreg.registry.server import server
         from onnxreg.registry.server.served_registry import ServedRegistry
