@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -69,22 +69,18 @@ class Child:
 
     def add(
         self,
-        files: list[Path],
+        files: Sequence[Path],
         workspace: Path,
         *,
-        name: str,
-        format: str | None,
-        precision: str | None,
         members: Mapping[Path, str] | None = None,
-        parent: Path | None = None,
+        **options: Any,
     ) -> "Adopted":
         """`adopt_files`, there. InputError also if a file takes too much memory or time; HostError if it cannot be read.
 
         RuntimeError with the traceback of an error there that nobody expects.
         """
-        request = {"files": files, "name": name, "format": format, "precision": precision, "parent": parent}
         names = {str(file): member for file, member in (members or {}).items()}
-        return self._request({**request, "members": names}, workspace)
+        return self._request({"files": files, "members": names, **options}, workspace)
 
     def take(self, directory: Path, workspace: Path, *, name: str) -> "Adopted":
         """`adopt_directory`, there."""
@@ -126,14 +122,12 @@ class Child:
                     return
                 *lines, tail = (tail + block).split(b"\n")
                 yield from lines
-            limit, seconds = (
-                BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size,
-                BASE_SECONDS + self._size / BYTES_PER_SECOND,
-            )
+            limit = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
             if resident(self._process.pid) > limit:
                 message = f"reading it takes more than {limit / 2**30:.1f} GiB of memory"
                 raise InputError(self._about(message), READER_HINT)
             if time.monotonic() > self._deadline:
+                seconds = BASE_SECONDS + self._size / BYTES_PER_SECOND
                 raise InputError(
                     self._about(f"reading it takes more than {seconds:.0f} seconds"), READER_HINT
                 )
@@ -179,16 +173,8 @@ def main() -> None:
     def fail(error: RegError, is_named: bool = False) -> None:
         message = f"{list(sizes)[-1].name}: {error.message}" if is_named and sizes else error.message
         files = error.files if isinstance(error, MissingDataError) else ()
-        send(
-            {
-                "error": {
-                    "family": error.family,
-                    "message": message,
-                    "hint": error.hint,
-                    "missing_files": files,
-                }
-            }
-        )
+        value = {"family": error.family, "message": message, "hint": error.hint, "missing_files": files}
+        send({"error": value})
 
     try:
         import onnx  # noqa: F401  # while the parent opens its registry
@@ -220,11 +206,12 @@ def read(request: Mapping[str, Any]) -> dict[str, Any]:
     if "directory" in request:
         draft, differences = adopt.adopt_directory(Path(request["directory"]), workspace, name=name)
     else:
-        options: dict[str, Any] = {"format": request["format"], "precision": request["precision"]}
+        options = {key: request.get(key) for key in ("format", "precision")}
         members = {Path(file): member for file, member in request["members"].items()}
-        options["parent"] = None if request["parent"] is None else Path(request["parent"])
-        files = [Path(file) for file in request["files"]]
-        draft, differences = adopt.adopt_files(files, workspace, name=name, members=members, **options), []
+        parent = Path(request["parent"]) if request.get("parent") else None
+        files = list(map(Path, request["files"]))
+        draft = adopt.adopt_files(files, workspace, name=name, members=members, parent=parent, **options)
+        differences = []
     document = None if draft.document is None else draft.document.decode()
     value = {**asdict(draft), "root": str(draft.root), "document": document}
     return {"draft": value, "differences": list(map(asdict, differences))}
@@ -238,10 +225,9 @@ def decode(value: Mapping[str, Any]) -> "Adopted":
     from onnxreg.schema.manifest.draft import Draft
 
     document = value["draft"]["document"]
-    draft = {**value["draft"], "document": None if document is None else document.encode()}
-    return msgspec.convert(draft, Draft, dec_hook=lambda kind, item: kind(item)), msgspec.convert(
-        value["differences"], list[Difference]
-    )
+    fields = {**value["draft"], "document": None if document is None else document.encode()}
+    draft = msgspec.convert(fields, Draft, dec_hook=lambda kind, item: kind(item))
+    return draft, msgspec.convert(value["differences"], list[Difference])
 
 
 if __name__ == "__main__":
