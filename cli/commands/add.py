@@ -160,7 +160,7 @@ def import_(
         return
     if name is None:
         raise InputError("the model's name is missing", "add --name ORG/NAME")
-    from onnxreg.converters.importers.hub_repository import adopt_source
+    from onnxreg.converters.importers.confine import adopt_source
 
     progress = not (session.quiet or session.as_json) and sys.stderr.isatty()
     registry = session.open(create=None)

@@ -1,4 +1,4 @@
-"""Adopting model files in a process of its own, whose memory and time are bounded.
+"""Adopting model files, or a repository of the Hub, in a process of its own, whose memory and time are bounded.
 
 Graphs are parsed by native code, which neither hears Ctrl-C nor knows when to stop. The process is this module: one request
 on stdin, JSON lines on stdout.
@@ -11,23 +11,28 @@ on stdin, JSON lines on stdout.
 
 import json
 import os
+import re
 import select
+import shutil
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, replace
+from glob import escape
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from onnxreg.converters.onnx.external_data import MissingDataError
-from onnxreg.schema.core.errors import HostError, InputError, RegError, missing_extra
+from onnxreg.converters.source.source_files import below
+from onnxreg.schema.core.errors import HostError, InputError, RegError, hub_library, missing_extra
 
 if TYPE_CHECKING:
     from onnxreg.converters.importers.survey import Adopted
+    from onnxreg.converters.source.location import Location
 
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 2 * 2**30, 3
 """Resident bytes: at most so many, and for each byte of the files."""
@@ -40,6 +45,15 @@ DIES_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 SIGKILL = 9
 _FAMILIES = {kind.family: kind for kind in RegError.__subclasses__()}
+SCHEME = "hf://"
+URL = re.compile(r"hf://(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?/?")
+# fmt: off
+PATTERNS = (
+    "*.onnx", "*.ort", "*.onnx_data*", "*.onnx.data*", "*.json", "*.jinja", "*.txt", "*.model", "*.spm",
+    "[0-9]*_*/model.safetensors", "*.tiktoken", "*.config", "README.md",
+)
+# fmt: on
+"""Graphs with their external data, and all that may be a companion."""
 
 
 class Child:
@@ -135,6 +149,90 @@ class Child:
     def _about(self, message: str) -> str:
         """A message that names the file that was being read."""
         return message if not self._reading or self._reading in message else f"{self._reading}: {message}"
+
+
+def adopt_source(
+    source: str, links: Path, workspace: Path, *, name: str, progress: bool = False
+) -> "Adopted":
+    """Adopt a directory, or a repository on the Hub, in a process of its own; for errors see `Child.add`.
+
+    External data of unusual names is downloaded once a graph names it.
+
+    Args:
+        source: a directory, or a URL as `fetch_repository` takes it.
+        links: an empty directory, for hard links into the Hub's cache.
+        workspace: an empty directory, as of `adopt_directory`.
+    """
+    from onnxreg.converters.source.location import Location, is_snapshot
+
+    is_url, further = source.startswith(SCHEME), set[str]()
+    location = fetch_repository(source, progress) if is_url else Location(Path(source))
+    while True:
+        directory = location.directory
+        with Child() as child:
+            if is_snapshot(directory):
+                directory = resolve_links(directory, links / str(len(further)))
+            try:
+                draft, differences = child.take(directory, workspace, name=name)
+                break
+            except MissingDataError as error:
+                missing = {PurePath(file).relative_to(directory).as_posix() for file in error.files} - further
+                if location.hub_id is None or not missing:
+                    raise
+        further |= missing
+        location = fetch_repository(f"{SCHEME}{location.hub_id}@{location.revision}", progress, further)
+    if location.hub_id is not None and draft.document is None:
+        origin = {"id": location.hub_id, "revision": location.revision}
+        draft = replace(draft, fields={**draft.fields, "source": origin})
+    return draft, differences
+
+
+def fetch_repository(url: str, progress: bool = False, further: Collection[str] = ()) -> "Location":
+    """Download a repository, or its newer files; for errors see also `location.fetch`.
+
+    Args:
+        url: `hf://ORG/NAME[@REVISION]`.
+        further: paths of files to download besides those that match `PATTERNS`.
+        progress: show the client's own progress bars.
+
+    Raises InputError for another URL, and for a repository that is a registry.
+    """
+    from onnxreg.converters.source.location import Location, fetch
+
+    match = URL.fullmatch(url)
+    if match is None:
+        raise InputError(
+            f"not a repository on the Hub: {url[:200]!r}", "write hf://ORG/NAME or hf://ORG/NAME@REVISION"
+        )
+    with hub_library("importing from the Hub"):
+        from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
+    if not progress:
+        disable_progress_bars()
+    directory = fetch(match["id"], match["revision"], [*PATTERNS, *map(escape, further)])
+    if (directory / "registry.json").is_file():
+        raise InputError(
+            f"{url} is a registry, not a model's repository", f"pull from it: reg pull NAME {url}"
+        )
+    return Location(directory, match["id"], directory.name)
+
+
+def resolve_links(snapshot: Path, target: Path) -> Path:
+    """Put the files of a snapshot into an empty directory: as hard links if possible, else as copies.
+
+    ONNX Runtime refuses a graph whose external data is a link. InputError for a link that leads out of the cache.
+    """
+    from onnxreg.converters.source.location import check_inside
+
+    for link in below(snapshot):
+        if link.is_file():
+            check_inside(snapshot, link)
+            file = target / link.relative_to(snapshot)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                file.hardlink_to(link.resolve())
+            except OSError:
+                shutil.copyfile(link, file)
+    return target
 
 
 def resident(pid: int) -> int:

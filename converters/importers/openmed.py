@@ -6,7 +6,7 @@ under `claimed` of the artifact.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +85,10 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
     companions = _companions(directory, manifest)
     named = {FILENAME, *(file.path for files in (*located, companions) for file in files)}
     left_out = [path for path in files_below(directory) if path not in named]
-    base = ""
-    incomparable: list[str] = []
-    if facts:
-        full = [
-            path for path, item in facts.items() if item.ort_format is None and item.precision == "float32"
-        ]
-        base = next(iter([*full, *facts]))  # the others were made from it
-        incomparable = _refuse_mixture(directory, facts, base)
-    reports = [path for path in left_out if role_of(path) == "report"]
-    for path in (*_reports(manifest), *reports):
+    full = [path for path, item in facts.items() if item.ort_format is None and item.precision == "float32"]
+    base = next(iter([*full, *facts]), "")  # the others were made from it
+    incomparable = _refuse_mixture(directory, facts, base) if facts else []
+    for path in (*_reports(manifest), *(path for path in left_out if role_of(path) == "report")):
         report = read_json(directory / path)
         source = report.get("source_model_id") if isinstance(report, dict) else None
         if None not in (source, manifest.source_model_id) and source != manifest.source_model_id:
@@ -109,16 +103,15 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
         # the manifest-wide keys describe the INT8 artifact, the only one that OpenMed evaluates
         verdicts = (manifest.to_json() if claim.format == "onnx-int8" else {}) | stated
         claimed = {key: verdicts[key] for key in _VERDICT if verdicts.get(key) is not None}
-        metadata = {
-            key: value for key, value in stated.items() if key not in _UNCARRIED and value is not None
-        }
+        metadata = _without(stated, _UNCARRIED)
         quantization = stated.get("quantization") or {}
         if requested := {key: quantization[key] for key in _QUANTIZATION if key in quantization}:
             metadata["quantization"] = requested
         if is_promised and model_facts is not None:
             metadata["profile"] = "android"
-        fields: dict[str, Any] = {"metadata": metadata, **({"claimed": claimed} if claimed else {})}
-        fields, _ = scrub(fields, intake.name, directory)
+        fields, _ = scrub(
+            {"metadata": metadata, **({"claimed": claimed} if claimed else {})}, intake.name, directory
+        )
         if model_facts is not None and model_facts.ort_format is not None:
             fields["reproducible"] = False
         models.append(
@@ -135,23 +128,17 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
                 fields=fields,
             )
         )
-    segmenter: dict[str, Any] = {}
-    wrong_files: list[Difference] = []
+    claims, wrong_files = manifest.to_json(), list[Difference]()
+    carried = _without(claims, _UNCARRIED_OF_MANIFEST)
     if manifest.segmenter is not None:  # with the sizes and digests of its files as they are
-        segmenter = manifest.segmenter.to_json()
-        for index, entry in enumerate(segmenter.get("resource_files", ())):
+        carried["segmenter"] = manifest.segmenter.to_json()
+        for index, entry in enumerate(carried["segmenter"].get("resource_files", ())):
             data = (directory / entry["path"]).read_bytes()
             actual = {"size_bytes": len(data), "sha256": str(Digest.of(data))}
             wrong_files += compare(entry, actual, f"segmenter.resource_files.{index}", actual)
             entry.update(actual)
-    carried = {
-        key: value
-        for key, value in manifest.to_json().items()
-        if key not in _UNCARRIED_OF_MANIFEST and value is not None
-    } | ({"segmenter": segmenter} if segmenter else {})
     fields, scrubbed = scrub(carried, intake.name, directory)
-    reason = "not an artifact or companion of the manifest; left out"
-    weights = f"the weights of {base}"
+    reason, weights = "not an artifact or companion of the manifest; left out", f"the weights of {base}"
     differences = [
         *([] if manifest.certified is None else [Difference("certified", manifest.certified, None)]),
         *(Difference(path, None, reason) for path in left_out),
@@ -165,10 +152,14 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
         "openmed-v1",
         fields={**fields, "source": {"id": fields.get("source_model_id") or intake.name}},
         scrubbed=tuple(f"{FILENAME}:{at}" for at in scrubbed),
-        claims=manifest.to_json(),
+        claims=claims,
         differences=tuple(differences),
         hint=EXPORT_AGAIN,
     )
+
+
+def _without(claims: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    return {key: value for key, value in claims.items() if key not in keys and value is not None}
 
 
 def _found(root: Path, path: str, role: str, label: str | None = None) -> Found:

@@ -64,18 +64,12 @@ Adopted = tuple[Draft, list[Difference]]
 
 @dataclass(frozen=True)
 class Model:
-    """One model with the files that belong to it alone.
+    """One model: the file that runs, its facts (None: a format that cannot be read), and the files that are its alone.
 
-    Args:
-        main: the file that runs.
-        facts: what it says; None for a format that cannot be read.
-        files: its sidecars, external data among them.
-        format, precision: what to call it; None: what the file itself says.
-        member: its stage, if the models are a pipeline.
-        parent: the path of the model that it was made from.
-        is_android: the tensor contract of the android profile is promised, whatever the format.
-        claims: the entry of a document whose claims are compared with the file.
-        fields: further keys of the artifact that a document states.
+    `format` and `precision` are what to call it (None: what the file says), `member` is its stage in a pipeline, `parent`
+    the path of the model that it was made from. With `is_android` the tensor contract of the android profile is promised,
+    whatever the format. `claims` are the entry of a document that is compared with the file, `fields` further keys of the
+    artifact that a document states.
     """
 
     main: Found
@@ -100,13 +94,10 @@ class Model:
 class Survey:
     """The models of one source, and all else that its version gets.
 
-    Args:
-        profile, step, params, result: for the recipe.
-        fields: what documents state of the version, without paths of a machine; `scrubbed` says where there were some.
-        claims: the document whose claims are compared with the files.
-        differences: those that the survey found.
-        hint: what to do if a file is not what its format promises.
-        document: the manifest that is kept as it is.
+    `profile`, `step`, `params` and `result` are for the recipe. `fields` are what documents state of the version, without
+    paths of a machine; `scrubbed` says where there were some. `claims` are the document that is compared with the files,
+    `differences` those that the survey found. `hint` is what to do if a file is not what its format promises, `document`
+    the manifest that is kept as it is.
     """
 
     models: tuple[Model, ...]
@@ -225,8 +216,7 @@ def survey_files(
 
     paths = [file for file in dict.fromkeys(files) if file.suffix in GRAPHS]
     others = [file for file in dict.fromkeys(files) if file.suffix not in GRAPHS]
-    _refuse_unfit(paths, others)
-    _check_members(members, paths)
+    _refuse_unfit(paths, others, members)
     if parent is not None and parent not in paths:
         raise InputError(f"{parent} is not one of the models", "name the parent among the files, too")
     if parent is not None and len(paths) == 1:
@@ -260,13 +250,13 @@ def survey_files(
         is_deep = root is not None and file.parent != root
         if intake.resolved(file) not in placed:  # one in a folder belongs to another library
             companions.append(found(file, "other" if is_deep else role_of(file.name)))
-    stated = (("format", format), ("precision", precision))
-    params = {key: value for key, value in stated if value is not None}
+    stated = {"format": format, "precision": precision}
+    params = {key: value for key, value in stated.items() if value is not None}
     return Survey(tuple(models), tuple(companions), "as-is", "add", params)
 
 
-def _refuse_unfit(models: list[Path], companions: list[Path]) -> None:
-    """NotFoundError for what is not there, InputError for what is not a file, or cannot be a part of a version."""
+def _refuse_unfit(models: list[Path], companions: list[Path], members: Mapping[Path, str]) -> None:
+    """NotFoundError for what is not there, InputError for what is not a file, or cannot be a part or member of a version."""
     for file in (*models, *companions):
         if not file.exists():
             raise NotFoundError(f"there is no file {file}", "check the path")
@@ -286,10 +276,6 @@ def _refuse_unfit(models: list[Path], companions: list[Path]) -> None:
             f"{FILENAME} is a manifest, not a companion",
             "leave it out, or take the whole directory: reg import DIRECTORY --name NAME",
         )
-
-
-def _check_members(members: Mapping[Path, str], models: Sequence[Path]) -> None:
-    """Raise InputError if only some models are named, or a named file is not a model."""
     if unknown := [file for file in members if file not in models]:
         raise InputError(
             f"{unknown[0].name} is not a model, so it cannot be a member", "name a .onnx or .ort file"
@@ -320,14 +306,12 @@ def _check_contracts(models: Sequence[Model]) -> None:
     groups: dict[str | None, dict[str, Graph]] = {}
     for model in models:
         assert model.facts is not None
-        inputs, outputs = (
-            {spec.name: spec.tensor for spec in side} for side in (model.facts.inputs, model.facts.outputs)
-        )
+        sides = (model.facts.inputs, model.facts.outputs)
+        inputs, outputs = ({spec.name: spec.tensor for spec in side} for side in sides)
         groups.setdefault(model.member, {})[model.path] = inputs, outputs
     for name, graphs in groups.items():
-        check_alternatives(
-            graphs, MEMBERS_ADVICE if name is None else f"both are called {name}: give each its own name"
-        )
+        advice = MEMBERS_ADVICE if name is None else f"both are called {name}: give each its own name"
+        check_alternatives(graphs, advice)
 
 
 def survey_written(directory: Path, written: bytes, intake: Intake) -> Survey:
@@ -400,7 +384,7 @@ def survey_repository(directory: Path, intake: Intake) -> Survey:
     taken = {file.path for file in survey.companions}
     for model in survey.models:
         taken |= {model.path, *(file.path for file in model.files)}
-        if hidden := next((file for file in model.files if _is_hidden(PurePath(file.path))), None):
+        if hidden := next((file for file in model.files if _is_hidden(file.path)), None):
             message = f"{model.path} keeps tensors in {hidden.path}, which is hidden"
             raise InputError(message, "look at who made the file")
     return replace(
@@ -418,7 +402,7 @@ def _paths(directory: Path) -> list[str]:
 
     Raises InputError for a link that leads elsewhere.
     """
-    paths = [path for path in files_below(directory) if not _is_hidden(PurePath(path))]
+    paths = [path for path in files_below(directory) if not _is_hidden(path)]
     root = directory.resolve()
     for path in paths:
         check_inside(directory, directory / path)
@@ -429,9 +413,9 @@ def _paths(directory: Path) -> list[str]:
     return sorted(paths, key=lambda path: (path.count("/"), path))
 
 
-def _is_hidden(path: PurePath) -> bool:
-    """Return True for a file that is not part of a repository, such as `.git/config`."""
-    return any(part.startswith(".") for part in path.parts)
+def _is_hidden(path: str | PurePath) -> bool:
+    """True for a file that is not part of a repository, such as `.git/config`."""
+    return any(part.startswith(".") for part in PurePath(path).parts)
 
 
 def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
@@ -448,19 +432,16 @@ def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
     """The models, each with the float32 graph of its stem whose weights it has, up to what a conversion changes."""
 
     def is_derived(model: Model, parent: Model) -> bool:
-        weights, reference = (read_weights(item.main.file) for item in (model, parent))
         try:
+            weights, reference = (read_weights(item.main.file) for item in (model, parent))
             return compare_weights(reference, weights, model.path, parent.path) > 0
         except InputError:
             return False
 
-    parents = [
-        model
-        for model in models
-        if model.facts is not None and model.facts.precision == "float32" and model.path.endswith(".onnx")
-    ]
+    plain = [item for item in models if item.facts is not None and item.facts.precision == "float32"]
+    parents = [item for item in plain if item.path.endswith(".onnx")]
     for model in models:
-        candidates = [parent for parent in parents if model not in parents and model.member == parent.member]
+        candidates = [item for item in parents if model not in parents and item.member == model.member]
         yield replace(model, parent=next((item.path for item in candidates if is_derived(model, item)), None))
 
 

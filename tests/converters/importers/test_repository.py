@@ -9,7 +9,7 @@ import pytest
 from support.registries.drafts import manifest_of
 
 from onnxreg.converters.importers.adopt import adopt_directory
-from onnxreg.converters.importers.hub_repository import resolve_links
+from onnxreg.converters.importers.confine import resolve_links
 from onnxreg.converters.source.location import is_snapshot
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Manifest

@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub.utils import close_session
 from support.servers.hub import File, Hub, Repository, running
 
-from onnxreg.converters.importers.hub_repository import fetch_repository
+from onnxreg.converters.importers.confine import fetch_repository
 from onnxreg.converters.source import location
 from onnxreg.converters.source.location import locate
 from onnxreg.schema.core.errors import (
