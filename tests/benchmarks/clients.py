@@ -23,7 +23,6 @@ LARGE = tuple(map(int, os.environ.get("BENCH_LARGE", "512 336 166").split()))
 HALF, QUARTER = (tuple(max(1, size // share) for size in LARGE) for share in (2, 4))
 """The same for comparisons that take longer."""
 SMALL = 300
-CHANGING = "small-299.bin"
 NAME = "acme/set"
 REG = Path(sys.executable).with_name("reg")
 
@@ -49,15 +48,8 @@ class Input:
         """A path in the scratch directory where nothing is."""
         return self.scratch / secrets.token_hex(6)
 
-    def change(self) -> None:
-        """Give one of the small files other bytes."""
-        file = self.files / CHANGING
-        size = file.stat().st_size
-        file.unlink()  # it is a link: writing into it would change the input of other benchmarks
-        file.write_bytes(os.urandom(size))
-
     def publish(self) -> None:
-        """Make the files as they are now the registry's next version."""
+        """Make the files a version of the registry."""
         registry = Registry(self.home)
         with registry.workspace() as workspace:
             shutil.copytree(self.files, workspace, dirs_exist_ok=True)
@@ -104,15 +96,13 @@ def _size(directory: Path) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """How one program pushes to a place and pulls from it into a directory, how it is told of both before, untimed, and
-    how it takes note of a file that changed."""
+    """How one program pushes to a place and pulls from it into a directory, how it is told of both before, untimed."""
 
     name: str
     env: dict[str, str]
     push: Callable[[str], Command]
     pull: Callable[[str, Path], Command]
     prepare: Callable[[str, Path], None] = lambda place, target: None
-    note: Callable[[], object] = lambda: None
 
     def time_push(self, place: str) -> Run:
         self.prepare(place, Path())
@@ -138,7 +128,6 @@ def reg(made: Input, name: str, env: dict[str, str]) -> Client:
         env,
         lambda place: [REG, "--registry", made.home, "push", NAME, place],
         lambda place, target: [REG, "--registry", target, "pull", NAME, place],
-        note=made.publish,
     )
 
 
@@ -153,17 +142,6 @@ def aws(program: Path, made: Input, env: dict[str, str], sync: bool = False) -> 
     )
 
 
-def aws_sync(program: Path, made: Input, env: dict[str, str]) -> Client:
-    """It sends and fetches what has another size, or a later time stamp."""
-    sync = [program, "s3", "sync", "--only-show-errors"]
-    return Client(
-        "aws s3 sync",
-        env,
-        lambda place: [*sync, made.files, place],
-        lambda place, target: [*sync, place, target],
-    )
-
-
 def dvc(program: Path, made: Input, env: dict[str, str], whole: bool = False) -> Client:
     """A repository whose cache holds the files already; a pull begins with the repository alone, and links into its cache.
 
@@ -173,18 +151,14 @@ def dvc(program: Path, made: Input, env: dict[str, str], whole: bool = False) ->
     config = made.scratch / "aws-config"  # dvc takes no device for one
     config.touch()
     env = {**env, "DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": str(made.scratch / "dvc-site")}
-    verify, after = ("    verify = true\n", ' && sync -f "$1"') if whole else ("", "")
+    verify, after = ("verify = true\n", ' && sync -f "$1"') if whole else ("", "")
     env["AWS_CONFIG_FILE"] = env["AWS_SHARED_CREDENTIALS_FILE"] = str(config)
 
     def configure(place: str, target: Path) -> None:
         (target / ".dvc").mkdir(parents=True, exist_ok=True)
-        core = (
-            "[core]\n    no_scm = true\n    analytics = false\n    check_update = false\n    remote = there\n"
-        )
-        cache = "[cache]\n    type = hardlink\n"
-        (target / ".dvc" / "config").write_text(
-            f"{core}{cache}['remote \"there\"']\n    url = {place}\n{verify}"
-        )
+        core = "no_scm = true\nanalytics = false\ncheck_update = false\nremote = there"
+        text = f"[core]\n{core}\n[cache]\ntype = hardlink\n['remote \"there\"']\nurl = {place}\n{verify}"
+        (target / ".dvc" / "config").write_text(text)
 
     def prepare(place: str, target: Path) -> None:
         if target == Path():
@@ -192,50 +166,16 @@ def dvc(program: Path, made: Input, env: dict[str, str], whole: bool = False) ->
         configure(place, target)
         shutil.copy(work / "files.dvc", target)
 
-    def note() -> None:
-        (work / "files" / CHANGING).unlink()
-        shutil.copyfile(made.files / CHANGING, work / "files" / CHANGING)
-        run([program, "--cd", work, "add", "--quiet", "files"], env)
-
     configure("s3://none", work)
     shutil.copytree(made.files, work / "files")
-    note()
+    run([program, "--cd", work, "add", "--quiet", "files"], env)
     return Client(
         "dvc, verify + sync" if whole else "dvc",
         env,
         lambda place: [program, "--cd", work, "push", "--quiet"],
         lambda place, target: ["sh", "-c", f'"$0" --cd "$1" pull --quiet{after}', program, target],
         prepare,
-        note,
     )
-
-
-def mlflow(python: Path, made: Input, env: dict[str, str]) -> Client:
-    """Runs in a SQLite store, their artifacts in S3: each push is a run of its own, with all files."""
-    env = {**env, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_TRACKING_URI": f"sqlite:///{made.fresh()}"}
-    env |= {"MLFLOW_S3_ENDPOINT_URL": env.get("AWS_ENDPOINT_URL", ""), "GIT_PYTHON_REFRESH": "quiet"}
-    return Client(
-        "MLflow",
-        env,
-        lambda place: [python, "-c", LOG, place, made.files],
-        lambda place, target: [python, "-c", FETCH, place, target],
-    )
-
-
-LOG = """
-import sys, mlflow
-place, files = sys.argv[1:]
-known = mlflow.get_experiment_by_name(place)
-number = known.experiment_id if known else mlflow.create_experiment(place, place)
-with mlflow.start_run(experiment_id=number):
-    mlflow.log_artifacts(files)
-"""
-FETCH = """
-import sys, mlflow
-place, target = sys.argv[1:]
-run = mlflow.search_runs(experiment_names=[place], max_results=1, output_format="list")[0]
-mlflow.artifacts.download_artifacts(run_id=run.info.run_id, dst_path=target)
-"""
 
 
 def hf(program: Path, env: dict[str, str]) -> Client:

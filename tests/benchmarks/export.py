@@ -24,10 +24,8 @@ def benchmark(checkpoint: Path, cache: Path, count: int = 7) -> list[Row]:
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "OPENMED_OFFLINE": "1"}
 
         def again() -> Run:
-            return run(
-                [reg, "--registry", home, "export", checkpoint, "--profile", "android", "--name", "acme/pii"],
-                env,
-            )
+            words = ["export", checkpoint, "--profile", "android", "--name", "acme/pii"]
+            return run([reg, "--registry", home, *words], env)
 
         def ours() -> Run:
             shutil.rmtree(home, ignore_errors=True)
@@ -35,17 +33,8 @@ def benchmark(checkpoint: Path, cache: Path, count: int = 7) -> list[Row]:
 
         def theirs() -> Run:
             shutil.rmtree(output, ignore_errors=True)
-            convert = [
-                "-m",
-                "openmed.onnx.convert",
-                "--model",
-                checkpoint,
-                "--output",
-                output,
-                "--profile",
-                "android",
-            ]
-            return run([peer, *convert], env)
+            words = ["--model", checkpoint, "--output", output, "--profile", "android"]
+            return run([peer, "-m", "openmed.onnx.convert", *words], env)
 
         measured = pairs(ours, theirs, count, budget=BUDGET_SECONDS)
         found = [

@@ -31,16 +31,14 @@ def _measure(root: Path, jobs: Path) -> Iterator[Row]:
     env = {**os.environ, "REG_HOME": str(root / "home"), "HF_HUB_OFFLINE": "1"}
     reg = Path(sys.executable).with_name("reg")
     with dask_cluster.running(env, root / "cluster", WORKERS) as cluster:
-        before, all_before = processor_seconds(cluster), all_processor_seconds()
+        before = processor_seconds(cluster)
         words = ["--batch", jobs, "--scheduler", cluster.address, "--push", root / "share", "--json"]
         client = run([reg, "export", *words], env)
         used = client.cpu + processor_seconds(cluster) - before
-        others = all_processor_seconds() - all_before - used
     what = f"{ENCODERS} exports of encoders, {WORKERS} Dask workers"
     cores = os.cpu_count() or 1
     bound, peer = used / cores, "its processor time / cores"
     yield row(what, peer, [(client.wall, bound)], "s", "<= 1.15")
-    yield row(f"{what}, less what others used", peer, [(client.wall - others / cores, bound)], "s", "")
     yield row(what, "10 minutes for 320", [(client.wall, 600 * ENCODERS / 320)], "s", "<= 1")
 
 
@@ -48,12 +46,6 @@ def processor_seconds(cluster: dask_cluster.Cluster) -> float:
     """Seconds of processor time, user and system, of the cluster's processes so far, with those of children that ended."""
     fields = (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in cluster.processes())
     return sum(sum(map(int, each[11:15])) for each in fields) / TICKS
-
-
-def all_processor_seconds() -> float:
-    """Seconds of processor time of everything on this machine since its start: all but idle, and waiting for disks."""
-    user, nice, system, _, _, *interrupts = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
-    return sum(map(int, (user, nice, system, *interrupts))) / TICKS
 
 
 def write_jobs(root: Path, count: int) -> Path:

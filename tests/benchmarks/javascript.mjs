@@ -2,7 +2,6 @@
  * What `javascript.py` measures; each command prints its answer as JSON:
  *
  *     node javascript.mjs download DIST URL DIRECTORY NAME QUESTION
- *     node javascript.mjs resolve DIST URL DIRECTORY NAME QUESTION COUNT
  *     node javascript.mjs open MODULES CHROMIUM PROFILE PAGE
  */
 
@@ -20,22 +19,6 @@ const commands = {
   async download(url, directory, name, question) {
     const { version } = await (await registry(url, directory)).update(name, JSON.parse(question))
     return version
-  },
-  /** Milliseconds of each resolve, and of each conditional request of the index file alone; in turn. */
-  async resolve(url, directory, name, question, count) {
-    const client = await registry(url, directory)
-    const path = `${url}/index/${name}.jsonl`
-    const etag = (await fetch(path)).headers.get('ETag')
-    const times = []
-    for (let round = 0; round < count; round++) {
-      const begun = performance.now()
-      await client.resolve(name, JSON.parse(question))
-      const resolved = performance.now()
-      const { status } = await fetch(path, { headers: { 'If-None-Match': etag }, cache: 'no-store' })
-      if (status !== 304) throw new Error(`the index file answers ${status}`)
-      times.push([resolved - begun, performance.now() - resolved])
-    }
-    return times
   },
   /** Milliseconds from the start of a page's loading to its first answer, in a new profile. */
   async open(executablePath, profile, page) {

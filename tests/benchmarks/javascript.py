@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from support.registries.for_devices import blob, publish
@@ -25,8 +24,6 @@ from onnxreg.schema.query.requirements import Query
 DRIVER = Path(__file__).with_suffix(".mjs")
 BLOCK = "server { listen 443 ssl http2; root /srv/models; access_log off; }"
 SIZE = 100_000_000
-VERSIONS = 40
-RESOLVES, BATCH = 400, 20
 NAME = "acme/pii"
 QUESTION = json.dumps({"query": {"certified": True, "where": "size <= 200MB"}, "device": {"ort": "1.30"}})
 CURL = 'curl -sS -o "$1" "$2" && sha256sum "$1" && rm "$1"'
@@ -58,11 +55,11 @@ const model = new Uint8Array(await (await fetch('/files/%s')).arrayBuffer())"""
 
 
 def benchmark(trained: Path) -> list[Row]:
-    """Downloads and resolves from nginx on this machine; the page with the newer export of the demo's model."""
+    """Downloads from nginx on this machine; the page with the newer export of the demo's model."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
         root = Path(directory)
         client = client_package.build(root / "package")
-        return [_download(root, client), _resolve(root, client), _first_sentence(root, client, trained)]
+        return [_download(root, client), _first_sentence(root, client, trained)]
 
 
 def _download(root: Path, client: Path, count: int = 7) -> Row:
@@ -83,21 +80,6 @@ def _download(root: Path, client: Path, count: int = 7) -> Row:
 
         walls = [(a.wall, b.wall) for a, b in pairs(ours, theirs, count)]
     return row("Node: download and verify 100 MB", "curl, then sha256sum", walls, "s", "<= 1.25")
-
-
-def _resolve(root: Path, client: Path) -> Row:
-    """In a process that runs already; the peer is the conditional request that a resolve makes."""
-    registry = _new_registry(root / "resolve")
-    for number in range(VERSIONS):
-        publish(registry, root / f"draft{number}", f"1.{number}.0", 1000)
-    with nginx(root / "nginx-resolve", registry.store.root, BLOCK) as site:
-        words = [client / "dist", site.url, root / "resolved", NAME, QUESTION, str(RESOLVES)]
-        times = _node("resolve", *words)
-    warm = [
-        tuple(map(median, zip(*times[start : start + BATCH], strict=True)))
-        for start in range(RESOLVES // 2, RESOLVES, BATCH)
-    ]
-    return row(f"Node: a warm resolve, {VERSIONS} versions", "its conditional request", warm, "ms", "")
 
 
 def _first_sentence(root: Path, client: Path, trained: Path, count: int = 5) -> Row:

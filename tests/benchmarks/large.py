@@ -6,14 +6,13 @@ are given back if others need memory. `reg delta make` maps both files, the othe
 
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 from support.servers import s3servers
 
-from benchmarks.measure import Row, peak_anonymous, run
+from benchmarks.measure import Row, peak_anonymous, row, run
 from benchmarks.pairing import scratch
 
 MIB = 2**20
@@ -41,9 +40,8 @@ def write_model(folder: Path, mebibytes: int, trained: bool = False) -> list[Pat
             sink.write(block.data)
     tensors = []
     for number in range(TENSORS):
-        tensor = onnx.TensorProto(
-            name=f"w{number}", data_type=onnx.TensorProto.FLOAT16, dims=[size // 2 // WIDTH, WIDTH]
-        )
+        shape = [size // 2 // WIDTH, WIDTH]
+        tensor = onnx.TensorProto(name=f"w{number}", data_type=onnx.TensorProto.FLOAT16, dims=shape)
         tensor.data_location = onnx.TensorProto.EXTERNAL
         for key, value in {"location": weights.name, "offset": number * size, "length": size}.items():
             tensor.external_data.add(key=key, value=str(value))
@@ -87,17 +85,11 @@ def peaks(mebibytes: int) -> dict[str, float]:
     return found
 
 
-def memory() -> Iterator[Row]:
+def memory() -> list[Row]:
     """Peak memory at 1 GiB over that at 64 MiB."""
     large, small = peaks(LARGE), peaks(SMALL)
-    for verb, peak in large.items():
-        ratio = peak / small[verb]
-        yield Row(
-            f"reg {verb}, {LARGE // 1024} GiB, anonymous memory",
-            "the same at 64 MiB",
-            peak,
-            small[verb],
-            *[ratio] * 3,
-            "MiB",
-            "flat",
-        )
+    what = f"{LARGE // 1024} GiB, anonymous memory"
+    peer = "the same at 64 MiB"
+    return [
+        row(f"reg {verb}, {what}", peer, [(peak, small[verb])], "MiB", "flat") for verb, peak in large.items()
+    ]

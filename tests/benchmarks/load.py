@@ -7,10 +7,11 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -120,14 +121,8 @@ def ask(server: Server, asked: Sequence[Ask], seconds: int, clients: int) -> Loa
         lines.write_text("".join(f"{item.method} {item.path} {item.body}\n" for item in asked))
         options = [f"-c{clients}", "-t1", f"-d{seconds}", "--timeout", "60", "-s", script]
         command = [wrk, *options, server.url]
-        done = subprocess.run(
-            command,
-            env={"ASKED": str(lines)},
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=seconds + 90,
-        )
+        pipes: Any = {"capture_output": True, "text": True, "timeout": seconds + 90}
+        done = subprocess.run(command, check=True, env={"ASKED": str(lines)}, **pipes)
     found = json.loads(done.stdout.splitlines()[-1])
     if found["failed"]:
         raise SystemExit(f"{found['failed']} of {found['count']} requests to {server.url} failed")
@@ -139,11 +134,10 @@ def ask(server: Server, asked: Sequence[Ask], seconds: int, clients: int) -> Loa
 def download(server: Server, path: str, size: int, clients: int) -> float:
     """Bytes a second that so many clients get together, each fetching a file of `size` bytes once."""
     threads = [threading.Thread(target=_fetch, args=(server, path, size)) for _ in range(clients)]
-    return (
-        clients
-        * size
-        / timed(lambda: [*map(threading.Thread.start, threads), *map(threading.Thread.join, threads)])
-    )
+    started = time.perf_counter()
+    for step in (threading.Thread.start, threading.Thread.join):
+        list(map(step, threads))
+    return clients * size / (time.perf_counter() - started)
 
 
 def _fetch(server: Server, path: str, size: int) -> None:
@@ -160,10 +154,3 @@ def _fetch(server: Server, path: str, size: int) -> None:
             taken += count
     if taken != size:
         raise SystemExit(f"{server.url}{path} sent {taken} of {size} bytes")
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Seconds of wall time."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,14 +36,12 @@ SECONDS = {"s": 1, "ms": 1e-3}
 
 @dataclass(frozen=True)
 class Run:
-    """One finished process: wall seconds, peak resident memory of its largest process in MiB, seconds of processor time,
-    user and system, and bytes that it read and wrote, of it and of those that it waited for."""
+    """One finished process, with those that it waited for: wall seconds, peak resident memory of the largest in MiB, and
+    seconds of processor time, user and system."""
 
     wall: float
     peak: float
     cpu: float
-    read: float = 0
-    written: float = 0
 
 
 @dataclass(frozen=True)
@@ -64,9 +62,6 @@ class Row:
     aim: str = ""
     spread: float = 0.0
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     def cost(self) -> tuple[float, float, float]:
         """The ratio, least and most, turned round for rates: below 1 we are ahead."""
         if self.unit.endswith("/s"):
@@ -81,35 +76,6 @@ class Row:
 
     def is_wide(self) -> bool:
         return self.spread > self.limit()
-
-
-@dataclass(frozen=True)
-class Curve:
-    """What one step costs as its input grows: its `count` is `values` at `sizes`, so many of what `size` says."""
-
-    step: str
-    count: str
-    size: str
-    sizes: list[int]
-    values: list[float]
-    unit: str
-
-    def relative(self) -> list[float]:
-        """The values over the first one; nothing counts as 1, or as a hundredth of a second."""
-        least = 0.01 if self.unit == "s" else 1
-        return [max(value, least) / max(self.values[0], least) for value in self.values]
-
-    def slope(self) -> float:
-        """The exponent between the ends of the curve, on logarithmic axes: 1 is linear, 0 is flat."""
-        return self._exponent(0)
-
-    def last_slope(self) -> float:
-        """The exponent of the last step, where what is worse than linear shows first."""
-        return self._exponent(-2)
-
-    def _exponent(self, start: int) -> float:
-        grown = self.relative()[-1] / self.relative()[start]
-        return math.log(grown) / math.log(self.sizes[-1] / self.sizes[start])
 
 
 @dataclass(frozen=True)
@@ -129,8 +95,7 @@ started = time.perf_counter()
 process = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
 _, status, usage = os.wait4(process, 0)
 wall, cpu = time.perf_counter() - started, usage.ru_utime + usage.ru_stime
-moved = [int(line.split()[1]) for line in open("/proc/self/io").read().splitlines()[:2]]
-found = [wall, usage.ru_maxrss / 1024, cpu, *moved, os.waitstatus_to_exitcode(status)]
+found = [wall, usage.ru_maxrss / 1024, cpu, os.waitstatus_to_exitcode(status)]
 open(sys.argv[1], "w").write(json.dumps(found))
 """
 """Starts the command from a small process: Linux counts the memory of whoever starts one as its own."""
@@ -141,14 +106,9 @@ def run(command: Command, env: Mapping[str, str] | None = None) -> Run:
     known = os.environ if env is None else env
     env = {name: value for name, value in known.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.NamedTemporaryFile("r") as report:
-        done = subprocess.run(
-            [sys.executable, "-S", "-c", LAUNCHER, report.name, *command],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        launch = [sys.executable, "-S", "-c", LAUNCHER, report.name, *command]
+        pipes: Any = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        done = subprocess.run(launch, check=True, env=env, **pipes)
         *found, code = json.load(report)
     if code:
         raise SystemExit(f"{' '.join(map(str, command))} exited {code}:\n{done.stdout}\n{done.stderr}")
@@ -232,18 +192,9 @@ def processor(what: str, peer: str, measured: list[tuple[Run, Run]]) -> Row:
 def row(what: str, peer: str, values: list[tuple[float, float]], unit: str, aim: str) -> Row:
     ratios = [a / b for a, b in values]
     median = statistics.median
-    return Row(
-        what,
-        peer,
-        median(a for a, _ in values),
-        median(b for _, b in values),
-        median(ratios),
-        min(ratios),
-        max(ratios),
-        unit,
-        aim,
-        spread_of(ratios),
-    )
+    sides = median(a for a, _ in values), median(b for _, b in values)
+    extent = median(ratios), min(ratios), max(ratios)
+    return Row(what, peer, *sides, *extent, unit, aim, spread_of(ratios))
 
 
 def spread_of(ratios: Sequence[float]) -> float:

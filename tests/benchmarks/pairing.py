@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,34 +17,21 @@ def scratch() -> Iterator[Path]:
 
 
 def pushes(
-    ours: Client,
-    theirs: Client,
-    fresh: Callable[[], str],
-    made: Input,
-    aim: str,
-    count: int,
-    theirs_fresh: Callable[[], str] | None = None,
+    ours: Client, theirs: Client, fresh: Callable[[], str], made: Input, aim: str, count: int
 ) -> list[Row]:
-    """Each push goes to a fresh place, the peer's where it has a server of its own."""
-    other = theirs_fresh or fresh
-    measured = pairs(lambda: ours.time_push(fresh()), lambda: theirs.time_push(other()), count, warm_up=False)
+    """Each push goes to a fresh place."""
+    measured = pairs(lambda: ours.time_push(fresh()), lambda: theirs.time_push(fresh()), count, warm_up=False)
     return rows_of(f"push of {made.amount},", ours, theirs, measured, aim)
 
 
 def pulls(
     ours: Client, theirs: Client, fresh: Callable[[], str], made: Input, aim: str, count: int
 ) -> list[Row]:
-    """Each client pulls what it pushed, untimed."""
+    """Each client pulls what it pushed, untimed, into a fresh directory."""
     places = {client: fresh() for client in (ours, theirs)}
     for client, place in places.items():
         client.prepare(place, Path())
         run(client.push(place), client.env)
-    return pulls_from(places, made, aim, count)
-
-
-def pulls_from(places: Mapping[Client, str], made: Input, aim: str, count: int) -> list[Row]:
-    """Our client and the peer's, each pulling from its place into a fresh directory."""
-    ours, theirs = places
 
     def pull(client: Client) -> Run:
         return client.time_pull(places[client], made.fresh(), made.size)

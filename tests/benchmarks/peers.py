@@ -15,7 +15,7 @@ EXPORTING = ("onnx", "onnxruntime", "onnxscript", "torch", "transformers", "safe
 PEERS: dict[str, tuple[str, ...]] = {
     "aws": ("awscli",),
     "dvc": ("dvc[s3]",),
-    "hdiffpatch": ("hdiffpatch", "bsdiff4", "zstandard"),
+    "bsdiff": ("bsdiff4",),
     "hf": ("huggingface_hub",),
     "mlflow": ("mlflow", "boto3"),
     "oras": ("oras",),
@@ -31,6 +31,7 @@ PEERS: dict[str, tuple[str, ...]] = {
 the transformers 4.57 that it asks for."""
 PACKAGES = {
     "aws": "awscli",
+    "bsdiff": "bsdiff4",
     "hf": "huggingface_hub",
     "optimum": "optimum-onnx",
     "olive": "olive-ai",
@@ -48,16 +49,9 @@ INSTALL_SECONDS: list[float] = []
 """What each call of `installed` took in this process, which is no part of a measurement."""
 
 PACKAGED = {
+    **{name: name for name in ("docker-registry", "skopeo", "wrk", "chromium")},
     "nginx": "nginx-light",
-    "docker-registry": "docker-registry",
-    "skopeo": "skopeo",
-    "wrk": "wrk",
-    "chromium": "chromium",
-    "curl": "curl",
     "node": "nodejs",
-    "zstd": "zstd",
-    "xdelta3": "xdelta3",
-    "casync": "casync",
 }
 """Programs that some groups need, and the packages of Debian that have them."""
 
