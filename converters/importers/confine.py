@@ -197,7 +197,7 @@ def fetch_repository(url: str, progress: bool = False, further: Collection[str] 
 
     Raises InputError for another URL, and for a repository that is a registry.
     """
-    from onnxreg.converters.source.location import Location, fetch
+    from onnxreg.converters.source.location import Location, fetch, matching
 
     match = URL.fullmatch(url)
     if match is None:
@@ -208,7 +208,7 @@ def fetch_repository(url: str, progress: bool = False, further: Collection[str] 
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
     if not progress:
         disable_progress_bars()
-    directory = fetch(match["id"], match["revision"], [*PATTERNS, *map(escape, further)])
+    directory = fetch(match["id"], match["revision"], matching([*PATTERNS, *map(escape, further)]))
     if (directory / "registry.json").is_file():
         raise InputError(
             f"{url} is a registry, not a model's repository", f"pull from it: reg pull NAME {url}"

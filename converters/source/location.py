@@ -6,7 +6,6 @@ Files of the Hub are in a folder of our own under HF_HOME, by their digests.
 |---|---|
 | `blobs/DIGEST` | a file: its SHA-256 if it is in LFS, else its git object id |
 | `snapshots/COMMIT/PATH` | the same file, as a hard link if possible |
-| `listings/REVISION.json` | the commit and its files as the Hub listed them last, for work without a network |
 
 A commit, a digest and a path that an endpoint names are held to their form before they become part of a path, and a
 file gets its name only if it has that digest. The client's own cache is not used: huggingface_hub takes the name of a file
@@ -15,11 +14,10 @@ there from the header `ETag`.
 
 import hashlib
 import io
-import json
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,11 +25,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import quote, urlsplit
 
 from filelock import FileLock
 
-from onnxreg.converters.source.source_files import CARD, CONFIG, TOKENIZER, digest_file, weight_files
+from onnxreg.converters.source.source_files import CARD, CONFIG, TOKENIZER, digest_file
 from onnxreg.schema.core.errors import (
     HostError,
     InputError,
@@ -44,7 +41,8 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.ref import check_distinct, check_path
 
-MAX_LISTING_BYTES, MAX_PAGES = 64 * 2**20, 10_000
+MAX_FILES = 100_000
+"""Files of a repository."""
 SHA256_DIGITS = 64
 WORKERS = 8
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -53,13 +51,12 @@ Listing = Mapping[str, tuple[str, int]]
 """Path: digest and size in bytes."""
 
 
-def fetch(name: str, revision: str | None, patterns: Sequence[str], ignored: Sequence[str] = ()) -> Path:
-    """Download the files of a repository that match a pattern; return the folder of its commit.
-
-    If the Hub cannot be reached or fails, the listing and the files that are here already count.
+def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Iterable[str]]) -> Path:
+    """Download files of a repository; return the folder of its commit.
 
     Args:
         revision: a branch, tag or commit; None for the main branch.
+        choose: the paths to download, of those that there are.
 
     Raises:
         NotFoundError: the Hub has no such repository or revision.
@@ -68,34 +65,12 @@ def fetch(name: str, revision: str | None, patterns: Sequence[str], ignored: Seq
         InputError: a file whose path cannot be kept.
     """
     with hub_library("loading a model from the Hub"):
-        from huggingface_hub import constants, errors
-    try:
-        _ = urlsplit(constants.ENDPOINT).port
-    except ValueError:
-        raise InputError("HF_ENDPOINT is not a URL", "write https://HOST[:PORT], or unset it") from None
+        from huggingface_hub import constants
     with _translated(name, revision):
         endpoint = re.sub(r"[^\w.-]+", "_", constants.ENDPOINT.partition("://")[2])
         root = Path(constants.HF_HOME, "onnxreg", endpoint, f"models--{name.replace('/', '--')}")
-        listing = root / "listings" / f"{quote(revision or 'main', safe='')}.json"
-        unreachable = None
-        try:
-            commit, files = _list(name, revision)
-            listing.parent.mkdir(parents=True, exist_ok=True)
-            for file in {listing, listing.with_name(f"{commit}.json")}:
-                with _replacing(file) as new:
-                    new.write_text(json.dumps([commit, files]))
-        except (errors.HfHubHTTPError, *_unreachable()) as error:  # type: ignore[misc]
-            is_answer = isinstance(error, errors.HfHubHTTPError) and error.response.status_code < 500
-            if is_answer or not listing.is_file():
-                raise
-            unreachable = error
-            commit, files = json.loads(listing.read_text())
-        chosen = [
-            path
-            for path in files
-            if any(fnmatchcase(path, pattern) for pattern in patterns)
-            and not any(fnmatchcase(path, pattern) for pattern in ignored)
-        ]
+        commit, files = _list(name, revision)
+        chosen = sorted(choose(files))
         with about(f"{name} has a file that is not taken", hint="rename it in the repository"):
             check_distinct(map(check_path, chosen))
         blobs, snapshot = root / "blobs", root / "snapshots" / commit
@@ -107,16 +82,16 @@ def fetch(name: str, revision: str | None, patterns: Sequence[str], ignored: Seq
             blob, target = blobs / digest, snapshot / path
             with FileLock(blobs / f"{digest}.lock", fallback_to_soft=False):
                 if not _has_digest(blob, digest):
-                    if unreachable is not None:
-                        raise unreachable
                     _download(name, commit, path, size, blob)
             target.parent.mkdir(parents=True, exist_ok=True)
             if not (target.exists() and target.samefile(blob)):
-                with _replacing(target) as new:
+                with TemporaryDirectory(dir=target.parent, prefix=".") as folder:
+                    new = Path(folder, "new")
                     try:
                         new.hardlink_to(blob)
                     except OSError:
                         shutil.copyfile(blob, new)
+                    new.replace(target)
 
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(store, chosen))
@@ -133,6 +108,7 @@ def _translated(name: str, revision: str | None) -> Iterator[None]:
         "check the network, the proxy, HF_ENDPOINT, the token (hf auth login), the disk, and SSL_CERT_FILE"
     )
     gated = "ask for access on its page, then log in: hf auth login, or set HF_TOKEN"
+    unreachable = httpx2.ConnectError, httpx2.TimeoutException, errors.OfflineModeIsEnabled
     try:
         yield
     except RegError:
@@ -146,11 +122,11 @@ def _translated(name: str, revision: str | None) -> Iterator[None]:
         foreign = f"{name} could not be fetched: the answer is not the Hub's ({type(error).__name__})"
         table: tuple[tuple[Any, type[RegError], str, str], ...] = (
             (errors.HFValidationError, InputError, f"{name} cannot be a repository on the Hub", "check its name"),
-            (_unreachable(), RemoteError, f"the Hub cannot be reached, and {name} is not here: {words}", network),
+            (unreachable, RemoteError, f"the Hub cannot be reached: {words}", f"{network}; or give a directory"),
             (errors.GatedRepoError, RemoteError, f"{name} is gated", gated),
             (errors.RevisionNotFoundError, NotFoundError, f"{name} has no revision {revision} on the Hub", "check the branch, tag or commit"),
             (errors.RepositoryNotFoundError, NotFoundError, f"the Hub has no repository {name}", "check its name, or its path if it is a directory; a private model needs HF_TOKEN"),
-            ((ImportError, httpx2.InvalidURL), HostError, f"{name} is not fetched through the proxy of the environment: {words}", "write http://HOST:PORT in HTTPS_PROXY and ALL_PROXY, or unset them"),
+            ((ImportError, httpx2.InvalidURL), HostError, f"{name} is not fetched: the address of the Hub or of a proxy is not taken: {words}", "write http://HOST:PORT in HF_ENDPOINT, HTTPS_PROXY and ALL_PROXY, or unset them"),
             ((errors.HTTPError, OSError), RemoteError, f"{name} could not be fetched from the Hub: {words}", network),  # type: ignore[attr-defined]
             ((ValueError, TypeError, KeyError, AttributeError, RecursionError), RemoteError, foreign, network),
         )  # fmt: skip
@@ -160,65 +136,30 @@ def _translated(name: str, revision: str | None) -> Iterator[None]:
         raise
 
 
-def _unreachable() -> tuple[type[Exception], ...]:
-    """The errors after which files of this machine are used."""
-    import httpx2
-    from huggingface_hub import errors
-
-    return httpx2.ConnectError, httpx2.TimeoutException, errors.OfflineModeIsEnabled
-
-
 def _list(name: str, revision: str | None) -> tuple[str, Listing]:
     """The commit of a revision and its files. RemoteError if one of the names has no valid form, or for too many."""
-    from huggingface_hub import constants
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.hf_api import RepoFile
 
     def malformed(content: str) -> RemoteError:
         return RemoteError(
             f"the listing of {name} names {content}", "check HF_ENDPOINT: the Hub itself does not do this"
         )
 
-    validate_repo_id(name)
-    base = f"{constants.ENDPOINT}/api/models/{name}"
-    about, size, _ = _read_json(f"{base}/revision/{quote(revision, safe='')}" if revision else base)
-    commit = str(about["sha"])
+    api = HfApi(endpoint=constants.ENDPOINT)
+    commit = str(api.model_info(name, revision=revision, expand=["sha"]).sha)
     if not _COMMIT.fullmatch(commit):
         raise malformed(f"a commit {commit[:80]!r}")
     files: dict[str, tuple[str, int]] = {}
-    query: str | None = "recursive=true"
-    for _ in range(MAX_PAGES):
-        entries, read, query = _read_json(f"{base}/tree/{commit}?{query}")
-        size += read
-        for entry in entries:
-            if entry["type"] == "file":
-                stored = entry.get("lfs") or entry
-                digest, length = files[entry["path"]] = stored["oid"], stored["size"]
-                if not _DIGEST.fullmatch(digest) or not isinstance(length, int):
-                    raise malformed(f"a file with the digest {digest[:80]!r}")
-        if query is None:
-            return commit, files
-        if size > MAX_LISTING_BYTES:
-            break
-    raise malformed(f"more than {MAX_LISTING_BYTES >> 20} MiB or {MAX_PAGES:,} pages of files")
-
-
-def _read_json(url: str) -> tuple[Any, int, str | None]:
-    """The value that a URL of the Hub answers, its bytes, and the query of the next page."""
-    from huggingface_hub import constants
-    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # type: ignore[attr-defined]
-
-    timeout = constants.HF_HUB_ETAG_TIMEOUT
-    with get_session().stream("GET", url, headers=build_hf_headers(), timeout=timeout) as response:
-        hf_raise_for_status(response)
-        data = bytearray()
-        for chunk in response.iter_bytes(2**20):
-            data += chunk
-            if len(data) > MAX_LISTING_BYTES:
-                raise RemoteError(
-                    f"the Hub answers with more than {MAX_LISTING_BYTES >> 20} MiB", "check HF_ENDPOINT"
-                )
-        following = response.links.get("next", {}).get("url")
-        return json.loads(data), len(data), urlsplit(following).query if following else None
+    for entry in api.list_repo_tree(name, recursive=True, revision=commit):
+        if isinstance(entry, RepoFile):
+            stored = (entry.lfs.sha256, entry.lfs.size) if entry.lfs else (entry.blob_id, entry.size)
+            digest, size = files[entry.path] = stored
+            if not _DIGEST.fullmatch(digest) or not isinstance(size, int):
+                raise malformed(f"a file with the digest {digest[:80]!r}")
+        if len(files) > MAX_FILES:
+            raise malformed(f"more than {MAX_FILES:,} files")
+    return commit, files
 
 
 def _has_digest(file: Path, digest: str) -> bool:
@@ -230,15 +171,6 @@ def _has_digest(file: Path, digest: str) -> bool:
     head = b"blob %d\0" % file.stat().st_size
     with file.open("rb") as data:
         return hashlib.file_digest(data, lambda: hashlib.sha1(head)).hexdigest() == digest
-
-
-@contextmanager
-def _replacing(file: Path) -> Iterator[Path]:
-    """Give the path of a new file, which takes the place of the old one at once when it is whole."""
-    with TemporaryDirectory(dir=file.parent, prefix=".") as folder:
-        new = Path(folder, "new")
-        yield new
-        new.replace(file)
 
 
 class _Bounded(io.BufferedWriter):
@@ -279,6 +211,8 @@ def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
     part.replace(blob)
 
 
+WEIGHTS = ("model*.safetensors*", "pytorch_model*.bin*")
+"""Weights at the root of a repository, and their index: the first kind that there is."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
 
 
@@ -329,17 +263,15 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
                 check_inside(directory, file)
         return Location(directory)
     revision = source.partition("@")[2] or None
-    patterns = [CONFIG, *TOKENIZER, CARD, *(["*.py"] if code else [])]
 
-    def fetch_with(weights: str) -> Path:
-        root_only = [*patterns, weights, f"{weights}.index.json"]
-        return fetch(name, revision, root_only, ["*/*"])
+    def choose(paths: Iterable[str]) -> set[str]:
+        root = [path for path in paths if "/" not in path]
+        weights = ([path for path in root if fnmatchcase(path, pattern)] for pattern in WEIGHTS)
+        chosen = {*next(filter(None, weights), []), *({CONFIG, CARD, *TOKENIZER} & {*root})}
+        chosen |= {path for path in root if code and path.endswith(".py")}
+        return chosen | {path for path in paths if any(fnmatchcase(path, pattern) for pattern in more)}
 
-    directory = fetch_with("model*.safetensors")
-    if more:
-        fetch(name, directory.name, more)
-    if not weight_files(directory):
-        directory = fetch_with("pytorch_model*.bin")
+    directory = fetch(name, revision, choose)
     return Location(directory, name, directory.name)
 
 
