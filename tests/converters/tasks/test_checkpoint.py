@@ -276,39 +276,36 @@ def test_neither_a_directory_nor_a_hub_id(
         hub_id(source)
 
 
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[dict[str, Any]]]:
-    """Put a function in the place of the hub's download; returns the calls it gets."""
-
-    def answer(with_: Any) -> list[dict[str, Any]]:
-        calls: list[dict[str, Any]] = []
-
-        def download(name: str, revision: str | None, patterns: Any, *_: Any, **__: Any) -> Any:
-            calls.append({"name": name, "revision": revision, "allow_patterns": patterns})
-            return with_
-
-        monkeypatch.setattr(location, "fetch", download)
-        return calls
-
-    return answer
+REPOSITORY = {
+    "config.json", "README.md", "net.py", "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+    "onnx/model.safetensors", "1_Pooling/config.json", "onnx/config.json",
+}  # fmt: skip
 
 
-def test_a_hub_id_is_pinned_to_the_commit(checkpoint: Path, hub: Any) -> None:
-    snapshot = checkpoint.rename(checkpoint.with_name("0123abcd"))
-    calls = hub(snapshot)
+@pytest.mark.parametrize(
+    ("absent", "options", "expected"),
+    [
+        ((), {}, {"config.json", "README.md", "model.safetensors", "model.safetensors.index.json"}),
+        (("model.safetensors", "model.safetensors.index.json"), {"code": True}, {"config.json", "README.md", "net.py", "pytorch_model.bin"}),
+        (("model.safetensors", "README.md"), {"more": ["*_Pooling/config.json"]}, {"config.json", "model.safetensors.index.json", "1_Pooling/config.json"}),
+    ],
+)  # fmt: skip
+def test_a_hub_id_is_pinned_to_the_commit(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, absent: Any, options: Any, expected: set[str]
+) -> None:
+    """Weights are fetched in one form, code only if it may run, and further files only if asked for."""
+    snapshot, calls = checkpoint.rename(checkpoint.with_name("0123abcd")), []
+
+    def fetch(name: str, revision: str | None, choose: Any) -> Path:
+        calls.append((name, revision, set(choose(REPOSITORY - {*absent}))))
+        return snapshot
+
+    monkeypatch.setattr(location, "fetch", fetch)
     loaded = load_checkpoint("acme/Tagger@main", "ignored", TOKENS)
     assert (loaded.source.id, loaded.source.revision) == ("acme/Tagger", "0123abcd")
-    assert (calls[0]["name"], calls[0]["revision"]) == ("acme/Tagger", "main")
-    assert len(calls) == 1 and not any(".bin" in pattern for pattern in calls[0]["allow_patterns"])
-    assert not any(".py" in pattern for pattern in calls[0]["allow_patterns"])
-
-
-def test_pickles_are_fetched_only_without_safetensors(checkpoint: Path, hub: Any) -> None:
-    (checkpoint / "model.safetensors").unlink()
-    calls = hub(checkpoint)
-    locate("acme/tagger", code=True)
-    assert ["pytorch_model*.bin" in call["allow_patterns"] for call in calls] == [False, True]
-    assert "*.py" in calls[0]["allow_patterns"]
+    locate("acme/Tagger", **options)
+    assert [call[:2] for call in calls] == [("acme/Tagger", "main"), ("acme/Tagger", None)]
+    assert calls[1][2] == expected
 
 
 def test_the_hub_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +330,7 @@ def test_the_hub_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*_: Any, raised: Exception = raised, **__: Any) -> None:
             raise raised
 
-        monkeypatch.setattr(httpx2.Client, "stream", refuse)
+        monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
         with pytest.raises(family, match=message):
             locate("acme/tagger@v9")
 
