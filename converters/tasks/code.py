@@ -12,9 +12,9 @@ import json
 import re
 import sys
 import sysconfig
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -27,7 +27,7 @@ from onnxreg.converters.source.source_files import below, digest_file
 from onnxreg.converters.source.toolchain import distribution_of, distributions
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
-from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError, why
 from onnxreg.schema.manifest.parts import Code
 
 FACTORY_HINT = "a factory is module:function, or path/to/file.py:function; it returns a torch.nn.Module"
@@ -41,15 +41,14 @@ _RECORDED = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
 class Factory:
     """A function by name in a module of this machine. Its imports are looked for in `paths` first.
 
-    `is_file`: it was named by the path of its file. `files` are the Python files that its digest is over, by their names in
-    it: that of the module, or of the whole package that it is in. An installed function has none.
+    `files` are the Python files that its digest is over, by their names in it: that of the module, or of the whole package
+    that it is in. An installed function has none.
     """
 
     module: str
     function: str
     file: Path
     paths: tuple[str, ...]
-    is_file: bool
     files: Mapping[str, Path]
 
     @property
@@ -65,9 +64,8 @@ class Factory:
     @property
     def digests(self) -> dict[str, Digest]:
         """The digest of each file of its code, or of the record of its distribution, as parts of a source."""
-        if not self.files:
-            return {f"code/{self.name}": Digest.of(canonical.encode(self.code.to_json()))}
-        return {f"code/{name}": digest_file(path) for name, path in self.files.items()}
+        digests = {f"code/{name}": digest_file(path) for name, path in self.files.items()}
+        return digests or {f"code/{self.name}": Digest.of(canonical.encode(self.code.to_json()))}
 
     @property
     def code(self) -> Code:
@@ -76,8 +74,9 @@ class Factory:
             distribution, version = distribution_of(self.module) or (None, None)
             return Code(name=self.name, distribution=distribution, version=version)
         digests = {name: digest_file(path) for name, path in self.files.items()}
-        (*others, one) = digests.values()
-        return Code(name=self.name, digest=directory_digest(digests) if others else one)
+        return Code(
+            name=self.name, digest=directory_digest(digests) if len(digests) > 1 else digests.popitem()[1]
+        )
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -122,7 +121,7 @@ def find(source: str, *places: Path) -> Factory:
         file = next((path for folder in paths if (path := Path(folder, module)).is_file()), None)
         if file is None:
             raise NotFoundError(f"there is no file {module}", FACTORY_HINT)
-        return Factory(file.stem, function, file, (str(file.parent),), True, {file.name: file})
+        return Factory(file.stem, function, file, (str(file.parent),), {file.name: file})
     top, *_ = names = module.split(".")
     if not all(part.isidentifier() for part in names):
         raise InputError(f"{source[:80]!r} is not a factory", FACTORY_HINT)
@@ -137,14 +136,14 @@ def find(source: str, *places: Path) -> Factory:
         raise NotFoundError(f"there is no Python module {module}", FACTORY_HINT)
     file = Path(spec.origin)
     if is_installed(file) and distribution_of(module) is not None:
-        return Factory(module, function, file, paths, False, {})
+        return Factory(module, function, file, paths, {})
     files = {
         path.relative_to(Path(folder).parent).as_posix(): path
         for folder in root.submodule_search_locations or ()
         for path in below(Path(folder))
         if path.suffix == ".py"
     }
-    return Factory(module, function, file, paths, False, files or {file.name: file})
+    return Factory(module, function, file, paths, files or {file.name: file})
 
 
 def find_recorded(name: str, folder: Path) -> Factory:
@@ -181,16 +180,14 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
         except InputError:
             raise
         except (Exception, SystemExit) as error:
-            names = {path.resolve(): name for name, path in factory.files.items()}
-            lines = [
-                f" at {names[path]}:{frame.lineno}"
+            names = {str(path.resolve()): name for name, path in factory.files.items()}
+            frames = [
+                (str(Path(frame.filename).resolve()), frame.lineno)
                 for frame in extract_tb(error.__traceback__)
-                if (path := Path(frame.filename).resolve()) in names
             ]
-            reason = (str(error).strip() or "no message").splitlines()[0][:300]
-            position = lines[-1] if lines else ""
+            lines = [f" at {names[path]}:{line}" for path, line in frames if path in names]
             raise ConversionError(
-                f"the factory {factory.name} raised {type(error).__name__}{position}: {reason}"
+                f"the factory {factory.name} raised {type(error).__name__}{(lines or [''])[-1]}: {why(error)}"
             ) from error
     if not isinstance(module, torch.nn.Module):
         raise InputError(
@@ -205,7 +202,7 @@ def _function(factory: Factory) -> Any:
     A function that the module has from elsewhere was not read by the person who allowed the module: `net:getoutput` may not be
     `subprocess:getoutput`. An installed one may be of another module of its package or distribution, whose version binds it.
     """
-    if factory.is_file:
+    if list(factory.files) == [factory.file.name]:  # a module alone, whose name may be that of another one
         name = f"onnxreg_factory_{factory.file.stem}"
         spec = importlib.util.spec_from_file_location(
             name, factory.file, loader=SourceLoader(name, str(factory.file))
@@ -215,9 +212,8 @@ def _function(factory: Factory) -> Any:
         spec.loader.exec_module(module)
     else:
         top = factory.module.partition(".")[0]
-        if not is_installed(factory.file):
-            for name in [name for name in sys.modules if name.partition(".")[0] == top]:
-                del sys.modules[name]
+        for name in [name for name in sys.modules if factory.files and name.partition(".")[0] == top]:
+            del sys.modules[name]
         module = importlib.import_module(factory.module)
     if not callable(function := getattr(module, factory.function, None)):
         raise InputError(f"{factory.file.name} has no function {factory.function}", FACTORY_HINT)
@@ -228,9 +224,9 @@ def _function(factory: Factory) -> Any:
             path.resolve() for path in factory.files.values()
         }
     else:
-        own, other = distribution_of(factory.module), distribution_of(origin)
+        own = distribution_of(factory.module)
         is_own = origin.partition(".")[0] == factory.module.partition(".")[0]
-        is_own = is_own or (own == other and own is not None and own[0] != "python")
+        is_own = is_own or (own is not None and own[0] != "python" and own == distribution_of(origin))
     if not is_own:
         raise InputError(
             f"{factory.label or factory.module} does not define {factory.function}: it is of {origin or 'no module'}",
@@ -273,8 +269,8 @@ class Consent:
         if factory.label is not None:
             _check_defined(factory.file, factory.label, factory.function)
             file, here, folder = factory.file.resolve(), Path(factory.label), Path.cwd()
-            names = {factory.label, str(file)}
-            names |= {f"{path}:{factory.function}" for path in names}
+            paths = {factory.label, str(file)}
+            names = paths | {f"{path}:{factory.function}" for path in paths}
             short = factory.label  # unless it means another file here
             if here.is_file() and here.resolve() != file:
                 short = str(file.relative_to(folder) if file.is_relative_to(folder) else file)
@@ -304,12 +300,9 @@ def _check_defined(file: Path, label: str, function: str) -> None:
 
 def absolute(name: str) -> str:
     """A name that means the same from any working directory: a file that is there by its whole path."""
-    path, colon, function = name.rpartition(":")
-    if not path.endswith(".py"):
-        path, colon, function = name, "", ""
-    return (
-        f"{Path(path).resolve()}{colon}{function}" if path.endswith(".py") and Path(path).is_file() else name
-    )
+    path, colon, function = name.rpartition(":") if not name.endswith(".py") else (name, "", "")
+    is_file = path.endswith(".py") and Path(path).is_file()
+    return f"{Path(path).resolve()}{colon}{function}" if is_file else name
 
 
 class SourceLoader(SourceFileLoader):
@@ -337,14 +330,12 @@ def _roots() -> tuple[Path, ...]:
     return tuple({Path(path).resolve() for path in (*python_paths, *package_paths)})
 
 
+@dataclass
 class _Guard:
     """First finder in the chain: lets the others find a module, and refuses modules that are not covered."""
 
-    def __init__(self, factory: Factory) -> None:
-        self.label = factory.file.name
-        self.covered: Collection[Path] = {path.resolve() for path in factory.files.values()}
-        self.refused: set[str] = set()
-        _roots()
+    factory: Factory
+    refused: set[str] = field(default_factory=set)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -355,18 +346,21 @@ class _Guard:
         if spec is None or spec.origin is None or not spec.has_location:
             return spec
         file = Path(spec.origin)
-        if file.resolve() in self.covered:
+        if file.resolve() in {path.resolve() for path in self.factory.files.values()}:
             spec.loader = SourceLoader(spec.name, spec.origin)
         elif not is_installed(file) and name.partition(".")[0] != "onnxreg":
             self.refused.add(file.name)
-            raise self.refusal()
+            self.check()
         return spec
 
-    def refusal(self) -> InputError:
-        return InputError(
-            f"{self.label} imports {', '.join(sorted(self.refused))}, which its digest does not cover",
-            "put them into one package, and name that: package.module:function",
-        )
+    def check(self) -> None:
+        """Raise InputError if a module was refused: its importer may have caught the error."""
+        if self.refused:
+            files = ", ".join(sorted(self.refused))
+            raise InputError(
+                f"{self.factory.file.name} imports {files}, which its digest does not cover",
+                "put them into one package, and name that: package.module:function",
+            )
 
 
 @contextmanager
@@ -375,8 +369,8 @@ def _guarded_imports(factory: Factory) -> Iterator[None]:
 
     Raises InputError, at the end too, if an imported module is neither covered, nor installed, nor of onnxreg.
     """
-    guard = _Guard(factory)
-    before = list(sys.path), sys.dont_write_bytecode
+    _roots()
+    guard, before = _Guard(factory), (list(sys.path), sys.dont_write_bytecode)
     sys.path[:0] = factory.paths
     sys.dont_write_bytecode = True
     sys.meta_path.insert(0, guard)
@@ -385,5 +379,4 @@ def _guarded_imports(factory: Factory) -> Iterator[None]:
     finally:
         sys.meta_path.remove(guard)
         sys.path[:], sys.dont_write_bytecode = before
-    if guard.refused:
-        raise guard.refusal()
+    guard.check()
