@@ -8,9 +8,11 @@ import copy
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, get_args
+
+import msgspec
 
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.source.location import Location, check_inside, locate
@@ -24,10 +26,9 @@ from onnxreg.converters.source.source_files import (
     weight_files,
 )
 from onnxreg.converters.source.toolchain import refuse_missing
-from onnxreg.converters.tasks import sentence_files
-from onnxreg.converters.tasks.sentence_files import module_files
 from onnxreg.converters.tasks.task import LocatedSource
 from onnxreg.converters.tasks.torch_weights import some
+from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.manifest import Source
@@ -134,7 +135,7 @@ def find_checkpoint(
     Raises NotFoundError or RemoteError if the source cannot be read, InputError if it is not a complete
     checkpoint of this kind, or needs its own code to run without permission.
     """
-    patterns = sentence_files.PATTERNS if sentences else sentence_files.MODULE_PATTERNS if modules else ()
+    patterns = POOLING_PATTERNS if sentences else MODULE_PATTERNS if modules else ()
     location = locate(source, trust_remote_code, patterns)
     directory = location.directory
     config = read_config(directory)
@@ -156,8 +157,8 @@ def find_checkpoint(
         )
     require_weights(directory)
     names = taking_part(directory, trust_remote_code)
-    names += sentence_files.present(directory) if sentences else []
-    companions = module_files(directory) if modules else []
+    names += sentence_files(directory) if sentences else []
+    companions = sentence_files(directory, all_modules=True) if modules else []
     return located_source(location, names, companions)
 
 
@@ -467,7 +468,7 @@ def write_companions(
         template = directory / "chat_template.jinja"
         if template.is_file():
             copy_scrubbed(template, template, name, source)
-    for module in module_files(source) if modules else ():
+    for module in sentence_files(source, all_modules=True) if modules else ():
         copy_scrubbed(source / module, directory / module, name, source)
         files.append(DraftFile("other", module))
     return files, [f"{CONFIG}:{key}" for key in replaced]
@@ -483,3 +484,177 @@ def _without_local_keys(value: Any) -> Any:
 def _write(path: Path, value: Any) -> None:
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     path.write_text(text + "\n", encoding="utf-8")
+
+
+MODULES_FILE, POOLING_FILE = "modules.json", "1_Pooling/config.json"
+TRANSFORMER_FILES = "sentence_*_config.json"
+"""Pattern of the Transformer's settings; older versions named them after the model."""
+SETTINGS_FILE = "config_sentence_transformers.json"
+POOLING_PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, "*_Pooling/config.json")
+"""Patterns of the files of sentence-transformers that say how a text becomes a vector."""
+MODULE_PATTERNS = (*POOLING_PATTERNS, "[0-9]*_*/config.json", "[0-9]*_*/model.safetensors")
+"""Patterns of all files that sentence-transformers reads beside the model itself."""
+EXPECTED = {
+    "transformer_task": "feature-extraction",
+    "module_output_name": "token_embeddings",
+    "modality_config.text": {"method": "forward", "method_output_name": "last_hidden_state"},
+    "include_prompt": True,
+}
+"""Values that a setting may have, by its name; absent ones are these."""
+NEUTRAL = re.compile(
+    r"(max_seq_length|do_lower_case|unpad_inputs|(word_)?embedding_dimension|pooling_mode\w*)"
+    r"|modality_config\.(?!text$).*|\w+_k?w?args\.(attn_implementation|add_pooling_layer|\w*dtype)"
+)
+"""Settings that the task does, that are for other inputs, or that change no vector."""
+WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
+OTHER_POOLING = (
+    "to pool in another way, say how in a recipe: task: pooling, options: {mode: mean, normalize: false}"
+)
+Mode = Literal["mean", "cls", "max", "last"]
+_SPELLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
+
+
+class _Module(msgspec.Struct):
+    type: str
+    path: str
+
+    @property
+    def kind(self) -> str:
+        return self.type.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class SentenceConfig:
+    """`mode` is None if the checkpoint does not configure pooling; `max_length` is in tokens.
+
+    `prompts` are texts to put before others, by name; `default_prompt` names the one that is always put there.
+    """
+
+    mode: Mode | None = None
+    normalize: bool = False
+    max_length: int | None = None
+    lower_case: bool = False
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+
+    @property
+    def prompt(self) -> str:
+        """The text before every text."""
+        return self.prompts[self.default_prompt] if self.default_prompt else ""
+
+
+def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
+    """List the files of sentence-transformers that a checkpoint has, sorted: those about pooling, or of all modules.
+
+    Without a model at the root there are no modules. Raises InputError for a `modules.json` that cannot be read, and for a
+    module without its weights: those in a pickle are not published.
+    """
+    modules = _modules(directory)
+    names = [MODULES_FILE, SETTINGS_FILE, *(path.name for path in directory.glob(TRANSFORMER_FILES))]
+    if not all_modules:
+        names.append(_pooling_file(modules))
+    elif "" not in (module.path for module in modules):
+        return []
+    for module in modules if all_modules else ():
+        path, weights = module.path, f"{module.path}/model.safetensors"
+        if path and module.kind not in WITHOUT_WEIGHTS and not (directory / weights).is_file():
+            raise InputError(
+                f"the module {path} ({module.kind}) has no model.safetensors",
+                "save the model again with sentence-transformers of today: weights in a pickle are not published",
+            )
+        names += [f"{path}/config.json", weights] if path else []
+    return sorted(name for name in names if (directory / name).is_file())
+
+
+def read_pooling(directory: Path) -> SentenceConfig:
+    """Read how sentence-transformers makes a vector; empty if it did not write the checkpoint.
+
+    Raises InputError for an unsupported module, pooling or setting, and for malformed files: a setting is done or refused.
+    """
+    modules = _modules(directory)
+    kinds = [module.kind for module in modules if module.kind != "Dropout"]
+    if modules and kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise InputError(
+            f"{MODULES_FILE} runs a text through {', '.join(kinds)[:200]}; the task does Transformer, Pooling, Normalize"
+        )
+    pooling_file, transformer = _pooling_file(modules), dict[str, Any]()
+    pooling, settings = _object(directory / pooling_file), _object(directory / SETTINGS_FILE)
+    for path in sorted(directory.glob(TRANSFORMER_FILES))[:1]:
+        transformer = _object(path)
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        raise InputError(f"prompts in {SETTINGS_FILE} of the checkpoint are not texts by name")
+    if default is not None and default not in prompts:
+        raise InputError(f"default_prompt_name in {SETTINGS_FILE} is {default!r}, which is not in prompts")
+    _check_settings(transformer, TRANSFORMER_FILES)
+    _check_settings({"truncate_dim": settings.get("truncate_dim")}, SETTINGS_FILE)
+    skipped = () if any(prompts.values()) else ("include_prompt",)
+    _check_settings({key: value for key, value in pooling.items() if key not in skipped}, pooling_file)
+    length = transformer.get("max_seq_length")
+    return SentenceConfig(
+        _mode(pooling),
+        "Normalize" in kinds,
+        length if isinstance(length, int) and length > 0 else None,
+        transformer.get("do_lower_case") is True,
+        prompts,
+        default,
+    )
+
+
+def _check_settings(settings: Mapping[str, Any], file: str) -> None:
+    """Raise InputError, naming the file, for a setting that shapes a vector and is not done."""
+    for name, value in settings.items():
+        for key, child in (value if isinstance(value, dict) else {"": value}).items():
+            dotted = f"{name}.{key}" if key else name
+            is_off = child in (None, {}, []) or (child is False and dotted not in EXPECTED)
+            if not (is_off or NEUTRAL.fullmatch(dotted) or child == EXPECTED.get(dotted)):
+                raise InputError(
+                    f"{dotted} in {file} is {json.dumps(child)[:100]}, which the task does not do",
+                    OTHER_POOLING,
+                )
+
+
+def _modules(directory: Path) -> list[_Module]:
+    """The modules in order; none without a list."""
+    path = directory / MODULES_FILE
+    modules = (
+        convert(read_json(path), list[_Module], f"{MODULES_FILE} of the checkpoint") if path.is_file() else []
+    )
+    for module in modules:
+        if PurePosixPath(module.path).is_absolute() or ".." in PurePosixPath(module.path).parts:
+            raise InputError(
+                f"{MODULES_FILE} of the checkpoint names a place outside it: {module.path[:80]!r}"
+            )
+    return modules
+
+
+def _pooling_file(modules: Sequence[_Module]) -> str:
+    paths = (f"{module.path}/config.json" for module in modules if module.kind == "Pooling")
+    return next(paths, POOLING_FILE)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    value = read_json(path) if path.is_file() else {}
+    if not isinstance(value, dict):
+        raise InputError(f"{path.parent.name}/{path.name} of the checkpoint is not a JSON object")
+    return value
+
+
+def _mode(config: dict[str, Any]) -> Mode | None:
+    """The mode of a configuration: `pooling_mode_cls_token: true`, or in newer ones `pooling_mode: cls`."""
+    newer = config.get("pooling_mode") or []
+    modes = [
+        key.removeprefix("pooling_mode_")
+        for key, value in config.items()
+        if key.startswith("pooling_mode_") and value is True
+    ]
+    modes += newer if isinstance(newer, list) else [newer]
+    names = list(dict.fromkeys(_SPELLINGS.get(str(mode), str(mode)) for mode in modes))
+    if len(names) > 1:
+        raise InputError(f"the checkpoint pools in several ways at once: {', '.join(names)[:200]}")
+    mode = next((mode for mode in get_args(Mode) if names == [mode]), None)
+    if names and mode is None:
+        raise InputError(
+            f"the checkpoint pools by {names[0][:80]!r}", f"the task does {', '.join(get_args(Mode))}"
+        )
+    return mode

@@ -17,7 +17,6 @@ from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.location import locate
 from onnxreg.converters.source.source_files import CONFIG, read_license, taking_part
 from onnxreg.converters.source.toolchain import require
-from onnxreg.converters.tasks import sentence_files
 from onnxreg.converters.tasks.checkpoint import (
     BATCH,
     ENCODER,
@@ -28,17 +27,19 @@ from onnxreg.converters.tasks.checkpoint import (
     TEXTS,
     TOKENS,
     LoadedCheckpoint,
+    Mode,
+    SentenceConfig,
     TaskHead,
     find_checkpoint,
     has_tokenizer,
     load_located,
     located_source,
     read_config,
+    read_pooling,
     require_weights,
     task_of,
     write_companions,
 )
-from onnxreg.converters.tasks.sentence_files import Mode, SentenceConfig
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Source
@@ -267,7 +268,7 @@ class Pooling(TextTask):
     def pooling(self, directory: Path) -> SentenceConfig:
         """Return the checkpoint's configuration, overridden by the options."""
         mode, normalize = self.options.mode, self.options.normalize
-        config = SentenceConfig() if mode else sentence_files.read(directory)
+        config = SentenceConfig() if mode else read_pooling(directory)
         return replace(
             config,
             mode=mode or config.mode,

@@ -11,8 +11,8 @@ import pytest
 from support.sampling import sampled
 
 from onnxreg.converters import export
-from onnxreg.converters.tasks import sentence_files, task_catalog
-from onnxreg.converters.tasks.sentence_files import SentenceConfig
+from onnxreg.converters.tasks import task_catalog
+from onnxreg.converters.tasks.checkpoint import SentenceConfig, read_pooling
 from onnxreg.schema.core.errors import InputError
 
 Make = Callable[..., Path]
@@ -131,7 +131,7 @@ def test_normalized_embeddings_are_as_long_as_1(checkpoint: Path) -> None:
 def test_the_documents_of_a_sentence_encoder_are_read(
     pooling: Any, modules: Any, length: Any, expected: SentenceConfig, tmp_path: Path
 ) -> None:
-    assert sentence_files.read(say(tmp_path, pooling, modules, length)) == expected
+    assert read_pooling(say(tmp_path, pooling, modules, length)) == expected
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_settings_that_version_6_writes_for_an_ordinary_model_are_taken(checkpoi
     (checkpoint / "sentence_bert_config.json").write_text(json.dumps(transformer))
     settings = {"prompts": {"query": "", "document": ""}, "default_prompt_name": None}
     (checkpoint / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    read = sentence_files.read(checkpoint)
+    read = read_pooling(checkpoint)
     assert (read.mode, read.normalize, read.prompt) == ("cls", True, "")
 
 
