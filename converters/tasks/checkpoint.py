@@ -211,7 +211,7 @@ def load_located(
             )
         if len(set(labels)) != len(labels):
             raise InputError("id2label of the checkpoint gives one label to two ids")
-    published = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
+    published = source.record(name)
     config = copy.deepcopy(model.config)
     model.config.use_cache = False
     return LoadedCheckpoint(model, tokenizer, config, labels, published, directory)

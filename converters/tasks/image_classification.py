@@ -25,7 +25,6 @@ from onnxreg.converters.tasks.task import (
 )
 from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, why
-from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Preprocessing
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
@@ -196,7 +195,7 @@ class ImageClassification(Task):
             fields["labels"] = list(options.labels)
         if (bound := options.bound()) is not None:
             fields["preprocessing"] = bound.to_json()
-        origin = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
+        origin = source.record(name)
         return ExportSubject(
             origin, sample, subject, fields=fields, resolved_options={"outputs": list(subject.outputs)}
         )

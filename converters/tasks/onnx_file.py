@@ -16,7 +16,6 @@ from onnxreg.converters.source.source_files import digest_files, role_of, row_fi
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import DraftFile
-from onnxreg.schema.manifest.manifest import Source
 
 MASK = "attention_mask"
 TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json")
@@ -95,7 +94,7 @@ class OnnxFile(Task):
             copy_scrubbed(file, directory / file.name, name)
             companions.append(DraftFile(role_of(file.name), file.name))
         sample = Sample(feeds, expected, _per_token(model), {"sample": feeds[0]} if has_golden else {})
-        origin = Source.from_json({"id": name, "digest": str(source.digest)})
+        origin = source.record(name)
         return ExportSubject(origin, sample, path, tuple(companions))
 
     def record(self, source: LocatedSource) -> dict[str, Any]:

@@ -27,12 +27,11 @@ class TaskOptions(PassParams):
 class LocatedSource:
     """A source that is found and hashed, but not loaded.
 
-    `location` is the task's own. `digest` is over everything that shapes the graphs and is not in the recipe;
-    `described` over what else a manifest is made of, such as a model card. `origin` is the record of the
-    source in a manifest, None for a source without a name of its own; `name` is the model name that a hub id
-    gives. `files` are all local files read, and each directory whose names decide what is read; None if
-    unknown. `packages` are the installed packages whose code is run, such as those that a factory imports.
-    `code` is the function that makes the module, if any.
+    `location` is the task's own. `digest` is over everything that shapes the graphs and is not in the recipe, `described` over
+    what else a manifest is made of, such as a model card. `origin` is its record in a manifest, None without a name of its
+    own; `name` the model name that a hub id gives. `files` are all local files read, and each directory whose names decide
+    what is read; None if unknown. `packages` are the installed packages whose code is run, `code` the function that makes the
+    module, if any.
     """
 
     location: Any
@@ -44,14 +43,18 @@ class LocatedSource:
     packages: tuple[str, ...] = ()
     code: Code | None = None
 
+    def record(self, name: str) -> Source:
+        """Its record in a manifest; one without a name of its own has that of the model."""
+        return self.origin or Source.from_json({"id": name, "digest": str(self.digest)})
+
 
 @dataclass(frozen=True)
 class Sample:
     """Inputs with the outputs of the source itself; every graph of an export is measured on them.
 
-    `feeds` and `expected` are numpy arrays by name, one mapping for each run. Outputs `per_token` have the
-    axes batch and sequence first: of these, positions that the input `attention_mask` leaves out do not
-    count. `golden` are the small inputs, by the names of their cases, that other runtimes are tested with.
+    `feeds` and `expected` are numpy arrays by name, one mapping for each run. Outputs `per_token` have the axes batch and
+    sequence first: positions that the input `attention_mask` leaves out do not count. `golden` are the small inputs, by
+    the names of their cases, that other runtimes are tested with.
     """
 
     feeds: Sequence[Feed]
@@ -64,9 +67,9 @@ class Sample:
 class ExportSubject:
     """A loaded source.
 
-    `start` is the input of the first step, such as a `TorchModel`. `companions` are in `directory`, which `load` was given. `fields` are keys of the manifest in their JSON
-    form; `resolved_options` are the effective options, for the recipe's `parameters`. `loaded` is the task's
-    own.
+    `start` is the input of the first step, such as a `TorchModel`. `companions` are in the directory that `load` was given.
+    `fields` are keys of the manifest in their JSON form, `resolved_options` the effective options, for the recipe's
+    `parameters`. `loaded` is the task's own.
     """
 
     origin: Source

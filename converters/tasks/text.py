@@ -42,7 +42,6 @@ from onnxreg.converters.tasks.checkpoint import (
 )
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.manifest import Source
 
 REQUIRED = ("input_ids", "attention_mask")
 OPTIONAL = ("token_type_ids",)
@@ -60,11 +59,9 @@ SENTENCES = (
 
 
 def sample_feeds(tokenizer: Any, config: Any, inputs: Sequence[str], max_length: int) -> list[Feed]:
-    """Make the fixed sample: a short row, a padded batch of three, and one row of `max_length` tokens.
+    """Make the fixed sample: a short row, a padded batch of three, its second row a pair of texts, and one of `max_length` tokens.
 
-    The second row of the batch is a pair of texts, with both token types, if the graph takes them. Sentences through the
-    tokenizer, then seeded random tokens of its vocabulary, so that both likely and unlikely inputs are met; without a
-    tokenizer random tokens of the config's vocabulary.
+    Sentences through the tokenizer, then seeded random tokens of its vocabulary; without a tokenizer of that of the config.
     """
     import numpy as np
 
@@ -104,18 +101,12 @@ def measure(subject: TorchModel, feeds: Sequence[Feed]) -> Sample:
 
 
 def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:
-    """Return the inputs of the graph: `token_type_ids` if texts or pairs get several, and the model tells them apart.
-
-    Without a tokenizer, texts may get several. Decoders read token types as words.
-    """
+    """Return the inputs of the graph: `token_type_ids` if texts or pairs may get several, and the model tells them apart."""
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     if "token_type_ids" not in inspect.signature(model.forward).parameters:
         return REQUIRED
-    types = getattr(model.config, "type_vocab_size", None)
-    if types is None:
-        takes = any(name.endswith(SEGMENT_WEIGHTS) for name, _ in model.named_parameters())
-    else:
-        takes = types > 1
+    has_weights = any(name.endswith(SEGMENT_WEIGHTS) for name, _ in model.named_parameters())
+    takes = (getattr(model.config, "type_vocab_size", None) or 1 + has_weights) > 1
     if takes and tokenizer is not None:
         encode = tokenizer.backend_tokenizer.encode
         takes = any(map(any, (encode("a").type_ids, encode("a", "a").type_ids)))
@@ -123,16 +114,14 @@ def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:
 
 
 def longest(max_length: int, model: Any) -> int:
-    """Limit the requested length of the longest row, in tokens, to what the model can take.
-
-    Positions of RoBERTa-class models begin after the padding index.
-    """
+    """The length of the longest row, in tokens: what is asked for, or what the model can take."""
     limit = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(limit, int) or limit < 1:
         return max_length
     for path, module in model.named_modules():
-        if path.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            return min(max_length, limit - int(module.padding_idx) - 1)
+        padding = getattr(module, "padding_idx", None) if path.endswith("position_embeddings") else None
+        if padding is not None:  # positions of RoBERTa-class models begin behind it
+            return min(max_length, limit - int(padding) - 1)
     return min(max_length, limit)
 
 
@@ -182,6 +171,8 @@ class TextTask(Task):
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch", "transformers")
         import torch
+        from tokenizers import normalizers
+        from tokenizers.normalizers import Lowercase
 
         checkpoint = load_located(source, name, self.head, self.trust_remote_code)
         model, tokenizer = checkpoint.model, checkpoint.tokenizer
@@ -190,7 +181,8 @@ class TextTask(Task):
         if pooling is not None:
             mode = pooling.mode or "mean"
             if pooling.lower_case and tokenizer is not None:
-                _lower_case(tokenizer.backend_tokenizer)
+                backend = tokenizer.backend_tokenizer
+                backend.normalizer = normalizers.Sequence([Lowercase(), *filter(None, [backend.normalizer])])
             own = getattr(tokenizer, "model_max_length", length)
             length = min(length, pooling.max_length or own)
             module, outputs = pooled(model, mode, pooling.normalize), {"embeddings": (BATCH,)}
@@ -211,27 +203,21 @@ class TextTask(Task):
         files, scrubbed = write_companions(
             directory, checkpoint, name, length, inputs, settings, self.modules
         )
-        fields: dict[str, object] = {
-            "task": self.id,
-            "family": checkpoint.config.model_type,
-            "config_path": CONFIG,
-            "max_sequence_length": length,
-        }
+        fields = described(self.id, checkpoint.directory, checkpoint.config.model_type)
+        fields |= {"config_path": CONFIG, "max_sequence_length": length}
         if tokenizer is not None:
             paths = [file.path for file in files if file.role == "tokenizer"]
             fields["tokenizer"] = {"path": ".", "files": paths}
         if checkpoint.labels:
             fields |= {"labels": list(checkpoint.labels), "label_map_path": LABELS}
-        if (license_name := read_license(checkpoint.directory)) is not None:
-            fields["license"] = license_name
-        resolved_options = {
-            "max_seq_length": length,
-            **resolved,
-            **({"scrubbed": scrubbed} if scrubbed else {}),
-        }
-        return ExportSubject(
-            checkpoint.source, sample, subject, tuple(files), fields, resolved_options, checkpoint
-        )
+        resolved |= {"max_seq_length": length, **({"scrubbed": scrubbed} if scrubbed else {})}
+        return ExportSubject(checkpoint.source, sample, subject, tuple(files), fields, resolved, checkpoint)
+
+
+def described(task: str, directory: Path, family: object) -> dict[str, Any]:
+    """The keys of a manifest that every checkpoint has: the task, the family, and the licence if its card states one."""
+    fields = {"task": task, "family": family, "license": read_license(directory)}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 class FeatureExtraction(TextTask):
@@ -261,19 +247,15 @@ class Pooling(TextTask):
     Options = PoolingOptions
 
     def find(self, source: str) -> LocatedSource:
-        checkpoint_source = find_checkpoint(source, self.head, self.trust_remote_code, sentences=True)
-        self.pooling(checkpoint_source.location)
-        return checkpoint_source
+        located = find_checkpoint(source, self.head, self.trust_remote_code, sentences=True)
+        self.pooling(located.location)
+        return located
 
     def pooling(self, directory: Path) -> SentenceConfig:
         """Return the checkpoint's configuration, overridden by the options."""
-        mode, normalize = self.options.mode, self.options.normalize
-        config = SentenceConfig() if mode else read_pooling(directory)
-        return replace(
-            config,
-            mode=mode or config.mode,
-            normalize=config.normalize if normalize is None else normalize,
-        )
+        config = SentenceConfig() if self.options.mode else read_pooling(directory)
+        options = {name: value for name, value in self.options if value is not None and hasattr(config, name)}
+        return replace(config, **options)
 
 
 class QuestionAnswering(TextTask):
@@ -298,10 +280,9 @@ class TokenClassification(TextTask):
 
 
 class TextGeneration(Task):
-    """A Hugging Face checkpoint of a causal language model, which `ModelBuilder` takes unchanged.
+    """A checkpoint of a causal language model, which the pass `ModelBuilder` takes unchanged, and compares its graph with.
 
-    Nothing is loaded here and no code of the checkpoint is run. The pass compares its graph with the
-    checkpoint itself.
+    Nothing is loaded here and no code of the checkpoint is run.
     """
 
     id = "text-generation"
@@ -321,19 +302,15 @@ class TextGeneration(Task):
         return located_source(location, names)
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
-        origin = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
-        fields = {"task": self.id, "family": read_config(source.location).get("model_type")}
-        license_name = read_license(source.location)
-        fields |= {} if license_name is None else {"license": license_name}
+        origin = source.record(name)
+        fields = described(self.id, source.location, read_config(source.location).get("model_type"))
         return ExportSubject(origin, Sample((), ()), source.location, fields=fields)
 
 
 def pooled(encoder: Any, mode: Mode, normalize: bool) -> Any:
     """Wrap an encoder to return `embeddings`, `[batch, hidden]`, as sentence-transformers does.
 
-    Only positions that `attention_mask` leaves in count. `mean` averages them, `max` takes each dimension,
-    `cls` the first position, `last` the last one, also with padding at the left. `normalize` makes each embedding as
-    long as 1.
+    Only positions that `attention_mask` leaves in count; `normalize` makes each embedding as long as 1.
     """
     import torch
 
@@ -359,11 +336,3 @@ def pooled(encoder: Any, mode: Mode, normalize: bool) -> Any:
             return torch.nn.functional.normalize(embeddings, p=2.0, dim=1) if normalize else embeddings
 
     return Pooled().eval()
-
-
-def _lower_case(tokenizer: Any) -> None:
-    """Put letters into lower case before everything else that a tokenizer does."""
-    from tokenizers.normalizers import Lowercase, Sequence
-
-    present = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
-    tokenizer.normalizer = Sequence([Lowercase(), *present])
