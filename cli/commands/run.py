@@ -148,7 +148,7 @@ def _text_model(files: "UnpackedArtifact") -> "TextModel":
     """The artifact with the tokenizer, labels and config of its version. InputError without a tokenizer."""
     from onnxreg.converters.evaluation.run_texts import TextModel, refuse
     from onnxreg.converters.evaluation.tokens import TextTokenizer
-    from onnxreg.converters.source.scrub import read_json
+    from onnxreg.converters.source.source_files import read_json
 
     manifest = files.manifest
     companions = (*reversed(manifest.files), *files.artifact.files)

@@ -10,8 +10,7 @@ from onnxreg.converters.evaluation.evaluate import EvaluationPlan, plan_evaluati
 from onnxreg.converters.families.heads import head_files
 from onnxreg.converters.passes.tools.samples import digest
 from onnxreg.converters.runtime.golden import read_rows
-from onnxreg.converters.source.scrub import scrub
-from onnxreg.converters.source.source_files import CONFIG, digest_file, weight_files
+from onnxreg.converters.source.source_files import CONFIG, digest_file, scrub, weight_files
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks import code
 from onnxreg.converters.tasks.code import NO_CONSENT, Consent, Factory

@@ -12,8 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from onnxreg.converters.source.scrub import scrub_file
-from onnxreg.converters.source.source_files import below
+from onnxreg.converters.source.source_files import below, scrub_file
 from onnxreg.schema.core.errors import HostError, InputError, about
 from onnxreg.schema.core.files import HEAD_BYTES, FileState, check_content
 from onnxreg.schema.core.ref import DistinctPaths, check_path

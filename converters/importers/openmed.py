@@ -25,8 +25,7 @@ from onnxreg.converters.importers.survey import (
 )
 from onnxreg.converters.onnx.facts import GraphFacts, read_weights
 from onnxreg.converters.onnx.graph_operators import OPERATOR_CONFIG
-from onnxreg.converters.source.scrub import read_json, scrub
-from onnxreg.converters.source.source_files import role_of
+from onnxreg.converters.source.source_files import read_json, role_of, scrub
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_path

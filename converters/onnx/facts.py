@@ -23,8 +23,7 @@ from onnxreg.converters.onnx.graph_operators import (
 )
 from onnxreg.converters.onnx.semantic import free_inputs, semantic_digest, stored_tensors
 from onnxreg.converters.onnx.tensors import ELEMENTS, FLOATS, QUANTIZED, dims_of, is_numeric
-from onnxreg.converters.source.scrub import read_json
-from onnxreg.converters.source.source_files import CONFIG, GENAI_CONFIG
+from onnxreg.converters.source.source_files import CONFIG, GENAI_CONFIG, read_json
 from onnxreg.schema.core.errors import about
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 from onnxreg.schema.manifest.parts import Operator, SemanticDigest, TensorSpec, WeightCount

@@ -18,8 +18,7 @@ from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.passes.base import Facts, Pass, PassParams
 from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.runtime.sessions import load_session, one_torch_thread
-from onnxreg.converters.source.scrub import read_json, scrub_file
-from onnxreg.converters.source.source_files import GENAI_CONFIG, weight_files
+from onnxreg.converters.source.source_files import GENAI_CONFIG, read_json, scrub_file, weight_files
 from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
 
 GRAPH = "model.onnx"

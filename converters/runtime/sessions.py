@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from onnxreg.converters.source.scrub import scrub
+from onnxreg.converters.source.source_files import scrub
 from onnxreg.schema.core.errors import ConversionError, missing_extra
 
 BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16

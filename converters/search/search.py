@@ -22,7 +22,7 @@ from onnxreg.converters.evaluation.metric import EvaluationError
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.tensors import tensor_bytes
 from onnxreg.converters.passes.tools.graph import factors
-from onnxreg.converters.source.scrub import scrub
+from onnxreg.converters.source.source_files import scrub
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress

@@ -1,14 +1,19 @@
-"""The files of a checkpoint that take part in an export, their digests, and its model card."""
+"""The files of a checkpoint that take part in an export, their digests, its model card, and what a machine left in them.
+
+A published JSON file, template or operator config is scrubbed: without absolute paths, or comments.
+"""
 
 import hashlib
+import json
 import os
 import re
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.files import HEAD_BYTES, VALUE_ERRORS, FileState, check_content
@@ -16,8 +21,7 @@ from onnxreg.schema.core.files import HEAD_BYTES, VALUE_ERRORS, FileState, check
 CONFIG = "config.json"
 GENAI_CONFIG = "genai_config.json"
 """The settings of onnxruntime-genai, in the folder of a graph."""
-SAFE_WEIGHTS = ("model.safetensors.index.json", "model.safetensors")
-PICKLE_WEIGHTS = ("pytorch_model.bin.index.json", "pytorch_model.bin")
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # fmt: off
 TOKENIZER = (
     "added_tokens.json", "chat_template.jinja", "merges.txt", "sentencepiece.bpe.model", "special_tokens_map.json",
@@ -41,11 +45,21 @@ def weight_files(directory: Path) -> list[str]:
 
     Raises InputError for a shard that the index names but that is missing.
     """
-    for index, single in (SAFE_WEIGHTS, PICKLE_WEIGHTS):
+    for single in WEIGHTS:
         if (directory / single).is_file():
             return [single]
-        if (directory / index).is_file():
-            return [index, *_shards(directory, index)]
+        if not (directory / f"{single}.index.json").is_file():
+            continue
+        index = f"{single}.index.json"
+        value = read_json(directory / index)
+        table = value.get("weight_map") if isinstance(value, dict) else None
+        if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
+            raise InputError(f"{index} has no weight_map")
+        shards = sorted(set(table.values()))
+        for shard in shards:
+            if "/" in shard or "\\" in shard or not (directory / shard).is_file():
+                raise InputError(f"{index} names a shard that is missing: {shard[:80]!r}")
+        return [index, *shards]
     return []
 
 
@@ -122,15 +136,132 @@ def read_license(directory: Path) -> str | None:
     return license_name if isinstance(license_name, str) else None
 
 
-def _shards(directory: Path, index: str) -> list[str]:
-    data = (directory / index).read_bytes()
-    check_content(data[:HEAD_BYTES], index)
-    value = canonical.decode(data, index)
-    table = value.get("weight_map") if isinstance(value, dict) else None
-    if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
-        raise InputError(f"{index} has no weight_map")
-    shards = sorted(set(table.values()))
-    for shard in shards:
-        if "/" in shard or "\\" in shard or not (directory / shard).is_file():
-            raise InputError(f"{index} names a shard that is missing: {shard[:80]!r}")
-    return shards
+_ABSOLUTE = re.compile(
+    r"(?:file://)?/[^/\0\n]+(?:/[^/\0\n]+)+/?"  # /home/jane/model: two parts or more, since "/x" may be a token
+    r"|file://.+|~[^/\0\n]*/.+"
+    r"|[A-Za-z]:[\\/][^\n]+|\\\\[^\\\n]+\\[^\n]+"
+)
+_PART = r"[^\s/\\\"'`<>|:;,()\[\]{}]+"
+"""A part of a path in running text."""
+_BELOW = rf"(?:[\\/]{_PART})"
+_USUAL = (
+    rf"/(?:home|Users|root|tmp|private|var|mnt|media|Volumes|opt|srv|scratch|workspace){_BELOW}+"
+    rf"|[A-Za-z]:[\\/]Users{_BELOW}+"
+)
+_HOME = re.compile(r"(?:file://)?/(?:home|Users)/[^/]+/?|[A-Za-z]:[\\/]Users[\\/][^\\/]+[\\/]?")
+_IDENTITY = frozenset({"_name_or_path", "name_or_path", "source_model_id", "base_model"})
+_TOKENS = frozenset({"added_tokens_decoder", "id2label", "label2id"})
+"""Keys whose values hold tokens or labels."""
+_VOCABULARY = frozenset(
+    {"added_tokens.json", "id2label.json", "special_tokens_map.json", "tokenizer.json", "vocab.json"}
+)
+
+
+def is_absolute_path(text: str) -> bool:
+    """Return True if a whole string is a path on some machine: POSIX, Windows, UNC, `~` or a file URL."""
+    return _ABSOLUTE.fullmatch(text) is not None
+
+
+def scrub(value: Any, name: str, *directories: Path) -> tuple[Any, list[str]]:
+    """A JSON value without absolute paths, and the dotted paths of the strings and keys that were replaced.
+
+    A string that says which model this is and is a path becomes `name`. Any other path keeps its last part, whether
+    it is a whole string or part of one; in running text a path is below a usual root (`/home`, `/tmp`,
+    `C:\\Users`, ...), one of `directories`, or this process's home, working or temporary directory. Tokens and
+    labels are not touched.
+    """
+    return _scrub(value, name, _embedded(directories), "")
+
+
+def _scrub(value: Any, name: str, embedded: re.Pattern[str], at: str) -> tuple[Any, list[str]]:
+    changed: list[str] = []
+    if isinstance(value, str):
+        if at.rpartition(".")[2] in _IDENTITY and is_absolute_path(value):
+            return name, [at]
+        text = _scrub_text(value, embedded)
+        return text, [at] if text != value else []
+    if not isinstance(value, dict | list):
+        return value, []
+    result: dict[Any, Any] = {}
+    for key, child in value.items() if isinstance(value, dict) else enumerate(value):
+        new: Any = _scrub_text(key, embedded) if isinstance(key, str) else key
+        while new != key and (new in value or new in result):
+            new += "_"
+        position = f"{at}.{new}" if at else str(new)
+        result[new], hits = (child, []) if key in _TOKENS else _scrub(child, name, embedded, position)
+        changed += [position] if new != key and position not in hits else []
+        changed += hits
+    return (result if isinstance(value, dict) else list(result.values())), changed
+
+
+def _scrub_text(text: str, embedded: re.Pattern[str]) -> str:
+    return _last(text) if is_absolute_path(text) else embedded.sub(lambda match: _last(match[0]), text)
+
+
+def _last(path: str) -> str:
+    """The last part of a path; `~` for a home directory, whose last part is a person."""
+    return "~" if _HOME.fullmatch(path) else re.split(r"[\\/]", path.rstrip("\\/"))[-1]
+
+
+def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
+    """The pattern of a path in running text. A directory of one part, such as `/work`, needs a part below."""
+    folders = [Path(os.path.expanduser("~")), Path.cwd(), Path(tempfile.gettempdir()), *directories]  # noqa: PTH111
+    paths = {
+        folder for given in folders for folder in (given.absolute(), given.resolve()) if len(folder.parts) > 1
+    }
+    needles = [
+        re.escape(str(folder)) + (rf"(?![\w-]){_BELOW}*" if len(folder.parts) > 2 else rf"{_BELOW}+")
+        for folder in sorted(paths, key=lambda folder: len(str(folder)), reverse=True)
+    ]
+    return re.compile(rf"(?<![\w/.~-])(?:file://)?(?:{'|'.join([*needles, _USUAL])})")
+
+
+def scrub_file(
+    path: Path, name: str, drop: tuple[str, ...] = (), directories: tuple[Path, ...] = ()
+) -> tuple[bytes, list[str]] | None:
+    """The new bytes of a JSON file, template or operator config, and what was changed; None if nothing was.
+
+    Vocabularies and label maps, whose strings are tokens, are not touched. The comments of an operator config name the
+    directory it was made in.
+
+    Args:
+        drop: top-level keys of JSON to leave out.
+        directories: see `scrub`; that of the file is one of them.
+    """
+    changed: list[str] = []
+    if path.suffix == ".json" and path.name not in _VOCABULARY:
+        value, changed = scrub(read_json(path), name, path.parent, *directories)
+        if isinstance(value, dict):
+            changed += [key for key in drop if key in value]
+            value = {key: child for key, child in value.items() if key not in drop}
+        text = json.dumps(value, indent=2) + "\n"
+    elif path.suffix in (".jinja", ".config"):
+        old = path.read_bytes().decode("utf-8", "surrogateescape")
+        if path.suffix == ".jinja":
+            text, _ = scrub(old, name, path.parent, *directories)
+        else:
+            text = re.sub(r"(?m)^[ \t]*#.*\n?", "", old)
+        changed = ["text" if path.suffix == ".jinja" else "comments"] * (text != old)
+    return (text.encode("utf-8", "surrogateescape"), changed) if changed else None
+
+
+def copy_scrubbed(source: Path, target: Path, name: str, *directories: Path) -> None:
+    """Copy a companion without what the machine left in it; see `scrub_file`."""
+    scrubbed = scrub_file(source, name, directories=directories)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(scrubbed[0] if scrubbed else source.read_bytes())
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file beside a model, as its writer meant it (integers of any size); InputError if it is not
+    JSON."""
+    if path.stat().st_size > MAX_DOCUMENT_BYTES:
+        raise InputError(
+            f"{path.name} is too large for a JSON companion: more than {MAX_DOCUMENT_BYTES >> 20} MiB"
+        )
+    data = path.read_bytes()
+    check_content(data[:HEAD_BYTES], path.name)
+    try:
+        return json.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path.name} is not valid JSON: {str(error)[:200]}") from error

@@ -16,12 +16,14 @@ import msgspec
 
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.source.location import Location, check_inside, locate
-from onnxreg.converters.source.scrub import copy_scrubbed, read_json, scrub
 from onnxreg.converters.source.source_files import (
     CARD,
     CONFIG,
     TOKENIZER,
+    copy_scrubbed,
     digest_files,
+    read_json,
+    scrub,
     taking_part,
     weight_files,
 )

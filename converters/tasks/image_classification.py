@@ -11,8 +11,7 @@ from pydantic import Field, PositiveInt, model_validator
 from onnxreg.converters.passes import conversion
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.source.scrub import scrub
-from onnxreg.converters.source.source_files import digest_file
+from onnxreg.converters.source.source_files import digest_file, scrub
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks import code, torch_weights
 from onnxreg.converters.tasks.code import Factory

@@ -11,8 +11,7 @@ from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.golden import DTYPES
 from onnxreg.converters.runtime.sessions import first_loader, load_session
 from onnxreg.converters.source.location import check_inside
-from onnxreg.converters.source.scrub import copy_scrubbed
-from onnxreg.converters.source.source_files import digest_files, role_of, row_files
+from onnxreg.converters.source.source_files import copy_scrubbed, digest_files, role_of, row_files
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import DraftFile

@@ -16,7 +16,7 @@ from onnxreg.converters.onnx.graph_operators import containers
 from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
 from onnxreg.converters.onnx.tensors import MAX_SMALL_ELEMENTS, copy_but, tensor_bytes
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.converters.source.scrub import scrub
+from onnxreg.converters.source.source_files import scrub
 
 MAX_INLINE_WEIGHT_BYTES = 2**31 - 2**26
 """Weights of more bytes go into a file of their own; protobuf ends at 2**31 - 1, the graph itself included."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.converters.source.scrub import is_absolute_path, scrub, scrub_file
+from onnxreg.converters.source.source_files import is_absolute_path, scrub, scrub_file
 
 
 @pytest.mark.parametrize(
