@@ -266,13 +266,18 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
 
     def choose(paths: Iterable[str]) -> set[str]:
         root = [path for path in paths if "/" not in path]
-        weights = ([path for path in root if fnmatchcase(path, pattern)] for pattern in WEIGHTS)
+        weights = (matching([pattern])(root) for pattern in WEIGHTS)
         chosen = {*next(filter(None, weights), []), *({CONFIG, CARD, *TOKENIZER} & {*root})}
         chosen |= {path for path in root if code and path.endswith(".py")}
-        return chosen | {path for path in paths if any(fnmatchcase(path, pattern) for pattern in more)}
+        return chosen | {*matching(more)(paths)}
 
     directory = fetch(name, revision, choose)
     return Location(directory, name, directory.name)
+
+
+def matching(patterns: Sequence[str]) -> Callable[[Iterable[str]], list[str]]:
+    """The choice of the paths that match a pattern; `*` matches slashes too."""
+    return lambda paths: [path for path in paths if any(fnmatchcase(path, pattern) for pattern in patterns)]
 
 
 def is_snapshot(directory: Path) -> bool:
