@@ -1,7 +1,6 @@
 """Checkpoints of transformers: loaded without random weights or code of theirs that nobody allowed, and what is published of them.
 
-A `TaskHead` is the class of transformers that loads a checkpoint, and the outputs of its graph. The tokenizer is the fast one;
-each of its tokens must have an embedding. Its companions are JSON and tokenizer files with nothing of the machine in them.
+A `TaskHead` is the class of transformers that loads a checkpoint, and the outputs of its graph.
 """
 
 import copy
@@ -31,7 +30,7 @@ from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.converters.tasks.task import LocatedSource
 from onnxreg.converters.tasks.torch_weights import some
 from onnxreg.schema.core.canonical import convert
-from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.core.errors import ConversionError, InputError, why
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.manifest import Source
 
@@ -56,11 +55,9 @@ BATCH, SEQUENCE = "batch", "sequence"
 
 @dataclass(frozen=True)
 class TaskHead:
-    """`suffix` is the end of the names of its classes, `BertForTokenClassification` and
-    `AutoModelForTokenClassification`.
+    """`suffix` is the end of the names of its classes, such as `AutoModelForTokenClassification`.
 
-    `outputs` are the dynamic axes, the first ones, of each output; `labelled` says that the last axis counts
-    labels.
+    `outputs` are the dynamic axes, the first ones, of each output; `labelled` says that the last axis counts labels.
     """
 
     suffix: str
@@ -107,9 +104,9 @@ def task_of(config: Any) -> str | None:
 class LoadedCheckpoint:
     """A trained checkpoint in memory.
 
-    `model` is a torch module on the CPU in float32 and evaluation mode with eager attention; `tokenizer` is a
-    fast tokenizer that pads and truncates only when asked, None without one; `labels` are in the order of the logits, none
-    without a head that has some. `config` is as it was saved; the model itself keeps no cache of keys and values.
+    `model` is a torch module on the CPU in float32 and evaluation mode with eager attention, and keeps no cache of keys and
+    values; `tokenizer` a fast tokenizer that pads and truncates only when asked, None without one; `labels` are in the order
+    of the logits, if the head has some. `config` is as it was saved.
     """
 
     model: Any
@@ -203,16 +200,16 @@ def load_located(
                 f"the tokenizer has tokens up to {highest}, but the model has embeddings for {rows}",
                 "give the tokenizer that the checkpoint was trained with, or resize the embeddings and train them",
             )
-    labels: tuple[str, ...] = ()
-    if head.labelled:
-        by_number = {int(key): str(value) for key, value in model.config.id2label.items()}
-        labels = tuple(by_number[number] for number in sorted(by_number))
-        if sorted(by_number) != list(range(len(labels))):
-            raise InputError(
-                f"id2label of the checkpoint does not number its labels from 0 to {len(labels) - 1}"
-            )
-        if len(set(labels)) != len(labels):
-            raise InputError("id2label of the checkpoint gives one label to two ids")
+    by_number = (
+        {int(key): str(value) for key, value in model.config.id2label.items()} if head.labelled else {}
+    )
+    if sorted(by_number) != list(range(len(by_number))):
+        raise InputError(
+            f"id2label of the checkpoint does not number its labels from 0 to {len(by_number) - 1}"
+        )
+    labels = tuple(by_number[number] for number in range(len(by_number)))
+    if len(set(labels)) != len(labels):
+        raise InputError("id2label of the checkpoint gives one label to two ids")
     published = source.record(name)
     config = copy.deepcopy(model.config)
     model.config.use_cache = False
@@ -276,10 +273,7 @@ def _refuse_own_code(directory: Path, trusted: bool) -> None:
 
 
 def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any:
-    """Load the torch module of a checkpoint, all of whose weights were trained and none of whose weights are left over.
-
-    An encoder needs no head, no class a pooler that it does not have, and buffers are computed from the config.
-    """
+    """Load the torch module of a checkpoint; none of its weights may lack, or be left over but those that it does not use."""
     import pickle
 
     import torch
@@ -303,7 +297,9 @@ def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any
         ) from error
     except Exception as error:
         refuse_missing(error, "the checkpoint")
-        raise InputError(f"the checkpoint could not be loaded: {_reason(error, directory)}") from error
+        raise InputError(
+            f"the checkpoint could not be loaded: {why(error, 300).replace(str(directory), 'the checkpoint')}"
+        ) from error
 
     hint = f"export a {head.description} that was saved after it was trained"
     own = (name for name in report["missing_keys"] if head.suffix or name.partition(".")[0] != "pooler")
@@ -325,21 +321,13 @@ def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any
     return model.eval()
 
 
-def _reason(error: Exception, directory: Path) -> str:
-    text = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
-    return text.splitlines()[0][:300]
-
-
 def has_tokenizer(directory: Path) -> bool:
     """Return True if a checkpoint directory has files of a tokenizer."""
     return any((directory / name).is_file() for name in TOKENIZER)
 
 
 def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
-    """Load a fast tokenizer that pads and truncates only on request; InputError if the checkpoint has none.
-
-    Its `tokenizer.json` is the truth: where transformers builds another tokenizer for the class, the file is taken.
-    """
+    """Load a fast tokenizer that pads and truncates only on request, as `tokenizer.json` says; InputError if there is none."""
     from transformers import AutoTokenizer
 
     try:
@@ -351,7 +339,7 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
     except Exception as error:
         refuse_missing(error, "the tokenizer of the checkpoint")
         raise InputError(
-            f"the tokenizer of the checkpoint could not be loaded: {_reason(error, directory)}",
+            f"the tokenizer of the checkpoint could not be loaded: {why(error, 300).replace(str(directory), 'the checkpoint')}",
             f"the checkpoint must hold a {TOKENIZER_FILE}",
         ) from error
     if not tokenizer.is_fast:
@@ -371,10 +359,7 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
 
 
 def _as_in_file(tokenizer: Any, directory: Path) -> Any:
-    """Return a tokenizer of transformers that does what the file says: itself, or a plain one around the file.
-
-    The plain one has the special tokens of the class, as far as they are in the file.
-    """
+    """Return the tokenizer if it does what the file says, or a plain one around the file, with the special tokens of both."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -425,9 +410,7 @@ def write_companions(
     settings: Mapping[str, Any],
     modules: bool,
 ) -> tuple[list[DraftFile], list[str]]:
-    """Write config, labels and tokenizer, which has no padding and truncation of its own.
-
-    Returns the files, and the fields of `config.json` that named a local path and were replaced.
+    """Write config, labels and tokenizer; return the files, and the fields of `config.json` that named a local path.
 
     Args:
         name: the published name, which becomes `_name_or_path`.
@@ -444,14 +427,15 @@ def write_companions(
         **settings,
     }
     by_number = {str(index): label for index, label in enumerate(checkpoint.labels)}
-    by_label = {label: index for index, label in enumerate(checkpoint.labels)}
-    label_maps = {"id2label": by_number, "label2id": by_label}
+    label_maps = {
+        "id2label": by_number,
+        "label2id": {label: int(index) for index, label in by_number.items()},
+    }
     plain = {key: child for key, child in config.items() if key not in label_maps}
     cleaned, replaced = scrub(_without_local_keys(plain), name, source)
     _write(directory / CONFIG, {**cleaned, **(label_maps if by_number else {})})
     if by_number:
-        text = json.dumps(by_number, indent=2, ensure_ascii=False)
-        (directory / LABELS).write_text(text + "\n", encoding="utf-8")
+        _write(directory / LABELS, by_number, sort_keys=False)
         files.append(DraftFile("labels", LABELS))
     if checkpoint.tokenizer is not None:
         saved = {Path(path).name for path in checkpoint.tokenizer.save_pretrained(directory)}
@@ -462,11 +446,10 @@ def write_companions(
         path = directory / "tokenizer_config.json"
         if path.is_file():
             value = json.loads(path.read_bytes())
-            tokens = {key: value.pop(key) for key in ("added_tokens_decoder",) if key in value}
             cleaned, _ = scrub(_without_local_keys(value), name, source)
             if cleaned.get("tokenizer_class") == "TokenizersBackend":
                 cleaned["tokenizer_class"] = PLAIN_CLASS
-            _write(path, {**cleaned, **tokens, "model_input_names": list(inputs)})
+            _write(path, {**cleaned, "model_input_names": list(inputs)})
         template = directory / "chat_template.jinja"
         if template.is_file():
             copy_scrubbed(template, template, name, source)
@@ -483,8 +466,8 @@ def _without_local_keys(value: Any) -> Any:
     return [_without_local_keys(child) for child in value] if isinstance(value, list) else value
 
 
-def _write(path: Path, value: Any) -> None:
-    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+def _write(path: Path, value: Any, sort_keys: bool = True) -> None:
+    text = json.dumps(value, indent=2, sort_keys=sort_keys, ensure_ascii=False, allow_nan=False)
     path.write_text(text + "\n", encoding="utf-8")
 
 

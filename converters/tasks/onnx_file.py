@@ -74,20 +74,16 @@ class OnnxFile(Task):
             session = load_session(path)
         except ConversionError as error:  # the request's fault: nothing was converted yet
             raise InputError(error.message, error.hint) from error
-        feeds = self._samples()
-        if feeds is None:
-            feeds = samples.draw(model, sizes=SIZES, lengths=LENGTHS)
-        else:
-            samples.check(feeds, model, path.name)
+        feeds = self._samples() or samples.draw(model, sizes=SIZES, lengths=LENGTHS)
+        samples.check(feeds, model, path.name)
         try:
             expected = [samples.outputs(session, feed, path.name) for feed in feeds]
         except ConversionError as error:
             hint = "give inputs that it takes: options: {data: samples.npz}, see docs/recipes.md"
             raise ConversionError(error.message, hint) from error
         arrays = (*feeds[0].values(), *expected[0].values())
-        is_small = sum(array.size for array in arrays) <= MAX_GOLDEN_VALUES
-        has_types = all(str(array.dtype) in DTYPES for array in arrays)
-        has_golden = is_small and has_types and all(array.size for array in expected[0].values())
+        has_golden = sum(array.size for array in arrays) <= MAX_GOLDEN_VALUES
+        has_golden = has_golden and all(array.size and str(array.dtype) in DTYPES for array in arrays)
         companions = []
         for file in text_files_of(path):
             copy_scrubbed(file, directory / file.name, name)
