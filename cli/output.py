@@ -46,7 +46,7 @@ NUMBERS = frozenset(
     ]
 )
 """Columns that are aligned to the right."""
-MIN_COLUMN_WIDTH, COLUMN_GAP = 8, 2
+MIN_COLUMN_WIDTH, COLUMN_GAP = 6, 2
 """Letters of a column that is folded, at least; and columns of the terminal between two of a table."""
 
 

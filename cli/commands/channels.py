@@ -1,12 +1,11 @@
 """`reg policy`, `promote`, `rollout`: what channels demand of versions, and moves of governed channels."""
 
+import json
 from collections.abc import Iterator
 from difflib import unified_diff
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli import output
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import (
     CHANNEL,
@@ -19,7 +18,7 @@ from onnxreg.cli.options import (
     flag,
     option,
 )
-from onnxreg.cli.output import counted, printable
+from onnxreg.cli.output import counted, printable, table
 from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.log.logline import LogLine
@@ -55,63 +54,44 @@ def policy_show(
     without a policy all are null, and rules is empty. With --all also: {policies: [the same]}.
     """
     from onnxreg.registry.gates.enforce import read_policies
-    from onnxreg.schema.gates.policy import policy_of
 
     reader = session.reader(remote)
     log = read_policies(reader)
-    lines = log.lines if every else log.lines[-1:]
-    documents = [_about(line) | {"rules": policy_of(line).to_json()} for line in lines]
-    lists = [list(_shown(document)) for document in documents]
+    documents = [_policy_json(line) for line in (log.lines if every else log.lines[-1:])]
+    none = f"there is no policy in {reader.url}: every channel may be moved"
+    latest = documents[-1] if documents else dict.fromkeys(ABOUT) | {"rules": []}
     session.show(
-        {"policies": documents} if every else documents[0] if documents else NONE,
-        [line for number, lines in enumerate(lists) for line in (*([""] if number else []), *lines)]
-        or _none(reader.url if remote else None),
+        {"policies": documents} if every else latest,
+        (line for document in documents for line in _shown(document)) if documents else none,
     )
 
 
-def _none(url: str | None) -> str:
-    """That there is no policy, in the registry or at this remote."""
-    if url is None:
-        return "there is no policy: every channel may be moved with reg tag"
-    message = f"there is no policy in {url}: every channel may be moved with reg push --tag"
-    return f"{message}\nno push brings one along: reg policy set FILE --remote {quote(url)}"
+ABOUT = ("line", "seq", "time", "actor", "reason")
 
 
-NONE: dict[str, object] = {**dict.fromkeys(("line", "seq", "time", "actor", "reason")), "rules": []}
+def _policy_json(line: LogLine) -> dict[str, Any]:
+    from onnxreg.schema.gates.policy import policy_of
+
+    event = line.event
+    values = (line.digest, line.seq, event.time, event.actor, event.reason)
+    return dict(zip(ABOUT, values, strict=True)) | {"rules": policy_of(line).to_json()}
 
 
 def _shown(document: dict[str, Any]) -> Iterator[str]:
-    for key, item in document.items():
-        if key != "rules" and item is not None:
-            yield f"{key:<8}{printable(str(item))}"
+    yield from (f"{key:<8}{printable(str(document[key]))}" for key in ABOUT if document[key] is not None)
     for line in _rules(document["rules"]):
         yield from ("", line) if line == "[[rule]]" else (line,)
+    yield ""
 
 
 def _rules(rules: list[dict[str, Any]]) -> Iterator[str]:
     for rule in rules:
         yield "[[rule]]"
         yield from (f"{key} = {printable(_toml(item))}" for key, item in rule.items())
-        if len(rule.get("signed_by", ())) > 1:
-            number = rule.get("signatures", len(rule["signed_by"]))
-            yield f"# {number} of {len(rule['signed_by'])} wanted: {', '.join(rule['signed_by'])}"
-
-
-def _about(line: LogLine) -> dict[str, object]:
-    event = line.event
-    return {
-        "line": str(line.digest),
-        "seq": line.seq,
-        "time": event.time,
-        "actor": event.actor,
-        "reason": event.reason,
-    }
 
 
 def _toml(value: object) -> str:
     """A value of a rule as TOML."""
-    import json
-
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, dict):
@@ -152,25 +132,16 @@ def policy_set(
         session.say(*list(unified_diff(before, after, lineterm="", n=len(before)))[3:])
     for channel in stopped:
         session.warn(f"stops: {channel.why}")
-    line = None
+    line, outcome = None, None if is_new else "nothing to do: this policy is in force"
     if yes:
         line = set_policy(store or registry.store, registry.heads, policy, registry.actor, reason)
         reader.read_index(POLICY_LOG)  # from now on an earlier log of policies is a rollback
     if line is not None and line.sig is None:
-        session.warn(
-            "the line is not signed: anybody who can write there can append a laxer policy unnoticed"
-        )
-    outcome = [] if is_new else ["nothing to do: this policy is in force"]
+        session.warn("the line is not signed: anybody who writes there can append a laxer policy unnoticed")
     if line is not None:
-        outcome = [f"policy {line.seq} is in force: {counted(len(policy.rules), 'rule')}"]
-    session.show(
-        {
-            "rules": len(policy.rules),
-            "seq": line and line.seq,
-            "stopped": [channel._asdict() for channel in stopped],
-        },
-        outcome,
-    )
+        outcome = f"policy {line.seq} is in force: {counted(len(policy.rules), 'rule')}"
+    document = {"rules": len(policy.rules), "seq": line and line.seq}
+    session.show(document | {"stopped": [channel._asdict() for channel in stopped]}, outcome)
     if is_new and not yes:
         would = f"it would stop {counted(len(stopped), 'channel')}"
         raise ConflictError(f"nothing was set; {would}", "to set it: --yes")
@@ -198,26 +169,24 @@ def promote(
     promotion = move_channel(
         target, registry.heads, Ref.parse(ref), channel, dry_run, reason, registry.actor, is_remote
     )
-    judged, channel_now = promotion.judged, ""
+    judged, outcome = promotion.judged, None
     if promotion.moved:
         before = f", before {promotion.before}" if promotion.before else ""
-        channel_now = f"{judged.name}:{channel} is {judged.version}{before}"
+        outcome = f"{judged.name}:{channel} is {judged.version}{before}"
     elif not judged.failed and dry_run:
-        channel_now = f"{judged.ref} may become {channel}"
+        outcome = f"{judged.ref} may become {channel}"
     elif not judged.failed:
-        channel_now = f"nothing to do: {judged.name}:{channel} is {judged.version} under this policy"
+        outcome = f"nothing to do: {judged.name}:{channel} is {judged.version} under this policy"
     document = {
         "ref": judged.ref,
         "channel": judged.channel,
         "policy_holds": not judged.failed,
         "moved": promotion.moved,
-        "before": promotion.before and str(promotion.before),
+        "before": promotion.before,
         "findings": [finding.to_json() for finding in judged.findings],
     }
     rows = [(finding.requirement, finding.verdict, finding.detail) for finding in judged.findings]
-    session.show(
-        document, output.table(("DEMAND", "VERDICT", "FOUND"), rows), ["", channel_now] if channel_now else []
-    )
+    session.show(document, table(("DEMAND", "VERDICT", "FOUND"), rows), outcome and ["", outcome])
     if judged.failed:
         raise judged.refusal()
 
@@ -301,19 +270,18 @@ def rollout_status(session: Session, name: str = NAME, remote: str | None = READ
     from onnxreg.registry.log.lookup import open_log
 
     state = open_log(session.reader(remote), name).state
-    rows = [(tag, str(state.channels[tag].version), rollout) for tag, rollout in state.rollouts.items()]
+    rollouts = [(tag, state.channels[tag].version, rollout) for tag, rollout in state.rollouts.items()]
     documents = [
-        {"channel": tag, "version": version, "rollout": rollout.to_json()} for tag, version, rollout in rows
+        {"channel": tag, "version": version, "rollout": rollout.to_json()}
+        for tag, version, rollout in rollouts
     ]
     none = f"{name} has no rollout; `reg rollout start {name}:VERSION` begins one"
-    table = output.table(
-        ("CHANNEL", "VERSION", "ROLLS OUT", "SHARE", "WHERE"),
-        [
-            (tag, version, str(rollout.to), f"{rollout.percent:g} %", rollout.where or "every device")
-            for tag, version, rollout in rows
-        ],
-    )
-    session.show({"name": name, "rollouts": documents}, table if rows else none)
+    rows = [
+        (tag, version, rollout.to, f"{rollout.percent:g} %", rollout.where or "every device")
+        for tag, version, rollout in rollouts
+    ]
+    header = ("CHANNEL", "VERSION", "ROLLS OUT", "SHARE", "WHERE")
+    session.show({"name": name, "rollouts": documents}, table(header, rows) if rows else none)
 
 
 def _rollouts(session: Session, remote: str | None) -> "Rollouts":

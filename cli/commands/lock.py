@@ -1,11 +1,7 @@
 """`reg lock`: the artifacts that an app's build takes, written down by their digests."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from shlex import join
-from typing import Any
 
-from onnxreg.cli import output
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import (
     ANYTHING,
@@ -18,13 +14,12 @@ from onnxreg.cli.options import (
     read_one_device,
     takes_query,
 )
-from onnxreg.cli.output import table, write_file
+from onnxreg.cli.output import size, table, write_file
 from onnxreg.registry import lockfile
 from onnxreg.registry.log.lookup import open_log
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.inputs.lockfile import FILENAME, LockChange, LockedArtifact, Lockfile
-from onnxreg.schema.log.state import Rollout
+from onnxreg.schema.inputs.lockfile import FILENAME, Lockfile
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import ResolveRequest
 
@@ -63,18 +58,20 @@ def command(
     to, manifest, percent, salt, seq, where?}]; the lock has the release before.
     """
     target_device = read_one_device(device)
+    names = [Ref.parse(ref).name for ref in refs or ()]
     if not refs and (query.to_json() or target_device):
-        raise InputError(
-            "the options say what a REF must be, and none is named", "name a REF, or leave them out"
-        )
+        message = "the options say what a REF must be, and none is named"
+        raise InputError(message, "name a REF, or leave them out")
     if refs and update:
-        raise InputError(
-            "REF and --update contradict each other", "lock a REF with options, or --update NAME"
-        )
+        message = "REF and --update contradict each other"
+        raise InputError(message, "lock a REF with options, or --update NAME")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        message = f"{twice} is named twice: a lock holds one artifact of a model"
+        raise InputError(message, "use another --output")
     before = Lockfile.of([]) if refs and not path.exists() else lockfile.read(path)
     reader = session.reader(remote)
     if refs:
-        requests = [ResolveRequest(Ref.parse(ref), query, target_device) for ref in _each_once(refs)]
+        requests = [ResolveRequest(Ref.parse(ref), query, target_device) for ref in refs]
     else:
         requests = lockfile.recorded_requests(before, update or ())
     locked = lockfile.lock(reader, requests, session.warn)
@@ -87,59 +84,30 @@ def command(
         for ref in (entry.request.ref for entry in locked)
         if ref.tag is not None and (rollout := open_log(reader, ref.name).state.rollouts.get(ref.tag))
     }
-    state = "" if check else f"written to {path}"
-    moved = [entry for entry in locked if lock.is_moved(entry)]
+    listed = [{"ref": ref, **rollout.to_json()} for ref, rollout in rollouts.items()]
+    rows = [
+        (item.name, item.version, item.path, item.artifact.format, size(item.size), item.manifest)
+        for item in lock.models.values()
+    ]
+    unchanged = f"nothing changed: {path} is what the registry answers"
     session.show(
-        _as_json(path, lock, changes) | _rollouts(rollouts),
-        table(("MODEL", "VERSION", "PATH", "FORMAT", "SIZE", "MANIFEST"), map(_row, lock.models.values())),
+        {
+            "output": path,
+            "changed": bool(changes),
+            "models": list(lock.models.values()),
+            "changes": [{"name": item.name, "before": item.before, "after": item.after} for item in changes],
+        }
+        | ({"rollouts": listed} if listed else {}),
+        table(("MODEL", "VERSION", "PATH", "FORMAT", "SIZE", "MANIFEST"), rows),
         "",
         map(str, changes),
-        (state or []) if changes else f"nothing changed: {path} is what the registry answers",
-        [f"{item.name}: registry {item.registry[:12]}... has the locked manifest too" for item in moved],
+        unchanged if not changes else None if check else f"written to {path}",
+        [
+            f"{item.name}: registry {item.registry[:12]}... has the locked manifest too"
+            for item in locked
+            if lock.is_moved(item)
+        ],
         [f"{ref}: {rollout}; the lock has the release before" for ref, rollout in rollouts.items()],
     )
     if check and changes:
-        hint = "run the same without --check" if refs else _again(session, path, remote, update or ())
-        raise GateError(f"{path} is not what the registry answers now", hint)
-
-
-def _again(session: Session, path: Path, remote: str | None, update: Sequence[str]) -> str:
-    """The command that writes what a check of the whole file missed."""
-    words = ["reg", *(("--registry", str(session.registry)) if session.registry else ()), "lock"]
-    for word, value in (("--remote", remote), *(("--update", name) for name in update)):
-        words += [word, value] if value else []
-    return join([*words, *(("--output", str(path)) if path != Path(FILENAME) else ())])
-
-
-def _each_once(refs: list[str]) -> list[str]:
-    names = [Ref.parse(ref).name for ref in refs]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(
-                f"{name} is named twice: a lock holds one artifact of a model", "use another --output"
-            )
-    return refs
-
-
-def _rollouts(rollouts: Mapping[str, Rollout]) -> dict[str, Any]:
-    listed = [{"ref": ref, **rollout.to_json()} for ref, rollout in rollouts.items()]
-    return {"rollouts": listed} if listed else {}
-
-
-def _row(entry: LockedArtifact) -> tuple[str, ...]:
-    version, size = str(entry.version), output.size(entry.size)
-    return entry.name, version, entry.path, entry.artifact.format, size, entry.manifest.short
-
-
-def _as_json(path: Path, lock: Lockfile, changes: list[LockChange]) -> dict[str, object]:
-    def entry(item: LockedArtifact | None) -> object:
-        return None if item is None else item.to_json()
-
-    return {
-        "output": str(path),
-        "changed": bool(changes),
-        "models": [item.to_json() for item in lock.models.values()],
-        "changes": [
-            {"name": item.name, "before": entry(item.before), "after": entry(item.after)} for item in changes
-        ],
-    }
+        raise GateError(f"{path} is not what the registry answers now", "run the same without --check")

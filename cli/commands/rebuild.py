@@ -84,51 +84,42 @@ def _compare(registry: "Registry", published: "Release", draft: "Draft") -> "Reb
 
 def _named(data: Sequence[str]) -> dict[str, Path]:
     """Paths by name; InputError for what is not NAME=PATH."""
+    paths: dict[str, Path] = {}
     for assignment in data:
-        if not all(assignment.partition("=")):
-            raise InputError(
-                f"--data takes NAME=PATH, not {assignment[:80]!r}", "such as --data int8=rows.npz"
-            )
-    return {name: Path(path) for name, _, path in (assignment.partition("=") for assignment in data)}
+        name, _, path = assignment.partition("=")
+        if not name or not path:
+            message = f"--data takes NAME=PATH, not {assignment[:80]!r}"
+            raise InputError(message, "such as --data int8=rows.npz")
+        paths[name] = Path(path)
+    return paths
 
 
 def _lines(label: str, comparison: "RebuildComparison") -> Iterator[str]:
     rows = [
-        (
-            *(file.path, file.role, file.state),
-            *(digest.short if digest else "" for digest in (file.recorded, file.rebuilt)),
-            ", ".join(file.where[:3]),
-        )
+        (file.path, file.role, file.state, file.recorded, file.rebuilt, file.where[:3])
         for file in comparison.files
     ]
     yield from table(("FILE", "ROLE", "STATE", "RECORDED", "REBUILT", "WHERE"), rows)
-    for title, facts in (
-        ("TOOL", comparison.tools),
-        ("CHECK", comparison.checks),
-        ("FIELD", comparison.fields),
-    ):
-        if facts:
-            yield ""
-            cells = [(fact.name, _as_text(fact.recorded), _as_text(fact.rebuilt)) for fact in facts]
-            yield from table((title, "RECORDED", "HERE"), cells)
+    kinds = {"TOOL": comparison.tools, "CHECK": comparison.checks, "FIELD": comparison.fields}
+    for title, facts in kinds.items():
+        cells = [(fact.name, _as_text(fact.recorded), _as_text(fact.rebuilt)) for fact in facts]
+        yield from ["", *table((title, "RECORDED", "HERE"), cells)] if cells else []
     if comparison.matches:
         yield from ("", f"{label} was rebuilt: {counted(len(comparison.files), 'file')} as recorded")
 
 
 def _as_text(value: object) -> str:
-    text = "nothing" if value is None else value if isinstance(value, str) else str(value)
+    text = "nothing" if value is None else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _failure(label: str, comparison: "RebuildComparison") -> IntegrityError:
     counts = ((comparison.bad_files, "file"), (comparison.checks, "check"), (comparison.fields, "field"))
     parts = ", ".join(counted(len(differences), noun) for differences, noun in counts if differences)
-    tools = ", ".join(
+    tools = [
         f"{fact.name} {_as_text(fact.recorded)} (here {_as_text(fact.rebuilt)})" for fact in comparison.tools
-    )
-    hint = (
-        f"other tools made it: {tools}"
-        if tools
-        else "the tools are the same: this source and recipe do not give what was published"
-    )
+    ]
+    hint = "the tools are the same: this source and recipe do not give what was published"
+    if tools:
+        hint = f"other tools made it: {', '.join(tools)}"
     return IntegrityError(f"{label} did not come out as recorded: {parts}", hint)

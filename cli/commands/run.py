@@ -1,15 +1,16 @@
 """`reg run`: an artifact in ONNX Runtime on this machine, against its golden vectors, on a text or on tensors."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import ANYTHING, DEVICE, READ_REMOTE, REF, flag, option, read_one_device, takes_query
-from onnxreg.cli.output import table
-from onnxreg.registry.resolution import Resolution, resolve
+from onnxreg.cli.output import counted, printable, table
+from onnxreg.registry.resolution import resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.files import check_given
 from onnxreg.schema.core.ref import Ref
@@ -30,6 +31,9 @@ EXAMPLES = (
 )
 MAX_TOKENS = 512
 """Tokens of a row, if the version does not state how many its model takes."""
+MAX_VALUES, MAX_CLASSES, MAX_TEXT = 6, 10, 40
+"""The most that people are shown of a vector, of the classes of a text, and of a text in a table."""
+CUT = "the text is longer than the model takes: its end was not read"
 MAX_NEW_TOKENS = 32
 """Tokens that text generation adds, unless another number is given."""
 
@@ -76,44 +80,33 @@ def command(
     answer = resolve(reader, Ref.parse(ref), query, read_one_device(device))
     for warning in answer.warnings:
         session.warn(warning)
-    with _unpacked(session, reader, answer) as files:
+    with needs("onnx", "reg run"):
+        from onnxreg.converters.runtime.golden import runtime_version
+
+        runtime = runtime_version()
+    from onnxreg.registry.transfer.export_files import unpacked
+
+    artifact, version = answer.artifact, answer.located.version
+    identity = {"name": answer.located.name, "version": version, "path": artifact.path, "runtime": runtime}
+    with ExitStack() as stack:
+        with session.progress(f"reading {artifact.path}") as progress:
+            files = stack.enter_context(unpacked(reader, answer, progress))
         if text:
             result, lines = _answer(files, text, passage, max_tokens)
         elif feeds is not None:
             result, lines = _feed(files, feeds)
         else:
-            result, lines = _self_test(files)
-        session.show(_identity(answer) | result, lines)
+            result, lines = _self_test(files, runtime)
+        session.show(identity | result, lines)
     if result.get("passed") is False:
         raise GateError(
-            f"{answer.located.ref} {answer.artifact.path} gives other values here than where it was made",
+            f"{answer.located.ref} {artifact.path} gives other values here than where it was made",
             "do not use this runtime for it: another release of ONNX Runtime, or another artifact",
         )
 
 
-@contextmanager
-def _unpacked(session: Session, reader: Any, answer: Resolution) -> "Iterator[UnpackedArtifact]":
-    from onnxreg.registry.transfer.export_files import unpacked
-
-    with needs("onnx", "reg run"):
-        from onnxreg.converters.runtime.golden import runtime_version
-
-        runtime_version()
-    with ExitStack() as stack:
-        with session.progress(f"reading {answer.artifact.path}") as progress:
-            files = stack.enter_context(unpacked(reader, answer, progress))
-        yield files
-
-
-def _identity(answer: Resolution) -> dict[str, Any]:
-    from onnxreg.converters.runtime.golden import runtime_version
-
-    version, path = str(answer.located.version), answer.artifact.path
-    return {"name": answer.located.name, "version": version, "path": path, "runtime": runtime_version()}
-
-
-def _self_test(files: "UnpackedArtifact") -> "Answer":
-    from onnxreg.converters.runtime.golden import ROLE, runtime_version, self_test
+def _self_test(files: "UnpackedArtifact", runtime: str) -> "Answer":
+    from onnxreg.converters.runtime.golden import ROLE, self_test
 
     vectors = files.sidecar(ROLE)
     if vectors is None:
@@ -130,18 +123,29 @@ def _self_test(files: "UnpackedArtifact") -> "Answer":
         )
         for item in compared
     ]
-    verdict = f"{files.artifact.path} in ONNX Runtime {runtime_version()}: {'pass' if passed else 'fail'}"
+    verdict = f"{files.artifact.path} in ONNX Runtime {runtime}: {'pass' if passed else 'fail'}"
     header = ("CASE", "OUTPUT", "VALUES", "MAX ABS ERROR", "TOLERANCE", "VERDICT")
     document = {"passed": passed, "cases": [item.to_json() for item in compared]}
     return document, [*table(header, rows), "", verdict]
 
 
+def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
+    from onnxreg.converters.runtime.golden import Runnable, to_json
+
+    graph = Runnable(files.main)
+    outputs = to_json(graph.run(graph.read(feeds)))
+    rows = [
+        (name, item["dtype"], "x".join(map(str, item["shape"])), _first_values(item["data"]))
+        for name, item in outputs.items()
+    ]
+    return {"outputs": outputs}, table(("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"), rows)
+
+
 def _answer(files: "UnpackedArtifact", texts: list[str], context: str | None, max_tokens: int) -> "Answer":
-    from onnxreg.cli import text_report
     from onnxreg.converters.evaluation.run_texts import run_texts
 
     answer = run_texts(_text_model(files), texts, context, max_tokens, files.manifest.task)
-    return answer, text_report.lines(answer, texts)
+    return answer, _text_lines(answer, texts)
 
 
 def _text_model(files: "UnpackedArtifact") -> "TextModel":
@@ -162,14 +166,63 @@ def _text_model(files: "UnpackedArtifact") -> "TextModel":
     return TextModel(files.main, TextTokenizer.read(tokenizer, length), tuple(manifest.labels or ()), value)
 
 
-def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
-    from onnxreg.cli.text_report import first_values
-    from onnxreg.converters.runtime.golden import Runnable, to_json
+def _text_lines(answer: dict[str, Any], texts: Sequence[str]) -> Iterator[str]:
+    """The answer of `run_texts` for people."""
+    if "classes" in answer:
+        classes = answer["classes"]
+        rows = [(item["label"], f"{item['score']:.4f}") for item in classes[:MAX_CLASSES]]
+        yield from table(("LABEL", "SCORE"), rows)
+        if len(rows) < len(classes):
+            yield f"... and {len(classes) - len(rows)} more; --json has them all"
+        yield from ["", CUT] if answer["truncated"] else []
+    elif "embeddings" in answer:
+        yield from _vector_lines(answer)
+    elif "completion" in answer:
+        added = answer["completion"]
+        yield from map(printable, f"{texts[0]}{added['text']}".splitlines())
+        end = "the model" if added["finish"] == "end" else "--max-tokens"
+        yield from ("", f"{counted(added['tokens'], 'token')} follow the text; {end} ended it")
+    elif "answer" in answer:
+        part = answer["answer"]
+        answers = [(part["text"], part["start"], part["end"], f"{part['score']:.4f}")] if part else []
+        yield from (
+            table(("ANSWER", "START", "END", "SCORE"), answers) if answers else ["the context has no answer"]
+        )
+    else:
+        spans = [(span["label"], span["start"], span["end"], span["text"]) for span in answer["spans"]]
+        yield from table(("LABEL", "START", "END", "TEXT"), spans) if spans else ["no labelled spans"]
 
-    graph = Runnable(files.main)
-    outputs = to_json(graph.run(graph.read(feeds)))
+
+def _vector_lines(answer: dict[str, Any]) -> Iterator[str]:
+    """The vectors of the texts: the tokens of a single text, or the similarities of several."""
+    items, cosines = answer["embeddings"], answer["similarity"]
     rows = [
-        (name, item["dtype"], "x".join(map(str, item["shape"])), first_values(item["data"]))
-        for name, item in outputs.items()
+        (shorten(item["text"], MAX_TEXT), len(item["vector"]), _first_values(item["vector"]))
+        for item in items
     ]
-    return {"outputs": outputs}, table(("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"), rows)
+    yield from table(("TEXT", "SIZE", "FIRST VALUES"), rows)
+    if len(items) > 1:
+        header = ("COSINE", *(f"TEXT {number}" for number in range(1, len(cosines) + 1)))
+        lines = [(f"text {number}", *(f"{c:.4f}" for c in row)) for number, row in enumerate(cosines, 1)]
+        yield from ("", *table(header, lines))
+    elif "tokens" in items[0]:
+        tokens = [
+            (token["token"], token["start"], token["end"], _first_values(token["vector"]))
+            for token in items[0]["tokens"]
+        ]
+        yield from ("", *table(("TOKEN", "START", "END", "FIRST VALUES"), tokens))
+    if answer["pooling"] == "mean":
+        yield from ("", "the graph gives a vector for each token; a text's is their mean")
+    if "prompt" in answer:
+        yield from ("", f"before each text: {printable(answer['prompt'])}")
+    if any(item["truncated"] for item in items):
+        yield from ("", CUT)
+
+
+def _first_values(values: Iterable[float | int | None]) -> str:
+    """The first numbers of an array, for people."""
+    numbers = list(values)
+    first = " ".join(
+        f"{value:.4g}" if isinstance(value, float) else str(value) for value in numbers[:MAX_VALUES]
+    )
+    return first + (" ..." if len(numbers) > MAX_VALUES else "")

@@ -69,7 +69,7 @@ def test_a_remote_without_a_policy(reg: Reg, registry: Registry, tmp_path: Path)
     Path("policy.toml").write_bytes(POLICY)
     assert reg("policy", "set", "policy.toml", "--yes", "--remote", there).ended(3, there)
     reg("push", V1, there)
-    assert reg("policy", "show", "--remote", there).ended(0, f"reg policy set FILE --remote {there}")
+    assert reg("policy", "show", "--remote", there).ended(0, f"there is no policy in {there}")
     done = reg("promote", V1, "stable", "--remote", there)
     assert done.ended(2, f"no policy governs {STABLE} in {there}", f"`reg push {V1} {there} --tag stable`")
 

@@ -55,6 +55,7 @@ def test_a_malformed_manifest_is_refused(
     (tmp_path / "model.onnx").write_bytes(b"model")
     here.add(Draft("small", tmp_path, (DraftArtifact("onnx", "float32", "model.onnx"),)))
     Tree(here.store.root).plant_manifest("small", change)
+    reg("trust", "reset", here.id)
     for words in (("show", "small"), ("show", "small", "--json"), ("diff", "small", "small")):
         assert reg(*words).ended(4, reason)
 
@@ -484,16 +485,15 @@ def test_the_screen_of_a_refused_version(at_judged: None, judged: Path, tmp_path
 
 
 def test_history(at_judged: None, judged: Path, reg: Reg) -> None:
-    """One line for each version, newest first."""
     words = ("history", "acme/old", "--metric", "LABEL01", "--precision", "int8")
     title, _, header, *rows = reg(*words).out.splitlines()
     assert title == "acme/old: character_recall/LABEL01"
     assert header.split() == ["VERSION", "DATE", "STATE", "ARTIFACT", "SIZE", "VERDICT", "VALUE"]
     assert [re.sub(r"\d{4}-\d\d-\d\d", "DATE", re.sub(r"\s+", " ", row)).strip() for row in rows] == [
-        "1.3.0 DATE yanked model_int8.onnx 17.5 kB certified 0.93 o",
-        "1.2.0 DATE stable model_int8.onnx 17.5 kB certified 0.92 o",
+        "1.3.0 DATE yanked model_int8.onnx 17.5 kB certified 0.93",
+        "1.2.0 DATE stable model_int8.onnx 17.5 kB certified 0.92",
         "1.1.0 DATE model_int8.onnx 17.5 kB certified 0.91 other suite",
-        "1.0.0 DATE model_int8.onnx 17.5 kB certified 0.9 o",
+        "1.0.0 DATE model_int8.onnx 17.5 kB certified 0.9",
     ]
     document = reg("history", "acme/old", "--last", "2", "--json").json
     assert [row["version"] for row in document["versions"]] == ["1.3.0", "1.2.0"]
