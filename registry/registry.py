@@ -97,7 +97,7 @@ class Registry:
         """A fresh directory that only this user may write: in the registry, or if others may write there, in the
         user's cache. It is removed at the end, or by a later command after a kill.
         """
-        from onnxreg.registry.store.staging import temporary
+        from onnxreg.registry.store.directory import temporary
 
         with ExitStack() as stack:
             stack.enter_context(host_errors(f"writing to {self.store.root}", MACHINE_ERRNOS))

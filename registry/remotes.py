@@ -266,7 +266,7 @@ class Remotes:
     @contextmanager
     def _changing(self) -> Iterator["Remotes"]:
         """Read the file under a lock, yield it, and write it back at the end."""
-        from onnxreg.registry.store.staging import exclusive
+        from onnxreg.registry.store.directory import exclusive
 
         file = remotes_file()
         with host_errors(f"writing {file}"), exclusive(file.with_suffix(".lock")):

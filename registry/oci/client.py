@@ -21,9 +21,17 @@ from typing import Any, BinaryIO
 from urllib.parse import urlencode, urlsplit
 
 from onnxreg.registry.store import requests
-from onnxreg.registry.store.http import ABSENT_STATUS, HttpStore, read_body
 from onnxreg.registry.store.protocol import MissingBlobError
-from onnxreg.registry.store.requests import READ_BYTES, RefusedError, is_loopback, is_passing, retrying
+from onnxreg.registry.store.requests import (
+    ABSENT_STATUS,
+    READ_BYTES,
+    HttpStore,
+    RefusedError,
+    is_loopback,
+    is_passing,
+    read_body,
+    retrying,
+)
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import read_bounded
 from onnxreg.schema.core import canonical

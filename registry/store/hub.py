@@ -35,6 +35,7 @@ from typing import Any, BinaryIO
 from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete
 
 from onnxreg.registry.store import streams
+from onnxreg.registry.store.directory import StagedBlobs, temporary
 from onnxreg.registry.store.hub_client import (
     CARD,
     IDENTITY,
@@ -66,7 +67,6 @@ from onnxreg.registry.store.protocol import (
     StoredObject,
     TreeFile,
 )
-from onnxreg.registry.store.staging import StagedBlobs, temporary
 from onnxreg.schema.core.canonical import Record, decode_json
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError

@@ -47,10 +47,15 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
 )
 
 from onnxreg.registry.store import requests
-from onnxreg.registry.store.http import HttpStore
 from onnxreg.registry.store.layout import NOTE, BlobKey
 from onnxreg.registry.store.protocol import ObjectStore, StoredObject, TreeFile
-from onnxreg.registry.store.requests import MAX_PAUSE_SECONDS, RefusedError, UnansweredError, retrying
+from onnxreg.registry.store.requests import (
+    MAX_PAUSE_SECONDS,
+    HttpStore,
+    RefusedError,
+    UnansweredError,
+    retrying,
+)
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.bounds import MAX_HUB_FILES
 from onnxreg.schema.core.digest import Digest

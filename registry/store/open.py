@@ -33,7 +33,7 @@ def open_url(
             raise missing_extra(error.name or "obstore", extra, f"a registry at {scheme}://") from None
         return bucket_remote(url, create, mirror_of, known_id)
     if scheme in ("http", "https"):
-        from onnxreg.registry.store.http import http_remote
+        from onnxreg.registry.store.requests import http_remote
 
         return http_remote(url, known_id)
     if scheme == "hf":

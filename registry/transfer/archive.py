@@ -23,9 +23,9 @@ from onnxreg.registry.store.archive_reader import (
     excess,
     open_archive,
 )
+from onnxreg.registry.store.directory import staging
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity
 from onnxreg.registry.store.protocol import Carried, RegistryReader
-from onnxreg.registry.store.staging import staging
 from onnxreg.registry.store.streams import Sink, copy_verified
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.schema.core.digest import Digest

@@ -26,10 +26,9 @@ from onnxreg.registry.log.contents import (
 from onnxreg.registry.log.log import read_manifest
 from onnxreg.registry.log.lookup import Release, read_blob, read_version
 from onnxreg.registry.resolution import Resolution
-from onnxreg.registry.store.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry, staging, temporary
 from onnxreg.registry.store.layout import is_system_path
 from onnxreg.registry.store.protocol import BlobReader, RegistryReader
-from onnxreg.registry.store.staging import staging, temporary
 from onnxreg.registry.store.streams import copy_verified
 from onnxreg.registry.support.disk import Disk, host_errors, refuse_unlisted
 from onnxreg.registry.support.parallel import run_parallel

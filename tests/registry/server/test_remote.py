@@ -9,8 +9,8 @@ from support.servers.regserve import Site, wait
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.store.http import http_remote
 from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.requests import http_remote
 
 
 @pytest.fixture(autouse=True)

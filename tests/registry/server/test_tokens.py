@@ -21,8 +21,7 @@ from support.servers.regserve import Site, running
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.server.settings import Settings
-from onnxreg.registry.store.http import http_remote
-from onnxreg.registry.store.requests import SameOrigin, variable
+from onnxreg.registry.store.requests import SameOrigin, http_remote, variable
 from onnxreg.schema.core.errors import InputError, NotFoundError
 
 TOKEN = "correct-horse_battery.staple=="

@@ -14,8 +14,8 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import OciClient, OciTarget
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.http import http_remote
 from onnxreg.registry.store.layout import BlobKey, blob_path
+from onnxreg.registry.store.requests import http_remote
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, RemoteError

@@ -17,8 +17,8 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import Release
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.http import http_remote
 from onnxreg.registry.store.layout import BlobKey
+from onnxreg.registry.store.requests import http_remote
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError
 from onnxreg.schema.manifest.draft import Draft

@@ -12,8 +12,8 @@ from support.servers import hub, static
 from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import OciClient, OciTarget
 from onnxreg.registry.store import requests
-from onnxreg.registry.store.http import http_remote
 from onnxreg.registry.store.open import open_url
+from onnxreg.registry.store.requests import http_remote
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.errors import RemoteError
 from onnxreg.schema.manifest.draft import Draft

@@ -21,7 +21,7 @@ from support.servers.faults import Proxy, proxy
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import Release
-from onnxreg.registry.store import directory, requests, staging
+from onnxreg.registry.store import directory, requests
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.streams import PieceHasher
 from onnxreg.registry.support.disk import Disk
@@ -308,9 +308,9 @@ def test_a_source_that_is_damaged_is_given_up(
 def test_two_pulls_at_once_do_not_share_a_file(
     other: Registry, site: Proxy, made: Release, weights: Digest
 ) -> None:
-    held = staging.PartialDownload.take(other.store.root, weights, other.store.disk)
+    held = directory.PartialDownload.take(other.store.root, weights, other.store.disk)
     assert held is not None
-    assert staging.PartialDownload.take(other.store.root, weights, other.store.disk) is None
+    assert directory.PartialDownload.take(other.store.root, weights, other.store.disk) is None
     other.pull("acme/large", site.url)
     assert is_intact(other, made)
     held.release()
@@ -322,7 +322,7 @@ def test_a_collection_clears_what_nobody_goes_on_with(
     site.plan = cut(blob_path(weights), "reset")
     with pytest.raises(RemoteError):
         other.pull("acme/large", site.url)
-    held = staging.PartialDownload.take(other.store.root, weights, other.store.disk)
+    held = directory.PartialDownload.take(other.store.root, weights, other.store.disk)
     assert held is not None
     owner.gc(other)
     assert arriving(other, weights).exists()

@@ -17,8 +17,7 @@ from filelock import FileLock
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry, support
-from onnxreg.registry.store import staging
-from onnxreg.registry.store.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry, temporary
 from onnxreg.registry.support.disk import READ_ONLY
 from onnxreg.schema.core.errors import HostError
 from onnxreg.schema.manifest.draft import Draft
@@ -124,7 +123,7 @@ def test_a_long_wait_says_for_what(
         lines.append(line)
         lock.release()
 
-    monkeypatch.setattr(staging, "NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr("onnxreg.registry.store.directory.NOTICE_SECONDS", 0.01)
     monkeypatch.setattr(support, "tell", tell)
     with lock:
         registry.add(make_draft(seed="b"))
@@ -266,7 +265,7 @@ def test_scratch_of_a_killed_command_is_swept(tmp_path: Path, monkeypatch: pytes
     for directory in (dead, alive):
         (directory / "part").mkdir(parents=True)
         directory.with_name(f"{directory.name}.lock").touch()
-    with FileLock(f"{alive}.lock"), staging.temporary() as directory:
+    with FileLock(f"{alive}.lock"), temporary() as directory:
         assert mode(directory) == 0o700
         assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {alive.name, directory.name}
     assert not directory.exists()

@@ -14,7 +14,7 @@ import pytest
 from support.registries import owner
 
 from onnxreg.registry import Registry
-from onnxreg.registry.store.staging import exclusive
+from onnxreg.registry.store.directory import exclusive
 
 COMMON = """
 import random, sys, time

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from onnxreg.registry import Registry, support
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store import directory
-from onnxreg.registry.store import staging as scratch
+from onnxreg.registry.store import directory as scratch
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.errors import HostError, NotFoundError
 from support.crash.filesystem import USER, Crashes, Killed, Recorder, State
