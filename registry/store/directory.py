@@ -252,66 +252,31 @@ class StagedBlobs:
             self._staged[digest] = path
 
 
-class PartialDownload:
-    """The file of one blob that is being fetched, locked by this process until `release`."""
+def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: Callable[[int], BinaryIO]) -> int:
+    """Fetch what a partial download lacks; returns the size in bytes. IntegrityError, and no file, if the bytes are wrong.
 
-    def __init__(self, path: Path, lock: "BaseFileLock", disk: Disk) -> None:
-        self.path = path
-        self._lock = lock
-        self._disk = disk
-
-    @classmethod
-    def take(cls, root: Path, digest: Digest, disk: Disk) -> "PartialDownload | None":
-        """Lock the file of a blob in the registry at `root`; None if another process has it."""
-        directory = root / "local" / "partial"
-        disk.make_directory(directory, directory.parent)
-        lock = take(directory / f"{digest.hex}.lock", 0)
-        return None if lock is None else cls(directory / digest.hex, lock, disk)
-
-    def release(self) -> None:
-        """Release the lock and remove its file."""
-        self._disk.unlink(Path(self._lock.lock_file))
-        self._lock.release()
-
-    def fill(self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO]) -> int:
-        """Fetch what is missing; returns the size in bytes. IntegrityError, and no file, if the bytes are wrong.
-
-        A link, or a file that this user may not write, is removed first: its bytes belong to somebody else.
-        """
-        is_own = is_regular(self.path) and self.path.lstat().st_nlink == 1
-        if is_own:
-            set_mode(self.path, 0o600)
-        if not is_own or not os.access(self.path, os.R_OK | os.W_OK):
-            self._disk.unlink(self.path)
-        with self._disk.extend(self.path) as file:
-            present_bytes = file.seek(0, os.SEEK_END)
-            if shutil.disk_usage(self.path.parent).free + present_bytes < size <= MAX_FILE_BYTES:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            if present_bytes > size:
-                file.truncate(0)
-            file.seek(0)
-            hasher = hashlib.sha256()
-            _, start = streams.pump(file, None, hasher=hasher)
-            with open_at(start) as remainder:
-                actual, count = streams.pump(remainder, file, write_back(file, start), hasher)
-        if actual != digest:
-            self._disk.unlink(self.path)
-            streams.check(actual, digest, f"blob {digest}")
-        return start + count
-
-
-def clear_partial(root: Path, disk: Disk) -> int:
-    """Remove the partial downloads that no process has locked; returns their size in bytes."""
-    directory, freed = root / "local" / "partial", 0
-    with host_errors(f"clearing {directory}"):
-        for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-            is_blob = re.fullmatch(r"[0-9a-f]{64}", path.name)
-            partial = PartialDownload.take(root, Digest(path.name), disk) if is_blob else None
-            if partial is not None:
-                freed += path.lstat().st_size
-                disk.unlink(path)
-                partial.release()
-    return freed
+    A link, or a file that this user may not write, is removed first: its bytes belong to somebody else.
+    """
+    is_own = is_regular(path) and path.lstat().st_nlink == 1
+    if is_own:
+        set_mode(path, 0o600)
+    if not is_own or not os.access(path, os.R_OK | os.W_OK):
+        disk.unlink(path)
+    with disk.extend(path) as file:
+        present_bytes = file.seek(0, os.SEEK_END)
+        if shutil.disk_usage(path.parent).free + present_bytes < size <= MAX_FILE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if present_bytes > size:
+            file.truncate(0)
+        file.seek(0)
+        hasher = hashlib.sha256()
+        _, start = streams.pump(file, None, hasher=hasher)
+        with open_at(start) as remainder:
+            actual, count = streams.pump(remainder, file, write_back(file, start), hasher)
+    if actual != digest:
+        disk.unlink(path)
+        streams.check(actual, digest, f"blob {digest}")
+    return start + count
 
 
 def mark(status: os.stat_result) -> str:
@@ -597,9 +562,16 @@ class DirectoryRegistry(RegistryStore):
         with host_errors(f"looking at the locks of {self.url}"):
             return is_held(self.scratch / f"{note.partition('-')[0]}.lock")
 
-    def clear_partial(self) -> int:
-        """Remove partial downloads, except those of running pulls; returns their size in bytes."""
-        return clear_partial(self.root, self.disk)
+    def clear_partial(self) -> None:
+        """Remove partial downloads, except those of running pulls."""
+        directory = self.root / "local" / "partial"
+        with host_errors(f"clearing {directory}"):
+            for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+                is_blob = re.fullmatch(r"[0-9a-f]{64}", path.name)
+                if is_blob and (lock := take(path.with_name(f"{path.name}.lock"), 0)) is not None:
+                    self.disk.unlink(path)
+                    self.disk.unlink(Path(lock.lock_file))
+                    lock.release()
 
 
 class DirectoryPush(StagedBlobs, Push):
@@ -611,7 +583,7 @@ class DirectoryPush(StagedBlobs, Push):
         self._registry = registry
         self._placed: set[BlobKey] = set()
         self._relied: set[BlobKey] = set()
-        self._partial: dict[Digest, PartialDownload] = {}
+        self._locks: dict[Path, BaseFileLock] = {}
         self._fetched: set[Digest] = set()
 
     def keep_fetched(self) -> None:
@@ -623,8 +595,9 @@ class DirectoryPush(StagedBlobs, Push):
 
     def release(self) -> None:
         """Release the partial downloads that this push did not finish."""
-        for partial in self._partial.values():
-            partial.release()
+        for lock in self._locks.values():
+            self._disk.unlink(Path(lock.lock_file))
+            lock.release()
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
         """Avoid condemned keys. Blobs that an earlier `publish` placed under one are staged again if they are still there."""
@@ -657,17 +630,18 @@ class DirectoryPush(StagedBlobs, Push):
     ) -> int:
         with self._lock:
             self._fetched.add(digest)
-            partial = self._partial.get(digest)
+        partial = self._registry.root / "local" / "partial" / digest.hex
         with host_errors(f"writing a blob to {self._url}"):
-            if partial is None and size >= MIN_RESUMABLE_BYTES:
-                partial = PartialDownload.take(self._registry.root, digest, self._disk)
-            if partial is None:
+            if partial not in self._locks and size >= MIN_RESUMABLE_BYTES:
+                self._disk.make_directory(partial.parent, partial.parent.parent)
+                if (lock := take(partial.with_name(f"{partial.name}.lock"), 0)) is not None:
+                    with self._lock:
+                        self._locks[partial] = lock
+            if partial not in self._locks:
                 with open_at(0) as stream:
                     return self.put(stream, digest)[1]
-            with self._lock:
-                self._partial[digest] = partial
-            count = partial.fill(digest, size, open_at)
-        self._keep(partial.path, digest)
+            count = fill(partial, self._disk, digest, size, open_at)
+        self._keep(partial, digest)
         return count
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:

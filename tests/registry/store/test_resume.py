@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pytest
+from filelock import FileLock
 from support.registries import owner
 from support.servers import static
 from support.servers.faults import Proxy, proxy
@@ -308,12 +309,10 @@ def test_a_source_that_is_damaged_is_given_up(
 def test_two_pulls_at_once_do_not_share_a_file(
     other: Registry, site: Proxy, made: Release, weights: Digest
 ) -> None:
-    held = directory.PartialDownload.take(other.store.root, weights, other.store.disk)
-    assert held is not None
-    assert directory.PartialDownload.take(other.store.root, weights, other.store.disk) is None
-    other.pull("acme/large", site.url)
+    arriving(other, weights).parent.mkdir(parents=True)
+    with FileLock(f"{arriving(other, weights)}.lock"):
+        other.pull("acme/large", site.url)
     assert is_intact(other, made)
-    held.release()
 
 
 def test_a_collection_clears_what_nobody_goes_on_with(
@@ -322,11 +321,9 @@ def test_a_collection_clears_what_nobody_goes_on_with(
     site.plan = cut(blob_path(weights), "reset")
     with pytest.raises(RemoteError):
         other.pull("acme/large", site.url)
-    held = directory.PartialDownload.take(other.store.root, weights, other.store.disk)
-    assert held is not None
-    owner.gc(other)
+    with FileLock(f"{arriving(other, weights)}.lock"):
+        owner.gc(other)
     assert arriving(other, weights).exists()
-    held.release()
     owner.gc(other, dry_run=True)
     assert arriving(other, weights).exists()
     owner.gc(other)
