@@ -161,14 +161,13 @@ class BucketStore(ObjectStore):
     def _prove(self) -> None:
         """Try the server before the first write. RemoteError if it ignores conditions."""
         with self._proving:
-            if self._is_proven:
-                return
-            self._is_proven = True  # the trial writes, too
-            try:
-                prove(self, f"{self.url} {self._settings.get(self._location.endpoint_setting, '')}")
-            except BaseException:
-                self._is_proven = False
-                raise
+            if not self._is_proven:
+                self._is_proven = True  # the trial writes, too
+                try:
+                    prove(self, f"{self.url} {self._settings.get(self._location.endpoint_setting, '')}")
+                except BaseException:
+                    self._is_proven = False
+                    raise
 
     @cached_property
     def _reads(self) -> Any:
@@ -334,7 +333,7 @@ class BucketStore(ObjectStore):
                 raise
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        items = (item for page in self._pages(prefix) for item in page)
+        items = chain.from_iterable(self._pages(prefix))
         return iter(sorted(TreeFile(item["path"], item["size"], item["e_tag"] or "") for item in items))
 
     def _pages(self, prefix: str, limit: int | None = None) -> Pages:
@@ -367,10 +366,8 @@ class BucketStore(ObjectStore):
         return {"e_tag": tag, "version": version}
 
     def _no_server(self) -> RemoteError:
-        return RemoteError(
-            f"the server at {self.url} is not an S3 server",
-            "is there a proxy or a login page in between, or is the endpoint wrong (AWS_ENDPOINT_URL)?",
-        )
+        hint = "is there a proxy or a login page in between, or is the endpoint wrong (AWS_ENDPOINT_URL)?"
+        return RemoteError(f"the server at {self.url} is not an S3 server", hint)
 
     def _ask(
         self,

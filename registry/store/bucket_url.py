@@ -31,7 +31,6 @@ SCHEMES: dict[str, tuple[str, ...]] = {
     "az": ("account", "anonymous", "endpoint"),
 }
 """The options of each kind of URL."""
-SERVERS = {"s3": "", "gs": "https://storage.googleapis.com", "az": "https://blob.core.windows.net"}
 CONNECT_SECONDS = 10
 FLAGS = ("anonymous", "path_style")
 MAX_PREFIX_BYTES = 800
@@ -96,9 +95,9 @@ class BucketUrl:
         else:
             named = {"account_name": options.get("account"), self.endpoint_setting: options.get("endpoint")}
             settings = {name: value for name, value in named.items() if value}
-        endpoint = settings.get(self.endpoint_setting) or SERVERS[self.scheme]
         if options.get("anonymous") == "yes":
             settings["skip_signature"] = True
+        endpoint = settings.get(self.endpoint_setting, "")
         settings.setdefault("client_options", {})["allow_http"] = endpoint.startswith("http:")
         return settings
 
@@ -163,8 +162,26 @@ def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str,
     }
     if certificates:
         arguments["client_options"] = {"root_certificate": _certificates(Path(certificates))}
+
+    def credentials() -> dict[str, Any]:
+        with _errors(url, options):
+            credentials = session.get_credentials()
+            frozen = credentials.get_frozen_credentials() if credentials else None
+        if frozen is None:
+            raise RemoteError(
+                f"no credentials for {url} were found",
+                "set AWS_PROFILE or AWS_ACCESS_KEY_ID; a public bucket is read with ?anonymous=yes",
+            )
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(UTC) + CREDENTIALS_TIME,
+        }
+
     if options.get("anonymous") != "yes":
-        arguments["credential_provider"] = Credentials(url, options, session)
+        credentials()  # here their errors are ours
+        arguments["credential_provider"] = credentials
     return arguments
 
 
@@ -184,30 +201,6 @@ def _certificates(path: Path) -> bytes:
         if b"-----BEGIN CERTIFICATE-----" in data:
             return data
     raise RemoteError(f"{path} cannot be read, or holds no certificate", "check the file in AWS_CA_BUNDLE")
-
-
-class Credentials:
-    """The credentials of a session, for obstore; the first ones are fetched at once, so that errors are ours."""
-
-    def __init__(self, url: str, options: Mapping[str, str], session: Any) -> None:
-        self._url, self._options, self._session = url, options, session
-        self()
-
-    def __call__(self) -> dict[str, Any]:
-        with _errors(self._url, self._options):
-            credentials = self._session.get_credentials()
-            frozen = credentials.get_frozen_credentials() if credentials else None
-        if frozen is None:
-            raise RemoteError(
-                f"no credentials for {self._url} were found",
-                "set AWS_PROFILE or AWS_ACCESS_KEY_ID; a public bucket is read with ?anonymous=yes",
-            )
-        return {
-            "access_key_id": frozen.access_key,
-            "secret_access_key": frozen.secret_key,
-            "token": frozen.token,
-            "expires_at": datetime.now(UTC) + CREDENTIALS_TIME,
-        }
 
 
 @contextmanager

@@ -8,11 +8,12 @@ read, unless its URL says `?single_writer=yes`: a promise that nobody else write
 Credentials are found by the driver (key files, agents, its environment variables); a password in the URL is refused.
 """
 
+import io
 import os
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from io import BytesIO
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.protocol import ObjectStore, RegistryStore, StoredObject, TreeFile, open_registry
 from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
 
@@ -49,31 +51,40 @@ class FileStore(ObjectStore):
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
         with self._asking(f"reading {key}"):
             try:
-                data: bytes = self._files.cat_file(self._path(key))
+                data: bytes = self._files.cat_file(self._path(key), end=MAX_DOCUMENT_BYTES + 1)
             except FileNotFoundError:
                 return None
+            if len(data) > MAX_DOCUMENT_BYTES:
+                raise RemoteError(f"{key} at {self.url} has more than {MAX_DOCUMENT_BYTES:,} bytes")
         return data, Digest.of(data).hex
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        with self._asking(f"reading {key}"):
+        asking = partial(self._asking, f"reading {key}")
+        with asking():
             try:
-                stream = cast(BinaryIO, self._files.open(self._path(key), "rb"))
+                stream = self._files.open(self._path(key), "rb")
                 stream.seek(start)
             except FileNotFoundError:
                 return None
-        return stream
+        return cast(BinaryIO, io.BufferedReader(_Stream(stream, asking)))
 
     def has(self, keys: Iterable[str]) -> set[str]:
         key_list = list(keys)
         with self._asking("looking for objects"):
-            present = run_parallel(self._files.isfile, map(self._path, key_list))
+            present = run_parallel(self._is_file, key_list)
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
+
+    def _is_file(self, key: str) -> bool:
+        try:
+            return bool(self._files.info(self._path(key))["type"] == "file")  # isfile() hides every error
+        except FileNotFoundError:
+            return False
 
     def create(self, key: str, source: BinaryIO) -> bool:
         with SpooledTemporaryFile(SPOOL_BYTES) as spool:
             streams.pump(source, spool)
             with self._writing(f"writing {key}"):
-                if self._files.isfile(self._path(key)):
+                if self._is_file(key):
                     return False
                 self._put(key, cast(BinaryIO, spool))
         return True
@@ -83,7 +94,7 @@ class FileStore(ObjectStore):
             current = self.get(key)
             if (current[1] if current else None) != expected:
                 return False
-            self._put(key, BytesIO(data))
+            self._put(key, io.BytesIO(data))
         return True
 
     def _put(self, key: str, source: BinaryIO) -> None:
@@ -99,10 +110,8 @@ class FileStore(ObjectStore):
     def delete(self, keys: Iterable[str]) -> None:
         with self._writing("deleting"):
             for key in keys:
-                try:
+                with suppress(FileNotFoundError):
                     self._files.rm_file(self._path(key))
-                except FileNotFoundError:
-                    continue
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
         directory = self._path(prefix).rpartition("/")[0]
@@ -113,8 +122,14 @@ class FileStore(ObjectStore):
             except FileNotFoundError:
                 files = {}
         start = len(self._root) + 1
-        listed = sorted(TreeFile(path[start:], int(info["size"])) for path, info in files.items())
-        return (file for file in listed if file.path.startswith(prefix))
+        sizes = {
+            path[start:]: info["size"] if info["type"] == "file" else None for path, info in files.items()
+        }
+        return (
+            TreeFile(path, sizes[path])
+            for path in sorted(sizes)
+            if path.startswith(prefix) and not path.startswith("local/")
+        )
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[None]:
@@ -135,10 +150,26 @@ class FileStore(ObjectStore):
         except RegError:
             raise
         except Exception as error:
-            raise RemoteError(
-                f"{doing} at {self.url} failed: {why(error)}",
-                "check the URL and your credentials",
-            ) from error
+            failure = f"{doing} at {self.url} failed: {why(error)}"
+            raise RemoteError(failure, "check the URL and your credentials") from error
+
+
+class _Stream(io.RawIOBase):
+    """A stream of a driver, read with its errors as ours."""
+
+    def __init__(self, stream: Any, asking: Callable[[], AbstractContextManager[None]]) -> None:
+        self._stream, self._asking = stream, asking
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        with self._asking():
+            return int(self._stream.readinto(buffer))
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
@@ -151,9 +182,8 @@ def file_remote(url: str, create: bool = False, mirror_of: str | None = None) ->
         schemes = "s3, gs, az, https, hf, file, " + ", ".join(PROTOCOLS)
         raise InputError(f"no backend for {parts.scheme}:", f"name a path or a URL of one of {schemes}")
     if parts.password is not None:
-        raise InputError(
-            "the URL holds a password, which would be written to disk and shown", "use a key file"
-        )
+        problem = "the URL holds a password, which would be written to disk and shown"
+        raise InputError(problem, "use a key file")
     if parts.query not in ("", f"{OPTION}=yes"):
         raise InputError(f"{address} has an unknown option", f"the only one is {OPTION}=yes")
     try:
@@ -165,7 +195,6 @@ def file_remote(url: str, create: bool = False, mirror_of: str | None = None) ->
     except ImportError as error:
         raise HostError(f"{parts.scheme}:// needs a driver that is not installed", str(error)) from None
     except Exception as error:
-        raise RemoteError(
-            f"{address} cannot be opened: {error}", "check the URL, your credentials"
-        ) from error
+        failure = f"{address} cannot be opened: {error}"
+        raise RemoteError(failure, "check the URL, your credentials") from error
     return open_registry(FileStore(files, root, address, bool(parts.query)), create, mirror_of)

@@ -56,15 +56,44 @@ def test_nothing_is_written_without_the_promise(tmp_path: Path) -> None:
         put(reader, b"other")
 
 
-def test_errors_of_a_driver_become_one_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+READS: dict[str, Callable[[FileStore], object]] = {
+    "cat_file": lambda store: store.get("registry.json"),
+    "open": lambda store: store.open("registry.json"),
+    "info": lambda store: store.has(["registry.json"]),
+    "find": lambda store: list(store.list("")),
+    "readinto": lambda store: store.open("registry.json").read(),  # type: ignore[union-attr]
+}
+
+
+@pytest.mark.parametrize("call", READS)
+def test_errors_of_a_driver_become_one_family(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
     store = directory(tmp_path / "there")
     open_registry(store, create=True)
 
     def fail(*_: Any, **__: Any) -> None:
-        raise LookupError("the driver is confused")
+        raise EOFError("the driver is confused")
 
-    monkeypatch.setattr(store._files, "cat_file", fail)
-    with pytest.raises(RemoteError, match=r"reading registry.json at sftp://.* failed: the driver"):
+    if call == "readinto":
+        monkeypatch.setattr("fsspec.implementations.local.LocalFileOpener.readinto", fail, raising=False)
+    else:
+        monkeypatch.setattr(store._files, call, fail)
+    with pytest.raises(RemoteError, match=r"sftp://.* failed: the driver"):
+        READS[call](store)
+
+
+def test_what_is_read_is_bounded_and_what_is_listed_is_the_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = directory(tmp_path / "there")
+    open_registry(store, create=True)
+    (tmp_path / "there/local/tmp").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "there/local/tmp/left").write_bytes(b"of a killed command")
+    (tmp_path / "there/link").symlink_to("registry.json")
+    assert [file.path for file in store.list("") if file.size is not None] == ["registry.json"]
+    monkeypatch.setattr(fsspec_store, "MAX_DOCUMENT_BYTES", 10)
+    with pytest.raises(RemoteError, match="more than 10 bytes"):
         store.get("registry.json")
 
 
