@@ -75,9 +75,7 @@ def _files(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
     if not isinstance(remote, DirectoryRegistry):
         fix = join(["reg", "doctor", url, *(word for path in paths for word in ("--clear", path))])
     elif any(path.startswith("index/") for path in paths):
-        fix = (
-            "put the real index file in its place: while it is not there, reg gc may free that model's blobs"
-        )
+        fix = "put the real index file in its place: without it, reg gc may free that model's blobs"
     else:
         fix = join(["mv", *(str(remote.root / path) for path in paths)]) + " ~"
     more = [f"and {len(faults) - len(paths)} more"] if len(faults) > len(paths) else []
@@ -126,7 +124,5 @@ def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> None:
             raise ConflictError(f"the command that left {path} runs", "wait for it, or stop it")
         is_leftover = left is not None and (left[1] != "intents" or remote.is_mirror)
         if is_registry_file(files[path]) and not is_leftover:
-            raise InputError(
-                f"{path} is a part of the registry", "`reg gc` frees what is not needed any more"
-            )
+            raise InputError(f"{path} is a part of the registry", "`reg gc` frees what is not needed")
     remote.delete(paths)

@@ -44,11 +44,9 @@ def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
     for name in sorted(names or needs):
         size = sum(sizes[digest] for digest in needs[name])
         unique = sum(sizes[digest] for digest in needs[name] if users[digest] == 1)
-        counts = {
-            "versions": len(list(present_versions(logs[name]))),
-            "blobs": len(needs[name] & sizes.keys()),
-        }
-        models.append({"name": name, **counts, "bytes": size, "unique": unique, "shared": size - unique})
+        versions, blobs = len(list(present_versions(logs[name]))), len(needs[name] & sizes.keys())
+        counts = {"name": name, "versions": versions, "blobs": blobs}
+        models.append({**counts, "bytes": size, "unique": unique, "shared": size - unique})
     unreferenced = [size for key, size in keys.items() if key.digest not in users]
     return {
         "models": sorted(models, key=itemgetter("unique"), reverse=True),

@@ -128,9 +128,7 @@ def _ask_helper(helper: str, host: str) -> Credential | None:
         answer = json.loads(completed.stdout)
         user, secret = str(answer["Username"]), str(answer["Secret"])
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
-        raise HostError(
-            f"{command[0]} gave no credential: {error}"[:400], "try it, or log in again"
-        ) from None
+        raise HostError(f"{command[0]} gave no credential: {error}"[:400], "log in again") from None
     return Credential("", "", secret) if user == "<token>" else Credential(user, secret)
 
 

@@ -47,9 +47,8 @@ CONFIG = "application/vnd.cncf.model.config.v1+json"
 WEIGHTS = "application/vnd.cncf.model.weight.v1.raw"
 WEIGHT_CONFIG = "application/vnd.cncf.model.weight.config.v1.raw"
 DOC = "application/vnd.cncf.model.doc.v1.raw"
-ROLE_TYPES = {"artifact": WEIGHTS, "external-data": WEIGHTS} | dict.fromkeys(
-    ("report", "readme", "license", "golden"), DOC
-)
+ROLE_TYPES = dict.fromkeys(("report", "readme", "license", "golden"), DOC)
+ROLE_TYPES |= {"artifact": WEIGHTS, "external-data": WEIGHTS}
 """The media type of a file by its role; `WEIGHT_CONFIG` for every other one."""
 EMPTY = "application/vnd.oci.empty.v1+json"
 EMPTY_CONFIG = b"{}"
@@ -142,9 +141,8 @@ def publish(
     if located.entry.yanked:
         raise NotFoundError(f"{located.ref} is yanked", "publish another version")
     if located.entry.held is not None:
-        raise NotFoundError(
-            f"only some artifacts of {located.ref} are here", f"reg pull {located.ref} fetches the rest"
-        )
+        hint = f"reg pull {located.ref} fetches the rest"
+        raise NotFoundError(f"only some artifacts of {located.ref} are here", hint)
     if target.digest is not None:
         raise InputError(f"{target} names a digest", "name a tag, or none")
     published = read_version(reader, Ref(located.name, str(located.version), located.entry.manifest))
@@ -266,9 +264,7 @@ def fetch_version(
     data = read_blob(client, digest)
     manifest = Manifest.decode(data)
     if name is not None and manifest.name != name:
-        raise InputError(
-            f"{target} is {manifest.name}, not {name}", f"write --name {manifest.name}, or leave it out"
-        )
+        raise InputError(f"{target} is {manifest.name}, not {name}", f"write --name {manifest.name}")
     attested = [] if statements is False else list(_read_statements(client, Digest.of(document)))
     if attested and statements is None and line_signer() is not None:
         raise InputError(
@@ -278,11 +274,8 @@ def fetch_version(
 
     def bring(push: Push, manifest: Manifest, missing: Collection[Digest]) -> None:
         files = {file.digest: file for file in manifest.all_files() if file.digest in missing}
-        moving = {
-            digest: Reference(digest, file.size, f"{manifest.name} {file.path}")
-            for digest, file in files.items()
-        }
-        BlobMover(client, progress).move(push, moving)
+        refs = (Reference(file.digest, file.size, f"{manifest.name} {file.path}") for file in files.values())
+        BlobMover(client, progress).move(push, {reference.digest: reference for reference in refs})
 
     published = replace(publisher, version=publisher.version or version).add_fetched(data, bring)
     decisions = Decisions(publisher.store, publisher.actor)

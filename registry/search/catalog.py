@@ -385,9 +385,8 @@ def _read_pieces(
                 summary = summarize(read_manifest(data, digest, state.name), digest, len(data))
         except RegError as error:
             return f"{state.name}:{version}: {error.message}"
-        return sorted(
-            (of_artifact(summary, *item) for item in summary.downloads(None)), key=itemgetter("path")
-        )
+        rows = (of_artifact(summary, *item) for item in summary.downloads(None))
+        return sorted(rows, key=itemgetter("path"))
 
     present = [version for version in sorted(entries) if entries[version].gone is None]
     for version, rows in zip(present, _run(reader, read, present), strict=True):
@@ -439,11 +438,9 @@ def find_models(
 
 def facets(catalog: Catalog) -> dict[str, list[tuple[str, int]]]:
     """The values of each filter with the number of models that have it, those of the most models first."""
-    counts = {key: Counter(chain(*(_values(model, key) for model in catalog.readable()))) for key in FILTERS}
-    by_count = {
-        key: sorted(item.items(), key=lambda pair: (-pair[1], pair[0])) for key, item in counts.items()
-    }
-    return {key: pairs[:MAX_FACETS] for key, pairs in by_count.items()}
+    models = catalog.readable()
+    counts = {key: Counter(chain(*(_values(model, key) for model in models))).items() for key in FILTERS}
+    return {key: sorted(counts[key], key=lambda pair: (-pair[1], pair[0]))[:MAX_FACETS] for key in FILTERS}
 
 
 def _values(model: ModelLine, key: str) -> list[str]:

@@ -6,7 +6,7 @@ recalls and metrics as JSON in their cells.
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from io import TextIOWrapper
 from itertools import count, islice
 from pathlib import Path
@@ -47,11 +47,8 @@ def _csv(file: BinaryIO, rows: Iterable[Row]) -> None:
     writer = csv.DictWriter(text, list(FIELDS))
     writer.writeheader()
     for row in rows:
-        cells = {
-            key: json.dumps(row[key], ensure_ascii=False)
-            for key in row
-            if type(row[key]) in (bool, list, dict)
-        }
+        structured = {key: value for key, value in row.items() if isinstance(value, bool | list | dict)}
+        cells = {key: json.dumps(value, ensure_ascii=False) for key, value in structured.items()}
         writer.writerow({**row, **cells})
     text.detach()
 
@@ -83,8 +80,4 @@ def _pyarrow() -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-WRITERS: dict[str, Callable[[BinaryIO, Iterable[Row]], None]] = {
-    ".parquet": _parquet,
-    ".jsonl": _jsonl,
-    ".csv": _csv,
-}
+WRITERS = {".parquet": _parquet, ".jsonl": _jsonl, ".csv": _csv}

@@ -43,12 +43,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self._own = own = CollectorRegistry()
-        self.requests = Counter(
-            "reg_requests", "Requests that were answered.", ("route", "method", "status"), registry=own
-        )
-        self.bytes = Counter(
-            "reg_response_bytes", "Bytes of the bodies of answers.", ("route",), registry=own
-        )
+        labels = ("route", "method", "status")
+        self.requests = Counter("reg_requests", "Requests that were answered.", labels, registry=own)
+        self.bytes = Counter("reg_response_bytes", "Bytes of answers' bodies.", labels[:1], registry=own)
         self.seconds = Histogram(
             "reg_request_seconds", "Seconds to the last byte.", ("route",), registry=own, buckets=SECONDS
         )
@@ -135,9 +132,7 @@ class Guard:
             return error_answer(431, "input", message, "", {"Connection": "close"})
         tokens = Headers(scope=scope).getlist("authorization")
         if len(tokens) > 1:  # a proxy in front may have checked another one
-            return error_answer(
-                400, "input", "the request has more than one Authorization header", "send one"
-            )
+            return error_answer(400, "input", "the request has several Authorization headers", "send one")
         if self._token is None or scope["path"] in OPEN_PATHS or self._is_right("".join(tokens)):
             return None
         fields = {"WWW-Authenticate": 'Bearer realm="registry"'}

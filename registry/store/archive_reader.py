@@ -215,10 +215,7 @@ def open_archive(path: Path) -> ArchiveRegistry:
     check_given(path, "archive", "`reg archive create` makes one")
     with host_errors(f"reading {path}"), path.open("rb") as file:
         if path.suffix not in SUFFIXES and file.read(4) != b"PK\3\4" and not zipfile.is_zipfile(file):
-            raise InputError(
-                f"{path} is a file, and no archive",
-                "name a directory, or a file that reg archive create made",
-            )
+            raise InputError(f"{path} is a file, and no archive", "name a directory, or an archive")
     return ArchiveRegistry(path)
 
 

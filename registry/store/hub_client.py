@@ -323,9 +323,7 @@ class HubClient:
             hint = f"check the network, HF_ENDPOINT, SSL_CERT_FILE and {requests.proxy_variables()}"
             return RemoteError(f"{label} cannot be reached: {_one_line(error) or type(error).__name__}", hint)
         if isinstance(error, OSError):
-            return HostError(
-                f"{label}: {error.strerror or type(error).__name__}", "check this machine's disk"
-            )
+            return HostError(f"{label}: {error.strerror or type(error).__name__}", "check the disk here")
         return self._no_answer(operation)
 
 

@@ -324,10 +324,8 @@ class MemoryStore(ObjectStore):
             self.objects.pop(key, None)
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        objects = sorted(self.objects.copy().items())
-        return (
-            TreeFile(key, len(data), Digest.of(data).hex) for key, data in objects if key.startswith(prefix)
-        )
+        below = sorted(item for item in self.objects.copy().items() if item[0].startswith(prefix))
+        return (TreeFile(key, len(data), Digest.of(data).hex) for key, data in below)
 
 
 class ReadOnlyStore(ObjectStore):

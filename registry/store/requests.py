@@ -179,9 +179,7 @@ def timely(blocks: Iterable[bytes], end: float) -> Iterator[bytes]:
     for block in blocks:
         parallel.check_stop()
         if time.monotonic() > end:
-            raise RemoteError(
-                "the file took longer than REG_READ_DEADLINE allows", "is the server that slow?"
-            )
+            raise RemoteError("the file took longer than REG_READ_DEADLINE", "is the server that slow?")
         yield block
 
 
@@ -288,9 +286,7 @@ def target(url: str, location: str | None) -> str:
 
 def _refused(source: SplitResult, reason: str) -> RemoteError:
     source_text = f"{source.scheme}://{source.netloc.rpartition('@')[2]}{source.path}"
-    return RemoteError(
-        f"{source_text} redirects {reason}", "this is not followed; check the URL of the registry"
-    )
+    return RemoteError(f"{source_text} redirects {reason}", "this is not followed; check the URL")
 
 
 def proxy_variables() -> str:
@@ -474,9 +470,7 @@ class HttpStore(ReadOnlyStore):
                 return None
             raise
         if headers.get_content_type() == "text/html" and data.lstrip()[:1] == b"<":
-            raise RemoteError(
-                f"{self.url}/{key} is a web page", "is there a login page or a proxy in between?"
-            )
+            raise RemoteError(f"{self.url}/{key} is a web page", "is there a login or a proxy in between?")
         return data, entity_tag(headers)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
@@ -644,9 +638,7 @@ def check_url(url: str) -> str:
     """The URL without a slash at its end. InputError if it holds credentials, or is not encrypted."""
     parts = urlsplit(url)
     if "@" in parts.netloc:
-        raise InputError(
-            "the URL holds credentials, which would be written to disk and shown", "leave them out"
-        )
+        raise InputError("the URL holds credentials, which would be stored and shown", "leave them out")
     is_place = False
     with suppress(ValueError):  # of the port
         is_place = bool(parts.hostname) and parts.port != 0 and parts.path.isascii()

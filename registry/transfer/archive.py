@@ -72,9 +72,7 @@ def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -
             version = lookup.find(source, ref, yanked=Version.is_version(ref.tag or "")).version
             carried[ref.name] = carried.get(ref.name, frozenset()) | {version}
     if not any(carried.values()):
-        raise InputError(
-            "there is nothing to archive", "name versions, or take every one that is there: --all"
-        )
+        raise InputError("there is nothing to archive", "name versions, or take every one: --all")
     return carried
 
 
@@ -95,9 +93,7 @@ def create_archive(
         try:
             open_archive(target)
         except RegError as error:
-            raise InputError(
-                f"{target} exists, and is not an archive", "name another file, or move it away"
-            ) from error
+            raise InputError(f"{target} exists, and is not an archive", "name another file") from error
     carried = {name: frozenset(versions) for name, versions in chosen.items()}
     entries: dict[str, _Entry] = {}
     for name in sorted(carried):

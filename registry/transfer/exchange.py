@@ -308,11 +308,8 @@ def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
 def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
     """The most severe error, if somebody must act."""
     errors = [item.error for item in skipped if item.error is not None]
-    return min(
-        errors,
-        key=lambda error: [*(isinstance(error, kind) for kind in SEVERITY), True].index(True),
-        default=None,
-    )
+    ranked = (error for kind in (*SEVERITY, RegError) for error in errors if isinstance(error, kind))
+    return next(ranked, None)
 
 
 def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version], registry_id: str) -> None:

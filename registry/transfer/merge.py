@@ -217,9 +217,8 @@ def check_versions(
         gone = present.gone if present is not None else None
         if gone is not None and not (request.restore and gone.how == "expired"):
             way_back = "; --restore brings it back" if gone.how == "expired" else ""
-            raise ConflictError(
-                f"{source.name}:{version} is {gone.how} there", f"`reg log` there says why{way_back}"
-            )
+            hint = f"`reg log` there says why{way_back}"
+            raise ConflictError(f"{source.name}:{version} is {gone.how} there", hint)
         check_held(source, destination, version, request.selection)
 
 
@@ -299,7 +298,7 @@ def blobs_of(
             needed[entry.manifest] = stored[entry.manifest]
             if len(source.fetch(entry.manifest)) != entry.size:
                 raise IntegrityError(
-                    f"{source.name}:{version} was published with another size than its manifest has"
+                    f"{source.name}:{version} was published with another size of its manifest"
                 )
         if entry.gone is None:
             entry = entry.replace(held=selected.get(version, entry.held))

@@ -85,9 +85,8 @@ def open_both(
         raise InputError("source and destination are the same registry", "name another place")
     source_store = remotes.open(source)
     _ = list(source_store.names())  # fail before anything is created at the destination
-    destination_store = remotes.open(
-        destination, create=True, mirror_of=None if new_id else source_store.registry_id
-    )
+    mirror_of = None if new_id else source_store.registry_id
+    destination_store = remotes.open(destination, create=True, mirror_of=mirror_of)
     if new_id and destination_store.registry_id == source_store.registry_id:
         raise InputError(
             f"{destination_store.url} has the id of {source_store.url}",
@@ -181,9 +180,8 @@ def _by_version(
     def choose(log: Log) -> ExchangeRequest:
         check_copied(log, trust)
         versions = log.versions if carried is None else sorted(carried.get(log.name, ()))
-        return ExchangeRequest(
-            log.name, versions, channels=sorted(log.channels) if channels else (), heal=False, actor=actor
-        )
+        tags = sorted(log.channels) if channels else ()
+        return ExchangeRequest(log.name, versions, channels=tags, heal=False, actor=actor)
 
     def remember(log: Log, versions: Collection[Version]) -> None:
         if isinstance(store := innermost(source), DirectoryRegistry):

@@ -100,11 +100,8 @@ class VersionRow:
     def best_artifact(self, manifest: Manifest) -> Artifact | None:
         """The smallest certified artifact that is here, else the first that is not refused."""
         states = {path: state.state for path, state in self.states(manifest).items()}
-        usable = [
-            item
-            for item in manifest.entry_artifacts
-            if self.has_files(item) and states[item.path] != "refused"
-        ]
+        here = filter(self.has_files, manifest.entry_artifacts)
+        usable = [item for item in here if states[item.path] != "refused"]
         certified = [item for item in usable if states[item.path] == "certified"]
         return min(certified, key=lambda item: item.own_size, default=next(iter(usable), None))
 

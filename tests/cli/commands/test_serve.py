@@ -183,7 +183,7 @@ def test_an_open_server_without_a_token_warns(home: Path, words: str, token: str
 def test_a_port_that_is_taken(reg: Reg, home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = reg("--registry", home, "serve", "--port", taken.getsockname()[1])
-    assert done.ended(9, "choose another --port")
+    assert done.ended(9, "try another --port")
 
 
 def children(process: Process) -> list[int]:
