@@ -35,7 +35,7 @@ def listen(host: str, port: int, behind_proxy: bool = False) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (OSError, UnicodeError) as error:
-        raise InputError(f"{host!r} is no address of this machine: {error}", "try 127.0.0.1") from error
+        raise InputError(f"{host!r} is not an address here: {error}", "try 127.0.0.1") from error
     if not behind_proxy and not ip_address(str(address[0]).partition("%")[0]).is_loopback:
         raise InputError(
             f"other machines reach {host}, and slow clients could occupy the server",

@@ -189,7 +189,7 @@ REFUSED = """
 3 | export m.onnx --recipe r.yaml --name x --push nowhere | there is no remote nowhere
 2 | serve --port 70000 | --port
 2 | serve --port x | --port
-2 | serve --host "not a host" | is no address of this machine
+2 | serve --host "not a host" | is not an address here
 2 | serve --host 0.0.0.0 | other machines reach 0.0.0.0
 9 | serve --host 192.0.2.1 --behind-proxy | cannot listen at 192.0.2.1
 2 | serve --token-file empty | holds no token
