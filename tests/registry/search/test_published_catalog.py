@@ -208,9 +208,6 @@ def test_a_reader_of_a_web_server_makes_one_conditional_request(
         assert requests.seen == [("GET", f"/{CATALOG}")] and requests.answers[-1] == 304
         with pytest.raises(RegError, match="does not list"):
             reader.query(max_age=0)
-        time.sleep(2.1)
-        with pytest.raises(RegError, match="is older than allowed"):
-            reader.query(max_age=1)
     with pytest.raises(RegError) as refused:
         reader.query()
     assert "does not list" not in refused.value.message
@@ -283,25 +280,19 @@ BAD: dict[str, tuple[Change, str]] = {
     "a page of a portal": (lambda data: b"<html>please log in</html>", "is damaged"),
     "empty": (lambda data: b"", "is damaged"),
     "no lines": (lambda data: gzip.compress(b"not JSON"), "is damaged"),
-    "a later format": (
-        edit('"format_version":1', '"format_version":2'),
-        "has format 2, this onnxreg reads 1",
-    ),
+    "a later format": (edit('"format_version":1', '"format_version":2'), "format 2, this onnxreg reads 1"),
     "another format": (edit('"onnxreg-catalog"', '"tea"'), "is not a catalog"),
     "another registry": (edit('"registry":"', '"registry":"0'), "is of another registry"),
     "no time": (edit('"time":"', '"time":"tea'), "has no time"),
     "models": (edit('"models":3', '"models":-1'), "is damaged"),
     "more models than lines": (edit('"models":3', '"models":100000'), "is damaged"),
     "a name": (edit('"name":"org-000/', '"name":"../'), "without a valid name"),
-    "a version": (
-        edit('"version":"1.1.0","manifest"', '"version":"one","manifest"', 99),
-        "without a valid version",
-    ),
+    "a version": (edit('"version":"1.1.0","man', '"version":"one","man', 99), "without a valid version"),
     "a list": (edit('"channels":["stable"]', '"channels":[1]'), "is damaged"),
     "a size": (edit('"size":', '"size":"large","sizes":', 99), "is damaged"),
     "a huge size": (edit('"size":', '"size":1e400,"sizes":', 99), "is damaged"),
     "a size beyond floats": (
-        edit('"download_size":', f'"download_size":1{"0" * 400},"sizes":', 99),
+        edit('"download_size":', f'"download_size":1{"0" * 400},"s":', 99),
         "is damaged",
     ),
     "a negative size": (edit('"size":', '"size":-1,"sizes":', 99), "is damaged"),
@@ -321,7 +312,13 @@ def test_one_that_cannot_be_used_is_not(models: Registry, tmp_path: Path, case: 
     assert reader.query() == direct(models.store, None)
     assert reader.time is None and len(reader.lines) == 1
     assert problem in reader.lines[0]
-    assert reader.lines[0].endswith("; every index file is read instead")
+    assert reader.lines.pop().endswith("; every index file is read instead")
+    if case == "a later format":
+        with pytest.raises(HostError, match="has format 2"):
+            publish(models.store)
+    else:
+        assert publish(models.store).models == 3
+        assert reader.query() == direct(models.store, None) and reader.lines == []
 
 
 def read_published(store: RegistryStore) -> Catalog:
@@ -406,15 +403,13 @@ def test_damaged_lines_are_never_a_bug(models: Registry, tmp_path: Path) -> None
 
 
 def test_one_that_is_too_old_is_not_used(models: Registry, tmp_path: Path) -> None:
-    publish(models.store)
-    file = models.store.root / CATALOG
     time = publish(models.store).time
+    file = models.store.root / CATALOG
     file.write_bytes(edit(time, "2020-01-01T00:00:00Z")(file.read_bytes()))
     reader = open_reader(tmp_path, str(models.store.root))
     assert reader.query(max_age=3600) == direct(models.store, None)
     assert "is older than allowed" in reader.lines[0]
-    reader.query()
-    assert reader.time == "2020-01-01T00:00:00Z"
+    assert reader.query() and reader.time == "2020-01-01T00:00:00Z"
 
 
 def test_damage_is_shown_and_read_again(models: Registry, tmp_path: Path) -> None:
@@ -428,18 +423,12 @@ def test_damage_is_shown_and_read_again(models: Registry, tmp_path: Path) -> Non
     assert {row["name"] for row in rows} == {grow.model_name(0), grow.model_name(2)} and len(damages) == 1
     path.write_bytes(right)
     assert publish(models.store, copy).damages == []
-
-
-def test_a_version_that_cannot_be_read_is_named(models: Registry, tmp_path: Path) -> None:
-    name = grow.model_name(0)
-    _, versions = grow.history(models.id, name, 0, 7)
-    manifest = next(iter(versions.values())).digest
-    models.store.blob_path(manifest).unlink()
+    _, versions = grow.history(models.id, grow.model_name(0), 0, 7)
+    models.store.blob_path(next(iter(versions.values())).digest).unlink()
+    (models.store.root / CATALOG).unlink()
     assert publish(models.store).artifacts == 47
-    catalog = read_remote(open_reader(tmp_path, str(models.store.root)).reader, print, artifacts=True)
-    rows, damages = answers(catalog)
-    assert len(rows) == 47 and f"{name}:1.0.0" in damages[0]
-    assert catalog.damages() == []
+    catalog = read_remote(reader, print, artifacts=True)
+    assert f"{grow.model_name(0)}:1.0.0" in answers(catalog)[1][0] and catalog.damages() == []
 
 
 def test_two_runs_do_not_overwrite_each_other(models: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,21 +444,6 @@ def test_two_runs_do_not_overwrite_each_other(models: Registry, monkeypatch: pyt
     monkeypatch.setattr(Catalog, "update", late)
     with pytest.raises(LostRaceError):
         publish(models.store)
-
-
-def test_one_of_a_later_format_is_not_replaced(models: Registry) -> None:
-    publish(models.store)
-    file = models.store.root / CATALOG
-    file.write_bytes(edit('"format_version":1', '"format_version":2')(file.read_bytes()))
-    with pytest.raises(HostError, match="has format 2"):
-        publish(models.store)
-
-
-def test_a_damaged_one_is_replaced(models: Registry, tmp_path: Path) -> None:
-    publish(models.store)
-    (models.store.root / CATALOG).write_bytes(b"damaged")
-    assert publish(models.store).models == 3
-    assert open_reader(tmp_path, str(models.store.root)).query() == direct(models.store, None)
 
 
 def test_a_copy_that_somebody_damaged_is_fetched_again(
