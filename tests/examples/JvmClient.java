@@ -81,7 +81,7 @@ public final class JvmClient {
                 registry.clearRefusals(name);
                 break;
             case "tidy":
-                registry.tidy(words.isEmpty() ? Long.MAX_VALUE : (Long) words.get(0));
+                registry.tidy(words.size() > 1 ? (Long) words.get(1) : Long.MAX_VALUE);
                 break;
             case "extract":
                 registry.extract(registry.slot(name).current, new File((String) words.get(1)));
@@ -100,8 +100,8 @@ public final class JvmClient {
     }
 
     /**
-     * Update with a self-test that fails for these paths of artifacts and versions; `ran` are those that it
-     * was run on.
+     * Update with a self-test that fails for these paths of artifacts and versions, or throws; `ran` are those
+     * that it was run on.
      */
     private void judged(String name) {
         List<Object> ran = new ArrayList<>();
@@ -110,6 +110,9 @@ public final class JvmClient {
         try {
             show(registry.update(name, question(), new UpdateOptions().selfTest((where, release) -> {
                 ran.add(release.artifact.path);
+                if (options().get("throws") != null) {
+                    throw new IOException("the model cannot be loaded");
+                }
                 return !bad.contains(release.version) && !bad.contains(release.artifact.path);
             })));
         } catch (RegException error) {
@@ -189,15 +192,6 @@ public final class JvmClient {
                 arrivals.add(row);
             }
         });
-        if (options.get("bad_version") != null) {
-            update.selfTest((where, release) -> {
-                if (release.version.equals(options.get("throwing_version"))) {
-                    throw new IOException("the model cannot be loaded");
-                }
-                return where.file(release, release.artifact.path).isFile()
-                        && !release.version.equals(options.get("bad_version"));
-            });
-        }
         return options.get("deltas") == null ? update : update.withoutDeltas();
     }
 

@@ -1,11 +1,20 @@
-"""The examples are scripts with modules beside them, as `python examples/train_pii.py` sees them."""
+"""The examples are scripts with modules beside them; the clients of devices are called as apps call them."""
 
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support import jvm
+from support.registries.for_devices import publish
+from support.servers import static, web_client
+from support.servers.faults import Proxy, proxy
 
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory import DirectoryRegistry
+
+NODE = shutil.which("node")
 
 
 @pytest.fixture
@@ -13,3 +22,35 @@ def registry(tmp_path: Path) -> Registry:
     registry = Registry(tmp_path / "home")
     DirectoryRegistry.create(registry.store.root)
     return registry
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("web", marks=pytest.mark.skipif(NODE is None, reason="node is not installed")),
+        pytest.param("jvm", marks=pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)),
+    ],
+)
+def client(request: pytest.FixtureRequest) -> Iterator[web_client.Call]:
+    """Each client in turn, in one process for many calls."""
+    with web_client.running(str(NODE)) if request.param == "web" else jvm.running() as call:
+        yield call
+
+
+@pytest.fixture
+def release(registry: Registry, tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """Publish a version; returns the digests of the files that a device downloads."""
+    return lambda version, *size, **more: publish(registry, tmp_path / version, version, *size, **more)
+
+
+@pytest.fixture
+def site(registry: Registry) -> Iterator[Proxy]:
+    """The registry on a static server, behind a proxy that can spoil answers."""
+    with static.serve(registry.store.root) as url, proxy(url) as running:
+        yield running
+
+
+@pytest.fixture
+def call(client: web_client.Call, site: Proxy, tmp_path: Path) -> Callable[..., Any]:
+    """Call the client about acme/pii, with the store that the last call left or one of another name."""
+    return lambda name, *words, store="store": client(site.url, tmp_path / store, name, "acme/pii", *words)

@@ -1,14 +1,12 @@
 """Both clients at web servers that answer as hosts and CDNs do."""
 
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from email.utils import formatdate
 from pathlib import Path
 from time import time
 from typing import Any
 
 import pytest
-from support import jvm
 from support.registries.for_devices import blob, publish
 from support.servers import static, web_client
 from support.servers.static import Manners
@@ -16,20 +14,7 @@ from support.servers.static import Manners
 from onnxreg.registry import Registry
 
 NAME = "acme/pii"
-NODE = shutil.which("node")
 Host = Callable[[Manners], Callable[..., Any]]
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param("web", marks=pytest.mark.skipif(NODE is None, reason="node is not installed")),
-        pytest.param("jvm", marks=pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)),
-    ],
-)
-def client(request: pytest.FixtureRequest) -> Iterator[web_client.Call]:
-    with web_client.running(str(NODE)) if request.param == "web" else jvm.running() as call:
-        yield call
 
 
 def update(

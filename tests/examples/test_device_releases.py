@@ -1,59 +1,22 @@
 """Which release a device takes, leaves and goes back to: both clients, with real registries (`device.json` has vectors)."""
 
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import jvm
 from support.registries import owner
 from support.registries.for_devices import publish
-from support.servers import static, web_client
-from support.servers.faults import Proxy, proxy
+from support.servers.faults import Proxy
 
 from onnxreg.registry import Registry
 from onnxreg.schema.core.ref import Ref
 
 NAME = "acme/pii"
 STABLE = {"tag": "stable"}
-NODE = shutil.which("node")
+Calls = Callable[..., Any]
 Publish = Callable[..., dict[str, str]]
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param("web", marks=pytest.mark.skipif(NODE is None, reason="node is not installed")),
-        pytest.param("jvm", marks=pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)),
-    ],
-)
-def client(request: pytest.FixtureRequest) -> Iterator[web_client.Call]:
-    with web_client.running(str(NODE)) if request.param == "web" else jvm.running() as call:
-        yield call
-
-
-@pytest.fixture
-def release(registry: Registry, tmp_path: Path) -> Publish:
-    """Publish a version; returns the digests of the files that a device downloads."""
-    return lambda version, **more: publish(registry, tmp_path / version, version, **more)
-
-
-@pytest.fixture
-def site(registry: Registry) -> Iterator[Proxy]:
-    with static.serve(registry.store.root) as url, proxy(url) as running:
-        yield running
-
-
-@pytest.fixture
-def call(client: web_client.Call, site: Proxy, tmp_path: Path) -> Callable[..., Any]:
-    """Call the client with the store that the last call left."""
-
-    def run(name: str, *words: Any) -> Any:
-        return client(site.url, tmp_path / "store", name, NAME, *words)
-
-    return run
 
 
 def offline(site: Proxy) -> None:
@@ -65,7 +28,7 @@ def online(site: Proxy) -> None:
 
 
 def test_no_device_goes_back_to_a_yanked_release(
-    registry: Registry, release: Publish, call: Callable[..., Any], site: Proxy
+    registry: Registry, release: Publish, call: Calls, site: Proxy
 ) -> None:
     release("1.0.0")
     call("update")
@@ -85,9 +48,7 @@ def test_no_device_goes_back_to_a_yanked_release(
     assert call("rollback")["version"] == "1.0.0"
 
 
-def test_no_device_stays_on_a_yanked_release(
-    registry: Registry, release: Publish, call: Callable[..., Any]
-) -> None:
+def test_no_device_stays_on_a_yanked_release(registry: Registry, release: Publish, call: Calls) -> None:
     release("1.0.0")
     call("update")
     release("1.1.0")
@@ -102,7 +63,7 @@ def test_no_device_stays_on_a_yanked_release(
 
 
 def test_a_yank_of_the_channels_release_brings_the_one_before(
-    registry: Registry, release: Publish, call: Callable[..., Any]
+    registry: Registry, release: Publish, call: Calls
 ) -> None:
     release("1.0.0")
     registry.tag(f"{NAME}:1.0.0", "stable")
@@ -120,7 +81,7 @@ def test_a_yank_of_the_channels_release_brings_the_one_before(
 
 
 def test_no_device_goes_back_to_a_halted_release(
-    registry: Registry, release: Publish, call: Callable[..., Any], site: Proxy
+    registry: Registry, release: Publish, call: Calls, site: Proxy
 ) -> None:
     release("1.0.0")
     release("2.0.0")
@@ -145,7 +106,7 @@ def test_no_device_goes_back_to_a_halted_release(
 
 
 def test_a_file_that_fails_on_a_fresh_install_is_not_taken_again(
-    registry: Registry, release: Publish, call: Callable[..., Any]
+    registry: Registry, release: Publish, call: Calls
 ) -> None:
     release("1.0.0", half=True)
     first = call("judged", {}, {"bad": ["model_int8.onnx"]})
@@ -160,7 +121,7 @@ def test_a_file_that_fails_on_a_fresh_install_is_not_taken_again(
 
 
 def test_a_release_that_fails_whole_is_not_taken_at_all(
-    registry: Registry, release: Publish, call: Callable[..., Any]
+    registry: Registry, release: Publish, call: Calls
 ) -> None:
     release("1.0.0", half=True)
     first = call("judged", {}, {"bad": ["1.0.0"]})
@@ -173,7 +134,7 @@ def test_a_release_that_fails_whole_is_not_taken_at_all(
 
 
 def test_a_new_release_that_fails_whole_leaves_the_current_one(
-    registry: Registry, release: Publish, call: Callable[..., Any]
+    registry: Registry, release: Publish, call: Calls
 ) -> None:
     release("1.0.0")
     call("update")
@@ -187,7 +148,7 @@ def test_a_new_release_that_fails_whole_leaves_the_current_one(
 
 
 def test_a_release_that_was_rolled_back_is_refused_with_all_its_files(
-    registry: Registry, release: Publish, call: Callable[..., Any]
+    registry: Registry, release: Publish, call: Calls
 ) -> None:
     release("1.0.0")
     call("update")
@@ -198,10 +159,10 @@ def test_a_release_that_was_rolled_back_is_refused_with_all_its_files(
 
 
 def test_an_edge_that_is_behind_changes_nothing(
-    registry: Registry, release: Publish, call: Callable[..., Any], site: Proxy, client: Any, tmp_path: Path
+    registry: Registry, release: Publish, call: Calls, site: Proxy
 ) -> None:
     release("1.0.0")
-    client(site.url, tmp_path / "other", "update", NAME)
+    call("update", store="other")
     release("1.1.0")
     call("update")
     site.plan = lambda method, path: "stale" if "/index/" in path else None
@@ -216,7 +177,7 @@ def test_an_edge_that_is_behind_changes_nothing(
 
 
 def test_another_history_that_is_shorter_is_an_error(
-    registry: Registry, release: Publish, call: Callable[..., Any], tmp_path: Path
+    registry: Registry, release: Publish, call: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = registry.store.root / "index" / "acme" / "pii.jsonl"
     release("1.0.0")
@@ -227,13 +188,14 @@ def test_another_history_that_is_shorter_is_an_error(
     index.chmod(0o600)
     index.write_bytes(first)
     assert call("resolve")["stale"] is True
-    publish(registry, tmp_path / "other", "1.1.0")
+    monkeypatch.setenv("REG_STATE", str(tmp_path / "of somebody else"))
+    publish(Registry(tmp_path / "home"), tmp_path / "other", "1.1.0")
     assert call("resolve")["error"] == "integrity"
     assert call("present")["version"] == "1.2.0"
 
 
 def test_a_channel_that_is_not_there_is_answered_with_those_that_are(
-    registry: Registry, release: Publish, call: Callable[..., Any]
+    registry: Registry, release: Publish, call: Calls
 ) -> None:
     release("1.0.0")
     registry.tag(f"{NAME}:1.0.0", "stable")

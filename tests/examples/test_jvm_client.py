@@ -1,15 +1,26 @@
-"""The client in examples/jvm-client: its vectors and its jar."""
+"""What only the client in examples/jvm-client has: its vectors, its jar, its directory and its own redirects."""
 
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO
 from pathlib import Path
+from threading import Thread
 from zipfile import ZipFile
 
 import pytest
 from support import jvm
+from support.registries.for_devices import LIES, blob, edit_state, publish
+from support.servers.faults import Proxy
+from support.servers.web_client import Call, driven
 
+from onnxreg.registry import Registry
+
+NAME = "acme/pii"
 VECTORS = Path(__file__).parents[1] / "vectors"
 MAX_JAR_BYTES = 200_000
 
@@ -80,3 +91,125 @@ def test_the_classes_are_of_java_8(built: dict[str, bytes]) -> None:
         classes = [jar.read(name) for name in jar.namelist() if name.endswith(".class")]
     assert len(classes) > 20
     assert {int.from_bytes(data[6:8], "big") for data in classes} == {52}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Call]:
+    with jvm.running() as call:
+        yield call
+
+
+def test_the_first_channels_must_be_those_of_the_lines(
+    registry: Registry, call: Call, tmp_path: Path
+) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    edit_state(registry, LIES["a channel is added"])
+    assert "was moved without an event" in call("resolve")["message"]
+
+
+def test_extract_gives_files_their_own_names(registry: Registry, call: Call, tmp_path: Path) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    call("update")
+    assert call("role", "config")["text"] == "1.0.0"
+    call("extract", str(tmp_path / "own"))
+    assert {path.name for path in (tmp_path / "own").iterdir()} == set(files)
+    assert (tmp_path / "own" / "config.json").read_bytes() == b"1.0.0"
+
+
+def test_tidy_keeps_current_releases_whatever_the_budget(
+    registry: Registry, call: Call, tmp_path: Path
+) -> None:
+    for version in ("1.0.0", "1.1.0"):
+        files = publish(registry, tmp_path / version, version)
+        call("update")
+    call("tidy", 150_000)
+    assert sum(path.stat().st_size for path in (tmp_path / "store" / "blobs").iterdir()) < 150_000
+    assert call("present") == {**call("present"), "previous": None, "files": files}
+
+
+def test_extract_neither_takes_nor_leaves_temporary_files(
+    registry: Registry, call: Call, tmp_path: Path
+) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    call("update")
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "config.json.tmp").write_bytes(b"of another caller")
+    assert call("extract", str(own)) == {}
+    assert (own / "config.json.tmp").read_bytes() == b"of another caller"
+    (own / "config.json").unlink()
+    (own / "config.json").mkdir()
+    assert call("extract", str(own))["error"] == "local"
+    assert [path.name for path in own.glob("*.tmp")] == ["config.json.tmp"]
+
+
+@contextmanager
+def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[str, list[str | None]]]:
+    """A server that answers as it is told: its URL, and the Authorization of each request."""
+    tokens: list[str | None] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            tokens.append(self.headers["Authorization"])
+            answer(self)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", tokens
+        server.shutdown()
+        thread.join()
+
+
+def test_a_redirect_to_another_origin_gets_no_token(client: Call, registry: Registry, tmp_path: Path) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+
+    def serve(request: BaseHTTPRequestHandler) -> None:
+        path = registry.store.root / request.path.lstrip("/")
+        request.send_response(200 if path.exists() else 404)
+        request.end_headers()
+        request.wfile.write(path.read_bytes() if path.exists() else b"")
+
+    def redirect(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(307)
+        request.send_header("Location", other + request.path)
+        request.end_headers()
+
+    with answering(serve) as (other, there), answering(redirect) as (url, here):
+        outcome = client(url, tmp_path / "store", "update", NAME, token="secret")
+    assert outcome["files"] == files
+    assert set(here) == {"Bearer secret"}
+    assert set(there) == {None}
+
+
+def test_a_full_disk_is_an_error_and_the_current_release_stays(
+    registry: Registry, site: Proxy, call: Call, tmp_path: Path
+) -> None:
+    """A limit on the size of files fails the write of the new model as a full disk does."""
+    first = publish(registry, tmp_path / "1", "1.0.0")
+    assert call("update")["files"] == first
+    second = publish(registry, tmp_path / "2", "1.1.0", 3_000_000)
+    limited = (
+        "bash",
+        "-c",
+        f"ulimit -f 1000; exec {jvm.JAVA} -cp {jvm.classes()} org.onnxreg.client.JvmClient",
+    )
+    with driven(*limited) as call_limited:
+        outcome = call_limited(site.url, tmp_path / "store", "update", NAME)
+    assert outcome["error"] == "local"
+    assert call("present")["files"] == first
+    assert call("update")["files"] == second
+
+
+def test_two_processes_update_one_directory(registry: Registry, site: Proxy, tmp_path: Path) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0", 3_000_000)
+    site.piece = 100_000
+    site.plan = lambda method, path: "slow" if "/blobs/" in path else None
+    with jvm.running() as one, jvm.running() as other, ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(call, site.url, tmp_path / "store", "update", NAME) for call in (one, other)]
+        assert [done.result()["files"] for done in calls] == [files, files]
+    model = blob(registry, files["model_int8.onnx"]).name
+    assert site.requests("GET", model) == 1

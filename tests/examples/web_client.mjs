@@ -18,34 +18,27 @@ async function whole(registry, release) {
 }
 
 const calls = {
-  async update(registry, name, question) {
+  async update(registry, name, question, options = {}) {
     const [progress, arrivals] = [[], []]
-    const onProgress = (done, total) => progress.push([done, total])
-    const release = await registry.update(name, question, { onProgress, onArrival: (arrival) => arrivals.push(arrival) })
+    const control = new AbortController()
+    const onProgress = (done, total) => {
+      progress.push([done, total])
+      if (done >= (options.cancel_at ?? Infinity)) control.abort(new RegError('given up', 'cancelled'))
+    }
+    const onArrival = (arrival) => arrivals.push(arrival)
+    const release = await registry.update(name, question, { onProgress, onArrival, signal: control.signal })
     return { ...(await whole(registry, release)), progress, arrivals }
   },
-  /** With a self-test that passes only these versions. */
-  async tested(registry, name, question, passing) {
-    const selfTest = ({ version }) => {
-      if (passing === null) throw new Error('ONNX Runtime cannot load it')
-      return passing.includes(version)
-    }
-    return whole(registry, await registry.update(name, question, { selfTest }))
-  },
-  /** With a self-test that fails for these paths of artifacts and versions; `ran` are those that it was run on. */
-  async judged(registry, name, question, { bad }) {
+  /** With a self-test that fails for these paths of artifacts and versions, or throws; `ran` are those that it was run on. */
+  async judged(registry, name, question, { bad, throws }) {
     const ran = []
     const selfTest = ({ version, artifact }) => {
       ran.push(artifact.path)
+      if (throws) throw new Error('ONNX Runtime cannot load it')
       return !bad.includes(version) && !bad.includes(artifact.path)
     }
     const outcome = registry.update(name, question, { selfTest }).then((release) => whole(registry, release), failure)
     return { ...(await outcome), ran }
-  },
-  async abort(registry, name, bytes) {
-    const control = new AbortController()
-    const onProgress = (done) => done >= bytes && control.abort(new RegError('given up', 'test'))
-    return registry.update(name, {}, { signal: control.signal, onProgress })
   },
   resolve: async (registry, name, question) => {
     const { version, artifact, rejected, offline, stale } = await registry.resolve(name, question)

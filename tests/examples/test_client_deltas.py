@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import jvm
 from support.registries import retrained
-from support.servers import static, web_client
+from support.servers import static
 from support.servers.faults import Proxy, proxy
 from support.servers.web_client import Call
 
@@ -22,7 +21,6 @@ from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import Delta
 
 NAME = "acme/pii"
-NODE = shutil.which("node")
 FLOAT32 = {"query": {"formats": ["onnx"]}}
 INT8 = {"query": {"formats": ["onnx-int8"]}}
 
@@ -58,25 +56,11 @@ def site(home: Path) -> Iterator[Proxy]:
         yield running
 
 
-@pytest.fixture(scope="module", params=["node", pytest.param("jvm", marks=pytest.mark.more)])
-def client(request: pytest.FixtureRequest) -> Iterator[Call]:
-    if request.param == "node":
-        if NODE is None:
-            pytest.skip("node is not installed")
-        with web_client.running(NODE) as call:
-            yield call
-    else:
-        if jvm.JAVAC is None:
-            pytest.skip(jvm.REASON)
-        with jvm.running() as call:
-            yield call
-
-
 @pytest.fixture
 def update(client: Call, site: Proxy, tmp_path: Path) -> Callable[..., Any]:
-    def run(question: Any) -> Any:
-        outcome = client(site.url, tmp_path / "store", "update", NAME, question)
-        assert "error" not in outcome, outcome
+    def run(question: Any, **options: Any) -> Any:
+        outcome = client(site.url, tmp_path / "store", "update", NAME, question, options)
+        assert "error" not in outcome or options, outcome
         return outcome
 
     return run
@@ -205,3 +189,14 @@ def test_nothing_of_a_delta_stays(update: Any, release: Any, tmp_path: Path) -> 
     update(INT8)
     names = {path.name for path in (tmp_path / "store").rglob("*")}
     assert not any(digest in name or "making" in name for digest in spoiled for name in names)
+
+
+def test_a_cancelled_delta_continues(update: Any, release: Any, site: Proxy) -> None:
+    update(FLOAT32)
+    registry = release()
+    assert update(FLOAT32, cancel_at=5_000_000)["error"] == "cancelled"
+    site.seen.clear()
+    outcome = update(FLOAT32)
+    assert outcome["progress"][0][0] >= 4_000_000
+    whole = file_digest(registry, "0.1.2", "model.onnx")
+    assert not any(whole in path for _, path in site.seen)

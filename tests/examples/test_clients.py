@@ -1,0 +1,471 @@
+"""Both clients take releases from a static server, on good and bad days."""
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from support.fuzz.mutation import mutate
+from support.registries import owner
+from support.registries.for_devices import CHECKS, LIES, artifact, blob, edit_state, publish
+from support.sampling import sampled
+from support.servers import static
+from support.servers.faults import LIES as FALSE_ANSWERS
+from support.servers.faults import Proxy, at
+from support.servers.web_client import Call
+
+from onnxreg.registry import Registry
+from onnxreg.registry.resolution import contracts_of
+from onnxreg.registry.store.directory import DirectoryRegistry
+from onnxreg.schema.core.ref import Ref
+
+NAME = "acme/pii"
+PIECE = 8 * 2**20
+LARGE = 2 * PIECE + 1000
+MODEL = "model_int8.onnx"
+STABLE = {"tag": "stable"}
+ERRORS = ("integrity", "remote", "not-found")
+Calls = Callable[..., Any]
+Publish = Callable[..., dict[str, str]]
+
+
+def index_of(registry: Registry) -> Path:
+    path = registry.store.root / "index" / "acme" / "pii.jsonl"
+    path.chmod(0o600)
+    return path
+
+
+def spoil(site: Proxy, part: str, fault: str) -> None:
+    site.plan = lambda method, path: fault if part in path else None
+
+
+def mend(site: Proxy) -> None:
+    site.plan = lambda method, path: None
+
+
+def test_update_returns_every_file_and_fetches_none_again(release: Publish, call: Calls, site: Proxy) -> None:
+    files = release("1.0.0")
+    first = call("update", {"device": {"ort": "1.30"}})
+    assert (first["version"], first["artifact"], first["files"]) == ("1.0.0", MODEL, files)
+    assert first["progress"][-1] == [100_000 + 5, 100_000 + 5]
+    assert site.requests("GET", "/index/") == 1
+    before = len(site.seen)
+    again = call("update")
+    assert (again["version"], again["files"]) == (first["version"], first["files"])
+    assert site.seen[before:] == [("GET", "/index/acme/pii.jsonl")]
+    assert site.answers[-1] == 304
+
+
+def test_reasons_of_an_update_without_a_match(
+    release: Publish, call: Calls, client: Call, site: Proxy, tmp_path: Path
+) -> None:
+    release("1.0.0")
+    outcome = call("update", {"query": {"certified": True, "max_size": 10}})
+    assert outcome["error"] == "not-found"
+    assert [each["code"] for each in outcome["rejected"]] == ["not-certified", "too-large"]
+    assert client(site.url, tmp_path / "store", "update", "acme/none")["error"] == "not-found"
+    assert client(site.url, tmp_path / "store", "update", "../pii")["error"] == "input"
+
+
+def test_a_cancelled_update_resumes_within_its_piece(release: Publish, call: Calls, site: Proxy) -> None:
+    files = release("1.0.0", LARGE)
+    assert call("update", {}, {"cancel_at": PIECE + 3 * 2**20})["error"] == "cancelled"
+    assert call("present") == {"previous": None}
+    outcome = call("update")
+    assert outcome["files"] == files
+    assert max(done for done, _ in outcome["progress"][:2]) >= PIECE + 2 * 2**20
+
+
+@pytest.mark.parametrize("fault", sampled(("reset", "lost", "slow-down", "error", "truncated"), 2))
+def test_a_passing_fault_costs_only_its_request(
+    release: Publish, call: Calls, site: Proxy, fault: str
+) -> None:
+    files = release("1.0.0", 3 * 2**20)
+    for number in range(5):
+        site.plan = at(number, fault)
+        assert call("update", store=f"store{number}")["files"] == files, number
+    assert len(site.met) == 5
+
+
+def test_a_truncated_answer_is_continued(
+    registry: Registry, release: Publish, call: Calls, site: Proxy
+) -> None:
+    files = release("1.0.0", LARGE)
+    cut, model = at(0, "truncated"), blob(registry, files[MODEL]).name
+    site.plan = lambda method, path: cut(method, path) if model in path else None
+    outcome = call("update")
+    assert outcome["files"] == files
+    done = [progress for progress, _ in outcome["progress"]]
+    assert done == sorted(done)
+
+
+@pytest.mark.parametrize("fault", ["page", "garbled"])
+def test_wrong_bytes_are_never_returned(
+    registry: Registry, release: Publish, call: Calls, site: Proxy, fault: str
+) -> None:
+    files = release("1.0.0")
+    for part in (blob(registry, files[MODEL]).name, "/blobs/", "/index/", "registry.json"):
+        spoil(site, part, fault)
+        run = partial(call, store=part.strip("/"))
+        assert run("update")["error"] in ("integrity", "remote"), part
+        mend(site)
+        assert run("present") == {"previous": None}
+        assert run("update").get("files") == files, part
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("lie", FALSE_ANSWERS)
+def test_one_false_answer_gives_the_right_files_or_an_error(
+    release: Publish, call: Calls, site: Proxy, lie: str
+) -> None:
+    files = release("1.0.0")
+    for number in range(5):
+        site.plan = at(number, lie)
+        run = partial(call, "update", store=f"store{number}")
+        outcome = run()
+        assert outcome.get("files") == files or outcome["error"] in ERRORS, number
+        mend(site)
+        assert run().get("files") == files, number
+
+
+def test_only_a_bad_piece_is_fetched_again(
+    registry: Registry, release: Publish, call: Calls, site: Proxy
+) -> None:
+    files = release("1.0.0", LARGE)
+    bad, model = at(0, "garbled"), blob(registry, files[MODEL]).name
+    site.plan = lambda method, path: bad(method, path) if model in path else None
+    outcome = call("update")
+    assert outcome["files"] == files
+    assert site.met == ["garbled"]
+    assert site.requests("GET", model) in (2, 4), "one answer for all pieces, or one for each, and one more"
+
+
+def test_a_stalled_server_is_given_up(release: Publish, call: Calls, site: Proxy) -> None:
+    release("1.0.0")
+    spoil(site, "/blobs/", "stalled")
+    assert call("update")["error"] == "remote"
+
+
+def test_a_changed_byte_on_the_device_is_detected_and_repaired(
+    registry: Registry, release: Publish, call: Calls, tmp_path: Path
+) -> None:
+    files = release("1.0.0")
+    call("update")
+    (kept,) = (tmp_path / "store").rglob(f"*{blob(registry, files[MODEL]).name}")
+    data = bytearray(kept.read_bytes())
+    data[500] ^= 1
+    kept.write_bytes(data)
+    assert call("present")["error"] == "integrity"
+    assert call("update")["files"] == files
+
+
+def test_a_blob_under_a_generation_key(registry: Registry, release: Publish, call: Calls) -> None:
+    files = release("1.0.0")
+    path = blob(registry, files[MODEL])
+    path.rename(path.with_name(f"{path.name}.7"))
+    assert call("update")["files"] == files
+    path.with_name(f"{path.name}.7").unlink()
+    assert call("update", store="fresh")["error"] == "not-found"
+
+
+def test_a_release_becomes_current_and_is_rolled_back(release: Publish, call: Calls, site: Proxy) -> None:
+    first = release("1.0.0")
+    call("update")
+    second = release("1.1.0")
+    spoil(site, "/blobs/", "garbled")
+    assert call("update")["error"] == "integrity"
+    assert call("present")["files"] == first
+    mend(site)
+    assert call("update")["files"] == second
+    assert call("present")["previous"] == "1.0.0"
+
+    spoil(site, "", "reset")
+    assert call("rollback")["files"] == first
+    assert call("rollback")["error"] == "not-found"
+    mend(site)
+    assert call("update")["version"] == "1.0.0", "a release that was rolled back is not taken again"
+    release("1.2.0")
+    assert call("update")["version"] == "1.2.0"
+
+
+def test_a_release_that_fails_its_self_test_is_not_taken_again(release: Publish, call: Calls) -> None:
+    failed = ("integrity", "self-test")
+    release("1.0.0")
+    assert call("judged", {}, {"bad": ["1.0.0"]})["error"] in failed
+    assert call("update")["error"] == "not-found"
+    assert call("present") == {"previous": None}
+    call("clear")
+    assert call("update")["version"] == "1.0.0"
+    release("1.1.0")
+    thrown = call("judged", {}, {"bad": [], "throws": True})
+    assert thrown["error"] in failed and "self-test" in thrown["message"]
+    assert call("update")["version"] == "1.0.0", "also without a self-test"
+    release("1.2.0")
+    assert call("judged", {}, {"bad": ["1.1.0"]})["version"] == "1.2.0"
+
+
+@pytest.fixture
+def two(registry: Registry, release: Publish) -> Registry:
+    """Two versions, the first of which is stable."""
+    release("1.0.0")
+    release("2.0.0")
+    registry.tag(f"{NAME}:1.0.0", "stable")
+    return registry
+
+
+def test_a_rollout_reaches_a_device_by_its_own_seed(two: Registry, call: Calls, tmp_path: Path) -> None:
+    assert call("update", STABLE)["version"] == "1.0.0"
+    assert not (tmp_path / "store" / "seed").exists()
+    rollouts = owner.rollouts(two)
+    rollouts.start(Ref.parse(f"{NAME}:2.0.0"), "stable", 0.01)
+    assert call("update", STABLE)["version"] == "1.0.0", "one of 10,000 devices is in"
+    seed = (tmp_path / "store" / "seed").read_text()
+    assert len(seed.strip('"')) == 64
+    rollouts.advance(NAME, "stable", 100)
+    assert call("update", {**STABLE, "seed": None})["version"] == "1.0.0"
+    assert call("update", STABLE)["version"] == "2.0.0"
+    rollouts.halt(NAME, "stable")
+    assert call("update", STABLE)["version"] == "1.0.0"
+    assert (tmp_path / "store" / "seed").read_text() == seed
+
+
+def test_a_rollout_that_fails_on_the_device_is_not_taken_again(two: Registry, call: Calls) -> None:
+    first = call("update", STABLE)["files"]
+    owner.rollouts(two).start(Ref.parse(f"{NAME}:2.0.0"), "stable", 100)
+    assert call("judged", STABLE, {"bad": ["2.0.0"]})["error"] in ("integrity", "self-test")
+    assert call("present")["files"] == first
+    assert call("update", STABLE)["version"] == "1.0.0"
+    owner.rollouts(two).finish(NAME, "stable")
+    assert call("update", STABLE)["version"] == "1.0.0", "it failed here, though it is stable now"
+
+
+def test_a_share_that_was_changed_by_hand_is_detected(two: Registry, call: Calls) -> None:
+    owner.rollouts(two).start(Ref.parse(f"{NAME}:2.0.0"), "stable", 1)
+    call("resolve", STABLE)
+    owner.pin(two, f"{NAME}:1.0.0")
+    edit_state(two, lambda state: state["rollouts"]["stable"].update(percent=100))
+    assert "a rollout of" in call("resolve", STABLE)["message"]
+
+
+IMAGES = {"size": [8, 8], "mean": [0.485], "std": [0.229], "layout": "NCHW", "color": "L", "resize": 9}
+
+
+def test_an_app_gets_only_the_contract_that_it_asks_for(
+    registry: Registry, release: Publish, call: Calls
+) -> None:
+    for version, name in (("1.0.0", "ids"), ("1.1.0", "tokens")):
+        shape = [{"kind": "dynamic", "name": "batch"}, {"kind": "static", "value": 2}]
+        tensor = {"name": name, "dtype": "float32", "shape": shape}
+        release(version, metadata={"inputs": [tensor], "outputs": [tensor]}, preprocessing=IMAGES)
+    (contract,) = contracts_of(registry.store, Ref.parse(f"{NAME}:1.0.0"))
+    assert call("update", {"query": {"contract": str(contract)}})["version"] == "1.0.0"
+    rejected = call("update", {"query": {"contract": [f"sha256:{'0' * 64}"]}}, store="other")["rejected"]
+    assert {row["code"] for row in rejected} == {"contract"}
+
+
+def test_tidy_keeps_current_and_previous(release: Publish, call: Calls, tmp_path: Path) -> None:
+    def count() -> int:
+        return sum(path.is_file() for path in (tmp_path / "store").rglob("*"))
+
+    for number in (1, 2, 3):
+        files = release(f"1.{number}.0")
+        call("update")
+    before = count()
+    call("tidy")
+    assert count() == before - 3
+    assert call("present")["files"] == files
+    assert call("rollback")["version"] == "1.2.0"
+
+
+def test_without_a_network_the_state_seen_last_answers(release: Publish, call: Calls, site: Proxy) -> None:
+    files = release("1.0.0")
+    spoil(site, "", "reset")
+    assert call("update")["error"] == "remote"
+    mend(site)
+    call("update")
+    spoil(site, "", "reset")
+    assert call("update")["files"] == files
+    assert call("resolve")["offline"] is True
+
+
+def test_a_registry_that_goes_back_changes_nothing_and_another_history_is_refused(
+    registry: Registry, release: Publish, call: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release("1.0.0")
+    old = index_of(registry).read_bytes()
+    release("1.1.0")
+    assert call("resolve")["version"] == "1.1.0"
+    new = index_of(registry).read_bytes()
+    index_of(registry).write_bytes(old)
+    assert call("resolve")["version"] == "1.1.0"
+    monkeypatch.setenv("REG_STATE", str(tmp_path / "of somebody else"))
+    publish(Registry(tmp_path / "home"), tmp_path / "other", "1.1.1")
+    assert "is not the one that was there before" in call("resolve")["message"]
+    index_of(registry).write_bytes(new)
+    assert call("resolve")["version"] == "1.1.0"
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Registry, list[bytes]]:
+    """A model with a log of 140 lines, two segments of which are sealed, and its index file as it was at each line."""
+    root = tmp_path_factory.mktemp("long")
+    registry = Registry(root / "home")
+    DirectoryRegistry.create(registry.store.root)
+    seen = [b""]
+    for number in range(1, 141):
+        if number == 1 or number in range(4, 10):
+            publish(registry, root / str(number), f"1.{number if number > 1 else 0}.0", 100)
+        else:
+            owner.pin(registry, f"{NAME}:1.0.0", undo=number % 2 == 1)
+        seen.append(index_of(registry).read_bytes())
+    assert len(registry.state(NAME).segments) == 2
+    return registry, seen
+
+
+@pytest.mark.parametrize("seen", [1, 64, 65, 100, 128, 129])
+def test_lines_that_were_sealed_since_are_compared_too(
+    long: tuple[Registry, list[bytes]], client: Call, tmp_path: Path, seen: int
+) -> None:
+    registry, indexes = long
+    with static.serve(registry.store.root) as url:
+        resolve = partial(client, url, tmp_path / "store", "resolve", NAME)
+        index_of(registry).write_bytes(indexes[seen])
+        assert resolve()["version"]
+        index_of(registry).write_bytes(indexes[-1])
+        (kept,) = (path for path in (tmp_path / "store").rglob("*pii") if "index" in str(path))
+        before = kept.read_bytes()
+        assert resolve()["version"] == "1.9.0"
+        head = json.loads(indexes[seen].splitlines()[0])["head"].encode()
+        assert before.count(head) >= 1
+        kept.write_bytes(before.replace(head, b"sha256:" + b"0" * 64).replace(b'"etag":"', b'"etag":"x'))
+        assert "is not the one that was there before" in resolve()["message"]
+
+
+def test_a_version_that_only_the_checkpoint_has(
+    long: tuple[Registry, list[bytes]], client: Call, tmp_path: Path
+) -> None:
+    registry, _ = long
+    assert "1.4.0" not in [str(version) for version in registry.state(NAME).versions]
+    with static.serve(registry.store.root) as url:
+        update = partial(client, url, tmp_path / "store", "update", NAME)
+        found = update({"tag": "1.4.0"})
+        assert (found["version"], found["artifact"]) == ("1.4.0", MODEL)
+        assert update({"tag": "1.99.0"})["error"] == "not-found"
+
+
+def test_another_registry_is_refused(
+    registry: Registry, release: Publish, call: Calls, tmp_path: Path
+) -> None:
+    release("1.0.0")
+    call("resolve")
+    shutil.rmtree(registry.store.root)
+    again = Registry(tmp_path / "home")
+    DirectoryRegistry.create(again.store.root)
+    publish(again, tmp_path / "2", "1.0.0")
+    publish(again, tmp_path / "3", "1.0.1")
+    assert call("resolve")["error"] == "integrity"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"state":"unknown"', b'"state":"certified"'),
+        (b'"opset":18', b'"opset":17'),
+        (b'"precision":"int8"', b'"precision":"int4"'),
+        (b'"seq":', b'"seq":1'),
+        (b'"name":"acme/pii"', b'"name":"acme/pij"'),
+        (b"publish", b"unknown"),
+        (b'"opset":18', b'"opset":"x"'),
+    ],
+)
+def test_an_index_file_that_lies(
+    registry: Registry, release: Publish, call: Calls, old: bytes, new: bytes
+) -> None:
+    release("1.0.0")
+    data = index_of(registry).read_bytes()
+    assert old in data
+    index_of(registry).write_bytes(data.replace(old, new))
+    assert call("update")["error"] == "integrity"
+    index_of(registry).write_bytes(data)
+    assert call("update")["version"] == "1.0.0", "what was garbled once does not block the client"
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_the_same_log_with_another_state_is_refused(
+    registry: Registry, release: Publish, call: Calls, lie: str
+) -> None:
+    release("1.0.0")
+    release("1.1.0")
+    call("resolve")
+    edit_state(registry, LIES[lie])
+    found = call("resolve")
+    assert found["error"] == "integrity"
+    assert "the log is as it was, and its state is not" in found["message"]
+
+
+def test_keys_of_a_newer_build_are_not_compared(registry: Registry, release: Publish, call: Calls) -> None:
+    release("1.0.0")
+    registry.tag(f"{NAME}:1.0.0", "stable")
+    call("resolve")
+
+    def encode_anew(state: Any) -> None:
+        parts = (state, state["channels"]["stable"], state["versions"]["1.0.0"], artifact(state))
+        for part in (*parts, state["summaries"]["1.0.0"]):
+            part["later"] = [1]
+
+    edit_state(registry, encode_anew)
+    assert call("resolve")["version"] == "1.0.0"
+    assert call("update", {"device": {"ort": "1.30"}})["version"] == "1.0.0"
+
+
+@pytest.mark.parametrize("case", ["as it was written", "another value", "one more", "none"])
+def test_the_metrics_of_an_index_file_are_those_of_the_manifest(
+    registry: Registry, release: Publish, call: Calls, case: str
+) -> None:
+    release("1.0.0", checks=CHECKS)
+    changed = {"another value": {"sts/spearman": 0.99}, "one more": {"f1": 0.99}}
+
+    def edit(state: Any) -> None:
+        int8 = state["summaries"]["1.0.0"]["artifacts"][1]
+        int8["metrics"] = {} if case == "none" else int8["metrics"] | changed.get(case, {})
+
+    edit_state(registry, edit)
+    done = call("update", {"query": {"where": "metric['character_recall/NAME'] >= 0.9"}})
+    assert done["artifact"] == MODEL if case == "as it was written" else done["error"] == "integrity"
+
+
+def test_metrics_answer(release: Publish, call: Calls) -> None:
+    release("1.0.0", checks=CHECKS)
+    for least, path in (("0.82", MODEL), ("0.84", None)):
+        answer = call("resolve", {"query": {"where": f"metric['sts/spearman'] >= {least}"}})
+        assert answer["artifact"] == path
+
+
+def test_a_token_is_sent_over_https_or_to_this_machine_only(client: Call, tmp_path: Path) -> None:
+    public = client("http://models.example", tmp_path / "x", "resolve", NAME, token="secret")
+    assert public["error"] == "input"
+    assert "https" in public["message"]
+
+
+@pytest.mark.more
+def test_a_damaged_index_file_gives_the_right_files_or_an_error(
+    two: Registry, release: Publish, client: Call, tmp_path: Path
+) -> None:
+    owner.rollouts(two).start(Ref.parse(f"{NAME}:2.0.0"), "stable", 100)
+    files = release("3.0.0", checks=CHECKS)
+    right = index_of(two).read_bytes()
+    chance = Random(11)
+    query = {"where": "recall.NAME >= 0.5 or size > 1", "formats": ["onnx-int8"]}
+    families = set()
+    with static.serve(two.store.root) as url:
+        for number in range(500):
+            index_of(two).write_bytes(mutate(right, [right], chance))
+            question = {"tag": chance.choice([None, "stable"]), "query": query, "device": {"ort": "1.30"}}
+            outcome = client(url, tmp_path / f"store{number}", "update", NAME, question)
+            families.add(outcome.get("error"))
+            assert outcome.get("version") != "3.0.0" or outcome["files"] == files
+    assert families == {None, "integrity", "not-found"}
