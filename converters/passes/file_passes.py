@@ -75,11 +75,14 @@ class OrtFormat(Pass[Path, OrtFiles]):
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.add_session_config_entry("session.save_model_format", "ORT")
         disabled = None if self.params.target_platform == "amd64" else ["NchwcTransformer"]
+        canonical = target.with_suffix(".canonical.ort")
         try:
             ort.InferenceSession(
                 str(subject), options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
             )
             config.write_text(operator_config(target, with_types), encoding="utf-8")
+            if is_same := canonicalize(target, canonical):
+                canonical.replace(target)
         except Exception as error:
             full = shutil.disk_usage(target.parent).free < subject.stat().st_size
             for path in (target, config):
@@ -89,11 +92,8 @@ class OrtFormat(Pass[Path, OrtFiles]):
             raise ConversionError(
                 f"ONNX Runtime could not write ORT format: {type(error).__name__}"
             ) from error
-        canonical = target.with_suffix(".canonical.ort")
-        is_same = canonicalize(target, canonical)
-        if is_same:
-            canonical.replace(target)
-        canonical.unlink(missing_ok=True)
+        finally:
+            canonical.unlink(missing_ok=True)
         return OrtFiles(target, config, is_same)
 
     def ensures(self, before: Facts, after: OrtFiles) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`OrtFormat`: equal bytes of equal graphs, and the operator config."""
 
+import struct
 import subprocess
 import sys
 import warnings
@@ -120,6 +121,17 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ConversionError) as caught:
         run("ort", OrtFormat(), broken, "fp32")
     assert str(tmp_path) not in caught.value.message
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_a_head_that_cannot_be_sorted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(source: Path, target: Path) -> bool:
+        target.write_bytes(b"half")
+        raise struct.error("another layout")
+
+    monkeypatch.setattr(file_passes, "canonicalize", broken)
+    with pytest.raises(ConversionError, match="could not write ORT format: error"):
+        run("ort", OrtFormat(), write_model(tmp_path), "fp32")
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
 
