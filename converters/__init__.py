@@ -4,13 +4,11 @@
 
     export("./checkpoint", task="pooling", output="model.onnx", quantize=True)
 
-`engine` runs a recipe: a `Task` (`tasks`) loads the source, each `Pass` (`passes`) makes a graph, and every
-result is compared with its parent. `profiles` and `android` are recipes that come with the program,
-`families` makes several graphs, `importers` reads files that exist already. `evaluation` judges a quantized
-model.
+`engine` runs a recipe: a `Task` (`tasks`) loads the source, each `Pass` (`passes`) makes a graph, and every result is compared
+with its parent. `profiles` are recipes by name, `families` makes several graphs, `importers` reads files that exist already,
+`evaluation` judges a quantized model.
 
-Start with `engine/__init__.py`, then `passes/base.py`.
-Must not import: `onnxreg.registry`, `onnxreg.cli`.
+Start with `engine/__init__.py`, then `passes/base.py`. Must not import: `onnxreg.registry`, `onnxreg.cli`.
 """
 
 import os
@@ -26,7 +24,6 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def __getattr__(name: str) -> Any:
-    """`export` is imported when it is asked for: the other names must stay light to import."""
     if name != "export":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from onnxreg.converters.request import export

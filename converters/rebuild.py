@@ -37,14 +37,12 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Materials:
-    """The inputs of a rebuild: the source (None: as recorded), the evaluation suite, consent to code.
+    """The inputs of a rebuild: the source (None: as recorded), the evaluation suite, consent to code as `plan_export` takes it.
 
     The source of a family is its document, or the directory that holds it as `family.yaml`; that of a version
-    whose module a function made is the directory that holds its code, or that function. `trust_remote_code` is for
-    code that a checkpoint of transformers brings, `allow_code` for functions by name, as `plan_export` takes them.
-
-    `data` are files that the recipe records by digest: a step's by the step's name, what an option of the task names as
-    `options.<key>`. `stored` gives a file that is at hand by its digest.
+    whose module a function made is the directory that holds its code, or that function. `data` are files that the recipe
+    records by digest: a step's by the step's name, what an option of the task names as `options.<key>`. `stored` gives a
+    file that is at hand by its digest.
     """
 
     source: str | None = None
@@ -165,11 +163,8 @@ def _source(manifest: Manifest, label: str, source: str | None) -> str:
         raise InputError(f"{label} was made from a directory or file", "name it: --source PATH")
     name = f"{recorded.id}@{recorded.revision}"
     if not HUB_ID.fullmatch(name) or Path(name).exists():
-        raise InputError(
-            f"{label} records {name[:200]!r} as its source, "
-            "which is a path here or cannot be a model on the hub",
-            "name the files that it was made from: --source PATH",
-        )
+        about = f"{label} records {name[:200]!r} as its source, which is a path here or cannot be a model on the hub"
+        raise InputError(about, "name the files that it was made from: --source PATH")
     return name
 
 
@@ -181,9 +176,7 @@ def _check_code(recorded: Code | None, current: Code | None, label: str) -> None
     if current in (None, recorded) or (recorded is None and current.distribution is None):
         return
     made_by, here = (
-        "nothing"
-        if code is None
-        else f"{code.name} of {code.digest or f'{code.distribution} {code.version}'}"
+        f"{code.name} of {code.digest or f'{code.distribution} {code.version}'}" if code else "nothing"
         for code in (recorded, current)
     )
     hint = "give the code as it was exported: --source DIR"
@@ -198,9 +191,9 @@ def _plan_family(manifest: Manifest, label: str, materials: Materials) -> Family
     if materials.suite is not None or materials.data:
         raise InputError(f"{label} is a family: its document names all rows", by_name)
     if recipe is None or DOCUMENT not in recipe.parameters:
+        about = f"{label} has no recipe to run again: it does not record the document of its family"
         raise NotFoundError(
-            f"{label} has no recipe to run again: it does not record the document of its family",
-            "export that document again: equal files give an equal manifest, whose digest says so",
+            about, "export that document again: equal files give an equal manifest, whose digest says so"
         )
     if source is None:
         raise InputError(f"{label} is a family, made from a document", by_name)

@@ -29,17 +29,9 @@ if TYPE_CHECKING:
 ON_BY_DEFAULT = ("int8", "rewrite")
 """The options that a person can only turn off."""
 TASK = ("opset", "quantize", "int8_embeddings", "max_seq_length")
-EVALUATION = {
-    "eval_suite": "suite",
-    "item_scores": "item_scores",
-    "margin": "margin",
-    "label_map": "label_map",
-}
-SEARCH = {
-    "confirm_suite": "confirm",
-    "candidate": "candidates",
-    "objective": "objective",
-    "calibration": "calibration",
+EVALUATION = {"eval_suite": "suite"} | {key: key for key in ("item_scores", "margin", "label_map")}
+SEARCH = {"confirm_suite": "confirm", "candidate": "candidates"} | {
+    key: key for key in ("objective", "calibration")
 }
 """The options of an evaluation and of a search, and their keys in a recipe."""
 STATEMENTS = ("license", "description")
@@ -92,11 +84,12 @@ class ExportRequest:
         kinds = {"--profile": self.profile, "--task": self.task, "--recipe": self.recipe}
         given = [name for name, value in kinds.items() if value is not None]
         if len(given) != 1:
-            contradiction = f"{' and '.join(given)} contradict each other"
-            raise InputError(
-                contradiction if given else "no profile, task or recipe was given",
-                f"give one of {', '.join(kinds)}: see `reg export --help`",
+            about = (
+                f"{' and '.join(given)} contradict each other"
+                if given
+                else "no profile, task or recipe was given"
             )
+            raise InputError(about, f"give one of {', '.join(kinds)}: see `reg export --help`")
 
     def plan(self) -> "ExportPlan | FamilyPlan":
         """Find, hash and check everything that the export needs.
@@ -133,8 +126,7 @@ class ExportRequest:
 
         recipe, directory, _ = self._read(self._document())
         label = "" if self.recipe is None else self.recipe.name
-        trusted, consent = self.trust_remote_code, self._consent()
-        parts = read_parts(recipe, self.source, directory, trusted, consent, label)
+        parts = read_parts(recipe, self.source, directory, self.trust_remote_code, self._consent(), label)
         parts.task.seek(parts.start)
         hub = None
         with suppress(RegError):  # another kind of source
@@ -322,15 +314,14 @@ def export(
     with tempfile.TemporaryDirectory(prefix=".onnxreg-", dir=nearest) as scratch:
         draft, _ = run(plan_export(recipe, str(model), "model"), Path(scratch, "workspace"))
         last = draft.artifacts[-1]
-        external = [
-            file for item in draft.artifacts for file in item.sidecars if file.role == "external-data"
-        ]
+        sidecars = [file for item in draft.artifacts for file in item.sidecars]
+        files = [file for file in sidecars if file.role == "external-data"]
         if target is None:
-            if any(file in external for file in last.sidecars):
+            if any(file in files for file in last.sidecars):
                 raise InputError("a graph of more than 2 GB cannot be returned as bytes", "name an output")
             return (draft.root / last.path).read_bytes()
         directory = target if is_folder else target.parent
-        files = [*external, *(draft.companions if is_folder else ())]
+        files += draft.companions if is_folder else ()
         for path in [*(item.path for item in draft.artifacts), *(file.path for file in files)]:
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
             (draft.root / path).replace(directory / path)

@@ -90,26 +90,19 @@ class AndroidProfile(Profile):
         """
         chosen = AndroidOptions.from_json(options, "an option of the profile android")
         if chosen.int8_embeddings and not chosen.int8:
-            raise InputError(
-                "quantized embeddings are of the INT8 file, which is left out",
-                "leave out --int8-embeddings or --no-int8",
-            )
+            about = "quantized embeddings are of the INT8 file, which is left out"
+            raise InputError(about, "leave out --int8-embeddings or --no-int8")
         if is_search and (chosen.int8_embeddings or not chosen.int8):
-            raise InputError(
-                "a search makes the INT8 file by itself",
-                "leave out --int8-embeddings and --no-int8, or --certify",
-            )
+            hint = "leave out --int8-embeddings and --no-int8, or --certify"
+            raise InputError("a search makes the INT8 file by itself", hint)
         value = read_document(self.document)
         steps = {step["name"]: step for step in value["steps"]}
         value["options"]["max_seq_length"] = chosen.max_seq_length
         if suite is not None:
             settings = chosen.model_dump(include={"min_gold_chars", "min_parent_recall"})
             metrics = [{"metric": "character_recall", "settings": settings}]
-            value["evaluation"] = {
-                "suite": str(suite.absolute()),
-                "metrics": metrics,
-                "label_names": "openmed",
-            }
+            judging = {"suite": str(suite.absolute()), "metrics": metrics, "label_names": "openmed"}
+            value["evaluation"] = judging
         if chosen.int8_embeddings:
             steps["int8"]["params"]["op_types_to_quantize"].append("Gather")
         if not chosen.int8 or is_search:
@@ -135,12 +128,8 @@ class AndroidProfile(Profile):
 
     def fields(self, output: ProfileOutput) -> Mapping[str, Any]:
         unsupported, warnings = android_warnings(output.facts.operator_names)
-        metadata = {
-            "profile": "android",
-            "execution_providers": PROVIDERS,
-            "unsupported_ops": list(unsupported),
-            "warnings": list(warnings),
-        }
+        metadata = {"profile": "android", "execution_providers": PROVIDERS}
+        metadata |= {"unsupported_ops": list(unsupported), "warnings": list(warnings)}
         tables = [step.result["embeddings"] for step in output.steps if "embeddings" in step.result]
         check = {"name": "embeddings", "metric": "min_row_cosine", "verdict": "info"}
         checks = [
