@@ -162,8 +162,7 @@ def _artifact(model: Model, intake: Intake) -> DraftArtifact:
 
 def _android_metadata(facts: GraphFacts) -> dict[str, Any]:
     """The metadata of a graph with the operators that mobile kits do not run everywhere."""
-    unsupported, warnings = android_warnings(facts.operator_names)
-    return {**facts.fields()["metadata"], "unsupported_ops": list(unsupported), "warnings": list(warnings)}
+    return {**facts.fields()["metadata"], **android_warnings(facts.operator_names)}
 
 
 def _contradicted(models: Iterable[Model]) -> Iterator[Difference]:

@@ -40,7 +40,18 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
             continue
         if any(dim < 0 for dim in tensor.dims):
             raise InputError(f"tensor {tensor.name[:80]!r} of {path.name} has a negative dimension")
-        location, start, length = _place(tensor, path)
+        keys = {str(entry.key): str(entry.value) for entry in tensor.external_data}
+        location, numbers = keys.get("location", ""), [keys.get(key) or "0" for key in ("offset", "length")]
+        with about(
+            f"{path.name} keeps tensors in {location[:80]!r}, which is not a file beside it",
+            hint="save the model again with its external data in the same directory",
+        ):
+            location = check_path(location.removeprefix("./"))
+        if not all(one.isascii() and one.isdecimal() and len(one) <= MAX_DIGITS for one in numbers):
+            raise InputError(
+                f"{path.name} has an external tensor whose offset or length is not a number of bytes"
+            )
+        start, length = map(int, numbers)
         size = tensor_bytes(tensor)
         if size and length not in (0, size):
             raise InputError(
@@ -99,19 +110,3 @@ def opening(path: Path) -> None:
     """A model file, or its external data, is about to be read."""
     if listener := _listener.get():
         listener(path)
-
-
-def _place(tensor: Any, path: Path) -> tuple[str, int, int]:
-    """The place of a tensor's bytes: the file, the offset and the length (0 if not stated)."""
-    keys = {str(entry.key): str(entry.value) for entry in tensor.external_data}
-    location, numbers = keys.get("location", ""), [keys.get(key) or "0" for key in ("offset", "length")]
-    with about(
-        f"{path.name} keeps tensors in {location[:80]!r}, which is not a file beside it",
-        hint="save the model again with its external data in the same directory",
-    ):
-        location = check_path(location.removeprefix("./"))
-    if not all(one.isascii() and one.isdecimal() and len(one) <= MAX_DIGITS for one in numbers):
-        raise InputError(
-            f"{path.name} has an external tensor whose offset or length is not a number of bytes"
-        )
-    return location, int(numbers[0]), int(numbers[1])

@@ -65,9 +65,9 @@ _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
 class GraphFacts:
     """The facts of a model file, read from the file itself.
 
-    `contrib` see `schema/query/runtimes.py`. `operators` are sorted and carry opsets and element types; `operator_names`
-    are in first-seen order, both with subgraphs and local functions included. `external_data` are paths relative to the file's folder. `ort_format` is
-    None for ONNX. `precision` is that of the weights (`count_weights`), `semantic` see there.
+    `operators` are sorted and carry opsets and element types, `operator_names` are in first-seen order, both with subgraphs
+    and local functions; `contrib` see `schema/query/runtimes.py`. `external_data` are relative to the file's folder,
+    `ort_format` is None for ONNX, `precision` that of the weights (`count_weights`).
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -171,13 +171,14 @@ def spec_of(value: "ir.Value") -> TensorSpec:
     name, element, kind = value.name or "", element_of(value), _KINDS.get(type(value.type).__name__)
     spec: dict[str, Any] = {"name": name, "dtype": kind or (element.name if element else "unknown")}
     if kind is None and value.shape is not None:
-        shape, axes = [], []
-        for dim in value.shape:
-            is_static, axis = isinstance(dim, int) and dim >= 0, "" if isinstance(dim, int) else dim.value
-            axes.append(axis or "")
-            shape.append(
-                {"kind": "static", "value": dim} if is_static else {"kind": "dynamic", "name": axis or ""}
-            )
+        dims = [dim if isinstance(dim, int) else dim.value or "" for dim in value.shape]
+        axes = ["" if isinstance(dim, int) else dim for dim in dims]
+        shape = [
+            {"kind": "static", "value": dim}
+            if isinstance(dim, int) and dim >= 0
+            else {"kind": "dynamic", "name": axis}
+            for dim, axis in zip(dims, axes, strict=True)
+        ]
         if name == LABEL_OUTPUT and len(shape) > 1 and shape[-1]["kind"] == "static":
             axes[-1] = "labels"
         spec |= {"axes": axes, "shape": shape}
@@ -189,9 +190,9 @@ def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[W
 
     A weight is a stored tensor of rank 2 or more and of a floating-point or 8-bit-or-less type that some operator
     reads, scales and zero points aside; one that several operators share counts once. The precision is `int8` or
-    `int4` if weights are quantized (`mixed` if both), `int8-weights` if all of them have 8 bits and a
-    `MatMulNBits` or `GatherBlockQuantized` that leaves activations in floating point reads them, else the floating-point type (`mixed` if a second one
-    has at least `MINOR_SHARE` of the bytes); a graph without weights is `float32`.
+    `int4` if weights are quantized (`mixed` if both), `int8-weights` if all of them have 8 bits and are read by an operator
+    of `_PACKED` that leaves activations in floating point, else the floating-point type (`mixed` if a second one has at
+    least `MINOR_SHARE` of the bytes); a graph without weights is `float32`.
     """
     kinds: dict[ir.Value, str] = {}
     scales: set[ir.Value] = set()
@@ -205,7 +206,12 @@ def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[W
             if position in _SCALES.get(node.op_type, ()):
                 scales.add(value)
             elif node.op_type in _PACKED and element.name == "uint8":
-                kinds[value] = _packed_kind(node)
+                numbers = {
+                    name: item.value for name, item in node.attributes.items() if item.type.name == "INT"
+                }
+                bits, level = numbers.get("bits", 4), numbers.get("accuracy_level", 0)
+                is_free = bits == 8 and level != _INT8_ACTIVATIONS
+                kinds[value] = WEIGHTS_ONLY if is_free else f"int{bits}"
             else:
                 kinds.setdefault(value, element.name.removeprefix("u"))
     counts, sizes = Counter[str](), Counter[str]()
@@ -235,12 +241,6 @@ def _stored_dims(value: "ir.Value", large: Collection[str]) -> tuple[int, ...]:
         return dims_of(tensor) if hasattr(tensor, "tofile") else ()
     is_stored = value.is_initializer() or (value.is_graph_input() and value.name in large)
     return value.shape.numpy() if is_stored and value.shape is not None and value.shape.is_static() else ()
-
-
-def _packed_kind(node: "ir.Node") -> str:
-    numbers = {name: item.value for name, item in node.attributes.items() if item.type.name == "INT"}
-    bits, level = numbers.get("bits", 4), numbers.get("accuracy_level", 0)
-    return WEIGHTS_ONLY if bits == 8 and level != _INT8_ACTIVATIONS else f"int{bits}"
 
 
 def weight_type(precision: str) -> str:

@@ -1,6 +1,6 @@
 """The operators that a graph uses, in either file format, and walks over the protobufs that hold nodes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 DEFAULT_DOMAIN = "ai.onnx"
 OPERATOR_CONFIG = "required_operators_and_types.config"
 """The name that ONNX Runtime's converter gives its operator config: `<model>.required_operators_and_types.config`."""
-_Types = dict[int, set[str]]
 
 
 def qualified_name(node: "ir.Node") -> str:
@@ -31,19 +30,16 @@ def element_of(value: "ir.Value | None") -> Element | None:
 
 def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str, ...]:
     """The contrib operators with their later features, sorted: what a release of ONNX Runtime may lack."""
-    return runtimes.needs(
-        runtimes.Use(
-            node.domain or DEFAULT_DOMAIN,
-            node.op_type,
-            len(node.inputs),
-            frozenset(
-                element.cpp for value in (*node.inputs, *node.outputs) if (element := element_of(value))
-            ),
-            {name: item.value if item.type.name == "INT" else None for name, item in node.attributes.items()},
-            in_ort_format,
-        )
-        for node in nodes
-    )
+    uses = []
+    for node in nodes:
+        elements = map(element_of, (*node.inputs, *node.outputs))
+        types = frozenset(element.cpp for element in elements if element)
+        numbers = {
+            key: item.value if item.type.name == "INT" else None for key, item in node.attributes.items()
+        }
+        domain = node.domain or DEFAULT_DOMAIN
+        uses.append(runtimes.Use(domain, node.op_type, len(node.inputs), types, numbers, in_ort_format))
+    return runtimes.needs(uses)
 
 
 def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
@@ -51,14 +47,19 @@ def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
 
     The operands of a variadic parameter share the position of the first of them. A side of which no type is known is absent.
     """
-    sides_of: dict[tuple[str, int, str], dict[str, _Types]] = {}
+    sides_of: dict[tuple[str, int, str], dict[str, dict[int, set[str]]]] = {}
     for node in nodes:
         domain, name, version = node.domain or DEFAULT_DOMAIN, node.op_type, node.version or 1
         schema = find_schema(domain, name, version)
         key = (domain, schema.since_version if schema else version, name)
         sides = sides_of.setdefault(key, {"inputs": {}, "outputs": {}})
-        _collect(sides["inputs"], node.inputs, schema.inputs if schema else ())
-        _collect(sides["outputs"], node.outputs, schema.outputs if schema else ())
+        for side, operands in (("inputs", node.inputs), ("outputs", node.outputs)):
+            parameters = getattr(schema, side) if schema else ()
+            is_variadic = parameters and parameters[-1].option == type(parameters[-1].option).Variadic
+            for index, operand in enumerate(operands):
+                if (element := element_of(operand)) is not None:
+                    position = min(index, len(parameters) - 1) if is_variadic else index
+                    sides[side].setdefault(position, set()).add(element.cpp)
     result = []
     for (domain, version, name), sides in sorted(sides_of.items()):
         types = {
@@ -69,14 +70,6 @@ def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
         entry = {"domain": domain, "name": name, "opset": version, **types}
         result.append(Operator.from_json(entry, f"operator {domain[:80]}:{name[:80]}"))
     return tuple(result)
-
-
-def _collect(types: _Types, operands: Sequence["ir.Value | None"], parameters: Sequence[Any]) -> None:
-    is_variadic = bool(parameters) and parameters[-1].option == type(parameters[-1].option).Variadic
-    for index, operand in enumerate(operands):
-        if (element := element_of(operand)) is not None:
-            position = min(index, len(parameters) - 1) if is_variadic else index
-            types.setdefault(position, set()).add(element.cpp)
 
 
 @lru_cache(maxsize=4096)

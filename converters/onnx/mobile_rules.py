@@ -1,6 +1,6 @@
 """The tensor contract of the android profile, checked on facts read back from a written file."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.schema.core.errors import ConversionError
@@ -51,10 +51,8 @@ MOBILE_SAFE_OPS = frozenset({
 """45 operators of the default domain."""
 
 
-def android_warnings(operator_names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The operators outside the safe set, in the given order, and OpenMed's sentence about each."""
-    unsupported = tuple(name for name in operator_names if name not in MOBILE_SAFE_OPS)
-    warnings = tuple(
-        f"{name} is not in the Android ONNX Runtime Mobile NNAPI/XNNPACK safe set" for name in unsupported
-    )
-    return unsupported, warnings
+def android_warnings(operator_names: Sequence[str]) -> dict[str, list[str]]:
+    """The operators outside the safe set, in first-seen order, and OpenMed's sentence about each: keys of the metadata."""
+    unsupported = [name for name in operator_names if name not in MOBILE_SAFE_OPS]
+    rule = "is not in the Android ONNX Runtime Mobile NNAPI/XNNPACK safe set"
+    return {"unsupported_ops": unsupported, "warnings": [f"{name} {rule}" for name in unsupported]}

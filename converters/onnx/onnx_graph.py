@@ -246,8 +246,6 @@ def _to_ir(model: Any) -> "ir.Model":
         names.update(name for node in graph.node for name in node.output)
         if graph is not model.graph and any(item.name not in names for item in graph.output):
             raise ValueError("a subgraph returns a value that it does not make: add an Identity")
-    if any(_holds_map(value) for body in containers(model) for value in _declared(body)):
-        raise ValueError("it has values that are maps; export the classifier without them (zipmap: False)")
     with quiet():  # its warnings do not name the file
         result = ir.serde.deserialize_model(model)
     bodies: list[Any] = [result.graph, *result.functions.values()]
@@ -256,20 +254,6 @@ def _to_ir(model: Any) -> "ir.Model":
         for node in ir.traversal.RecursiveGraphIterator(body):
             node.version = versions.get(node.domain or DEFAULT_DOMAIN, 1)
     return result
-
-
-def _declared(body: Any) -> Iterator[Any]:
-    """The values whose type a graph or function states."""
-    yield from body.value_info
-    if hasattr(body, "initializer"):
-        yield from (*body.input, *body.output)
-
-
-def _holds_map(value: Any) -> bool:
-    kind = value.type
-    while (name := kind.WhichOneof("value")) in ("sequence_type", "optional_type"):
-        kind = getattr(kind, name).elem_type
-    return bool(name == "map_type")
 
 
 def _running(body: Any, functions: Mapping[Key, Any]) -> Iterator["ir.Node"]:

@@ -8,7 +8,8 @@ import struct
 import sys
 from collections import ChainMap
 from collections.abc import Callable
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,9 +166,15 @@ class _Reader:
         tensor.Init(info.Value().Bytes, info.Value().Pos)
         if tensor.ElemType() not in ELEMENTS:
             return ir.Value(name=name)
-        kind, shape = ir.TensorType(ir.DataType(tensor.ElemType())), tensor.Shape()
-        dims = None if shape is None else ir.Shape([_dim(dim.Value()) for dim in self.all(shape, "Dim")])
-        return ir.Value(name=name, type=kind, shape=dims)
+        kind, shape, dims = (
+            ir.TensorType(ir.DataType(tensor.ElemType())),
+            tensor.Shape(),
+            list[int | str | None](),
+        )
+        for dim in () if shape is None else (item.Value() for item in self.all(shape, "Dim")):
+            is_number = dim is not None and dim.DimType() == 1
+            dims.append(int(dim.DimValue()) if is_number else (text(dim.DimParam()) or None) if dim else None)
+        return ir.Value(name=name, type=kind, shape=None if shape is None else ir.Shape(dims))
 
     def _tensor(self, table: Any) -> Any:
         """A stored tensor (`fbs.Tensor`). Weights come last in the file, so that a file cut short shows here first."""
@@ -185,12 +192,6 @@ class _Reader:
         return tensor_of(data, dtype, ir.Shape(dims), name)
 
 
-def _dim(value: Any) -> int | str | None:
-    if value is None or value.DimType() != 1:
-        return None if value is None else text(value.DimParam()) or None
-    return int(value.DimValue())
-
-
 def text(data: bytes | None) -> str:
     return (data or b"").decode("utf-8")
 
@@ -203,13 +204,12 @@ def register_bindings() -> None:
     if BINDINGS in sys.modules:
         return
     runtime = find_spec("onnxruntime")
-    folders = runtime.submodule_search_locations if runtime else None
-    if not folders:
-        raise ImportError("onnxruntime is not installed", name="onnxruntime")
-    folder = Path(folders[0]) / "tools/ort_format_model" / BINDINGS
-    spec = spec_from_file_location(BINDINGS, folder / "__init__.py", submodule_search_locations=[str(folder)])
+    folders = [
+        f"{folder}/tools/ort_format_model"
+        for folder in (runtime and runtime.submodule_search_locations) or ()
+    ]
+    spec = PathFinder.find_spec(BINDINGS, folders)
     if spec is None or spec.loader is None:
-        raise ImportError("onnxruntime ships no flatbuffer bindings", name="onnxruntime")
-    module = module_from_spec(spec)
+        raise ImportError("onnxruntime with its flatbuffer bindings is not installed", name="onnxruntime")
+    module = sys.modules[BINDINGS] = module_from_spec(spec)
     spec.loader.exec_module(module)
-    sys.modules[BINDINGS] = module

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+EXPORTERS = ("torch.onnx", "onnxscript")
+"""Loggers with handlers of their own."""
 _lock = threading.Lock()
 _entered = 0
 _undo = ExitStack()
@@ -13,7 +15,7 @@ _undo = ExitStack()
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """While any thread is inside, warnings are ignored and `logging.basicConfig` changes nothing.
+    """While any thread is inside, warnings are ignored, exporters log errors only, and `logging.basicConfig` changes nothing.
 
     Warning filters belong to the whole process, so the first to enter sets them and the last to leave restores
     them. An application's own logging handlers stay in force.
@@ -26,6 +28,9 @@ def quiet() -> Iterator[None]:
             handler = logging.NullHandler()
             logging.root.addHandler(handler)
             _undo.callback(logging.root.removeHandler, handler)
+            for logger in map(logging.getLogger, EXPORTERS):
+                _undo.callback(logger.setLevel, logger.level)
+                logger.setLevel(logging.ERROR)
         _entered += 1
     try:
         yield
@@ -34,18 +39,6 @@ def quiet() -> Iterator[None]:
             _entered -= 1
             if _entered == 0:
                 _undo.close()
-
-
-@contextmanager
-def quiet_logger(name: str) -> Iterator[None]:
-    """Inside, a library's logger, which has handlers of its own, says errors only; its level is put back."""
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 @contextmanager

@@ -160,11 +160,8 @@ def without_weights(model: Any, keep: Collection[str] = ()) -> Any:
         if prod(tensor.dims) <= MAX_SMALL_ELEMENTS or tensor.name in keep:
             light.graph.initializer.add().CopyFrom(tensor)
         elif tensor.name not in inputs:
-            value = light.graph.input.add(name=tensor.name)
-            value.type.tensor_type.elem_type = tensor.data_type
-            value.type.tensor_type.shape.SetInParent()
-            for dim in tensor.dims:
-                value.type.tensor_type.shape.dim.add(dim_value=dim)
+            value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            light.graph.input.append(value)
     return light
 
 

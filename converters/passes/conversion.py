@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from onnxreg.converters.onnx.quiet import quiet, quiet_logger
+from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.onnx.tensors import without_weights
 from onnxreg.converters.passes.base import Facts, Pass, PassParams
 from onnxreg.converters.passes.tools import graph, model_file, samples
@@ -278,8 +278,6 @@ def export(subject: TorchModel, opset: int, is_dynamo: bool, is_dynamic: bool, f
         try:
             with (
                 quiet(),
-                quiet_logger("torch.onnx"),
-                quiet_logger("onnxscript"),
                 _without_graphs(),
                 one_torch_thread(),
                 sorted_sets(subject.module),

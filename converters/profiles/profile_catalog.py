@@ -127,9 +127,11 @@ class AndroidProfile(Profile):
         check_contract(output.facts, output.path, len(subject.fields["labels"]))
 
     def fields(self, output: ProfileOutput) -> Mapping[str, Any]:
-        unsupported, warnings = android_warnings(output.facts.operator_names)
-        metadata = {"profile": "android", "execution_providers": PROVIDERS}
-        metadata |= {"unsupported_ops": list(unsupported), "warnings": list(warnings)}
+        metadata = {
+            "profile": "android",
+            "execution_providers": PROVIDERS,
+            **android_warnings(output.facts.operator_names),
+        }
         tables = [step.result["embeddings"] for step in output.steps if "embeddings" in step.result]
         check = {"name": "embeddings", "metric": "min_row_cosine", "verdict": "info"}
         checks = [
