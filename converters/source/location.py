@@ -185,10 +185,7 @@ class _Bounded(io.BufferedWriter):
 
 
 def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
-    """Download a file, from where an earlier download ended, and name it by its digest.
-
-    IntegrityError for other bytes.
-    """
+    """Download a file, from where an earlier download ended, and name it by its digest. IntegrityError for other bytes."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
@@ -287,10 +284,7 @@ def is_snapshot(directory: Path) -> bool:
 
 
 def check_inside(directory: Path, file: Path) -> None:
-    """InputError if a file is a link out of its directory, but for the form of a cache of huggingface_hub: see `is_snapshot`.
-
-    A cloned directory may link to any file of the user, which would be published.
-    """
+    """InputError if a file is a link out of its directory, to a file of the user, but for a cache as in `is_snapshot`."""
     real, root = file.resolve(), directory.resolve()
     snapshots = (folder for folder in (root, *root.parents) if is_snapshot(folder))
     is_blob = any(real.parent == snapshot.parent.parent / "blobs" for snapshot in snapshots)

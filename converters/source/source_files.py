@@ -165,10 +165,9 @@ def is_absolute_path(text: str) -> bool:
 def scrub(value: Any, name: str, *directories: Path) -> tuple[Any, list[str]]:
     """A JSON value without absolute paths, and the dotted paths of the strings and keys that were replaced.
 
-    A string that says which model this is and is a path becomes `name`. Any other path keeps its last part, whether
-    it is a whole string or part of one; in running text a path is below a usual root (`/home`, `/tmp`,
-    `C:\\Users`, ...), one of `directories`, or this process's home, working or temporary directory. Tokens and
-    labels are not touched.
+    A path that says which model this is becomes `name`; any other keeps its last part. In running text a path is below a
+    usual root (`/home`, `/tmp`, `C:\\Users`, ...), one of `directories`, or this process's home, working or temporary
+    directory. Tokens and labels are not touched.
     """
     return _scrub(value, name, _embedded(directories), "")
 
@@ -253,8 +252,7 @@ def copy_scrubbed(source: Path, target: Path, name: str, *directories: Path) -> 
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file beside a model, as its writer meant it (integers of any size); InputError if it is not
-    JSON."""
+    """A JSON file beside a model, as its writer meant it (integers of any size); InputError if it is not JSON."""
     if path.stat().st_size > MAX_DOCUMENT_BYTES:
         raise InputError(
             f"{path.name} is too large for a JSON companion: more than {MAX_DOCUMENT_BYTES >> 20} MiB"

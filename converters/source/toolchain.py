@@ -3,6 +3,7 @@
 import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
@@ -49,16 +50,9 @@ def refuse_missing(error: BaseException, purpose: str) -> None:
 
 
 def tool_versions(more: Iterable[str] = ()) -> dict[str, str]:
-    """Versions of the installed tools, and as `isa` the instruction-set class of this machine.
-
-    A local part such as `+cpu` is left out: it names a build of the same code.
-
-    Args:
-        more: tools that are used beside `TOOLS`.
-    """
-    installed = package_versions([*TOOLS, *more])
-    versions = {name: got.partition("+")[0] for name, got in installed.items() if got is not None}
-    return {**versions, "isa": instruction_set()}
+    """Versions of the installed tools and of `more`, without local parts such as `+cpu`, and this machine's instruction set (`isa`)."""
+    installed = package_versions([*TOOLS, *more]).items()
+    return {**{name: got.partition("+")[0] for name, got in installed if got}, "isa": instruction_set()}
 
 
 def tools() -> dict[str, str]:
@@ -68,14 +62,11 @@ def tools() -> dict[str, str]:
 
 def package_versions(names: Iterable[str]) -> dict[str, str | None]:
     """The versions of installed packages; None for one that is not."""
-    return {name: _version(name) for name in names}
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+    versions: dict[str, str | None] = dict.fromkeys(names)
+    for name in versions:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 @cache
@@ -85,10 +76,7 @@ def distributions() -> Mapping[str, list[str]]:
 
 
 def distribution_of(module: str) -> tuple[str, str] | None:
-    """The distribution that an installed module is in, and its version without a local part; `python` for Python's own.
-
-    None for a module that no distribution brought.
-    """
+    """The distribution that an installed module is in, and its version without a local part; `python` for Python's own."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return "python", platform.python_version()
@@ -105,10 +93,7 @@ def cpu_model() -> str:
 
 
 def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
-    """The processor family and its widest vector extension; the family alone if that is not known.
-
-    Such as `x86_64+avx512_vnni` or `arm64+i8mm`.
-    """
+    """The processor family and its widest vector extension, such as `x86_64+avx512_vnni`; the family alone without one."""
     machine = platform.machine().lower()
     family = _NAMES.get(machine, machine)
     flags = next(
@@ -133,8 +118,7 @@ T = TypeVar("T")
 class PlugIns(Generic[T]):
     """The things of one kind: `built_in` are ours; other packages bring theirs in the entry points of `group`.
 
-    `noun` names the kind in messages, with its article: `a pass`. `accept` makes the thing of what an entry point loads,
-    None if that is not one of its name.
+    `noun` is the kind with its article: `a pass`. `accept` makes the thing of what an entry point loads, None if it is another.
     """
 
     group: str
@@ -149,8 +133,7 @@ class PlugIns(Generic[T]):
     def find(self, name: str) -> T:
         """Return the thing of this name.
 
-        Raises InputError, with the nearest names, for a name that none has, ConflictError if two packages give it,
-        HostError if that of another package does not load.
+        Raises InputError for a name that none has, ConflictError if two packages give it, HostError if it does not load.
         """
         if name in self.built_in:
             return self.built_in[name]

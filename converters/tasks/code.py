@@ -1,8 +1,7 @@
 """Code that makes a module, the consent that it needs, and imports of nothing else.
 
 A *factory* is `module:function`, found and hashed without running it: by the digest of its file or its whole package, or, if it
-is installed, by its distribution and the version of that. Consent is given by a person on the command line, for one
-command; nothing remembers it. The rule in words: docs/threat-model.md.
+is installed, by its distribution and version. The rule in words: docs/threat-model.md.
 """
 
 import ast
@@ -107,9 +106,7 @@ def is_factory(source: str) -> bool:
 
 
 def find(source: str, *places: Path) -> Factory:
-    """Find a factory; nothing of it is imported.
-
-    A file, or a module, is looked for in `places`, in their order; a module then where Python looks for modules.
+    """Find a factory in `places`, and a module also where Python looks for modules; nothing of it is imported.
 
     Raises InputError for a text that names none, NotFoundError if there is no such file or module.
     """
@@ -149,7 +146,7 @@ def find(source: str, *places: Path) -> Factory:
 def find_recorded(name: str, folder: Path) -> Factory:
     """Find the factory that a manifest names, in a folder that a person named, or else among what is installed.
 
-    Raises IntegrityError for a text that `Factory.name` never is, such as a path, and as `find` does.
+    Raises IntegrityError for a text that `Factory.name` never is, such as a path; others as `find`.
     """
     module, _, function = name.rpartition(":")
     if not is_factory(name) or not _RECORDED.fullmatch(module):
@@ -197,10 +194,9 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
 
 
 def _function(factory: Factory) -> Any:
-    """Import the module of a factory as its files are now, and return the function.
+    """Import the module of a factory as its files are now, and return the function, which must be of these files.
 
-    A function that the module has from elsewhere was not read by the person who allowed the module: `net:getoutput` may not be
-    `subprocess:getoutput`. An installed one may be of another module of its package or distribution, whose version binds it.
+    `net:getoutput` may not be `subprocess:getoutput`. An installed one may be of another module of its distribution.
     """
     if list(factory.files) == [factory.file.name]:  # a module alone, whose name may be that of another one
         name = f"onnxreg_factory_{factory.file.stem}"
@@ -239,9 +235,8 @@ def _function(factory: Factory) -> Any:
 class Consent:
     """The code that may run: `names` as `--allow-code` takes them, and a factory that was typed as the `source` itself.
 
-    `net.py:build` is consent to one function, `net.py` to each that this file defines, never to what it imports.
-    `is_recorded` says that a manifest names the code. It is then looked for in the directory of the source and among what is
-    installed, and never in the working directory.
+    `net.py:build` is consent to one function, `net.py` to each that this file defines, never to what it imports. Code that a
+    manifest names (`is_recorded`) is never looked for in the working directory.
     """
 
     names: frozenset[str] = frozenset()
@@ -250,7 +245,7 @@ class Consent:
 
     @classmethod
     def of(cls, names: Iterable[str] = (), source: str | None = None, is_recorded: bool = False) -> Self:
-        """Consent to `module:function`, `file.py:function` or `file.py`; a file that is there means that file and no other of its name."""
+        """Consent to `module:function`, `file.py:function` or `file.py`: that file and no other of its name."""
         return cls(frozenset(map(absolute, names)), source, is_recorded)
 
     def check(
@@ -315,10 +310,7 @@ class SourceLoader(SourceFileLoader):
 
 
 def is_installed(path: Path) -> bool:
-    """Tell if a file belongs to Python or to an installed package: such files do not change under a version.
-
-    A folder that is merely named `site-packages` does not count.
-    """
+    """Return True for a file of Python or of an installed package: such files do not change under a version."""
     return any(path.resolve().is_relative_to(root) for root in _roots())
 
 
@@ -332,7 +324,7 @@ def _roots() -> tuple[Path, ...]:
 
 @dataclass
 class _Guard:
-    """First finder in the chain: lets the others find a module, and refuses modules that are not covered."""
+    """First finder in the chain: lets the others find a module, and refuses those neither covered, installed nor of onnxreg."""
 
     factory: Factory
     refused: set[str] = field(default_factory=set)
@@ -365,10 +357,7 @@ class _Guard:
 
 @contextmanager
 def _guarded_imports(factory: Factory) -> Iterator[None]:
-    """Look up imports in the factory's places first. Compiled files beside covered code are neither read nor written.
-
-    Raises InputError, at the end too, if an imported module is neither covered, nor installed, nor of onnxreg.
-    """
+    """Look up imports in the factory's places first, and neither read nor write compiled files. InputError: see `_Guard`."""
     _roots()
     guard, before = _Guard(factory), (list(sys.path), sys.dont_write_bytecode)
     sys.path[:0] = factory.paths

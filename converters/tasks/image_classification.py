@@ -46,12 +46,11 @@ class FactorySource:
 
 
 class ImageClassificationOptions(TaskOptions, title="Options"):
-    """The options of images that a checkpoint does not state. Paths are relative to the recipe.
+    """The options of images that a checkpoint does not state; paths are relative to the recipe.
 
-    `input` is (channels, height, width). `factory` makes the module if the source is a run directory, `arguments` are
-    its own. `outputs` are named in the module's order; one that has no name is `output`. `samples` images, drawn with a seed
-    or, if there is a `dataset`, picked from it, are run one by one and in batches; with `fixed_batch` one by one only.
-    `preprocessing` has the keys of the manifest's, its size being that of the input. `labels` are the classes of the first output.
+    `input` is (channels, height, width). `factory` makes the module if the source is a run directory. `outputs` are named in
+    the module's order. `samples` images, drawn or of the `dataset`, are run one by one and, without `fixed_batch`, in batches.
+    `preprocessing` has the keys of the manifest's. `labels` are the classes of the first output. docs/vision.md has the rest.
     """
 
     input: tuple[PositiveInt, PositiveInt, PositiveInt]
@@ -92,9 +91,7 @@ class ImageClassificationOptions(TaskOptions, title="Options"):
 
 
 class ImageClassification(Task):
-    """A torch module that takes images `[batch, channels, height, width]` and gives a vector of classes for
-    each.
-    """
+    """A torch module that takes images `[batch, channels, height, width]` and gives a vector of classes for each."""
 
     id = "image-classification"
     paths = ("checkpoint", "dataset")
@@ -200,10 +197,7 @@ class ImageClassification(Task):
         )
 
     def _images(self, dataset: Path | None) -> Any:
-        """The sample, float32 `[samples, channels, height, width]`: drawn, or rows of the dataset.
-
-        InputError if it has fewer rows, or other than finite floats of the input's shape.
-        """
+        """The sample, float32 `[samples, channels, height, width]`: drawn, or rows of the dataset. InputError for other rows."""
         import numpy as np
 
         options = self.options
@@ -235,7 +229,7 @@ def subject_of(
 
     Args:
         shape: channels, height and width.
-        outputs: the names of the outputs: keys of the mapping that the module gives, or names for what it gives, in order.
+        outputs: keys of the mapping that the module gives, or names for what it gives, in order.
 
     Raises ConversionError if it does not take the shape, InputError if it gives other things than tensors, or not as many.
     """

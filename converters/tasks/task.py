@@ -85,10 +85,12 @@ class ExportSubject:
 class Task(ABC):
     """One kind of source, with typed options. `version` goes up if the same source gives another subject.
 
-    `paths` are the options that name files; a manifest has their digests instead.
+    `aliases` are other names that people type, of Optimum, of pipelines in transformers and Transformers.js, of txtai and of the
+    Hub; only `id` is recorded. `paths` are the options that name files; a manifest has their digests instead.
     """
 
     id: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
     version: ClassVar[int] = 1
     paths: ClassVar[tuple[str, ...]] = ()
     Options: ClassVar[type[TaskOptions]] = TaskOptions

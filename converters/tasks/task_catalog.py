@@ -15,31 +15,6 @@ from onnxreg.converters.tasks.text import (
 )
 from onnxreg.schema.core.errors import InputError, nearest
 
-ALIASES: Mapping[str, str] = {
-    alias: task
-    for task, aliases in {
-        "feature-extraction": ("default",),
-        "pooling": (
-            *("embedding", "embeddings", "text-embedding", "sentence-embedding", "sentence-embeddings"),
-            *("sentence-similarity", "similarity"),
-        ),
-        "text-classification": (
-            *("sequence-classification", "sentiment-analysis", "zero-shot-classification"),
-            *("text-ranking", "reranking"),
-        ),
-        "token-classification": ("ner", "named-entity-recognition"),
-        "question-answering": ("qa", "extractive-question-answering"),
-        "text-generation": ("causal-lm", "causal-lm-with-past", "text-generation-with-past"),
-    }.items()
-    for alias in aliases
-}
-"""Other names that people type, with ours, which alone are recorded.
-
-Those of Optimum (`default`, `*-with-past`, `causal-lm`), of pipelines in transformers and Transformers.js
-(`ner`, `sentiment-analysis`, `embeddings`), of txtai (`similarity`), and of the Hub and sentence-transformers
-(`sentence-similarity`, `text-ranking`). Two of them mean a vector for each token elsewhere: `embeddings` in
-Transformers.js, whose callers pool it, and `sentence-similarity` in Optimum.
-"""
 TASKS: Mapping[str, type[Task]] = {
     task.id: task
     for task in (
@@ -47,6 +22,7 @@ TASKS: Mapping[str, type[Task]] = {
         *(ImageClassification, TextGeneration, OnnxFile),
     )
 }
+ALIASES: Mapping[str, str] = {alias: task.id for task in TASKS.values() for alias in task.aliases}
 
 
 def find(name: str, kind: type[Task] = Task) -> type[Task]:

@@ -138,8 +138,8 @@ class TextOptions(TaskOptions, title="Options"):
 class TextTask(Task):
     """A Hugging Face checkpoint with a head and a fast tokenizer.
 
-    The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`: what
-    the tokenizer makes and the model takes. It gives the outputs of the head, float32, and nothing else.
+    The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`, and gives the outputs of
+    the head, float32, and nothing else.
     """
 
     version = 2
@@ -221,12 +221,10 @@ def described(task: str, directory: Path, family: object) -> dict[str, Any]:
 
 
 class FeatureExtraction(TextTask):
-    """The encoder alone: `last_hidden_state`, `[batch, sequence, hidden]`.
-
-    If sentence-transformers wrote the checkpoint, its other modules are companions, so that it loads the export.
-    """
+    """The encoder alone: `last_hidden_state`, `[batch, sequence, hidden]`. Modules of sentence-transformers are companions."""
 
     id = "feature-extraction"
+    aliases = ("default",)
     head = ENCODER
     modules = True
 
@@ -242,6 +240,10 @@ class Pooling(TextTask):
     """An encoder and the pooling of its token vectors: `embeddings`, `[batch, hidden]`."""
 
     id = "pooling"
+    aliases = (
+        *("embedding", "embeddings", "text-embedding", "sentence-embedding", "sentence-embeddings"),
+        *("sentence-similarity", "similarity"),
+    )
     head = ENCODER
 
     Options = PoolingOptions
@@ -262,6 +264,7 @@ class QuestionAnswering(TextTask):
     """The beginning and end of an answer: `start_logits` and `end_logits`, `[batch, sequence]`."""
 
     id = "question-answering"
+    aliases = ("qa", "extractive-question-answering")
     head = SPANS
 
 
@@ -269,6 +272,10 @@ class TextClassification(TextTask):
     """A text or a pair of texts: `logits`, `[batch, labels]`."""
 
     id = "text-classification"
+    aliases = (
+        *("sequence-classification", "sentiment-analysis", "zero-shot-classification"),
+        *("text-ranking", "reranking"),
+    )
     head = TEXTS
 
 
@@ -276,6 +283,7 @@ class TokenClassification(TextTask):
     """A label for each token: `logits`, `[batch, sequence, labels]`."""
 
     id = "token-classification"
+    aliases = ("ner", "named-entity-recognition")
     head = TOKENS
 
 
@@ -286,6 +294,7 @@ class TextGeneration(Task):
     """
 
     id = "text-generation"
+    aliases = ("causal-lm", "causal-lm-with-past", "text-generation-with-past")
 
     def find(self, source: str) -> LocatedSource:
         location = locate(source)

@@ -43,15 +43,19 @@ def load_into(module: Any, path: Path) -> None:
             weights = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
     counts = {name: value for name, value in expected.items() if name.endswith("num_batches_tracked")}
     weights = {**counts, **weights}
-    missing = sorted(expected.keys() - weights.keys())
 
     def kind(tensor: Any) -> tuple[object, ...]:
-        layout = (tensor.layout, tensor.is_quantized, tensor.is_meta)
-        return (tensor.is_floating_point(), tensor.is_complex(), *layout)
+        return (
+            tensor.is_floating_point(),
+            tensor.is_complex(),
+            tensor.layout,
+            tensor.is_quantized,
+            tensor.is_meta,
+        )
 
     both = expected.keys() & weights.keys()
     for problem, names in {
-        "the checkpoint has no values for": missing,
+        "the checkpoint has no values for": expected.keys() - weights.keys(),
         "the module has no place for": weights.keys() - expected.keys(),
         "the checkpoint has other shapes than the module for": {
             name for name in both if expected[name].shape != weights[name].shape
