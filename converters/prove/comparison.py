@@ -42,15 +42,8 @@ FLOAT32_ROUNDING, FLOAT16_ROUNDING = 2.0**-20, 2.0**-10
 """Relative: a scale is a few float32 operations on the extremes of its weights, and may be stored with 16 bits."""
 SMALLEST_SCALE = 2.0**-126
 """A scale below the smallest normal float32 becomes one."""
-_LIMITS = {
-    "int4": (-8, 7),
-    "uint4": (0, 15),
-    "int8": (-128, 127),
-    "uint8": (0, 255),
-    "int16": (-32768, 32767),
-    "uint16": (0, 65535),
-    "int32": (-(2**31), 2**31 - 1),
-}
+_LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (4, 8, 16, 32)}
+_LIMITS |= {f"uint{bits}": (0, 2**bits - 1) for bits in (4, 8, 16)}
 """The smallest and the largest code of an element type."""
 
 
@@ -92,7 +85,7 @@ def compare(comparison: Comparison, parent: StoredValue, child: StoredValue) -> 
     """Compare two constants. Raise UnprovableError if the child's is not that of the parent, rounded."""
     name = child.tensor.name or ""
     if parent.dims != child.dims:
-        raise UnprovableError(f"{name} has the shape {_text(child.dims)}, in the parent {_text(parent.dims)}")
+        raise UnprovableError(f"{name} has the shape {[*child.dims]}, in the parent {[*parent.dims]}")
     comparison.tensors += 1
     if child.is_float:
         comparison.weights += child.size
@@ -107,24 +100,13 @@ def compare(comparison: Comparison, parent: StoredValue, child: StoredValue) -> 
     elif parent.quantization is not None:
         raise UnprovableError(f"{name} has values, the parent has codes")
     elif parent.tolerance or child.tolerance:
-        _refuse_far(parent, child)
+        one, other = (value.array().astype(np.float64) for value in (parent, child))
+        if not (np.abs(one - other) <= max(parent.tolerance, child.tolerance) * np.abs(one)).all():
+            raise UnprovableError(f"a factor is {other.flat[0]:.9g}, in the parent {one.flat[0]:.9g}")
     elif child.element == parent.element or not (child.is_float and parent.is_float):
         _refuse_unequal(parent, child)
     else:
         _compare_rounded(comparison, parent, child)
-
-
-def _text(dims: tuple[int, ...]) -> str:
-    return "x".join(map(str, dims)) or "of a scalar"
-
-
-def _refuse_far(parent: StoredValue, child: StoredValue) -> None:
-    """Raise UnprovableError unless two factors, of which one was computed here, are equal up to its rounding."""
-    one, other = (value.array().astype(np.float64) for value in (parent, child))
-    if not (np.abs(one - other) <= max(parent.tolerance, child.tolerance) * np.abs(one)).all():
-        raise UnprovableError(
-            f"a factor is {other.reshape(-1)[0]:.9g}, in the parent {one.reshape(-1)[0]:.9g}"
-        )
 
 
 def _refuse_unequal(parent: StoredValue, child: StoredValue) -> None:
@@ -323,26 +305,25 @@ def _compare_rounded(comparison: Comparison, parent: StoredValue, child: StoredV
 
 
 def _by_rules(comparison: Comparison, name: str, wide: Any, narrow: Any, nearest: Any) -> Any:
-    """Drop the rules that do not give these values; return which values the remaining ones, or one, give."""
+    """Drop the rules that give fewer of these values than another one; return which values the remaining ones give."""
     size = np.abs(wide)
-    special = ((size < 1.2e-07) & (size > 0)) | (size >= 1e4)
+    special = ((size < 1.2e-07) & (size > 0)) | ((size >= 1e4) & np.isfinite(wide))
     if not special.any():
         return nearest
-    results = {}
-    for rule in comparison.half_rules:
-        bounded = np.copysign(np.clip(size, *HALF_RULES[rule]), wide)
-        expected = np.where(special & np.isfinite(wide), bounded, wide).astype(np.float16)
-        results[rule] = np.where(special, expected == narrow, nearest)
-    fitting = [rule for rule, equal in results.items() if equal[special].all()]
-    if not fitting:
-        return max(results.values(), key=lambda equal: int(equal.sum()))
-    comparison.half_rules = fitting
-    finite, most = special & np.isfinite(wide), min(HALF_RULES[fitting[0]][1], 65519.0)
-    clipped = int((finite & (size > most) & (size < INFINITE)).sum())
-    if clipped:
+    equal = {
+        rule: np.where(
+            special, np.copysign(np.clip(size, *HALF_RULES[rule]), wide).astype(np.float16) == narrow, nearest
+        )
+        for rule in comparison.half_rules
+    }
+    most = max(int(one.sum()) for one in equal.values())
+    comparison.half_rules = [rule for rule, one in equal.items() if int(one.sum()) == most]
+    rule = comparison.half_rules[0]
+    bound = min(HALF_RULES[rule][1], 65519.0)
+    if clipped := int((special & equal[rule] & (size > bound) & (size < INFINITE)).sum()):
         comparison.clipped += clipped
         comparison.doubts.append(f"{clipped} values of {name} are beyond float16 and were clipped")
-    return results[fitting[0]]
+    return equal[rule]
 
 
 def _nearest(wide: Any, kind: str) -> Any:

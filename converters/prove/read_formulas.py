@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir.passes.common import RemoveUnusedNodesPass
+from onnx_ir.passes.common import LiftConstantsToInitializersPass, RemoveUnusedNodesPass
 
 from onnxreg.converters.onnx import ort_file
 from onnxreg.converters.onnx.facts import contract
@@ -69,6 +69,7 @@ def read_formulas(path: Path, shapes: Shapes | None = None) -> FormulaGraph:
         model = read_graph(onnx.inliner.inline_local_functions(proto) if proto.functions else proto, path)
     graph = model.graph
     inputs, outputs = contract(model)
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     nodes, tensors = len(graph), len(graph.initializers)
     RemoveUnusedNodesPass()(model)
     reader = _Reader(shapes or Shapes(_input_dims(inputs)))
@@ -121,9 +122,6 @@ class _Reader:
     def _node(self, node: ir.Node, scope: Scope, depth: int) -> None:
         domain, name, version = node.domain or DEFAULT_DOMAIN, node.op_type, node.version or 1
         label = node.name or next((value.name for value in node.outputs if value.name), "")
-        if domain == DEFAULT_DOMAIN and name == "Constant":
-            scope[node.outputs[0]] = _constant_node(node, label)
-            return
         operands = [None if value is None else _operand(value, scope) for value in node.inputs]
         defaults = operators.default_attributes(domain, name, version)
         moved = operators.MOVED.get(name) if domain == DEFAULT_DOMAIN and len(operands) == 1 else None
@@ -174,14 +172,6 @@ def _operand(value: ir.Value, scope: Scope) -> Formula:
         return scope[value]
     except KeyError:
         raise UnprovableError(f"nothing computes the value {value.name!r}") from None
-
-
-def _constant_node(node: ir.Node, label: str) -> Formula:
-    is_text = any(name.startswith("value_string") for name in node.attributes)
-    tensor = None if is_text else ir.convenience.get_const_tensor(node.outputs[0])
-    if tensor is None:
-        raise UnprovableError(f"the constant {label!r} is neither a tensor nor numbers")
-    return constant(StoredValue.of(tensor), label)
 
 
 _STRUCTURES = frozenset({"TENSOR", "TENSORS", "GRAPH", "GRAPHS"})
