@@ -197,7 +197,7 @@ def weights_by_blocks(make: Rewriter, formula: Formula) -> Operand:
     source, packed, scales, zeros, order, bias = _operands(formula, 6)
     rows, columns, bits = formula.attribute("K", 0), formula.attribute("N", 0), formula.attribute("bits", 4)
     size, stored = formula.attribute("block_size", 0), _plain(packed, scales, zeros)
-    if not stored or order is not None or size < 16 or bits not in (4, 8):
+    if not stored or order is not None or bits not in (4, 8):
         return None
     values, steps, *middle = stored
     blocks = -(-rows // size)

@@ -246,26 +246,17 @@ def dropout(_: Rewriter, formula: Formula) -> Formula | None:
     return formula.operands[0] if is_off and not formula.output and formula.epoch >= 7 else None
 
 
-@rule("float-cast", "Cast")
-def float_cast(_: Rewriter, formula: Formula) -> Formula | None:
-    """A cast from one floating-point type to another rounds."""
+@rule("cast", "Cast")
+def cast(_: Rewriter, formula: Formula) -> Formula | None:
+    """A cast to the type that a value has, or between floating-point types; each of these has the same number, rounded."""
     source = formula.operands[0]
-    return source if source is not None and source.is_float and formula.is_float else None
-
-
-@rule("idle-cast", "Cast")
-def idle_cast(_: Rewriter, formula: Formula) -> Formula | None:
-    """A cast to the type that a value has already."""
-    source = formula.operands[0]
-    return source if source is not None and source.element and source.element == formula.element else None
-
-
-@rule("float-target", "Cast")
-def float_target(_: Rewriter, formula: Formula) -> Formula | None:
-    """A cast to a floating-point type gives the same number in each, rounded."""
-    if not formula.is_float or formula.attribute("to") == "float":
+    if source is not None and source.element and source.element == formula.element:
+        return source
+    if not formula.is_float:
         return None
-    return replace(formula, attributes=(("to", "float"),))
+    if source is not None and source.is_float:
+        return source
+    return None if formula.attribute("to") == "float" else replace(formula, attributes=(("to", "float"),))
 
 
 @rule("constant-view", "Transpose", "Reshape", "Squeeze", "Unsqueeze")
@@ -380,30 +371,19 @@ def _is_gate(formula: Formula | None) -> bool:
     )
 
 
-@rule("idle-axis", "Add", "Mul", "Sub", "Div", "Pow")
-def idle_axis(make: Rewriter, formula: Formula) -> Formula | None:
-    """A stored number has no axis of its own beside a value that has some."""
+@rule("idle-number", "Add", "Mul", "Sub", "Div", "Pow")
+def idle_number(make: Rewriter, formula: Formula) -> Formula | None:
+    """A product with one, a sum with zero; and a stored number needs no axis of its own beside a value that has some."""
+    neutral = {"Add": 0.0, "Mul": 1.0}.get(formula.operator)
     for at, (one, other) in enumerate((formula.operands, formula.operands[::-1])):
         value = one.constant if one is not None else None
+        if neutral is not None and is_number(one, neutral):
+            return other
         if value is not None and value.dims == (1,) and formula.epoch >= 7 and make.shapes.dims(other):
             operands = [other, other]
             operands[at] = constant(value.reshape(()), formula.node)
             return make.like(formula, tuple(operands))
     return None
-
-
-@rule("idle-product", "Mul")
-def idle_product(_: Rewriter, formula: Formula) -> Formula | None:
-    """A product with one."""
-    pair = split(formula.operands, lambda one: is_number(one, 1))
-    return pair[1] if pair is not None else None
-
-
-@rule("idle-sum", "Add")
-def idle_sum(_: Rewriter, formula: Formula) -> Formula | None:
-    """A sum with zero."""
-    pair = split(formula.operands, lambda one: is_number(one, 0))
-    return pair[1] if pair is not None else None
 
 
 @rule("negated-choice", "Where")

@@ -124,7 +124,7 @@ class Shapes:
         value = self.value(formula)
         if value is None or value.dtype == object:
             return None
-        return computed(formula.node or formula.operator, value)
+        return computed(formula.node, value)
 
     def integers(self, formula: Formula, index: int) -> list[Any] | None:
         """The elements of an operand that is a vector of sizes, axes or places."""
