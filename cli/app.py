@@ -6,8 +6,7 @@ A line of `reg --help` is in the table, so that neither this help nor a verb imp
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
 from keyword import iskeyword
@@ -271,8 +270,12 @@ class Explained:
     epilog: str | None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        with usage_of(ctx):
+        try:
             return super().parse_args(ctx, args)  # type: ignore[misc, no-any-return]
+        except TyperException as error:
+            if hasattr(error, "ctx") and error.ctx is None:
+                error.ctx = ctx
+            raise
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         formatter.write("\nExamples:\n")
@@ -308,24 +311,10 @@ def flowing(text: str) -> str:
 
 
 def folded(example: str, width: int) -> str:
-    """A command line in lines of so many columns, which a shell reads as one.
-
-    What is quoted stays whole, and an option stays with its value.
-    """
+    """A command line in lines that a shell reads as one; what is quoted stays whole, an option stays with its value."""
     unbroken = re.sub(r"'[^']*'|--[a-z-]+ (?!-)", lambda match: match[0].replace(" ", "\0"), example)
     lines = wrap(unbroken, width, subsequent_indent=" " * 6, break_long_words=False, break_on_hyphens=False)
     return " \\\n".join(lines).replace("\0", " ")
-
-
-@contextmanager
-def usage_of(context: Any) -> Iterator[None]:
-    """Attach this command line (`typer.Context`) to an error that names none."""
-    try:
-        yield
-    except TyperException as error:
-        if hasattr(error, "ctx") and error.ctx is None:
-            error.ctx = context
-        raise
 
 
 def usage_error(error: TyperException, words: Sequence[str]) -> InputError:

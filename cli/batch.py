@@ -3,23 +3,27 @@
 The command in words: docs/fleets.md.
 """
 
+import io
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+import traceback
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, suppress
+from contextlib import closing, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.cli import worker
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import EXIT_STATUS, InterruptError, as_json, needs
 from onnxreg.cli.output import counted, duration, printable, table
 from onnxreg.converters.engine.read_recipe import read_document
-from onnxreg.converters.request import ON_BY_DEFAULT, ExportRequest, flag
+from onnxreg.converters.request import ON_BY_DEFAULT, ExportRequest, flag, free_memory
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError, RegError, RemoteError
 from onnxreg.schema.core.progress import count_cores
 from onnxreg.schema.inputs.recipe_file import JobRow
@@ -37,7 +41,7 @@ BUG = RegError.family
 """The family of what no error was made for."""
 
 Done = dict[str, Any] | RegError
-"""The answer of `worker.run`, or the reason why there is none."""
+"""The answer of `run_line`, or the reason why there is none."""
 Outcome = dict[str, Any]
 """The result of a job: `{row, job, status, ref, digest, pushed, seconds, error, note}`, as `--json` shows it."""
 
@@ -124,20 +128,34 @@ def run(
     before any is; InterruptError on Ctrl-C.
     """
     from onnxreg.cli.progress import counted
+    from onnxreg.converters.tasks.code import absolute
+    from onnxreg.registry.support.environment import actor_of_event
 
     with needs("export", "reg export"):
         jobs = read_jobs(file, trust_remote_code, allow_code)
         _check(file, jobs, scheduler is not None, to)
+    registry = session.open(create=True)  # so that no two workers make it, or the remote
     flags = {"--trust-remote-code": trust_remote_code, "--no-cache": no_cache}
     words = [name for name, is_set in flags.items() if is_set]
+    words += [f"--allow-code={absolute(name)}" for name in allow_code]
+    if to is not None:
+        words.append(f"--push={registry.remotes.open(to, create=True).url}")
+    lines = [(job, ["export", *words, *job.words()[1:]]) for job in jobs]
+    if scheduler is not None:
+        running = _on_cluster(lines, scheduler, actor_of_event(registry.actor) or "")
+    else:
+        own = ["--registry", str(registry.store.root.absolute())]
+        fitting = (free_memory() or sys.maxsize) // JOB_BYTES
+        count = processes or max(1, min(len(jobs), count_cores(), fitting))
+        running = _in_processes([(job, [*own, *line]) for job, line in lines], count)
     empty: Outcome = dict.fromkeys(("ref", "digest", "error", "note"))
     empty |= {"status": "stopped", "pushed": False, "seconds": 0.0}
     outcomes = {job.row: {"row": job.row, "job": job.called, **empty} for job in jobs}
     is_interrupted = False
     with counted("exporting", len(jobs), session.quiet or session.as_json) as progress:
         try:
-            with closing(_start(session, jobs, processes, scheduler, to, words, allow_code)) as answers:
-                for job, answer in answers:
+            with closing(running):
+                for job, answer in running:
                     outcomes[job.row] |= _outcome(answer)
                     progress.step("\n".join(map(printable, _lines(outcomes[job.row]))))
         except KeyboardInterrupt:
@@ -172,35 +190,6 @@ def _check(file: Path, jobs: Sequence[Job], is_cluster: bool, to: str | None) ->
         raise InputError(f"{file.name}: {message}", "; ".join(advice))
 
 
-def _start(
-    session: Session,
-    jobs: Sequence[Job],
-    processes: int | None,
-    scheduler: str | None,
-    to: str | None,
-    words: Sequence[str],
-    allow_code: Sequence[str],
-) -> Generator[tuple[Job, Done]]:
-    """Make the registry and the remote if they do not exist yet, so that no two workers do; then run the jobs."""
-    from onnxreg.converters.request import free_memory
-    from onnxreg.converters.tasks.code import absolute
-    from onnxreg.registry.support.environment import actor_of_event
-
-    registry = session.open(create=True)
-    words = [*words, *(f"--allow-code={absolute(name)}" for name in allow_code)]
-    if to is not None:
-        words.append(f"--push={registry.remotes.open(to, create=True).url}")
-    lines = [(job, ["export", *words, *job.words()[1:]]) for job in jobs]
-    if scheduler is not None:
-        with needs("dask", "--scheduler"):
-            yield from _on_cluster(lines, scheduler, actor_of_event(registry.actor) or "")
-        return
-    own = ["--registry", str(registry.store.root.absolute())]
-    fitting = (free_memory() or sys.maxsize) // JOB_BYTES
-    count = processes or max(1, min(len(jobs), count_cores(), fitting))
-    yield from _in_processes([(job, [*own, *line]) for job, line in lines], count)
-
-
 def _in_processes(lines: Sequence[tuple[Job, list[str]]], count: int) -> Generator[tuple[Job, Done]]:
     """Run each command line in one of `count` processes; one that dies fails its own job alone.
 
@@ -208,7 +197,7 @@ def _in_processes(lines: Sequence[tuple[Job, list[str]]], count: int) -> Generat
     jobs, which clear away what they began.
     """
     idle, workers = list[subprocess.Popen[str]](), list[subprocess.Popen[str]]()
-    command, pipe = [sys.executable, "-m", worker.__name__], subprocess.PIPE
+    command, pipe = [sys.executable, "-m", "onnxreg.cli.batch"], subprocess.PIPE
 
     def work(words: list[str]) -> Done:
         if idle:
@@ -244,7 +233,7 @@ def _end(workers: Iterable["subprocess.Popen[str]"]) -> None:
     """Wait until all ended. Ctrl-C, pressed again, kills them."""
     patience = PATIENCE
     for process in workers:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
         with suppress(BrokenPipeError):
             process.stdin.close()
     for process in workers:
@@ -254,17 +243,17 @@ def _end(workers: Iterable["subprocess.Popen[str]"]) -> None:
             patience = 0
             process.kill()
             process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def _on_cluster(
     lines: Sequence[tuple[Job, list[str]]], address: str, actor: str
 ) -> Generator[tuple[Job, Done]]:
     """Run each command line on a Dask worker. Dask gives the job of a worker that is gone to others first."""
-    from distributed import Client
-    from distributed import as_completed as as_they_end
-
+    with needs("dask", "--scheduler"):
+        from distributed import Client
+        from distributed import as_completed as as_they_end
     try:
         client = Client(address, timeout=SCHEDULER_PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -272,7 +261,7 @@ def _on_cluster(
         raise RemoteError(f"no Dask scheduler answers at {address}", hint) from error
     hint = "every worker needs onnxreg[dask] of this version, --nthreads 1, and memory for an export"
     with client:
-        futures = {client.submit(worker.run, words, actor, pure=False): job for job, words in lines}
+        futures = {client.submit(run_line, words, actor, pure=False): job for job, words in lines}
         try:
             for future in as_they_end(futures, loop=client.loop):
                 if lost := future.exception():
@@ -351,3 +340,43 @@ def _report(session: Session, outcomes: Sequence[Outcome], is_interrupted: bool)
         if len(families) == 1:
             (failure.family,) = families
         raise failure
+
+
+_alone = threading.Lock()
+"""Exporters and streams are not made for two threads of one process, as a Dask worker may have."""
+
+
+def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
+    """Run one command line here: its exit status, what it printed on stdout and stderr, and its seconds.
+
+    Args:
+        actor: the claimed author of its events, in place of the one of this machine.
+    """
+    from onnxreg.cli.main import main
+
+    began, out, err = time.monotonic(), io.StringIO(), io.StringIO()
+    with _alone, redirect_stdout(out), redirect_stderr(err):
+        if actor is not None:
+            os.environ["REG_ACTOR"] = actor
+        try:
+            status = main(words)
+        except Exception:  # noqa: BLE001
+            status = 1
+            traceback.print_exc()
+    seconds = round(time.monotonic() - began, 3)
+    return {"status": status, "out": out.getvalue(), "err": err.getvalue(), "seconds": seconds}
+
+
+def serve() -> None:
+    """Run the lines of stdin, each a JSON list of words, so that PyTorch is imported once; an answer of JSON for each.
+
+    What native code prints goes to stderr: stdout has the answers alone.
+    """
+    with os.fdopen(os.dup(1), "w") as answers, suppress(KeyboardInterrupt):
+        os.dup2(2, 1)
+        for line in sys.stdin:
+            print(json.dumps(run_line(json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    serve()

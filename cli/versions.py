@@ -65,44 +65,35 @@ def report_published(
     out: Path | None = None,
     latency: LatencyTable | None = None,
     remarks: Iterable[str] = (),
+    is_preview: bool = False,
     **more: Any,
 ) -> None:
-    """Show the outcome of `export`, `add` or `import`, and `remarks`; the document has `latency` and `more`, too."""
+    """Show the outcome of `export`, `add` or `import`, and `remarks`; the document has `latency` and `more`, too.
+
+    With `is_preview` nothing was published.
+    """
     timed = [] if latency is None else latency.to_json()
     times = [
         f"latency: p50 {item['p50_ms']:g} ms, p95 {item['p95_ms']:g} ms: {' + '.join(item['graphs'])} "
         f"(one row, {item['threads']} thread)"
         for item in timed
     ]
-    if release.new:
-        outcome = blocks(
-            (f"published {release.ref}", f"manifest {release.digest}"),
-            *(_artifacts(release), doubts(release), _remarks(release)),
-            *(_translation(release), _search(release), _next_steps(release)),
-        )
+    facts = [_artifacts(release), doubts(release), _remarks(release)]
+    existing = printable("" if release.new else _existing(release))
+    if is_preview:
+        plan = existing or f"{release.ref} would be new"
+        outcome = blocks([f"{plan}; nothing was published"], *facts, _search(release))
+    elif release.new:
+        head = (f"published {release.ref}", f"manifest {release.digest}")
+        outcome = blocks(head, *facts, _translation(release), _search(release), _next_steps(release))
     else:
-        notes = (f"nothing new: {_existing(release)}", f"manifest {release.digest}")
-        outcome = map(printable, (*notes, *doubts(release)))
-    session.show(
-        _document(release, out) | ({} if latency is None else {"latency": timed}) | more,
-        blocks(outcome, [f"written to {out}"] if out else [], times),
-        remarks,
-    )
-    if release.new and release.yank is not None and not session.as_json:
+        outcome = iter((f"nothing new: {existing}", f"manifest {release.digest}", *doubts(release)))
+    document = _document(release, out) | ({} if latency is None else {"latency": timed}) | more
+    written = [f"written to {out}"] if out else []
+    session.show(document, blocks(outcome, written, times), remarks)
+    if release.new and release.yank is not None and not (session.as_json or is_preview):
         undo = f"`reg yank {release.ref} --undo` takes that back"
         session.warn(f"warning: {release.yank.words}; {undo}")
-
-
-def report_preview(session: Session, release: Release) -> None:
-    """Show the version that a dry run would publish."""
-    plan = f"{release.ref} would be new" if release.new else _existing(release)
-    session.show(
-        _document(release, None) | {"dry_run": True},
-        blocks(
-            [f"{printable(plan)}; nothing was published"],
-            *(_artifacts(release), doubts(release), _remarks(release), _search(release)),
-        ),
-    )
 
 
 def _document(release: Release, out: Path | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from onnxreg.cli.options import (
     option,
 )
 from onnxreg.cli.services import publish
-from onnxreg.cli.versions import report_preview, report_published
+from onnxreg.cli.versions import report_published
 from onnxreg.converters import request as requests
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.ref import Ref, Version
@@ -166,7 +166,7 @@ def command(
         with session.steps() as progress:
             published, latency = publish(registry, plan, new_version, progress, not no_cache, dry_run)
     if dry_run:
-        report_preview(session, published)
+        report_published(session, published, is_preview=True, dry_run=True)
         return
     if target is not None:
         outcome = f"published {published.ref}" if published.new else f"nothing new: this is {published.ref}"

@@ -110,7 +110,7 @@ def test_a_killed_worker_fails_its_job_only(
     home = tmp_path / "home"
     with started(environment, tmp_path, jobs, "--jobs", 1, "--json") as process:
         wait_until(lambda: graphs(home))
-        worker = next(pid for pid in children(process.pid) if "onnxreg.cli.worker" in command_of(pid))
+        worker = next(pid for pid in children(process.pid) if "onnxreg.cli.batch" in command_of(pid))
         os.kill(worker, signal.SIGKILL)
         out, said = process.communicate(timeout=240)
     assert process.returncode == 9

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from onnxreg.cli.batch import worker
+from onnxreg.cli.batch import run_line
 from onnxreg.converters.importers import confine
 from onnxreg.converters.importers.survey import Adopted
 
@@ -34,7 +34,7 @@ class Reader(confine.Child):
 
 def run_lines(lines: Iterable[tuple[Any, Sequence[str]]], count: int) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Run the command lines of a batch in this process, one after the other."""
-    return ((job, worker.run(words)) for job, words in lines)
+    return ((job, run_line(words)) for job, words in lines)
 
 
 def run(

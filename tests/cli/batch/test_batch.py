@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from onnxreg.cli import batch, worker
+from onnxreg.cli import batch
 from onnxreg.cli.batch import read_jobs
 from onnxreg.converters.request import ExportRequest, free_memory
 from onnxreg.registry import Registry
@@ -52,7 +52,7 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def run_here(lines: Any, *_: Any) -> Iterator[Any]:
         for job, words in reversed(lines):
             died = isinstance(found.get(job.called), HostError)
-            yield job, found[job.called] if died else worker.run(words)
+            yield job, found[job.called] if died else batch.run_line(words)
 
     monkeypatch.setattr(ExportRequest, "plan", plan)
     monkeypatch.setattr(batch, "_in_processes", run_here)
@@ -317,7 +317,7 @@ def test_no_scheduler_answers_or_dask_is_missing(
 def test_a_worker_answers_line_by_line_and_ends_with_its_input() -> None:
     lines = [json.dumps(words) for words in (["--version"], ["show", "none", "--json"])]
     done = subprocess.run(
-        [sys.executable, "-m", worker.__name__],
+        [sys.executable, "-m", batch.__name__],
         check=False,
         input="\n".join(lines),
         text=True,
