@@ -7,6 +7,7 @@ converter, wrote over it.
 
 import hashlib
 import json
+import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -24,10 +25,13 @@ from onnxreg.converters.importers.adopt import adopt_directory, adopt_files
 from onnxreg.converters.importers.survey import Difference, compare_weights
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 FIXTURES = Path(__file__).parents[1].parent / "fixtures/openmed-v1"
 CONFIG = "model.required_operators_and_types.config"
+Spoil = Callable[[Path], None]
 
 
 @pytest.fixture
@@ -37,17 +41,31 @@ def export(tmp_path: Path) -> Path:
 
 
 def change(directory: Path, edit: dict[str, Any], file: str = FILENAME) -> None:
+    """Replace the values at these keys of a document; None removes one, and the index `+` appends one."""
     value = json.loads((directory / file).read_text())
     for path, replacement in edit.items():
         target = value
         *parents, last = (int(part) if part.isdigit() else part for part in path.split("."))
         for part in parents:
             target = target[part]
-        if replacement is None:
+        if last == "+":
+            target.append(replacement)
+        elif replacement is None:
             del target[last]
         else:
             target[last] = replacement
     (directory / file).write_text(json.dumps(value))
+
+
+@pytest.fixture
+def adopted(export: Path, workspace: Path) -> Callable[[], tuple[Manifest, Draft, dict[str, Difference]]]:
+    """Adopt the export as it is now: the manifest, the draft and the differences by path."""
+
+    def adopt() -> tuple[Manifest, Draft, dict[str, Difference]]:
+        draft, differences = adopt_directory(export, workspace, name="acme/bert")
+        return manifest_of(draft), draft, {item.path: item for item in differences}
+
+    return adopt
 
 
 def refusal(directory: Path, workspace: Path) -> InputError:
@@ -58,8 +76,9 @@ def refusal(directory: Path, workspace: Path) -> InputError:
     return caught.value
 
 
-def test_every_artifact_is_read_again(export: Path, workspace: Path) -> None:
-    manifest = manifest_of(adopt_directory(export, workspace, name="acme/bert")[0])
+def test_everything_is_read_again_and_nothing_is_changed(export: Path, adopted: Any) -> None:
+    before = {path.name: path.read_bytes() for path in export.iterdir()}
+    manifest, _, _ = adopted()
     assert [(a.format, a.path, a.precision) for a in manifest.artifacts] == [
         ("onnx-android", "model.onnx", "float32"),
         ("onnx-android", "model_fp16.onnx", "float16"),
@@ -69,16 +88,11 @@ def test_every_artifact_is_read_again(export: Path, workspace: Path) -> None:
     base = manifest.artifacts[0].digest
     assert base == Digest.of((export / "model.onnx").read_bytes())
     assert [artifact.parent for artifact in manifest.artifacts] == [None, base, base, base]
-    for artifact in manifest.artifacts:
-        assert [spec.name for spec in artifact.metadata.inputs] == [
-            "input_ids",
-            "attention_mask",
-            "token_type_ids",
-        ]
-        assert artifact.metadata.outputs[0].axes == ("batch", "sequence", "labels")
-        assert artifact.metadata.profile == "android"
-        assert artifact.metadata.opset == 18
-        assert len(artifact.metadata.warnings) == len(artifact.metadata.unsupported_ops) >= 3
+    for metadata in (artifact.metadata for artifact in manifest.artifacts):
+        assert [spec.name for spec in metadata.inputs] == ["input_ids", "attention_mask", "token_type_ids"]
+        assert metadata.outputs[0].axes == ("batch", "sequence", "labels")
+        assert (metadata.profile, metadata.opset) == ("android", 18)
+        assert len(metadata.warnings) == len(metadata.unsupported_ops) >= 3
     int8, ort = manifest.artifacts[2:]
     assert int8.quantization is not None
     assert int8.quantization.requested["weight_type"] == "qint8"
@@ -86,10 +100,6 @@ def test_every_artifact_is_read_again(export: Path, workspace: Path) -> None:
     assert "com.microsoft:BiasGelu" in ort.metadata.operators
     assert [(entry.role, entry.path) for entry in ort.files] == [("operator-config", CONFIG)]
     assert ort.reproducible is False
-
-
-def test_manifest_level_fields(export: Path, workspace: Path) -> None:
-    manifest = manifest_of(adopt_directory(export, workspace, name="acme/bert")[0])
     assert (manifest.task, manifest.family) == ("token-classification", "bert")
     assert manifest.labels == ("O", "B-PERSON", "I-PERSON", "B-DATE", "I-DATE")
     assert (manifest.minimum_opset, manifest.max_sequence_length) == (18, 32)
@@ -98,12 +108,12 @@ def test_manifest_level_fields(export: Path, workspace: Path) -> None:
     assert manifest.source is not None and manifest.source.id == "acme/bert"
     assert manifest.recipe is not None and manifest.recipe.profile == "openmed-v1"
     assert [step.name for step in manifest.recipe.steps] == ["import"]
+    assert {path.name: path.read_bytes() for path in export.iterdir()} == before
 
 
-def test_a_claimed_certification_becomes_unknown(export: Path, workspace: Path) -> None:
-    draft, differences = adopt_directory(export, workspace, name="acme/bert")
-    manifest = manifest_of(draft)
+def test_a_claimed_certification_becomes_unknown(export: Path, workspace: Path, adopted: Any) -> None:
     assert json.loads((export / FILENAME).read_text())["certified"] is True
+    manifest, _, differences = adopted()
     assert {artifact.certification.state for artifact in manifest.artifacts} == {"unknown"}
     for key in ("certified", "quant_recall_delta", "certification", "quantization", "recall_delta_path"):
         assert key not in manifest.to_json()
@@ -114,7 +124,7 @@ def test_a_claimed_certification_becomes_unknown(export: Path, workspace: Path) 
     assert manifest.artifacts[0].certification.reasons == ("not evaluated",)
     config = json.loads((workspace / "config.json").read_text())
     assert not {"certified", "quant_recall_delta", "_onnx_quantization"} & config.keys()
-    assert Difference("certified", True, None) in differences
+    assert differences["certified"] == Difference("certified", True, None)
     assert ("claimed-report", "recall_delta.json") in [(entry.role, entry.path) for entry in manifest.files]
 
 
@@ -130,11 +140,11 @@ def test_a_claimed_certification_becomes_unknown(export: Path, workspace: Path) 
     ],
 )
 def test_a_claimed_refusal_stays_one(
-    export: Path, workspace: Path, file: str, claims: dict[str, object]
+    export: Path, adopted: Any, file: str, claims: dict[str, object]
 ) -> None:
     """Without evidence a claim is believed against an artifact, and never for it, wherever it is made."""
     change(export, claims, file)
-    manifest = manifest_of(adopt_directory(export, workspace, name="acme/bert")[0])
+    manifest, _, _ = adopted()
     states = {artifact.path: artifact.certification.state for artifact in manifest.artifacts}
     assert states.pop("model_int8.onnx") == "refused"
     assert set(states.values()) == {"unknown"}
@@ -202,45 +212,28 @@ def test_import_refuses_the_files_that_add_refuses(
         assert caught.value.message == refused.message
 
 
-def test_differences_name_field_claim_and_fact(export: Path, workspace: Path) -> None:
-    change(
-        export,
-        {
-            "family": "roberta",
-            "max_sequence_length": 512,
-            "artifacts.0.precision": "float16",
-            "artifacts.0.metadata.opset": 17,
-            "artifacts.1.metadata.outputs.0.shape.2.value": 9,
-        },
-    )
-    found = {item.path: item for item in adopt_directory(export, workspace, name="acme/bert")[1]}
-    assert set(found) == {
-        "family",
-        "max_sequence_length",
-        "artifacts.0.precision",
-        "artifacts.0.metadata.opset",
-        "artifacts.1.metadata.outputs",
-        "artifacts.3.metadata.operators",
-        "certified",
-        "source_model_id",
+def test_differences_name_field_claim_and_fact(export: Path, adopted: Any) -> None:
+    claims = {"family": "roberta", "max_sequence_length": 512, "artifacts.0.precision": "float16"}
+    claims |= {"artifacts.0.metadata.opset": 17, "artifacts.1.metadata.outputs.0.shape.2.value": 9}
+    change(export, claims)
+    _, _, differences = adopted()
+    of_outputs = "artifacts.1.metadata.outputs"
+    assert differences.keys() == {
+        *(key for key in claims if not key.startswith(of_outputs)),
+        *(of_outputs, "artifacts.3.metadata.operators", "certified", "source_model_id"),
     }
-    assert (found["family"].claimed, found["family"].actual) == ("roberta", "bert")
-    assert (found["artifacts.0.metadata.opset"].claimed, found["artifacts.0.metadata.opset"].actual) == (
-        17,
-        18,
-    )
-    assert "Erf" in found["artifacts.3.metadata.operators"].claimed
-    assert "Erf" not in found["artifacts.3.metadata.operators"].actual
+    pairs = {key: (item.claimed, item.actual) for key, item in differences.items()}
+    assert (pairs["family"], pairs["artifacts.0.metadata.opset"]) == (("roberta", "bert"), (17, 18))
+    claimed, actual = pairs["artifacts.3.metadata.operators"]
+    assert "Erf" in claimed and "Erf" not in actual
 
 
-def test_no_path_of_the_other_machine_is_published(export: Path, workspace: Path) -> None:
-    draft, _ = adopt_directory(export, workspace, name="acme/bert")
-    manifest = manifest_of(draft)
+def test_no_path_of_the_other_machine_is_published(export: Path, workspace: Path, adopted: Any) -> None:
     assert b"/home/jane" in (export / FILENAME).read_bytes()
+    manifest, draft, _ = adopted()
     assert b"/home/jane" not in manifest.encode()
     for path in draft.paths():
         assert b"/home/jane" not in (workspace / path).read_bytes(), path
-    assert manifest.recipe is not None
     assert manifest.recipe.steps[0].result["scrubbed"] == [
         "config.json:_name_or_path",
         "config.json:_onnx_quantization",
@@ -250,158 +243,155 @@ def test_no_path_of_the_other_machine_is_published(export: Path, workspace: Path
         "openmed-onnx.json:source_model_id",
         "recall_delta.json:source_model_id",
     ]
+    (export / FILENAME).write_bytes(manifest.encode())
+    for path in workspace.iterdir():
+        path.unlink()
+    assert re.match(
+        r"config\.json:\S+ names a path of a machine, which", refusal_of(export, workspace).message
+    )
 
 
-def test_the_directory_is_not_changed(export: Path, workspace: Path) -> None:
-    before = {path.name: path.read_bytes() for path in export.iterdir()}
-    adopt_directory(export, workspace, name="acme/bert")
-    assert {path.name: path.read_bytes() for path in export.iterdir()} == before
+def refusal_of(directory: Path, workspace: Path) -> InputError:
+    with pytest.raises(InputError) as caught:
+        adopt_directory(directory, workspace, name="acme/bert")
+    return caught.value
 
 
-def test_moments_are_left_out_and_unknown_fields_kept(export: Path, workspace: Path) -> None:
+def test_moments_are_left_out_and_unknown_fields_kept(export: Path, adopted: Any) -> None:
     change(export, {"generated_at": "2026-01-01T00:00:00Z", "site": {"ward": 3}})
-    value = manifest_of(adopt_directory(export, workspace, name="acme/bert")[0]).to_json()
+    value = adopted()[0].to_json()
     assert "generated_at" not in value
     assert value["site"] == {"ward": 3}
 
 
-def test_an_export_without_evaluation(export: Path, workspace: Path) -> None:
+def test_an_export_without_evaluation(export: Path, adopted: Any) -> None:
     keys = ("certified", "quant_recall_delta", "certification", "quantization", "recall_delta_path")
-    change(export, dict.fromkeys(keys))
-    change(export, {"artifacts.2.metadata": None})
+    change(export, dict.fromkeys((*keys, "artifacts.2.metadata")))
     (export / "recall_delta.json").unlink()
-    manifest = manifest_of(adopt_directory(export, workspace, name="acme/bert")[0])
-    assert {artifact.certification.reasons for artifact in manifest.artifacts} == {("not evaluated",)}
+    reasons = {artifact.certification.reasons for artifact in adopted()[0].artifacts}
+    assert reasons == {("not evaluated",)}
 
 
-def test_a_version_2_manifest_does_not_publish_paths_of_a_machine(
-    export: Path, workspace: Path, tmp_path: Path
-) -> None:
-    draft, _ = adopt_directory(export, tmp_path / "first", name="acme/bert")
-    (export / FILENAME).write_bytes(manifest_of(draft).encode())
-    with pytest.raises(
-        InputError, match=r"config\.json:\S+ names a path of a machine, which is not published"
-    ):
-        adopt_directory(export, workspace, name="acme/bert")
-
-
-@pytest.mark.parametrize(
-    ("file", "role"),
-    [
-        ("model_fp16.onnx", "onnx-android artifact"),
-        ("model.ort", "ort-android artifact"),
-        (CONFIG, "operator config"),
-        ("recall_delta.json", "report"),
-        ("config.json", "config"),
-        ("id2label.json", "labels"),
-        ("tokenizer.json", "tokenizer file"),
-    ],
-)
-def test_a_missing_file_is_refused(export: Path, workspace: Path, file: str, role: str) -> None:
-    (export / file).unlink()
-    assert refusal(export, workspace).message == f"the manifest names the {role} {file}, which is missing"
-
-
-@pytest.mark.parametrize(
-    "path", ["/etc/passwd", "../model.onnx", "a/../../b", "C:\\model.onnx", "", ".", "a\0b", ".."]
-)
-@pytest.mark.parametrize("field", ["artifacts.0.path", "config_path", "artifacts.3.metadata.op_config_path"])
-def test_paths_outside_are_refused(export: Path, workspace: Path, field: str, path: str) -> None:
-    change(export, {field: path})
-    assert "that cannot be in its directory" in refusal(export, workspace).message
-
-
-def test_two_exports_in_one_directory(export: Path, workspace: Path) -> None:
-    """What the converter leaves when it is run again for another model: model.ort and the INT8 are of the first."""
-    shutil.copytree(FIXTURES / "distilbert-over-bert", export, dirs_exist_ok=True)
-    error = refusal(export, workspace)
-    assert "mixes files of two exports" in error.hint
-
-
-def test_a_report_about_another_model(export: Path, workspace: Path) -> None:
-    shutil.copytree(FIXTURES / "distilbert-over-bert", export, dirs_exist_ok=True)
-    for stale in ("model.ort", CONFIG, "model_int8.onnx"):
-        (export / stale).unlink()
-    assert (
-        refusal(export, workspace).message
-        == "recall_delta.json is about another model than openmed-onnx.json"
-    )
-    (export / "recall_delta.json").unlink()
-    change(export, {"tokenizer.files": ["tokenizer.json", "tokenizer_config.json"]})
-    draft, _ = adopt_directory(export, workspace, name="acme/distilbert")
-    assert manifest_of(draft).family == "distilbert"
-
-
-def nudge(path: Path, name: str, by: float) -> None:
+def nudge(file: str, name: str, by: float) -> Spoil:
     """Add `by` to one element of an initializer."""
-    model = onnx.load(path)
-    tensor = next(item for item in model.graph.initializer if item.name.endswith(name))
-    value = numpy_helper.to_array(tensor).copy()
-    value.flat[3] += np.asarray(by, value.dtype)
-    tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
-    onnx.save(model, path)
+
+    def spoil(directory: Path) -> None:
+        model = onnx.load(directory / file)
+        tensor = next(item for item in model.graph.initializer if item.name.endswith(name))
+        value = numpy_helper.to_array(tensor).copy()
+        value.flat[3] += np.asarray(by, value.dtype)
+        tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
+        onnx.save(model, directory / file)
+
+    return spoil
 
 
-@pytest.mark.parametrize(
-    ("file", "tensor", "by"),
-    [
-        ("model_fp16.onnx", "word_embeddings.weight", 0.01),
-        ("model_fp16.onnx", "classifier.bias", 0.001),
-        ("model_int8.onnx", "_quantized", 3),
-        ("model_int8.onnx", "LayerNorm.bias", 1e-4),
-        ("model.onnx", "word_embeddings.weight", 0.01),
-    ],
-)
-def test_weights_of_another_export(export: Path, workspace: Path, file: str, tensor: str, by: float) -> None:
-    nudge(export / file, tensor, by)
-    error = refusal(export, workspace)
-    assert "is not a conversion of model.onnx: their weights differ in" in error.message
-
-
-def test_the_ort_file_of_another_checkpoint(export: Path, workspace: Path) -> None:
+def another_checkpoint(directory: Path) -> None:
     """One architecture, other weights: only the weights can tell."""
     for file in ("model.onnx", "model_fp16.onnx"):
-        nudge(export / file, "position_embeddings.weight", 0.25)
-    (export / "model_int8.onnx").unlink()
-    value = json.loads((export / FILENAME).read_text())
-    del value["artifacts"][2]
-    (export / FILENAME).write_text(json.dumps(value))
-    error = refusal(export, workspace)
-    assert error.message.startswith("model.ort is not a conversion of model.onnx: their weights differ in")
-    assert error.message.endswith("position_embeddings.weight")
+        nudge(file, "position_embeddings.weight", 0.25)(directory)
+    (directory / "model_int8.onnx").unlink()
+    change(directory, {"artifacts.2": None})
 
 
-def test_models_without_a_common_weight(export: Path, workspace: Path) -> None:
-    model = onnx.load(export / "model_fp16.onnx")
+def other_names(directory: Path) -> None:
+    model = onnx.load(directory / "model_fp16.onnx")
     renamed = {tensor.name: f"renamed_{tensor.name}" for tensor in model.graph.initializer}
     for tensor in model.graph.initializer:
         tensor.name = renamed[tensor.name]
     for node in model.graph.node:
         node.input[:] = [renamed.get(name, name) for name in node.input]
-    onnx.save(model, export / "model_fp16.onnx")
-    assert (
-        refusal(export, workspace).message == "no weight of model_fp16.onnx has a counterpart in model.onnx"
-    )
+    onnx.save(model, directory / "model_fp16.onnx")
 
 
-def test_files_that_are_not_named_are_left_out_and_told(export: Path, workspace: Path) -> None:
+def second_export(directory: Path) -> None:
+    """What the converter leaves when it is run again for another model: model.ort and the INT8 are of the first."""
+    shutil.copytree(FIXTURES / "distilbert-over-bert", directory, dirs_exist_ok=True)
+
+
+def second_report(directory: Path) -> None:
+    second_export(directory)
+    for stale in ("model.ort", CONFIG, "model_int8.onnx"):
+        (directory / stale).unlink()
+
+
+def without_bin(directory: Path) -> None:
+    (directory / "openvino").mkdir()
+    (directory / "openvino/model.xml").write_text("<net/>")
+    claim = {"format": "openvino-ir", "path": "openvino/model.xml", "precision": "float32"}
+    change(directory, {"artifacts.+": {**claim, "metadata": {"opset": 15}}})
+
+
+def link_out(directory: Path) -> None:
+    secret = directory.parent / "secret"
+    secret.write_bytes(b"{}")
+    (directory / "tokenizer.json").unlink()
+    (directory / "tokenizer.json").symlink_to(secret)
+
+
+def claims(key: str, value: str) -> Spoil:
+    return lambda directory: change(directory, {key: value})
+
+
+def missing(file: str) -> Spoil:
+    return lambda directory: (directory / file).unlink()
+
+
+OUTSIDE = ["/etc/passwd", "../model.onnx", "a/../../b", "C:\\model.onnx", "", ".", "a\0b", ".."]
+PATHS = ["artifacts.0.path", "config_path", "artifacts.3.metadata.op_config_path"]
+OTHER_WEIGHTS = "is not a conversion of model.onnx: their weights differ in"
+REFUSED: dict[str, tuple[Spoil, str]] = {
+    **{f"without {file}": (missing(file), f"the manifest names the {role} {file}, which is missing") for file, role in (
+        ("model_fp16.onnx", "onnx-android artifact"), ("model.ort", "ort-android artifact"), (CONFIG, "operator config"),
+        ("recall_delta.json", "report"), ("config.json", "config"), ("id2label.json", "labels"),
+        ("tokenizer.json", "tokenizer file"),
+    )},
+    **{f"{key} is {path!r}": (claims(key, path), "that cannot be in its directory") for key in PATHS for path in OUTSIDE},
+    **{f"{file}: {name}": (nudge(file, name, by), OTHER_WEIGHTS) for file, name, by in (
+        ("model_fp16.onnx", "word_embeddings.weight", 0.01), ("model_fp16.onnx", "classifier.bias", 0.001),
+        ("model_int8.onnx", "_quantized", 3), ("model_int8.onnx", "LayerNorm.bias", 1e-4),
+        ("model.onnx", "word_embeddings.weight", 0.01),
+    )},
+    "an artifact that is no model": (claims("artifacts.0.path", "config.json"), "is not a model file"),
+    "another checkpoint": (another_checkpoint, f"model.ort {OTHER_WEIGHTS} base_model.bert.embeddings.position_embeddings"),
+    "no common weight": (other_names, "no weight of model_fp16.onnx has a counterpart in model.onnx"),
+    "two exports": (second_export, "recall_delta.json is about another model than openmed-onnx.json"),
+    "a report of another model": (second_report, "recall_delta.json is about another model than openmed-onnx.json"),
+    "openvino without weights": (without_bin, "OpenVINO weight file openvino/model.bin, which is missing"),
+    "a link": (link_out, "leads out of the directory"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_directory_that_is_refused(export: Path, workspace: Path, case: str) -> None:
+    spoil, message = REFUSED[case]
+    spoil(export)
+    error = refusal(export, workspace)
+    assert message in error.message
+    assert case not in ("two exports", "no common weight") or "mixes files of two exports" in error.hint
+
+
+def test_a_second_export_is_whole_without_the_files_of_the_first(export: Path, adopted: Any) -> None:
+    second_report(export)
+    (export / "recall_delta.json").unlink()
+    change(export, {"tokenizer.files": ["tokenizer.json", "tokenizer_config.json"]})
+    assert adopted()[0].family == "distilbert"
+
+
+def test_files_that_are_not_named_or_are_none_of_a_tokenizer(export: Path, adopted: Any) -> None:
+    """A second export into one directory lists the first one's manifest and report as tokenizer files."""
     (export / "README.md").write_text("mine")
     shutil.copy(export / "model.onnx", export / "spare.onnx")
-    draft, differences = adopt_directory(export, workspace, name="acme/bert")
-    assert {item.path for item in differences if item.claimed is None} == {"README.md", "spare.onnx"}
-    assert not {"README.md", "spare.onnx"} & set(draft.paths())
-
-
-def test_tokenizer_files_that_are_none(export: Path, workspace: Path) -> None:
-    """A second export into one directory lists the first one's manifest and report as tokenizer files."""
     files = ["tokenizer.json", "tokenizer_config.json", "openmed-onnx.json", "recall_delta.json"]
     change(export, {"tokenizer.files": files})
-    draft, differences = adopt_directory(export, workspace, name="acme/bert")
-    assert {"tokenizer.files"} <= {item.path for item in differences}
+    _, draft, differences = adopted()
+    assert {path for path, item in differences.items() if item.claimed is None} == {"README.md", "spare.onnx"}
+    assert not {"README.md", "spare.onnx"} & set(draft.paths())
+    assert "tokenizer.files" in differences
     assert [file.path for file in draft.companions if file.role == "tokenizer"] == files[:2]
 
 
-def test_a_directory_artifact_lists_its_files(export: Path, workspace: Path) -> None:
+def test_a_directory_artifact_lists_its_files(export: Path, workspace: Path, adopted: Any) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     bundle = export / "transformersjs"
@@ -409,19 +399,13 @@ def test_a_directory_artifact_lists_its_files(export: Path, workspace: Path) -> 
     shutil.copy(export / "model.onnx", bundle / "onnx/model.onnx")
     for file in ("config.json", "tokenizer.json"):
         shutil.copy(export / file, bundle / file)
+    small = bundle / "onnx/model_quantized.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        quantize_dynamic(
-            export / "model.onnx",
-            bundle / "onnx/model_quantized.onnx",
-            weight_type=QuantType.QInt8,
-            per_channel=True,
-        )
-    value = json.loads((export / FILENAME).read_text())
-    value["artifacts"].append({"format": "transformersjs", "path": "transformersjs", "precision": "int8"})
-    value["formats"].append("transformersjs")
-    (export / FILENAME).write_text(json.dumps(value))
-    artifact = manifest_of(adopt_directory(export, workspace, name="acme/bert")[0]).artifacts[-1]
+        quantize_dynamic(export / "model.onnx", small, weight_type=QuantType.QInt8, per_channel=True)
+    claim = {"format": "transformersjs", "path": "transformersjs", "precision": "int8"}
+    change(export, {"artifacts.+": claim, "formats.+": "transformersjs"})
+    artifact = adopted()[0].artifacts[-1]
     assert (artifact.format, artifact.path) == ("transformersjs", "transformersjs/onnx/model_quantized.onnx")
     assert artifact.precision == "int8"
     assert [(entry.role, entry.path) for entry in artifact.files] == [
@@ -432,34 +416,27 @@ def test_a_directory_artifact_lists_its_files(export: Path, workspace: Path) -> 
     assert "certified" not in json.loads((workspace / "transformersjs/config.json").read_text())
 
 
-def test_openvino_comes_with_its_weights_and_without_claims(export: Path, workspace: Path) -> None:
-    (export / "openvino").mkdir()
-    (export / "openvino/model.xml").write_text("<net/>")
-    value = json.loads((export / FILENAME).read_text())
-    claim = {
-        "format": "openvino-ir",
-        "path": "openvino/model.xml",
-        "precision": "float32",
-        "metadata": {"opset": 15},
-    }
-    value["artifacts"].append(claim)
-    (export / FILENAME).write_text(json.dumps(value))
-    assert "OpenVINO weight file openvino/model.bin, which is missing" in refusal(export, workspace).message
+def test_openvino_comes_with_its_weights_and_without_claims(export: Path, adopted: Any) -> None:
+    without_bin(export)
     (export / "openvino/model.bin").write_bytes(bytes(64))
-    draft, differences = adopt_directory(export, workspace, name="acme/bert")
-    artifact = manifest_of(draft).artifacts[-1]
+    manifest, _, differences = adopted()
+    artifact = manifest.artifacts[-1]
     assert [(entry.role, entry.path) for entry in artifact.files] == [("weights", "openvino/model.bin")]
     assert artifact.metadata.opset is None
-    assert Difference("artifacts.4.metadata", "openvino-ir", None) in differences
+    assert (differences["artifacts.4.metadata"].claimed, differences["artifacts.4.metadata"].actual) == (
+        "openvino-ir",
+        None,
+    )
 
 
-def test_a_segmenter_is_measured_again(export: Path, workspace: Path) -> None:
+def test_a_segmenter_is_measured_again(export: Path, adopted: Any) -> None:
     (export / "seg.bin").write_bytes(b"abc")
     right = f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
     entry = {"path": "seg.bin", "role": "model", "size_bytes": 3, "sha256": f"sha256:{'0' * 64}"}
     change(export, {"segmenter": {"id": "seg", "resource_files": [entry]}})
-    draft, differences = adopt_directory(export, workspace, name="acme/bert")
-    assert Difference("segmenter.resource_files.0.sha256", entry["sha256"], right) in differences
+    _, draft, differences = adopted()
+    found = differences["segmenter.resource_files.0.sha256"]
+    assert (found.claimed, found.actual) == (entry["sha256"], right)
     assert draft.fields["segmenter"]["resource_files"][0]["sha256"] == right
     assert ("segmenter", "seg.bin") in [(file.role, file.path) for file in draft.companions]
 
@@ -482,17 +459,3 @@ def test_scales_for_each_channel_of_either_axis(axis: int) -> None:
     quantized[2, 3] += 3
     with pytest.raises(InputError, match="b is not a conversion of a: their weights differ in w"):
         compare_weights({"w": weight}, other, "b", "a")
-
-
-def test_a_link_out_of_the_directory_is_refused(export: Path, workspace: Path, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(b"{}")
-    (export / "tokenizer.json").unlink()
-    (export / "tokenizer.json").symlink_to(tmp_path / "secret")
-    with pytest.raises(InputError, match="leads out of the directory"):
-        adopt_directory(export, workspace, name="acme/tiny")
-
-
-def test_an_artifact_that_is_no_model_is_refused(export: Path, workspace: Path) -> None:
-    change(export, {"artifacts.0.path": "config.json"})
-    with pytest.raises(InputError, match="is not a model file"):
-        adopt_directory(export, workspace, name="acme/tiny")
