@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 
 SIGNERS_ADVICE = "reg log shows who signed which line; do not use it until you know why"
 BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
-"""The media type of a statement with the measured speed of a version's artifacts: `schema/gates/statements.py`."""
 PROOF = "application/vnd.onnxreg.faithfulness.v1+json"
-"""The media type of a proof that an artifact is its parent, rounded: `schema/gates/statements.py`."""
 KINDS = {
     "application/vnd.onnxreg.evaluation.v1+json": "evaluation",
     PROOF: "proof",
@@ -47,7 +45,7 @@ KINDS = {
     PROVEN: "proof",
     RELEASE: "signature",
 }
-"""The kinds of statements by media type, and for a signed one by predicate type."""
+"""The kinds of statements by media type (see `schema/gates/statements.py`), and for a signed one by predicate type."""
 Status = Literal["trusted", "unsigned", "unknown", "revoked", "foreign", "invalid"]
 """`trusted`: valid, by a key that counts for this model. `unknown`: by a key that the trust file does not
 hold, so it was not checked. `revoked`, `foreign`: by a key that no longer counts, or not for this model.
@@ -64,15 +62,8 @@ class SignatureVerdict:
     detail: str = ""
 
     def __str__(self) -> str:
-        match self.status:
-            case "unsigned":
-                return ""
-            case "trusted":
-                return str(self.key)
-            case "unknown":
-                return f"unknown key {str(self.keyid)[:12]}"
-            case _:
-                return f"{self.status}: {self.detail or self.key or str(self.keyid)[:12]}"
+        words = {"unsigned": "", "trusted": str(self.key), "unknown": f"unknown key {str(self.keyid)[:12]}"}
+        return words.get(self.status, f"{self.status}: {self.detail or self.key or str(self.keyid)[:12]}")
 
     def to_json(self) -> dict[str, str | None]:
         return {"status": self.status, "keyid": self.keyid, "key": self.key}
@@ -92,21 +83,18 @@ class SignatureJudge:
 
     def verdict(self, keyid: str, signature: bytes, data: bytes, seq: int) -> SignatureVerdict:
         """Judge a signature over these bytes; line `seq` carries or announces it."""
-        key = self.trust.keys.get(keyid)
-        if key is None:
+        if (key := self.trust.keys.get(keyid)) is None:
             return SignatureVerdict("unknown", keyid)
         if not is_valid(key.key, signature, data):
             return SignatureVerdict("invalid", keyid, key.name, f"{key.name} did not sign this")
         if not key.covers(self.model):
             return SignatureVerdict("foreign", keyid, key.name, f"{key.name} does not sign {self.model}")
-        until = () if key.revoked is None else key.revoked.until
-        is_earlier = any(  # the line was in the log before the key was revoked
+        if key.revoked is not None and not any(
             (anchor.registry, anchor.model) == (self.registry, self.model)
-            and seq <= anchor.seq
+            and seq <= anchor.seq  # the line was in the log before the key was revoked
             and self.digest_at(anchor.seq) == anchor.head
-            for anchor in until
-        )
-        if key.revoked is not None and not is_earlier:
+            for anchor in key.revoked.until
+        ):
             detail = f"{key.name}, {key.revoked.date}: {key.revoked.reason}"
             return SignatureVerdict("revoked", keyid, key.name, detail)
         return SignatureVerdict("trusted", keyid, key.name)
@@ -143,13 +131,7 @@ def judge_for(log: Log, trust: Trust) -> SignatureJudge:
 
 @dataclass(frozen=True, slots=True)
 class RecordedStatement:
-    """A statement of a log.
-
-    Args:
-        kind: a word of `KINDS`; "" if it states something else.
-        data: the document, or the payload of the envelope.
-        envelope: its signatures, if it is signed.
-    """
+    """A statement of a log: a word of `KINDS` ("" for another kind), the document, and its signatures, if it is signed."""
 
     kind: str
     data: bytes
@@ -167,11 +149,10 @@ class RecordedStatement:
         """The evaluation or proof that it states, None if it is of another kind. InputError if it is malformed."""
         if self.kind != kind:
             return None
-        data, signed = self.data, None if self.envelope is None else Statement.decode(self.data)
-        if signed is not None:
-            data = canonical.encode(signed.predicate)
         from onnxreg.schema.gates.statements import FaithfulnessReport, read_evaluation
 
+        signed = None if self.envelope is None else Statement.decode(self.data)
+        data = self.data if signed is None else canonical.encode(signed.predicate)
         read: Any = read_evaluation if kind == "evaluation" else FaithfulnessReport.decode
         report = read(data, f"the {kind}")
         if signed is not None and signed.digest != report.artifact:
@@ -220,9 +201,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> "Iterat
     from onnxreg.schema.gates.statements import RecordedProof
 
     judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
-    lines: dict[Digest, int] = {}
-    for seq, line in log.events(Attest):
-        lines.setdefault(line.statement, seq)
+    lines = {event.statement: seq for seq, event in reversed([*log.events(Attest)])}
     for event in events:
         if event.media_type not in (PROOF, MEDIA_TYPE):
             continue
@@ -279,14 +258,7 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
             elif envelope.predicate_type != RELEASE:
                 continue
             else:
-                release = Statement.decode(envelope.payload)
-                stated, entry = released_version(release), log.versions.get(released_version(release))
-                if entry is None or (release.name, release.digest) != (log.name, event.manifest):
-                    wrong = f"it is about {release.name}:{stated} with manifest {release.digest.short}..."
-                elif entry.manifest != event.manifest:
-                    wrong = f"it is about version {stated}"
-                elif release != release_statement(log.name, stated, log.fetch(event.manifest)):
-                    wrong = "its recipe or certificates are not those of the manifest"
+                stated, wrong = _released(log, event, Statement.decode(envelope.payload))
                 versions = [stated] if stated in versions else versions
             verdicts = judge.envelope(envelope, seq)
         except (InputError, IntegrityError, NotFoundError) as error:
@@ -294,8 +266,20 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
         for verdict in verdicts:
             if wrong and verdict.status not in ("unknown", "invalid"):
                 verdict = SignatureVerdict("invalid", verdict.keyid, verdict.key, wrong)
-            for version in versions:
-                yield SignedStatement(seq, event, version, verdict)
+            yield from (SignedStatement(seq, event, version, verdict) for version in versions)
+
+
+def _released(log: Log, event: Attest, release: Statement) -> tuple[Version, str]:
+    """The version that a statement signs, and what is wrong with it."""
+    version = released_version(release)
+    entry = log.versions.get(version)
+    if entry is None or (release.name, release.digest) != (log.name, event.manifest):
+        return version, f"it is about {release.name}:{version} with manifest {release.digest.short}..."
+    if entry.manifest != event.manifest:
+        return version, f"it is about version {version}"
+    if release != release_statement(log.name, version, log.fetch(event.manifest)):
+        return version, "its recipe or certificates are not those of the manifest"
+    return version, ""
 
 
 def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) -> list[SignatureVerdict]:
@@ -429,10 +413,9 @@ def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust
     needs = [need for need in trust.required(reader.registry_id, located.name) if need.versions]
     if not needs:
         return
-    log = load(reader, located.name)
-    verdicts = signatures_of(log, trust, located.version, located.entry.manifest)
+    verdicts = signatures_of(load(reader, located.name), trust, located.version, located.entry.manifest)
     if not all(any(_counts(verdict, need) for verdict in verdicts) for need in needs):
-        why = "; ".join(dict.fromkeys(str(verdict) for verdict in verdicts)) or "nobody signed it"
+        why = "; ".join(dict.fromkeys(map(str, verdicts))) or "nobody signed it"
         raise IntegrityError(
             f"{located.ref} with manifest {located.entry.manifest.short}... must be signed by a trusted key: {why}",
             "`reg verify --signatures` lists the signatures",
