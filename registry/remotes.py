@@ -28,7 +28,6 @@ from onnxreg.registry.store.protocol import IndexFile, ReaderWrapper, RegistryRe
 from onnxreg.registry.support.disk import host_errors, read_bounded, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.canonical import Record
 from onnxreg.schema.core.digest import Digest
@@ -51,6 +50,14 @@ TellAge = Callable[[str, float], None]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
+class _Token(Record, frozen=True):
+    """The token of an index file at a URL, and the digest (hex) of the file."""
+
+    index: str
+    token: str
+    url: str
+
+
 class RemoteCopy:
     """The copy of one registry's documents, as it was last read at a URL."""
 
@@ -63,15 +70,13 @@ class RemoteCopy:
 
         The token is empty if it may belong to other bytes or another URL: each copy of a registry has its own tokens.
         """
-        index = self.store.read_index(name)
-        if index is None:
+        if (index := self.store.read_index(name)) is None:
             return None
-        try:
-            value = canonical.decode(self.store.read_local(f"tokens/{name}.json") or b"{}", "token")
-        except InputError:
-            value = {}
-        same = isinstance(value, dict) and (value.get("index"), value.get("url")) == (index.token, self.url)
-        return IndexFile(index.data, str(value.get("token", "")) if same else "")
+        token = _Token("", "", "")
+        with suppress(InputError):
+            token = _Token.decode(self.store.read_local(f"tokens/{name}.json") or b"", "token")
+        is_same = (token.index, token.url) == (index.token, self.url)
+        return IndexFile(index.data, token.token if is_same else "")
 
     def age(self, name: str) -> float:
         """Seconds since the registry last confirmed the index file. NotFoundError if it never did.
@@ -89,9 +94,9 @@ class RemoteCopy:
             with host_errors(f"remembering the index of {name}"):
                 os.utime(self._token(name))
             return
-        token = {"index": Digest.of(index.data).hex, "token": index.token, "url": self.url}
         self._create()
-        self.store.write_local(f"tokens/{name}.json", canonical.encode(token))
+        token = _Token(Digest.of(index.data).hex, index.token, self.url)
+        self.store.write_local(f"tokens/{name}.json", token.encode())
         self.store.write_file(index_path(name), index.data)
 
     def keep_log(self, log: Log, documents: Collection[Digest] = ()) -> None:
@@ -100,10 +105,10 @@ class RemoteCopy:
             pass
         blobs = {Digest.of(blob): blob for blob in log.blobs}
         digests = {*log.segments, *([log.checkpoint] if log.checkpoint else []), *documents}
-        if missing := digests - self.store.has(digests):
+        if missing := sorted(digests - self.store.has(digests)):
             self._create()
             with self.store.push() as push:
-                for digest in sorted(missing):
+                for digest in missing:
                     push.put(BytesIO(blobs.get(digest) or log.fetch(digest)), digest)
                 push.flush()
 
@@ -204,21 +209,21 @@ class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
     names: dict[str, dict[str, str]] = {}
     pins: dict[str, str] = {}
 
-    @classmethod
-    def load(cls) -> "_RemotesFile":
-        path = remotes_file()
-        with host_errors(f"reading {path}"):
-            try:
-                data = read_bounded(path, MAX_DOCUMENT_BYTES)
-            except (FileNotFoundError, NotADirectoryError):
-                return cls()
-        with about(f"{path} is damaged", IntegrityError, "remove it, then add the remotes again"):
-            return cls.decode(data, str(path))
-
 
 def remotes_file() -> Path:
     """The file of all remotes of this user."""
     return state_directory() / "remotes.json"
+
+
+def _load() -> _RemotesFile:
+    path = remotes_file()
+    with host_errors(f"reading {path}"):
+        try:
+            data = read_bounded(path, MAX_DOCUMENT_BYTES)
+        except (FileNotFoundError, NotADirectoryError):
+            return _RemotesFile()
+    with about(f"{path} is damaged", IntegrityError, "remove it, then add the remotes again"):
+        return _RemotesFile.decode(data, str(path))
 
 
 @dataclass
@@ -231,7 +236,7 @@ class Remotes:
 
     @classmethod
     def load(cls, registry: DirectoryRegistry) -> "Remotes":
-        file = _RemotesFile.load()
+        file = _load()
         return cls(registry, dict(file.names.get(str(registry.root.resolve()), {})), dict(file.pins))
 
     def add(self, name: str, url: str) -> None:
@@ -272,7 +277,7 @@ class Remotes:
         with host_errors(f"writing {file}"), exclusive(file.with_suffix(".lock")):
             remotes = Remotes.load(self.registry)
             yield remotes
-            names = {**_RemotesFile.load().names, str(self.registry.root.resolve()): remotes.urls}
+            names = {**_load().names, str(self.registry.root.resolve()): remotes.urls}
             data = _RemotesFile({path: urls for path, urls in names.items() if urls}, remotes.pins).encode()
             _RemotesFile.decode(data, str(file))
             replace_file(file, data)
@@ -283,14 +288,12 @@ class Remotes:
         if remote is None:
             if len(self.urls) == 1:
                 return next(iter(self.urls.values()))
-            if "origin" in self.urls:
-                return self.urls["origin"]
-            raise InputError(
-                f"no remote is named, and none {'here is called origin' if self.urls else 'is known here'}",
-                f"name one of them: {', '.join(sorted(self.urls))}"
-                if self.urls
-                else "name a path or URL, or give one a name: reg remote add origin PATH|URL",
-            )
+            if "origin" not in self.urls:
+                lack = "here is called origin" if self.urls else "is known here"
+                names = f"name one of them: {', '.join(sorted(self.urls))}"
+                first = "name a path or URL, or give one a name: reg remote add origin PATH|URL"
+                raise InputError(f"no remote is named, and none {lack}", names if self.urls else first)
+            remote = "origin"
         if remote in self.urls:
             return self.urls[remote]
         is_path = "/" in remote or remote in (".", "..") or os.path.lexists(remote)
@@ -361,11 +364,11 @@ class Remotes:
 
 def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:
     """ConflictError if both are the same registry."""
-    places = [
+    places = {
         registry.root.resolve() if isinstance(registry, DirectoryRegistry) else registry.url
         for registry in (remote, store)
-    ]
-    if places[0] == places[1]:
+    }
+    if len(places) == 1:
         raise ConflictError(
             "that remote is this registry itself",
             "name another place; to write files: reg --registry OTHER pull REF PLACE --output DIRECTORY",

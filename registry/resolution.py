@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from onnxreg.registry.log.log import LocatedVersion, Log
-from onnxreg.registry.log.lookup import consult, read_blob
+from onnxreg.registry.log.lookup import consult, read_blob, read_deltas
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.trust_file import trust_if_any
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import GateError, IntegrityError, NotFoundError, about
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.log.summary import ArtifactSummary, FileSummary
 from onnxreg.schema.query.requirements import Query
@@ -49,11 +49,8 @@ ARTIFACT_KEYS = (
 class Resolution:
     """The artifact that answers a query, its files with their URLs, and the rejections of the others.
 
-    Args:
-        size: bytes of all files. Equal files count once.
-        index: the index file of the answer, if one was read.
-        deltas: the deltas of its files that its version offers, with their URLs.
-        rollout: the rollout of the channel that was asked for.
+    `size` has the bytes of all files, equal ones once. `index` is the index file of the answer, if one was read, `deltas`
+    those of its files that its version offers, with their URLs, `rollout` that of the channel that was asked for.
     """
 
     located: LocatedVersion
@@ -211,13 +208,9 @@ def resolve_in(
     files = tuple(
         (file, reader.blob_url(file.digest)) for file in (main, *artifact.files, *summary.shared_files)
     )
-    deltas: tuple[tuple[Delta, str], ...] = ()
-    if entry.deltas is not None:
-        from onnxreg.registry.log.lookup import read_deltas
-
-        digests = {file.digest for file, _ in files}
-        offered = [delta for delta in read_deltas(log.fetch, entry.deltas) if delta.new in digests]
-        deltas = tuple((delta, reader.blob_url(delta.digest)) for delta in offered)
+    digests = {file.digest for file, _ in files}
+    offered = [delta for delta in read_deltas(log.fetch, entry.deltas) if delta.new in digests]
+    deltas = tuple((delta, reader.blob_url(delta.digest)) for delta in offered)
     located = LocatedVersion(log.name, version, entry, log.state.channels.get(ref.tag or ""))
     rollout = log.state.rollouts.get(ref.tag or "")
     return Resolution(located, artifact, outcome.size, files, outcome, log.index, deltas, rollout)
@@ -267,10 +260,8 @@ def read_operators(reader: RegistryReader, digest: Digest) -> "tuple[Need, ...]"
     """Read an artifact's operator set. IntegrityError if the blob is not one."""
     from onnxreg.schema.manifest.operators import read_operator_set
 
-    try:
+    with about(f"blob {digest.short}... is not an operator set", IntegrityError):
         return read_operator_set(read_blob(reader, digest))
-    except InputError as error:
-        raise IntegrityError(f"blob {digest.short}... is not an operator set: {error.message}") from error
 
 
 @dataclass(frozen=True)

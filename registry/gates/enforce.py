@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from shlex import quote
 
-from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
+from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import consult, log_of
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.registry.trust.signatures import attestations, evaluation_of, recorded_proofs, signatures_of
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, InputError, IntegrityError, RegError, fault
+from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, IntegrityError, RegError, about, fault
 from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.gates.policy import PolicyLog
 from onnxreg.schema.gates.rule import PromotionCandidate, PromotionEvidence, Rule
@@ -74,14 +74,17 @@ class ChannelGate:
             past: the moves of the channel before; default: all.
         """
         log, entry, trust = self.log, self.log.versions[version], self.trust
-        counted = {key for rule in self.rules for key in rule.checks if key in demands}
-        manifest = log.manifest(version)
+        manifest, counted = (
+            log.manifest(version),
+            {key for rule in self.rules for key in rule.checks} & set(demands),
+        )
         events = attestations(log, entry.manifest, manifest)
         signers: tuple[frozenset[str], ...] = ()
         if "signed_by" in counted:
             verdicts = signatures_of(log, trust, version, entry.manifest)
-            trusted = {verdict.keyid or "" for verdict in verdicts if verdict.status == "trusted"}
-            signers = trust.signers(sorted(trusted))
+            signers = trust.signers(
+                sorted({item.keyid or "" for item in verdicts if item.status == "trusted"})
+            )
         before = compared_with(self.moves if past is None else past, entry.manifest)
         candidate = PromotionCandidate(
             manifest,
@@ -89,11 +92,12 @@ class ChannelGate:
             entry.size,
             evaluations=tuple(item for event in events if (item := evaluation_of(log, event)) is not None),
             signers=signers,
-            before=None if before is None else read_manifest(log.fetch(before), before, log.name),
+            before=None if before is None else log.read_manifest(before),
             held=entry.held,
             trusted=frozenset(name for key in trust.keys.values() for name in (key.name, key.key.id)),
             proofs=tuple(recorded_proofs(log, events, trust)) if "faithful" in counted else (),
         )
+        findings = (item for rule in self.rules for item in rule.evaluate(candidate, demands))
         return PromotionEvidence(
             name=log.name,
             channel=self.channel,
@@ -101,9 +105,7 @@ class ChannelGate:
             manifest=entry.manifest,
             policy=self.policies.head,
             before=before,
-            findings=tuple(
-                dict.fromkeys(item for rule in self.rules for item in rule.evaluate(candidate, demands))
-            ),
+            findings=tuple(dict.fromkeys(findings)),
             statements=tuple(dict.fromkeys(event.statement for event in events)),
         )
 
@@ -117,12 +119,11 @@ class ChannelGate:
             return
         name, current = f"{self.log.name}:{self.channel}", self.log.channels.get(self.channel)
         move = self.moves[-1] if self.moves else None
-        words = ("version", "manifest", "policy", "evidence")
-        if move is None or any(getattr(current, word, None) != getattr(move, word) for word in words):
+        keys = ("version", "manifest", "policy", "evidence")
+        if move is None or any(getattr(current, key, None) != getattr(move, key) for key in keys):
             raise IntegrityError(f"{name} was moved without an event in the log", VERIFY_ADVICE)
-        self._check_promoted(move, f"{name} was moved to {move.version}")
-        judged = self.judge(move.version, past=self.moves[:-1])
-        _check_met(judged, f"{name} is {move.version}, which")
+        moved = f"{name} was moved to {move.version}"
+        self._check_promoted(move, moved, f"{name} is {move.version}, which", self.moves[:-1])
 
     def check_rollout(self) -> None:
         """Raise GateError if the channel is governed, and the version of its rollout was not promoted or fails the policy."""
@@ -133,9 +134,8 @@ class ChannelGate:
         if step is None or (step.version, step.percent, step.salt, step.where) != stated:
             raise IntegrityError(f"the rollout of {name} is not what its log says", VERIFY_ADVICE)
         if self.rules:
-            self._check_promoted(step, f"{rollout.to} is rolled out to {name}")
-            judged = self.judge(rollout.to)
-            _check_met(judged, f"{rollout.to}, which is rolled out to {name},")
+            moved = f"{rollout.to} is rolled out to {name}"
+            self._check_promoted(step, moved, f"{rollout.to}, which is rolled out to {name},", None)
 
     def check_past(self) -> None:
         """Check the evidence of each promotion, that no policy was older than the one before it, and the limits of changes.
@@ -158,15 +158,15 @@ class ChannelGate:
                 if judged.failed:
                     raise GateError(f"{moved} on the way: {judged.failed[0].detail}", PROMOTE_ADVICE)
 
-    def _check_promoted(self, move: Tag | RolloutStep, moved: str) -> None:
-        if move.evidence is None:
+    def _check_promoted(
+        self, move: Tag | RolloutStep, moved: str, subject: str, past: Sequence[Tag] | None
+    ) -> None:
+        if move.evidence is None or move.version is None:
             raise UnpromotedError(f"{moved} without a promotion", PROMOTE_ADVICE)
         check_evidence(self.log, self.policies, move)
-
-
-def _check_met(judged: PromotionEvidence, subject: str) -> None:
-    if judged.failed:
-        raise GateError(f"{subject} does not meet the policy: {judged.faults}", PROMOTE_ADVICE)
+        judged = self.judge(move.version, past=past)
+        if judged.failed:
+            raise GateError(f"{subject} does not meet the policy: {judged.faults}", PROMOTE_ADVICE)
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
@@ -193,13 +193,8 @@ def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> in
             f"{channel} was moved to {move.version} under a policy that the registry never had",
             PROMOTE_ADVICE,
         )
-    data = log.fetch(move.evidence)
-    try:
-        evidence = PromotionEvidence.decode(data, "the evidence")
-    except InputError as error:
-        raise GateError(
-            f"{channel}: it is not evidence of a promotion: {error.message}", PROMOTE_ADVICE
-        ) from error
+    with about(f"{channel}: it is not evidence of a promotion", GateError, PROMOTE_ADVICE):
+        evidence = PromotionEvidence.decode(log.fetch(move.evidence), "the evidence")
     stated = (evidence.name, evidence.channel, evidence.version, evidence.manifest, evidence.policy)
     if stated != (log.name, move.tag, str(move.version), move.manifest, move.policy):
         raise GateError(f"the evidence of {channel} is that of another move", PROMOTE_ADVICE)
@@ -246,11 +241,11 @@ def check_holder(
 def promotion_documents(log: Log) -> set[Digest]:
     """List the documents by which an offline reader can judge governed channels."""
     governed = {tag: current for tag, current in log.channels.items() if current.evidence}
-    promoted = [event for _, event in log.events(Tag) if event.evidence and event.tag in governed]
-    digests = {digest for event in promoted for digest in (event.manifest, event.evidence) if digest}
+    moves = [event for _, event in log.events(Tag) if event.evidence and event.tag in governed]
+    digests = {digest for event in moves for digest in (event.manifest, event.evidence) if digest}
     for current in governed.values():
-        about = attestations(log, current.manifest, log.manifest(current.version))
-        digests |= {event.statement for event in about}
+        related = attestations(log, current.manifest, log.manifest(current.version))
+        digests |= {event.statement for event in related}
     return digests - set(log.tombstones)
 
 

@@ -136,7 +136,7 @@ def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) ->
     for proof in sorted(proofs, key=lambda item: bool(item.signers)):
         child = children.get(proof.report.artifact)
         parents = [parent.digest for parent in manifest.ancestors(child)] if child else []
-        if child is not None and proof.report.parent in parents and proof.report.is_current:
+        if child and proof.report.parent in parents and proof.report.is_current:
             latest[child.path] = proof
     return latest
 
@@ -172,12 +172,7 @@ def word_of(event: Event) -> str:
 
 
 def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge) -> list[str]:
-    """The words of the event of line `seq` beside its channel and its version.
-
-    Args:
-        reader: the registry that has the statements and manifests.
-        judge: names the signers of statements.
-    """
+    """The words of the event of line `seq` beside its channel and its version; `judge` names signers of statements."""
     match event:
         case Attest():
             return [_describe(event, seq, reader, judge)]
@@ -194,8 +189,7 @@ def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge)
             return share + [f"{key} {digest.short}" for key, digest in digests.items() if digest is not None]
         case OptionalEvent():
             return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
-        case _:
-            return []
+    return []
 
 
 def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJudge) -> str:
@@ -239,11 +233,8 @@ def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[Ch
     judge = judge_for(log, trust)
     for tag, channel in sorted(log.channels.items()):
         line, version = lines[channel.seq], channel.version
-        verdicts = signatures_of(log, trust, version, channel.manifest)
-        signers = {
-            "the move": str(judge.line(line)),
-            "the version": ", ".join(dict.fromkeys(map(str, verdicts))),
-        }
+        verdicts = dict.fromkeys(map(str, signatures_of(log, trust, version, channel.manifest)))
+        signers = {"the move": str(judge.line(line)), "the version": ", ".join(verdicts)}
         signed = ", ".join(f"{part} by {signer}" for part, signer in signers.items() if signer)
         gate = _gate(reader, log, tag, trust)
         yield ChannelStatus(tag, version, line, signed, gate, log.rollouts.get(tag))
@@ -251,13 +242,12 @@ def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[Ch
 
 def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:
     """The verdict on a channel; see `ChannelStatus`."""
-    version = log.channels[tag].version
-    if log.versions[version].yanked:
-        return f"{version} is yanked"
+    if log.versions[log.channels[tag].version].yanked:
+        return f"{log.channels[tag].version} is yanked"
     try:
         if reader.read_index(POLICY_LOG) is None:
             return ""
-        from onnxreg.registry.gates.enforce import ChannelGate, read_policies  # it reads statements, too
+        from onnxreg.registry.gates.enforce import ChannelGate, read_policies
 
         gate = ChannelGate(log, read_policies(reader), tag, trust)
         gate.check()
