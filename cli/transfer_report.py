@@ -55,9 +55,16 @@ def report_transfer(
 
 
 def warn_of_yanks(session: Session, result: "TransferResult") -> None:
-    """Say to people which of the versions are yanked at the destination, and why."""
+    """Say to people which of the versions are yanked at the destination, and why; and which channels went back there."""
     for version, yank in result.yanks.items() if not session.as_json else ():
         session.warn(f"warning: {result.name}:{version} is yanked there: {yank.words}")
+    versions = result.log.versions if result.log else {}
+    for move in result.channels:
+        holders = (version for version, entry in versions.items() if entry.manifest == move.expects)
+        former = max(holders, key=lambda version: version.precedence, default=move.version)
+        if former.precedence > move.version.precedence:
+            back = f"from {former} to {move.version}"
+            session.warn(f"warning: the channel {result.name}:{move.tag} went back there, {back}")
 
 
 def arrival_lines(arrivals: "Collection[Arrival]") -> Iterator[str]:

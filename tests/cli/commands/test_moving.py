@@ -72,6 +72,9 @@ def test_a_channel_travels_with_one_version(reg: Reg, here: Registry, tmp_path: 
     assert back["ref"] == "acme/pii:0.2.0"
     assert back["channels"] == [{"name": "acme/pii", "tag": "stable", "version": "0.1.0"}]
     assert "channels" not in reg("push", "acme/pii", share, "--json").json
+    assert reg("tag", "acme/pii:0.2.0", "stable", "--remote", share).status == 0
+    done = reg("push", "acme/pii", share, "--tag", "stable")
+    assert "the channel acme/pii:stable went back there, from 0.2.0 to 0.1.0" in done.err
 
 
 def test_pull_brings_a_version_and_writes_its_files(reg: Reg, here: Registry, home: Path) -> None:
