@@ -132,7 +132,7 @@ class Registry:
         from onnxreg.registry.gates.enforce import check_free
 
         source = CheckedReader(remote or self.store, self.heads)
-        check_free(source, _ref(ref).name, tag, remote is not None)
+        check_free(source, _ref(ref).name, tag)
         return self.decisions(_ref(ref).name, remote).tag(_ref(ref), tag, reason)
 
     def yank(

@@ -165,9 +165,8 @@ def promote(
     from onnxreg.registry.gates.promotion import promote as move_channel
 
     registry, store = session.with_remote(remote)
-    target, is_remote = store or registry.store, store is not None
     promotion = move_channel(
-        target, registry.heads, Ref.parse(ref), channel, dry_run, reason, registry.actor, is_remote
+        store or registry.store, registry.heads, Ref.parse(ref), channel, dry_run, reason, registry.actor
     )
     judged, outcome = promotion.judged, None
     if promotion.moved:
@@ -288,7 +287,7 @@ def _rollouts(session: Session, remote: str | None) -> "Rollouts":
     from onnxreg.registry.gates.promotion import Rollouts
 
     registry, store = session.with_remote(remote)
-    return Rollouts(store or registry.store, registry.heads, registry.actor, store is not None)
+    return Rollouts(store or registry.store, registry.heads, registry.actor)
 
 
 def _tell(session: Session, channel: str, log: "Log") -> None:

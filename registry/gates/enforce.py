@@ -7,7 +7,6 @@ Everything is read again from the log and its blobs. No cache is trusted. A read
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from shlex import quote
 
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import consult, log_of
@@ -269,11 +268,10 @@ def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tupl
             yield fault("gate", error)
 
 
-def check_free(reader: RegistryReader, name: str, channel: str, is_remote: bool = False) -> None:
+def check_free(reader: RegistryReader, name: str, channel: str) -> None:
     """Raise GateError if a channel is governed: only a promotion moves it."""
     if read_policies(reader).policy.covering(name, channel):
-        remote = f" --remote {quote(reader.url)}" if is_remote else ""
         raise GateError(
             f"a policy governs {name}:{channel} in {reader.url}",
-            f"promote instead: reg promote {name}:VERSION {channel}{remote}",
+            f"promote instead: reg promote {name}:VERSION {channel}",
         )

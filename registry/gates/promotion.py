@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
-from shlex import quote
 from typing import Any, NamedTuple
 
 from onnxreg.registry.gates.enforce import ChannelGate, policies_in, read_policies
@@ -161,28 +160,19 @@ def promote(
     dry_run: bool = False,
     reason: str | None = None,
     actor: str | None = None,
-    is_remote: bool = False,
 ) -> Promotion:
     """Judge a version by the policy. If it passes, move the channel.
 
     Do nothing if it was promoted already under this policy. Raise InputError if no policy governs the channel;
     NotFoundError if the version does not exist; ConflictError if it is yanked, or another user moves the channel meanwhile.
-
-    Args:
-        known_heads: those of the user.
-        is_remote: True if the registry is not on this machine.
     """
     check_channel(channel)
     source = CheckedReader(store, known_heads)
     policies = read_policies(source)
     if not policies.policy.covering(ref.name, channel):
-        if not is_remote:
-            find(source, ref)  # the hint moves the channel to it
-        url = quote(store.url)
-        moves_it = f"reg push {ref} {url} --tag {channel}" if is_remote else f"reg tag {ref} {channel}"
         raise InputError(
             f"no policy governs {ref.name}:{channel} in {store.url}",
-            f"`{moves_it}` moves it; `reg policy set FILE{f' --remote {url}' if is_remote else ''}` governs it",
+            f"`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it",
         )
 
     def judge(log: Log) -> tuple[Log, PromotionEvidence]:
@@ -223,7 +213,6 @@ class Rollouts:
     store: RegistryStore
     known_heads: KnownHeads
     actor: str | None = None
-    is_remote: bool = False
 
     def start(
         self, ref: Ref, channel: str, share: float, where: str | None = None, reason: str | None = None
@@ -318,9 +307,7 @@ class Rollouts:
     ) -> Log:
         def change(log: Log) -> Collection[Digest]:
             if check_channel(channel) not in log.channels:
-                remote = f" --remote {quote(self.store.url)}" if self.is_remote else ""
-                first = f"; reg tag {name}:VERSION {channel}{remote} makes it"
-                raise no_channel(name, channel, log.channels, first)
+                raise no_channel(name, channel, log.channels, f"; reg tag {name}:VERSION {channel} makes it")
             holder = log.channels[channel].manifest
             log.append(make(log, {**stamp(name, self.actor, reason), "tag": channel, "expects": holder}))
             return []

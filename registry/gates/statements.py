@@ -202,11 +202,11 @@ def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJ
             subject = statement.kind
         elif (report := statement.report("proof")) is not None:
             artifact = report.artifact
-    path = artifact.short if artifact else ""
-    with suppress(IntegrityError, NotFoundError):
-        manifest = read_manifest(read_blob(reader, event.manifest), event.manifest, judge.model)
-        path = next((item.path for item in manifest.artifacts if item.digest == artifact), path)
     if artifact is not None:
+        path = artifact.short
+        with suppress(IntegrityError, NotFoundError):
+            manifest = read_manifest(read_blob(reader, event.manifest), event.manifest, judge.model)
+            path = next((item.path for item in manifest.artifacts if item.digest == artifact), path)
         subject = f"{path} {event.state}" if event.artifact else f"proof of {path}"
     return f"{subject} by {signers}" if signers else subject
 

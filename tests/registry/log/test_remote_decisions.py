@@ -143,9 +143,7 @@ def test_the_policy_of_the_remote_is_in_force_and_not_that_of_this_registry(
     assert reg("tag", f"{NAME}:1.0.0", "stable", "--remote", url) == 0
     owner.set_policy(home, owner.policies(home).policy, remote=there)
     assert reg("tag", f"{NAME}:1.1.0", "stable", "--remote", url) == 8
-    assert (
-        f"promote instead: reg promote {NAME}:VERSION stable --remote {there.url}" in capfd.readouterr().err
-    )
+    assert f"promote instead: reg promote {NAME}:VERSION stable" in capfd.readouterr().err
     assert reg("promote", f"{NAME}:1.1.0", "stable", "--remote", url) == 0
     assert home.resolve(f"{NAME}:stable", remote=open_url(url)).located.version == Version(1, 1, 0)
 

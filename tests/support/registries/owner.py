@@ -23,17 +23,15 @@ def _ref(ref: Any) -> Ref:
 def promote(
     registry: Registry, ref: Any, channel: str, dry_run: bool = False, reason: Any = None, remote: Any = None
 ) -> Any:
-    store, is_remote = remote or registry.store, remote is not None
-    promoted = promotion.promote(
-        store, registry.heads, _ref(ref), channel, dry_run, reason, registry.actor, is_remote
-    )
+    store = remote or registry.store
+    promoted = promotion.promote(store, registry.heads, _ref(ref), channel, dry_run, reason, registry.actor)
     judged = promoted.judged
     more = {"findings": judged.findings, "holds": not judged.failed, "refuse": judged.refusal}
     return SimpleNamespace(**promoted._asdict(), **more)
 
 
 def rollouts(registry: Registry, remote: Any = None) -> Rollouts:
-    return Rollouts(remote or registry.store, registry.heads, registry.actor, remote is not None)
+    return Rollouts(remote or registry.store, registry.heads, registry.actor)
 
 
 def attest(
