@@ -450,7 +450,7 @@ def test_a_rollout_from_start_to_finish(reg: Reg, here: Registry) -> None:
     assert reg("rollout", "status", PII).ended(0, "has no rollout") and "rollout" in reg("log", PII).out
     reg("push", PII, "./there")
     done = reg("rollout", "start", f"{PII}:0.2.0", *STABLE, "--percent", "5", "--remote", "./there")
-    assert done.ended(3, f"reg tag {PII}:VERSION stable --remote ")
+    assert done.ended(3, f"reg tag {PII}:VERSION stable makes it")
 
 
 # Pipelines: graphs that work together under names
