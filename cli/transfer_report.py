@@ -39,8 +39,7 @@ def report_transfer(
     """Show a transfer and `remarks`; the document has `channels` (if there are `tags`) and `more`, too."""
     ref, channels = f"{result.name}:{result.versions[0]}", {"channels": channels_to_json(result)}
     if result.events or result.blobs:
-        moved = ref if len(result.versions) == 1 else result.name
-        link = "to" if verb == "pushed" else "from"
+        moved, link = ref if len(result.versions) == 1 else result.name, "to" if verb == "pushed" else "from"
         outcome = f"{verb} {moved} {link} {remote}: {watch.amount(result.blobs, result.size)}"
     else:
         outcome = f"nothing to do: {ref} is up to date with {remote}"
@@ -56,15 +55,10 @@ def report_transfer(
 
 def warn_of_yanks(session: Session, result: "TransferResult") -> None:
     """Say to people which of the versions are yanked at the destination, and why; and which channels went back there."""
-    for version, yank in result.yanks.items() if not session.as_json else ():
-        session.warn(f"warning: {result.name}:{version} is yanked there: {yank.words}")
-    versions = result.log.versions if result.log else {}
-    for move in result.channels:
-        holders = (version for version, entry in versions.items() if entry.manifest == move.expects)
-        former = max(holders, key=lambda version: version.precedence, default=move.version)
-        if former.precedence > move.version.precedence:
-            back = f"from {former} to {move.version}"
-            session.warn(f"warning: the channel {result.name}:{move.tag} went back there, {back}")
+    from onnxreg.registry.log.decisions import warnings
+
+    for warning in warnings(result.log, result.yanks, result.channels) if not session.as_json else ():
+        session.warn(f"warning: {warning}")
 
 
 def arrival_lines(arrivals: "Collection[Arrival]") -> Iterator[str]:
@@ -88,8 +82,7 @@ def to_json(result: "TransferResult", remote: str, out: Path | None = None) -> d
 def yanked_to_json(result: "TransferResult") -> dict[str, Any]:
     """The versions that are yanked at the destination, if any, as `{yanked: [{version, of, reason}]}`."""
     yanked = [
-        {"version": version, "of": yank.version, "reason": yank.reason}
-        for version, yank in result.yanks.items()
+        {"version": key, "of": yank.version, "reason": yank.reason} for key, yank in result.yanks.items()
     ]
     return {"yanked": yanked} if yanked else {}
 

@@ -90,7 +90,7 @@ def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]
 
 def _proofs(published: "Release", reader: "RegistryReader") -> Iterator[str]:
     """The proofs on record, one line each."""
-    if not published.may_be_attested:
+    if not any(artifact.parent for artifact in published.manifest.artifacts):
         return
     from onnxreg.registry.gates.statements import proofs_by_path
 

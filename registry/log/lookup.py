@@ -25,7 +25,6 @@ from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, InputError, IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
-from onnxreg.schema.log.state import State
 from onnxreg.schema.log.summary import ArtifactStates, artifact_states, verdicts_of
 
 if TYPE_CHECKING:
@@ -224,14 +223,6 @@ class Release:
             log.name, version, entry.manifest, manifest, data,
             held=entry.held, states=states, index=log.index,
         )  # fmt: skip
-
-    @property
-    def may_be_attested(self) -> bool:
-        """False if its log has no attestation; a log with sealed segments may have some in them."""
-        if self.index is None:
-            return True
-        data = self.index.data
-        return b'"kind":"attest"' in data or bool(State.decode(data.partition(b"\n")[0]).segments)
 
     @property
     def ref(self) -> Ref:
