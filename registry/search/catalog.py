@@ -8,12 +8,11 @@ An index file with the same token as before (`RegistryReader.index_tokens`) need
 """
 
 import zlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import chain, count
+from itertools import count
 from operator import itemgetter
 from typing import Annotated, Any
 from unicodedata import normalize
@@ -46,10 +45,6 @@ BATCH_MODELS = 64
 REVISIONS = count()
 MAX_WORDS = 20
 """Words of one search for models."""
-FILTERS = ("task", "license", "format")
-"""The facts of a newest release that a search for models may demand."""
-MAX_FACETS = 100
-"""Values of a filter that are offered."""
 UNSETTLED = ""
 """The token of a file that must be read again; no other token equals it."""
 
@@ -410,43 +405,27 @@ def _read_pieces(
 
 
 def find_models(
-    catalog: Catalog, reader: RegistryReader, text: str, filters: Mapping[str, str], after: str, limit: int
+    catalog: Catalog, reader: RegistryReader, words: str, after: str, limit: int
 ) -> tuple[list[ModelLine], int]:
-    """The first models after a name, by name, and the number of all that fit: every word is part of a model's texts, and
-    each of `FILTERS` has its value ("": any).
+    """The first models after a name, by name, and the number of all that fit: every word is part of a model's texts.
 
     The texts are read from the newest releases, each once: by a search of all, by a list without words of those that it shows.
     InputError for too many words.
     """
-    words = dict.fromkeys(_folded(text).split())
-    if len(words) > MAX_WORDS:
-        raise InputError(f"{len(words)} words are too many for one search", f"use at most {MAX_WORDS}")
+    parts = dict.fromkeys(_folded(words).split())
+    if len(parts) > MAX_WORDS:
+        raise InputError(f"{len(parts)} words are too many for one search", f"use at most {MAX_WORDS}")
     models = catalog.readable()
-    if words:
+    if parts:
         _fill(catalog, reader, models)
     fitting = []
     for model in models:
-        spend(1 + len(words))
-        texts = model.name if model.words is None else model.words
-        is_chosen = all(filters[key] in ("", *_values(model, key)) for key in FILTERS)
-        if is_chosen and all(word in texts for word in words):
+        spend(1 + len(parts))
+        if all(part in (model.words or model.name) for part in parts):
             fitting.append(model)
     shown = [model for model in fitting if model.name > after][:limit]
     _fill(catalog, reader, shown)
     return shown, len(fitting)
-
-
-def facets(catalog: Catalog) -> dict[str, list[tuple[str, int]]]:
-    """The values of each filter with the number of models that have it, those of the most models first."""
-    models = catalog.readable()
-    counts = {key: Counter(chain(*(_values(model, key) for model in models))).items() for key in FILTERS}
-    return {key: sorted(counts[key], key=lambda pair: (-pair[1], pair[0]))[:MAX_FACETS] for key in FILTERS}
-
-
-def _values(model: ModelLine, key: str) -> list[str]:
-    """The values of a model for a filter."""
-    value = model.formats if key == "format" else getattr(model, key)
-    return value if isinstance(value, list) else [value] if value else []
 
 
 def _fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine]) -> None:

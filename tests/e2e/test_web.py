@@ -22,7 +22,7 @@ PACKAGES = {"playwright-core": "1.65.1", "axe-core": "4.14.1"}
 SIZES = (("light", 1280), ("dark", 1280), ("light", 390), ("light", 320), ("dark", 320))
 PAGES = {
     "/": 200,
-    "/?words=phone&format=onnx-int8": 200,
+    "/?words=phone+onnx-int8": 200,
     "/?words=zz": 200,
     "/?q=size+%3E+0": 200,
     "/?q=size+%3C+1": 200,

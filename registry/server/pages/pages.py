@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from onnxreg.registry.gates.statements import ChannelStatus, in_production, latest_proofs, word_of, words
 from onnxreg.registry.log.lookup import read_blob, read_deltas, version_record
-from onnxreg.registry.search.catalog import FILTERS, Catalog, facets, find_models
+from onnxreg.registry.search.catalog import Catalog, find_models
 from onnxreg.registry.search.listing import total_size
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes
 from onnxreg.registry.server.pages.rendering import HERE, environment
@@ -288,22 +288,21 @@ class Pages:
         return _guarded(Response(html, STATUS.get(error.family, 500), NO_STORE, HTML))
 
     async def _models(self, request: Request) -> bytes:
-        typed = {key: request.query_params.get(key, "").strip() for key in ("words", *FILTERS, "after", "q")}
+        typed = {key: request.query_params.get(key, "").strip() for key in ("words", "after", "q")}
         if query := typed.pop("q"):
             page = partial(self._search_page, query, parse(query))
             return await self._search.ask(page, artifacts=True)
         return await self._search.ask(partial(self._models_page, typed), ("page", *typed.values()))
 
     def _models_page(self, typed: dict[str, str], search: Catalog) -> bytes:
-        words, after, limit = typed["words"], typed["after"], MODELS_PER_PAGE + 1
-        models, count = find_models(search, self._registry, words, typed, after, limit)
+        limit = MODELS_PER_PAGE + 1
+        models, count = find_models(search, self._registry, **typed, limit=limit)
         return self._page(
             "models.html",
             typed=typed,
             count=count,
             models=models[:MODELS_PER_PAGE],
             more=models[MODELS_PER_PAGE - 1].name if len(models) > MODELS_PER_PAGE else None,
-            facets=facets(search),
             damages=search.damages(),
         )
 
