@@ -247,11 +247,9 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def open_beneath(root: Path, path: str) -> BinaryIO:
-    """Open a regular file below `root`, unbuffered. FileNotFoundError if it does not exist or a part is a
-    link.
+    """Open a regular file below `root`, unbuffered. FileNotFoundError if it does not exist or a part is a link.
 
-    Each directory is opened relative to its parent, so that nobody can replace it by a link meanwhile. `path`
-    is relative and has no `..`: callers make it from a digest or a model's name.
+    Each directory is opened relative to its parent, so that nobody can replace it by a link meanwhile. `path` has no `..`.
     """
     *folders, name = path.split("/")
     directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY)

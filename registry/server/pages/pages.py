@@ -107,9 +107,7 @@ class VersionRow:
 
 
 class LogRow(NamedTuple):
-    """A line of the log: its kind for people, the version that it is about, the version that its channel held before,
-    what else it says, and the signer.
-    """
+    """A line of the log: its kind, its version, the version that its channel held before, what else it says, the signer."""
 
     line: LogLine
     word: str

@@ -55,9 +55,7 @@ def environment(**values: Any) -> Environment:
 
 
 def printable(value: Any) -> Any:
-    """A text in which characters that do not print, such as those that turn the direction of writing, are
-    spelt out.
-    """
+    """A text with characters that do not print, such as those that turn the direction of writing, spelt out."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in value)
@@ -72,8 +70,8 @@ def sentence(text: str) -> str:
 
 def shown_json(value: Any) -> str:
     """A JSON value for people: a text as it is, anything else indented; the end of a long one is left out."""
-    is_text = isinstance(value, str)
-    text = value if is_text else json.dumps(value, ensure_ascii=False, sort_keys=True, indent=1)
+    options: Any = {"ensure_ascii": False, "sort_keys": True, "indent": 1}
+    text = value if isinstance(value, str) else json.dumps(value, **options)
     return text if len(text) <= MAX_JSON_CHARS else f"{text[:MAX_JSON_CHARS]} …"
 
 

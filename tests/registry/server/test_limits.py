@@ -18,8 +18,8 @@ from support.servers.regserve import Site, read_answer, running, wait
 from onnxreg.registry import Registry
 from onnxreg.registry.server import served_registry
 from onnxreg.registry.server.answers import HttpError
-from onnxreg.registry.server.app import application
 from onnxreg.registry.server.served_registry import Queue, ServedRegistry, open_beneath
+from onnxreg.registry.server.server import application
 from onnxreg.registry.server.settings import Limits
 from onnxreg.registry.store.layout import CATALOG, blob_path
 from onnxreg.schema.query.resolve import ResolveRequest

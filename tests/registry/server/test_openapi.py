@@ -14,10 +14,10 @@ from support.sampling import sampled
 from support.servers.regserve import Answer, Site, running
 
 from onnxreg.registry import Registry
-from onnxreg.registry.server.app import DESCRIPTION, routes
 from onnxreg.registry.server.middleware import Metrics
 from onnxreg.registry.server.pages.pages import Pages
 from onnxreg.registry.server.served_registry import ServedRegistry
+from onnxreg.registry.server.server import DESCRIPTION, routes
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.query.requirements import Query

@@ -14,8 +14,8 @@ from typing import Any
 import uvicorn
 
 from onnxreg.registry.server import server
-from onnxreg.registry.server.app import application
 from onnxreg.registry.server.served_registry import ServedRegistry
+from onnxreg.registry.server.server import application
 from onnxreg.registry.server.settings import Limits, Settings
 
 
