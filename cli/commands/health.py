@@ -222,7 +222,7 @@ def doctor(
     With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix is empty if there is nothing to
     do. With --clear {registry, cleared}.
     """
-    from onnxreg.registry.maintain.doctor import clear_leftovers, examine
+    from onnxreg.registry.maintain.verification import clear_leftovers, examine
     from onnxreg.registry.store.open import open_url
 
     remotes = session.remotes()

@@ -18,7 +18,6 @@ from onnxreg.cli.options import (
 from onnxreg.cli.output import size, table
 from onnxreg.cli.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log import lookup
-from onnxreg.registry.search import listing
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.ref import check_name
@@ -143,7 +142,9 @@ def _matches(
 
 
 def _versions(session: Session, reader: RegistryReader, name: str) -> None:
-    versions = listing.versions_json(lookup.open_log(reader, name))
+    from onnxreg.registry.search.catalog import versions_json
+
+    versions = versions_json(lookup.open_log(reader, name))
     rows = [
         (
             *(item["version"], item["manifest"][7:19], size(item["size"]) if "size" in item else ""),

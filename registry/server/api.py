@@ -11,8 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from onnxreg.registry.search import listing
-from onnxreg.registry.search.catalog import Catalog
+from onnxreg.registry.search.catalog import Catalog, versions_json
 from onnxreg.registry.server.answers import (
     IMMUTABLE,
     JSON,
@@ -116,7 +115,7 @@ class Api:
         name = check_name(request.scope["path"].removeprefix("/v1/models/"))
 
         def versions(index: IndexFile | None) -> bytes:
-            return encode(listing.versions_json(self._registry.log_of(name, index)))
+            return encode(versions_json(self._registry.log_of(name, index)))
 
         answer = await run_sync(self._registry.answer, ("versions", name), name, versions)
         return of_bytes(request, answer, JSON)

@@ -15,7 +15,7 @@ from benchmarks.load import Server, free_port, serving
 from benchmarks.peers import installed
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
-from onnxreg.registry.search import listing
+from onnxreg.registry.search.catalog import versions_json
 
 FILL = """
 import json, sys
@@ -82,5 +82,5 @@ def flat(name: str) -> str:
 
 def _versions(registry: Registry, name: str) -> list[dict[str, Any]]:
     """All versions, oldest first."""
-    versions = listing.versions_json(lookup.open_log(registry.store, name))["versions"]
+    versions = versions_json(lookup.open_log(registry.store, name))["versions"]
     return [{key: str(value) for key, value in version.items()} for version in reversed(versions)]

@@ -21,8 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from onnxreg.registry.gates.statements import ChannelStatus, in_production, latest_proofs, word_of, words
 from onnxreg.registry.log.lookup import read_blob, read_deltas, version_record
-from onnxreg.registry.search.catalog import Catalog, find_models
-from onnxreg.registry.search.listing import total_size
+from onnxreg.registry.search.catalog import Catalog, find_models, total_size
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes
 from onnxreg.registry.server.pages.rendering import HERE, environment
 from onnxreg.registry.server.pages.snippets import Snippet, file_path, snippets

@@ -10,7 +10,7 @@ import pytest
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
-from onnxreg.registry.maintain.doctor import MAX_LISTED_PATHS, Diagnosis, clear_leftovers, examine
+from onnxreg.registry.maintain.verification import MAX_LISTED_PATHS, Diagnosis, clear_leftovers, examine
 from onnxreg.registry.remotes import remotes_file
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import MemoryStore, RegistryStore, memory_remote
