@@ -6,12 +6,13 @@ a blob must have its digest, a line must be in one of the two logs.
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import NamedTuple
 
 from onnxreg.registry.log.commit import announced, read_condemned
 from onnxreg.registry.log.log import Fetch, Log, read_segment
-from onnxreg.registry.log.lookup import open_log, read_blob
+from onnxreg.registry.log.lookup import fetcher, open_log, read_blob
 from onnxreg.registry.maintain.verification import Damage, VerifyReport, verify
 from onnxreg.registry.remotes import Remotes, check_distinct
 from onnxreg.registry.store.directory import DirectoryRegistry
@@ -76,20 +77,17 @@ def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
     return remotes.open(name) if name is not None or has_default else None
 
 
+@dataclass
 class _Repair:
     """The repairs of one run: what was repaired, and why the others failed; each is tried once."""
 
-    def __init__(
-        self,
-        remote: RegistryStore,
-        source: RegistryStore | None,
-        progress: Progress,
-        aside: DirectoryRegistry | None,
-    ) -> None:
-        self.remote, self.source, self.progress, self.aside = remote, source, progress, aside
-        self.repaired: list[Damage] = []
-        self.failed: dict[BlobKey | str, str] = {}
-        self.tried: set[BlobKey | str] = set()
+    remote: RegistryStore
+    source: RegistryStore | None
+    progress: Progress
+    aside: DirectoryRegistry | None
+    repaired: list[Damage] = field(default_factory=list)
+    failed: dict[BlobKey | str, str] = field(default_factory=dict)
+    tried: set[BlobKey | str] = field(default_factory=set)
 
     def repair_all(self, damages: Sequence[Damage]) -> None:
         """Try everything that was not tried before; of a blob with several bad copies, one each time."""
@@ -149,15 +147,7 @@ class _Repair:
         """Rebuild an index file from the local lines if they are complete, else with those of a copy; return a description."""
         remote, source, index = self.remote, self.source, self.remote.read_index(name)
 
-        def fetch(digest: Digest) -> bytes:
-            """Read a small blob here, or from the source if the copy here is bad."""
-            try:
-                return read_blob(remote, digest)
-            except RegError:
-                if source is None:
-                    raise
-            return read_blob(source, digest)
-
+        fetch = fetcher(remote, *([source] if source else []))
         own, end = salvage(index.data if index else b"", remote.registry_id, name, fetch)
         lines = joined(remote.registry_id, name, own)
         is_complete = bool(lines) and end == (lines[-1].seq, lines[-1].digest)
@@ -195,10 +185,7 @@ class _Repair:
 def salvage(
     data: bytes, registry: str, name: str, fetch: Fetch
 ) -> tuple[list[LogLine], tuple[int, Digest] | None]:
-    """The readable lines of a damaged log, and the number and digest of the last line by its state line.
-
-    A line is dropped if the next one, or the state line after the last, has another digest for it.
-    """
+    """The lines that the next line or the state does not deny; number and digest of the last by its state."""
     first, *raws = data.split(b"\n")
     lines: list[LogLine] = []
     end = None
@@ -221,10 +208,7 @@ def salvage(
 
 
 def joined(registry: str, name: str, own: Sequence[LogLine], copy: Sequence[LogLine] = ()) -> list[LogLine]:
-    """The lines that follow each other from the first one on, of a copy and of the own ones.
-
-    IntegrityError if two different lines follow the same one: one history was rewritten, not damaged.
-    """
+    """The lines that follow each other from the first on, of a copy and ours. IntegrityError for two histories."""
     following = {line.prev: line for line in copy}
     for line in own:
         other = following.setdefault(line.prev, line)

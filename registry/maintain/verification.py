@@ -283,11 +283,7 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Remove false damages and duplicates.
-
-    If a blob is missing, the logs are read again: one that no log refers to any more was expired, not lost. If a log
-    cannot be read this time, nothing is forgiven. A manifest whose blob is damaged is not a second damage.
-    """
+    """Forget what was expired meanwhile, unless a log cannot be read again, and damage that is reported twice."""
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):
@@ -325,9 +321,7 @@ def is_registry_file(file: TreeFile) -> bool:
 
 
 def stray_files(files: Collection[TreeFile]) -> list[Damage]:
-    """Files that do not belong to a registry, such as a link, the conflict copy of a sync program, or an index file without
-    a valid name; but for files that the system puts into every folder.
-    """
+    """Files that no registry has, such as a link or the conflict copy of a sync program; but for those of systems."""
     return [
         Damage(
             "stray",
@@ -403,10 +397,7 @@ OWNERS = {"condemned": "collection", "intents": "mirroring", None: "first write"
 
 
 def _unknown_owner(remote: RegistryStore, file: TreeFile) -> str | None:
-    """The kind of command that left a file which only a person may clear; None for any other file.
-
-    `reg gc` makes an unknown push start over; but to a mirror no event can be added, and so none that does that.
-    """
+    """The command that left a file which only a person may clear, if any: to a mirror `reg gc` can add no event."""
     match = LEFTOVER.fullmatch(file.path)
     if match is None or (match[1] == "intents" and not remote.is_mirror):
         return None

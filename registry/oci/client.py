@@ -325,10 +325,7 @@ class OciClient:
         return data
 
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
-        """Store a document whose blobs are there, under its digest or a tag; returns the headers of the answer.
-
-        InputError if no registry would take it.
-        """
+        """Store a document whose blobs are there; the headers of the answer. InputError if it is too large."""
         if len(document.data) > MAX_OCI_BYTES:
             raise InputError(
                 f"a document of this version has more than the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest",
@@ -365,10 +362,7 @@ class OciClient:
         retrying(attempt)
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
-        """The descriptors of the manifests of these types whose subject is this one, by the API or by the fallback tag.
-
-        RemoteError for a list that is longer than `MAX_REFERRER_BYTES`.
-        """
+        """The descriptors of manifests of these types about this one. RemoteError for more than `MAX_REFERRER_BYTES`."""
         page, size = f"referrers/{digest}", 0
         descriptors: list[Mapping[str, Any]] = []
         for number in range(MAX_REFERRER_PAGES):

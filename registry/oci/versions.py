@@ -61,10 +61,7 @@ STATEMENTS = frozenset({ENVELOPE, EVALUATION})
 
 
 def version_documents(manifest: Manifest, data: bytes, version: Version) -> tuple[OciDocument, OciDocument]:
-    """The OCI manifest of a version, and its config. `data` are the bytes of our manifest.
-
-    The config states a format or precision only if all artifacts have the same.
-    """
+    """The OCI manifest of a version, and its config, which states a format or precision that all artifacts have."""
     files = {FILENAME: descriptor(WEIGHT_CONFIG, Digest.of(data), len(data))}
     for file in sorted(manifest.all_files(), key=lambda file: file.path):
         files[file.path] = descriptor(ROLE_TYPES.get(file.role, WEIGHT_CONFIG), file.digest, file.size)
@@ -301,10 +298,7 @@ def _version_of(client: OciClient, document: bytes) -> tuple[Digest, Version]:
 def _read_statements(
     client: OciClient, subject: Digest
 ) -> Iterator[tuple[bytes, str, tuple[Digest, str] | None]]:
-    """Each statement about a version, its media type, and the verdict of an evaluation, which is never read from annotations.
-
-    RemoteError if there are too many, IntegrityError for a malformed one.
-    """
+    """Each statement, its media type, the verdict of an evaluation. RemoteError for too many, IntegrityError for a bad one."""
     referrers, size = client.referrers(subject, STATEMENTS), 0
     for entry in referrers:
         layers = entries(client.manifest(str(entry["digest"])), "layers", client.url)

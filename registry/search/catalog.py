@@ -227,11 +227,7 @@ class Catalog:
         artifacts: bool = False,
         progress: Progress = SILENT,
     ) -> None:
-        """Read the index files that changed; with `artifacts` also what is missing of the artifacts of models whose name fits.
-
-        `names`: only these models, whatever others there are. A model or version that cannot be read is recorded as damage,
-        and read again at the next update.
-        """
+        """Read the index files that changed. What cannot be read is damage, and is read again the next time."""
         tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, UNSETTLED)
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
@@ -406,11 +402,7 @@ def _read_pieces(
 def find_models(
     catalog: Catalog, reader: RegistryReader, words: str, after: str, limit: int
 ) -> tuple[list[ModelLine], int]:
-    """The first models after a name, by name, and the number of all that fit: every word is part of a model's texts.
-
-    The texts are read from the newest releases, each once: by a search of all, by a list without words of those that it shows.
-    InputError for too many words.
-    """
+    """The first models after a name whose texts have every word, and the number of all. InputError for too many words."""
     parts = dict.fromkeys(_folded(words).split())
     if len(parts) > MAX_WORDS:
         raise InputError(f"{len(parts)} words are too many for one search", f"use at most {MAX_WORDS}")

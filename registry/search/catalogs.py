@@ -51,10 +51,7 @@ class LocalCatalog:
         self._has_pieces = False
 
     def refresh(self, pattern: str = "*", artifacts: bool = False, progress: Progress = SILENT) -> Catalog:
-        """The catalog, up to date with the index files; with `artifacts` it has those of the models whose name fits.
-
-        Each call compares the tokens of all index files and reads those that changed. HostError if these cannot be listed.
-        """
+        """The catalog, up to date with the index files; with `artifacts` of the models whose name fits."""
         catalog, registry_id = self._catalog, self._store.registry_id
         if catalog is None or catalog.registry_id != registry_id:
             catalog, self._has_pieces = Catalog(registry_id), False
@@ -133,10 +130,7 @@ class _Origin(msgspec.Struct):
 
 
 def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
-    """The file of the published catalog, and its token; None if there is none.
-
-    It is fetched only if it changed since the copy was made. `copy` is None if nothing can be kept here.
-    """
+    """The published catalog and its token, None if there is none; fetched only if it is not the one that `copy` keeps."""
     files, former = innermost(reader), None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):

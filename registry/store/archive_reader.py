@@ -207,11 +207,7 @@ class NotCarriedError(MissingBlobError):
 
 
 def open_archive(path: Path) -> ArchiveRegistry:
-    """The registry in an archive.
-
-    Raises NotFoundError if there is nothing, InputError if there is a directory or a file that does not even look like
-    an archive, IntegrityError if it looks like one but is damaged.
-    """
+    """The registry in an archive. NotFoundError for nothing, InputError for no archive, IntegrityError for damage."""
     check_given(path, "archive", "`reg archive create` makes one")
     with host_errors(f"reading {path}"), path.open("rb") as file:
         if path.suffix not in SUFFIXES and file.read(4) != b"PK\3\4" and not zipfile.is_zipfile(file):

@@ -376,10 +376,7 @@ class BucketStore(ObjectStore):
         is_write: bool = False,
         passing: Callable[[Exception], bool] = is_passing,
     ) -> Result:
-        """Make a request, and repeat it after a failure that is `passing`. `doing` completes 'while ...'.
-
-        RefusedError for an answer that refuses, UnansweredError if none came.
-        """
+        """Make a request, again after a `passing` failure. RefusedError for a refusal, UnansweredError for silence."""
 
         def attempt() -> Result:
             check_stop()

@@ -125,10 +125,7 @@ def take(path: Path, seconds: float = -1) -> "BaseFileLock | None":
 
 @contextmanager
 def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
-    """A directory for one command's unfinished files, removed at the end and marked as in use until then.
-
-    Files of dead commands in `scratch` under the same prefix are removed first.
-    """
+    """A directory for one command's unfinished files, until its end; those of dead commands are removed first."""
     _sweep(scratch, disk, prefix)
     directory = scratch / f"{prefix}{os.urandom(8).hex()}"
     marker = directory.with_name(f"{directory.name}.lock")
@@ -142,10 +139,7 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
 
 
 def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
-    """Remove directories whose lock is free, and those locks; after a power cut either may be missing.
-
-    Renames of a dead command are made durable first, since we may rely on them.
-    """
+    """Remove directories whose lock is free, once the renames of their command, on which we may rely, are durable."""
     names = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})(\.lock)?")
     paths = [path for path in scratch.iterdir() if not path.is_symlink()]
     for name in sorted({match[1] for path in paths if (match := names.fullmatch(path.name))}):
@@ -163,10 +157,7 @@ def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
 
 @contextmanager
 def temporary(parent: Path | None = None) -> Iterator[Path]:
-    """A directory for one command's unfinished files, which nobody else may read; see `staging`.
-
-    It is in `parent`, or if that cannot be made or written, in TMPDIR.
-    """
+    """A directory for unfinished files that nobody else may read: in `parent` if possible, else in TMPDIR."""
     base = Path(gettempdir())
     if parent is not None:
         with suppress(OSError):
@@ -223,10 +214,7 @@ class StagedBlobs:
         return digest, size
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        """Move the file if that needs no copy; it is hashed under its new name, where nobody else writes.
-
-        A link is never moved: its bytes are somebody else's, who may change them later.
-        """
+        """Move the file if that needs no copy, and hash it where nobody else writes. Bytes behind a link are copied."""
         temporary = self.directory / secrets.token_hex(8)
         if not is_regular(path) or path.lstat().st_nlink > 1 or not self._move(path, temporary):
             with path.open("rb") as source:
@@ -329,10 +317,7 @@ class DirectoryStore(ObjectStore):
             return {key for key in keys if is_regular(self.root / key)}
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        """List what is below a folder, except `local/` and what a system puts there; a link or a device has no size.
-
-        IntegrityError if the folder is a link.
-        """
+        """The files below a folder, but for `local/` and those of systems. IntegrityError if the folder is a link."""
         self.refuse_link(self.root / prefix)
         files, folders, now = list[TreeFile](), [prefix], time.time_ns()
         with host_errors(f"listing {self.url}"):
@@ -454,10 +439,7 @@ class DirectoryRegistry(RegistryStore):
     def create(
         cls, root: Path, disk: Disk | None = None, mirror_of: str | None = None
     ) -> "DirectoryRegistry":
-        """Open the registry, or make an empty one, which may be a mirror of the registry with this id.
-
-        InputError if the directory holds something else.
-        """
+        """Open the registry, or make an empty one or a mirror. InputError if the directory holds something else."""
         registry = cls(root, disk)
         if not registry.is_there:
             with host_errors(f"making a registry in {root}"):

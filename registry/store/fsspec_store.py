@@ -33,10 +33,7 @@ SPOOL_BYTES = 2 * 2**20
 
 
 class FileStore(ObjectStore):
-    """An `ObjectStore` for one writer: only threads of this process are kept apart.
-
-    `root` is a path as the driver lists it, without a protocol (`fsspec.core.url_to_fs` returns it).
-    """
+    """An `ObjectStore` below a path `root`, for one writer: only threads of this process are kept apart."""
 
     def __init__(self, files: Any, root: str, url: str, single_writer: bool = False) -> None:
         self.url = url

@@ -125,10 +125,7 @@ class RepositoryLayout(Record, frozen=True):
 
     @classmethod
     def of_model(cls, at: CommitSnapshot, name: str, is_asked: bool) -> "RepositoryLayout | None":
-        """The layout to bring up to date with a commit to a model's log; None if it has none, and none `is_asked` for.
-
-        InputError if one is asked for, and the repository has the layout of another model.
-        """
+        """The layout to keep with a model's log, if any. InputError if one `is_asked` for beside another's."""
         current = cls.of_commit(at)
         if current is None:
             return cls(name=name) if is_asked else None
@@ -193,10 +190,7 @@ class HubRegistry(RegistryStore):
             yield HubPush(self.commits, directory, self._shown)
 
     def choose_layout(self, name: str) -> None:
-        """From the next push on, keep the layout of a model's newest release beside the registry.
-
-        InputError if the repository has the layout of another model.
-        """
+        """Keep the layout of a model's newest release from the next push on. InputError if there is another model's."""
         self._shown = name
         RepositoryLayout.of_model(self.commits.refresh(), name, True)
         self.commits.transact("Prepare the layout", lambda at, _: attributes(at))
@@ -210,10 +204,7 @@ class HubRegistry(RegistryStore):
 
 
 class HubPush(StagedBlobs, Push):
-    """Blobs wait in a directory of this machine; `publish` sends them and the index file as one commit.
-
-    `shown_name` is the model whose layout this push asks for.
-    """
+    """Blobs wait in a directory of this machine; `publish` sends them and the index file as one commit."""
 
     def __init__(self, files: HubStore, directory: Path, shown_name: str | None = None) -> None:
         super().__init__(directory, files.url)
@@ -259,10 +250,7 @@ class HubPush(StagedBlobs, Push):
         ]
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """The changes to the layout and the card of a repository when a model's index file becomes `index`.
-
-        A layout that cannot be written stops only a push that asks for it: yanks must reach the log.
-        """
+        """The changes of layout and card for an index file. A bad layout stops only a push that asks for it."""
         try:
             state = State.decode(index.partition(b"\n")[0])
         except InputError:
@@ -278,11 +266,7 @@ class HubPush(StagedBlobs, Push):
         return self._card_change(at, state)
 
     def _layout_changes(self, at: CommitSnapshot, layout: RepositoryLayout, state: State) -> list[Operation]:
-        """The changes after which the repository has the files and the card of a layout; what it has is not sent again.
-
-        InputError, listing them, if files would be replaced or deleted that were not written here, or that somebody
-        changed.
-        """
+        """The changes to the files and the card of a layout. InputError if they would replace files of others."""
         files: dict[str, LayoutFile] = {}
         metadata: Mapping[str, Any] = {}
         about: tuple[str | None, Sequence[str]] = None, ()

@@ -282,10 +282,7 @@ class HubClient:
 
     @contextmanager
     def _errors(self, operation: str) -> Iterator[None]:
-        """Turn what huggingface_hub raises into an error that names the operation and the repository, without secrets.
-
-        Its client waits no longer than the limit for a silent Hub, and follows redirects by our rules.
-        """
+        """Turn what huggingface_hub raises into our errors, without secrets; limit its silence, check its redirects."""
         try:
             client = get_session()
         except (ImportError, ValueError, httpx2.InvalidURL, OSError) as error:
@@ -466,10 +463,7 @@ class HubStore(ObjectStore):
             return self._pin
 
     def transact(self, message: str, decide: Decide) -> None:
-        """Commit the decided operations as the only child of one commit; decide again if another commit came first.
-
-        Errors of `decide` end it. RemoteError if the Hub never answers, or if other commits always come first.
-        """
+        """Commit the decided operations upon one commit; decide again if another came first. RemoteError in the end."""
         unanswered = 0
         for attempt in range(MAX_COMMIT_TRIES):
             at = self.now() if attempt == 0 else self.refresh()

@@ -85,10 +85,7 @@ def _scheme(address: str) -> str:
 
 
 def absolute(address: str) -> str:
-    """Make a path absolute, so that a remote means the same from every working directory; normalize a URL.
-
-    InputError if a URL holds a password or token, which is not repeated: it would be written to disk and shown.
-    """
+    """An absolute path, or a normalized URL. InputError if a URL holds a secret, which would be stored and shown."""
     parts = urlsplit(address) if len(_scheme(address)) > 1 else None
     if parts and (parts.password is not None or _SECRET.search(parts.query)):
         raise InputError(

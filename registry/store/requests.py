@@ -556,10 +556,7 @@ class HttpStore(ReadOnlyStore):
         body: Callable[[], Any] | None = None,
         tries: bool = True,
     ) -> Result:
-        """Return the result of `use` for an answer that grants the request. RefusedError for any other answer.
-
-        `body` opens the bytes to send. After a passing failure the request is sent again, unless `tries` is False.
-        """
+        """The result of `use` for an answer that grants a request; `tries`: after a passing failure, too. Else RefusedError."""
 
         def attempt() -> Result:
             with self.errors(key), self.send(method, key, headers, body) as answer:

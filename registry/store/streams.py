@@ -108,10 +108,7 @@ def check(actual: Digest, expected: Digest, label: str) -> None:
 
 
 class CountingReader(io.RawIOBase):
-    """A stream that reports the bytes read from it, names its side if reading fails, and ends with the work.
-
-    With a `size` it gives no more bytes than that: IntegrityError if there are more.
-    """
+    """A stream that reports the bytes read, and ends with the work. IntegrityError if it has more than `size` bytes."""
 
     def __init__(self, stream: BinaryIO, advance: Advance, action: str, size: int | None = None) -> None:
         self._stream = cast(Any, stream)
@@ -143,10 +140,7 @@ def metered(stream: BinaryIO, advance: Advance, action: str, size: int | None = 
 
 
 class HashingReader(io.RawIOBase):
-    """The source's bytes, hashed as they pass. Reading at the end raises IntegrityError if the digest differs.
-
-    `size` is the number of bytes so far, `length` that of all bytes if it is known.
-    """
+    """The source's bytes, hashed as they pass: IntegrityError at the end if the digest differs."""
 
     def __init__(self, source: BinaryIO, expected: Digest, length: int = 0) -> None:
         self._source = cast(Any, source)

@@ -57,11 +57,7 @@ class _Entry(NamedTuple):
 
 
 def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
-    """Choose the versions to archive: one for each REF; with `every` all that are present, of these names or
-    of all models.
-
-    A yanked version must be named exactly. InputError if this chooses no version.
-    """
+    """The versions to archive: one for each REF, or `every` one that is present. InputError if there is none."""
     carried: dict[str, frozenset[Version]] = {}
     if every:
         for name in lookup.matching(source, refs) if refs else source.names():
@@ -118,10 +114,7 @@ def create_archive(
 
 
 def _model_entries(source: RegistryReader, name: str, versions: Collection[Version]) -> dict[str, _Entry]:
-    """The files of an archive, by path, for the history of a model and for these versions.
-
-    IntegrityError if the index file differs from the replay of its own log.
-    """
+    """The files of an archive, by path, for a model and these versions. IntegrityError if its log is damaged."""
     ledger = load(source, name)
     assert ledger.index is not None
     ledger.prove()

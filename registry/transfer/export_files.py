@@ -78,11 +78,7 @@ def check_target(
     expected_files: Callable[[Path], set[str]] = exported,
     kind: str = "export",
 ) -> None:
-    """InputError if writing there would lose or hide anything that is not an earlier export.
-
-    `expected_files` lists the files of an earlier export in a directory; `kind` names it in errors. HostError if nothing
-    can be created beside the target.
-    """
+    """InputError if writing there would lose files that no earlier `kind` wrote; HostError if nothing can be made."""
     with host_errors(f"looking at {target}"):
         if target.is_symlink() and not target.exists():
             raise InputError(f"{target} is a link to nothing", "name a new directory, or remove the link")
@@ -167,11 +163,7 @@ def write_package(
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Yield a fresh directory, which takes the target's place as a whole when it is durable. Not after an error.
-
-    The former directory moves aside first, and comes back if this process is killed before the fresh one is there: the
-    next call sees to that.
-    """
+    """A fresh directory that takes the target's place when it is durable; after a kill the former one comes back."""
     path, disk = target.resolve(), Disk()
     aside = path.with_name(f".{path.name}.former")
     with host_errors(f"writing {target}"):
@@ -199,10 +191,7 @@ def replacing(target: Path) -> Iterator[Path]:
 def fill(
     store: BlobReader, files: Iterable[FileEntry], directory: Path, progress: Progress, prefix: str = ""
 ) -> None:
-    """Write files into a directory, several at a time, without the prefix of their paths.
-
-    IntegrityError if a blob is damaged.
-    """
+    """Write files into a directory without the prefix of their paths. IntegrityError if a blob is damaged."""
     entries = list({entry.path: entry for entry in files}.values())
     progress.plan(len(entries), sum(entry.size for entry in entries))
 
@@ -253,12 +242,7 @@ def fetched(
     present: ArtifactPaths = None,
     progress: Progress = SILENT,
 ) -> Iterator[Path]:
-    """Fetch the main file of one artifact into a temporary directory, with only its external data beside it,
-    verified.
-
-    `present`: the paths of the artifacts that the registry holds, see `Release.held`; NotFoundError
-    if this artifact is not one of them.
-    """
+    """The main file of an artifact, with its external data beside it. NotFoundError if it is not `present`."""
     if present is not None and artifact.path not in present:
         raise NotFoundError(f"{artifact.path} is not held in {reader.url}", "`reg pull` fetches the rest")
     parts = [file for file in artifact.all_files() if file.role in ("artifact", "external-data")]

@@ -271,10 +271,7 @@ def blobs_of(
     versions: Collection[Version],
     selected: Mapping[Version, ArtifactPaths],
 ) -> dict[Digest, Reference]:
-    """Every blob that these lines and versions refer to and that the source still has.
-
-    Of a version, the `selected` artifacts, or else those that the source holds.
-    """
+    """Every blob of these lines and versions that the source still has; of a version the `selected` artifacts."""
     stored = {reference.digest: reference for reference in documents(source)}
     published, named = set(versions), set[Digest]()
     for line in lines:

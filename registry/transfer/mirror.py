@@ -77,10 +77,7 @@ class MirrorResult:
 def open_both(
     remotes: Remotes, source: str, destination: str, new_id: bool = False
 ) -> tuple[RegistryStore, RegistryStore]:
-    """Open two registries, each a name, URL or path; create the destination if it does not exist.
-
-    It becomes a mirror, or with `new_id` a registry of its own. InputError if both are the same registry.
-    """
+    """Open two registries; the destination may be made, as a mirror or with a `new_id`. InputError if both are one."""
     if remotes.url_of(source) == remotes.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
     source_store = remotes.open(source)
