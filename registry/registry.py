@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -275,10 +274,9 @@ class Registry:
             newest = sorted({*releases, *(log.channels[tag].version for tag in tags)})
             return self._request(log, log.versions if every else newest, restore, heal=heal, channels=tags)
 
-        remember = partial(record_push, self.store, registry_id=remote.registry_id)
         results = []
         for name in names:
-            result = exchange_possible(self.store, remote, name, choose, remember, progress)
+            result = exchange_possible(self.store, remote, name, choose, progress)
             self._remember(remote, result)
             if not result.versions and not result.skipped:
                 lack = "version" if every else "usable release: each version is yanked or a pre-release"

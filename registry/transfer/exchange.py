@@ -5,6 +5,7 @@ possible, then the documents, then the index file is swapped. Nothing is visible
 arrived.
 """
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,13 @@ from onnxreg.registry.log.contents import ArtifactPaths, Reference
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import BlobReader, Push, RegistryReader, RegistryStore
+from onnxreg.registry.store.protocol import (
+    BlobReader,
+    Push,
+    RegistryReader,
+    RegistryStore,
+    innermost,
+)
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.transfer.merge import ExchangeRequest, Merge, merge, refused_versions
@@ -258,14 +265,12 @@ def exchange_possible(
     destination: RegistryStore,
     name: str,
     choose: Callable[[Log], ExchangeRequest],
-    remember: Callable[[Log, Collection[Version]], None],
     progress: Progress,
 ) -> TransferResult:
     """Exchange the versions and channels of a model that `choose` names and that may travel; the others are listed.
 
-    `remember` records the versions that the destination will know, before they are sent. If the destination lacks no
-    event, no blob is looked up. A channel does not move if its version does not travel. Errors of the model are listed;
-    errors of a registry or of this machine are raised.
+    If the destination lacks no event, no blob is looked up. A channel does not move if its version does not travel. Errors
+    of the model are listed; errors of a registry or of this machine are raised.
     """
     result = TransferResult(name)
     with list_errors(name, result.skipped):
@@ -288,7 +293,8 @@ def exchange_possible(
         result = replace(result, versions=tuple(versions), log=own)
         plan = merge(request, log, own)
         if request.heal or plan.is_change:
-            remember(log, versions)
+            if isinstance(store := innermost(source), DirectoryRegistry):
+                record_push(store, log, versions, destination.registry_id)
             copied = exchange(source, destination, request, progress, log=log, own=own, plan=plan)
             result = replace(copied, skipped=result.skipped)
     return result
@@ -313,8 +319,11 @@ def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
 
 
 def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version], registry_id: str) -> None:
-    """Record on this machine, before a push begins, that another registry will know these versions: `reg drop` then refuses."""
-    for version in versions:
+    """Record on this machine, before a push begins, that another registry will know these versions: `reg drop` then refuses.
+
+    A registry that this user may not write drops nothing, and needs no record.
+    """
+    for version in versions if os.access(store.root, os.W_OK) else ():
         path = f"pushed/{log.name}/{log.versions[version].manifest.hex}"
         if store.read_local(path) is None:
             store.write_local(path, f"{registry_id}\n".encode())

@@ -122,18 +122,11 @@ def materialize(
 ) -> None:
     """Write files of a manifest, and the manifest's own bytes `data`, into `target`.
 
-    An earlier export there is replaced as a whole. In `exports/` of a run directory paths lose that prefix. InputError
-    for two files that would have one path then. IntegrityError if a blob is damaged: the target then is as it was before.
+    An earlier export there is replaced as a whole. In `exports/` of a run directory paths lose that prefix. IntegrityError
+    if a blob is damaged: the target then is as it was before.
     """
-    prefix, entries = prefix_in(target.resolve()), {entry.path: entry for entry in files}
-    for path in entries:
-        if path.startswith(prefix) and (name := path.removeprefix(prefix)) != path and name in entries:
-            raise InputError(
-                f"{path} and {name} would be one file in the {EXPORTS} of a run directory",
-                "write the version to another directory",
-            )
     with replacing(target) as fresh:
-        fill(store, entries.values(), fresh, progress, prefix)
+        fill(store, files, fresh, progress, prefix_in(target.resolve()))
         (fresh / FILENAME).write_bytes(data)
 
 

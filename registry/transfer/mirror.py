@@ -4,8 +4,6 @@ A verbatim mirror takes every line as it is and every blob that the source refer
 source's, and it never creates an event.
 """
 
-from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +15,6 @@ from onnxreg.registry.log.contents import present_versions
 from onnxreg.registry.log.log import Log, mirror_error
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.remotes import Remotes
-from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import CATALOG
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore, innermost
 from onnxreg.registry.transfer.exchange import (
@@ -26,7 +23,6 @@ from onnxreg.registry.transfer.exchange import (
     exchange,
     exchange_possible,
     list_errors,
-    record_push,
 )
 from onnxreg.registry.transfer.merge import ExchangeRequest, missing_lines
 from onnxreg.registry.trust.signatures import check_copied, enforce_policies
@@ -34,7 +30,6 @@ from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Drop, Expire, Hold, Purge
 
 
@@ -180,11 +175,6 @@ def _by_version(
         tags = sorted(log.channels) if channels else ()
         return ExchangeRequest(log.name, versions, channels=tags, heal=False, actor=actor)
 
-    def remember(log: Log, versions: Collection[Version]) -> None:
-        if isinstance(store := innermost(source), DirectoryRegistry):
-            with suppress(HostError):  # a read-only source never drops
-                record_push(store, log, versions, destination.registry_id)
-
     for name in list(source.names()):
         report.models += 1
-        report.add(exchange_possible(source, destination, name, choose, remember, progress))
+        report.add(exchange_possible(source, destination, name, choose, progress))
