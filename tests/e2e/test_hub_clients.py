@@ -1,4 +1,7 @@
-"""Other people's clients read `reg serve` as if it were the Hub: none of them is modified, each gets what `reg run` gets."""
+"""Other people's clients read `reg serve` as if it were the Hub: none of them is modified, each gets what `reg run` gets.
+
+So does our adapter for Transformers.js: `pipeline()` gets the resolved, verified file, and again without a network.
+"""
 
 import json
 import os
@@ -12,9 +15,10 @@ import numpy as np
 import pytest
 from benchmarks.peers import installed
 from e2e.conftest import Export, export_in_process
-from e2e.test_web_client import serving
 from support.e2e.pieces import VOCABULARY, wordpiece
 from support.one_at_a_time import locked
+from support.servers import client_package
+from support.servers.browser import browsing, needs_chromium, serving
 from support.servers.page_snippets import snippets_of
 from support.servers.regserve import Site, running, wait
 
@@ -22,19 +26,38 @@ from onnxreg.registry.server.settings import Settings
 
 # The first test of a client installs it, with PyTorch.
 pytestmark = [pytest.mark.more, pytest.mark.timeout(1800)]
-REPOSITORY = Path(__file__).parents[2]
-CACHE = REPOSITORY / ".cache"
+CACHE = Path(__file__).parents[2] / ".cache"
 MODULES = CACHE / "hub-clients"
 PACKAGES = ("@huggingface/transformers@4.3.1", "playwright-core@1.65.1")
-MODEL = "acme/tiny"
-TEXT = "Anna B. called on May 3rd."
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PAGE = """<!doctype html><script type="importmap">{"imports": {
-  "@huggingface/transformers": "/@huggingface/transformers/dist/transformers.web.js",
-  "onnxruntime-common": "/onnxruntime-common/dist/esm/index.js",
-  "onnxruntime-web/webgpu": "/onnxruntime-web/dist/ort.webgpu.bundle.min.mjs",
-  "onnxruntime-web": "/onnxruntime-web/dist/ort.bundle.min.mjs"
-}}</script>"""
+MODEL, TEXT, INT8 = "acme/tiny", "Anna B. called on May 3rd.", "model_int8.onnx"
+IMPORTS = {
+    "@huggingface/transformers": "/@huggingface/transformers/dist/transformers.web.js",
+    "onnxruntime-common": "/onnxruntime-common/dist/esm/index.js",
+    "onnxruntime-web/webgpu": "/onnxruntime-web/dist/ort.webgpu.bundle.min.mjs",
+    "onnxruntime-web": "/onnxruntime-web/dist/ort.bundle.min.mjs",
+    "@onnxreg/client": "/client/onnxreg.js",
+    "@onnxreg/client/transformers": "/client/transformers.js",
+}
+LABELS = "(await tag(text, { ignore_labels: [] })).map(({ entity }) => entity)"
+WASM = """
+  const { env, pipeline } = await import('@huggingface/transformers')
+  env.backends.onnx.wasm.wasmPaths = `${location.origin}/onnxruntime-web/dist/`
+  env.backends.onnx.wasm.numThreads = 1"""
+HUB_PAGE = f"""async (host, model, text, dtype) => {{{WASM}
+  Object.assign(env, {{ remoteHost: host, allowLocalModels: false }})
+  const tag = await pipeline('token-classification', model, {{ dtype, device: 'wasm' }})
+  return {LABELS}
+}}"""
+ADAPTER_PAGE = f"""async (host, model, text, query) => {{{WASM}
+  const {{ browserStore, preset, Registry }} = await import('@onnxreg/client')
+  const {{ serveTransformers }} = await import('@onnxreg/client/transformers')
+  const registry = new Registry(host, browserStore('models'))
+  serveTransformers(env, registry, {{ query, device: preset('ort-web-1.30') }})
+  const tag = await pipeline('token-classification', model, {{ device: 'wasm' }})
+  const labels = {LABELS}
+  return {{ labels, path: (await registry.slot(model)).current.artifact.path }}
+}}"""
+QUERY = {"formats": ["onnx-int8"]}
 
 OPTIMUM = """
 import json, sys
@@ -62,73 +85,36 @@ model = load_onnx_model(sys.argv[1], variant="int8")
 spans = model.predict(sys.argv[2])
 print(json.dumps([[span.start, span.end, span.label] for span in spans]))
 """
-DOWNLOAD = """
-import json, sys
-from pathlib import Path
-from huggingface_hub import snapshot_download
-root = Path(snapshot_download(sys.argv[1]))
-print(json.dumps(sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())))
-"""
 
 
-def checkpoint(directory: Path, seed: int) -> Path:
-    """A tiny BERT token classifier with random weights and a WordPiece tokenizer."""
+def checkpoint(directory: Path) -> Path:
+    """A tiny BERT with a WordPiece tokenizer, which was taught the labels of the one text: its tags make sense to all decoders."""
     import torch
     from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
 
-    torch.manual_seed(seed)
+    torch.manual_seed(6)
     labels = dict(enumerate(["O", "B-NAME", "I-NAME", "B-DATE", "I-DATE"]))
-    config = BertConfig(
-        vocab_size=len(VOCABULARY),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        id2label=labels,
-        label2id={label: number for number, label in labels.items()},
-    )
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    names = {"id2label": labels, "label2id": {label: number for number, label in labels.items()}}
+    config = BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=64, **sizes, **names)
     model = BertForTokenClassification(config)
     for parameter in model.parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.5)
-    model.save_pretrained(directory)
     special = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-    PreTrainedTokenizerFast(tokenizer_object=wordpiece(), model_max_length=64, **special).save_pretrained(
-        directory
-    )
-    return directory
-
-
-@pytest.fixture(scope="module")
-def export(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Export:
-    """A version that all clients can load: its tokenizer names a class that older releases of transformers have."""
-    directory = tmp_path_factory.mktemp("hub-clients")
-    source = learn(checkpoint(directory / "checkpoint", seed=6))
-    settings = source / "tokenizer_config.json"
-    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"tokenizer_class": "BertTokenizer"}))
-    return export_in_process(source, directory / "home", directory / "out")
-
-
-def learn(source: Path) -> Path:
-    """Teach a checkpoint the labels of the one text, so that its tags make sense to every decoder."""
-    import torch
-    from transformers import AutoModelForTokenClassification, AutoTokenizer
-
-    model, tokenizer = (
-        AutoModelForTokenClassification.from_pretrained(source),
-        AutoTokenizer.from_pretrained(source),
-    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=wordpiece(), model_max_length=64, **special)
     batch = tokenizer(TEXT, return_tensors="pt", return_offsets_mapping=True)
     starts = [int(start) if start < end else -1 for start, end in batch.pop("offset_mapping")[0]]
-    tags = torch.tensor([[tag_of(start) for start in starts]])
+    batch["labels"] = torch.tensor([[tag_of(start) for start in starts]])
+    batch.pop("token_type_ids", None)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     for _ in range(40):
         optimizer.zero_grad()
-        model(**batch, labels=tags).loss.backward()
+        model(**batch).loss.backward()
         optimizer.step()
-    model.save_pretrained(source)
-    return source
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
 
 
 def tag_of(start: int) -> int:
@@ -140,6 +126,16 @@ def tag_of(start: int) -> int:
 
 
 @pytest.fixture(scope="module")
+def export(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Export:
+    """A version that all clients can load: its tokenizer names a class that older releases of transformers have."""
+    directory = tmp_path_factory.mktemp("hub-clients")
+    source = checkpoint(directory / "checkpoint")
+    settings = source / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"tokenizer_class": "BertTokenizer"}))
+    return export_in_process(source, directory / "home", directory / "out")
+
+
+@pytest.fixture(scope="module")
 def site(export: Export) -> Iterator[Site]:
     with running(export.home, Settings(origins=("*",))) as site:
         yield site
@@ -148,37 +144,34 @@ def site(export: Export) -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def labels(export: Export) -> dict[str, list[str]]:
     """For each graph the label of every token, by ONNX Runtime and `tokenizers`."""
-    return {path: expected(export, path) for path in ("model.onnx", "model_int8.onnx")}
+    import onnxruntime
+
+    names = json.loads((export.output / "id2label.json").read_text())
+    found = {}
+    for path in ("model.onnx", INT8):
+        session = onnxruntime.InferenceSession(export.output / path, providers=["CPUExecutionProvider"])
+        (logits,) = session.run(None, feed(export, TEXT, session))
+        found[path] = [names[str(number)] for number in logits[0].argmax(-1)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def plain(export: Export, labels: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Them without those of special tokens, which Transformers.js leaves out."""
+    from tokenizers import Tokenizer
+
+    tokens = Tokenizer.from_file(str(export.output / "tokenizer.json")).encode(TEXT).tokens
+    kept = [number for number, token in enumerate(tokens) if not token.startswith("[")]
+    return {path: [found[number] for number in kept] for path, found in labels.items()}
 
 
 def feed(export: Export, text: str, session: Any) -> dict[str, Any]:
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(export.output / "tokenizer.json"))
-    encoding = tokenizer.encode(text)
-    values = {
-        "input_ids": encoding.ids,
-        "attention_mask": encoding.attention_mask,
-        "token_type_ids": encoding.type_ids,
-    }
+    encoding = Tokenizer.from_file(str(export.output / "tokenizer.json")).encode(text)
+    values = {"attention_mask": encoding.attention_mask, "token_type_ids": encoding.type_ids}
+    values["input_ids"] = encoding.ids
     return {item.name: np.array([values[item.name]], np.int64) for item in session.get_inputs()}
-
-
-def expected(export: Export, path: str) -> list[str]:
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(export.output / path, providers=["CPUExecutionProvider"])
-    (logits,) = session.run(None, feed(export, TEXT, session))
-    names = json.loads((export.output / "id2label.json").read_text())
-    return [names[str(number)] for number in logits[0].argmax(-1)]
-
-
-def plain(export: Export, labels: list[str]) -> list[str]:
-    """The labels without those of special tokens, which Transformers.js leaves out."""
-    from tokenizers import Tokenizer
-
-    tokens = Tokenizer.from_file(str(export.output / "tokenizer.json")).encode(TEXT).tokens
-    return [label for token, label in zip(tokens, labels, strict=True) if not token.startswith("[")]
 
 
 def python(peer: str) -> Path:
@@ -217,32 +210,20 @@ def downloads(site: Site) -> list[str]:
     return [line["path"] for line in sent if "/resolve/" in line["path"]]
 
 
-def test_huggingface_hub(site: Site, tmp_path: Path) -> None:
-    files = loads([python("hf"), "-c", DOWNLOAD, MODEL], site, tmp_path)
-    assert {"config.json", "model.onnx", "onnx/model_quantized.onnx", "openmed-onnx.json"} <= set(files)
-
-
-def test_the_command_hf(site: Site, tmp_path: Path) -> None:
-    command = [python("hf").with_name("hf"), "download", MODEL, "config.json", "--local-dir", tmp_path / "x"]
-    own = {"HF_ENDPOINT": site.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ, **own})
-    assert json.loads((tmp_path / "x" / "config.json").read_text())["model_type"] == "bert"
-
-
 def test_optimum_and_transformers(site: Site, labels: dict[str, list[str]], tmp_path: Path) -> None:
     assert loads([python("sentences"), "-c", OPTIMUM, MODEL, TEXT], site, tmp_path) == labels
 
 
 def test_the_lines_of_the_page_for_transformers_js(
-    site: Site, export: Export, labels: dict[str, list[str]], modules: Path, tmp_path: Path
+    site: Site, plain: dict[str, list[str]], modules: Path, tmp_path: Path
 ) -> None:
     code = snippets_of(site, f"{MODEL}:0.1.0")["Transformers.js"]
     code = code.replace("const run", f"env.cacheDir = {json.dumps(str(tmp_path / 'cache'))}\nconst run")
-    call = f"(await run({json.dumps(TEXT)}, {{ ignore_labels: [] }})).map(({{ entity }}) => entity)"
+    call = LABELS.replace("tag(text", f"run({json.dumps(TEXT)}")
     (tmp_path / "node_modules").symlink_to(modules)
     script = tmp_path / "snippet.mjs"
     script.write_text(f"{code}\nconsole.log(JSON.stringify({call}))\n", encoding="utf-8")
-    assert output(["node", script], site, tmp_path) == plain(export, labels["model.onnx"])
+    assert output(["node", script], site, tmp_path) == plain["model.onnx"]
 
 
 def test_openmed(site: Site, export: Export, reg: Callable[..., Any], tmp_path: Path) -> None:
@@ -304,24 +285,55 @@ def modules() -> Path:
 
 
 def test_transformers_js_in_node(
-    site: Site, export: Export, labels: dict[str, list[str]], modules: Path, tmp_path: Path
+    site: Site, plain: dict[str, list[str]], modules: Path, tmp_path: Path
 ) -> None:
     script = Path(__file__).with_name("hub_client.mjs")
     command = ["node", script, modules, site.url, tmp_path / "cache", MODEL, TEXT, "fp32", "q8"]
-    fp32, q8 = (plain(export, labels[path]) for path in ("model.onnx", "model_int8.onnx"))
-    assert loads(command, site, tmp_path) == {"fp32": fp32, "q8": q8}
+    assert loads(command, site, tmp_path) == {"fp32": plain["model.onnx"], "q8": plain[INT8]}
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
-def test_transformers_js_in_a_browser(
-    site: Site, export: Export, labels: dict[str, list[str]], modules: Path, tmp_path: Path
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return client_package.build(tmp_path_factory.mktemp("adapter")) / "dist"
+
+
+def test_our_adapter_in_node(
+    site: Site, plain: dict[str, list[str]], modules: Path, dist: Path, tmp_path: Path
 ) -> None:
-    script, root = Path(__file__).with_name("hub_page.mjs"), tmp_path / "site"
+    script = Path(__file__).with_name("adapter_client.mjs")
+    words = [script, modules, dist, tmp_path / "store", site.url, MODEL, TEXT, json.dumps(QUERY)]
+    site.lines.clear()
+    answer = output(["node", *words], site, tmp_path)
+    assert answer == {"labels": plain[INT8], "path": INT8, "missing": "not-found"}
+    assert downloads(site) == []
+    assert output(["node", *words], site, tmp_path) == answer
+    assert not [line for line in site.lines if "/blobs/" in line]
+    words[4] = "http://127.0.0.1:9"
+    offline = output(["node", *words], site, tmp_path)
+    assert (offline["labels"], offline["missing"]) == (answer["labels"], "remote")
+
+
+@needs_chromium
+@pytest.mark.parametrize("which", ["hub", "adapter"])
+def test_transformers_js_in_a_browser(
+    which: str, site: Site, plain: dict[str, list[str]], modules: Path, dist: Path, tmp_path: Path
+) -> None:
+    """By itself and with our adapter; a second start of the browser fetches no file."""
+    root = tmp_path / "site"
     root.mkdir()
-    (root / "index.html").write_text(PAGE)
+    imports = json.dumps({"imports": IMPORTS})
+    (root / "index.html").write_text(f'<!doctype html><script type="importmap">{imports}</script>')
+    (root / "client").symlink_to(dist)
     for name in ("@huggingface", "onnxruntime-common", "onnxruntime-web"):
         (root / name).symlink_to(modules / name)
+    hub = which == "hub"
+    code, last, expected = (
+        (HUB_PAGE, "q8", plain[INT8]) if hub else (ADAPTER_PAGE, QUERY, {"labels": plain[INT8], "path": INT8})
+    )
     with serving(root) as url:
-        page = f"{url}/index.html"
-        command = ["node", script, modules, str(CHROMIUM), tmp_path / "profile", page, site.url, MODEL, TEXT]
-        assert loads([*command, "q8"], site, tmp_path) == {"q8": plain(export, labels["model_int8.onnx"])}
+        for _ in range(2):
+            site.lines.clear()
+            with browsing(modules, tmp_path / "profile") as evaluate:
+                assert evaluate(f"{url}/index.html", code, site.url, MODEL, TEXT, last) == expected
+    blobs = [line for line in site.lines if "/blobs/" in line]
+    assert (blobs, downloads(site)) == ([], [])

@@ -27,21 +27,6 @@ def scratch(home: Path) -> list[Path]:
     return [path for path in (home / "local" / "tmp").glob("*") if path.is_dir()]
 
 
-def start_and_signal(
-    environment: dict[str, str], directory: Path, checkpoint: Path, sent: signal.Signals
-) -> "subprocess.Popen[str]":
-    """Send a signal as soon as the export has written its first graph."""
-    command = [sys.executable, "-m", "onnxreg.cli", *EXPORT, str(checkpoint), "--output", "out"]
-    process = subprocess.Popen(command, cwd=directory, env=environment, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < deadline:
-        if list((directory / "home" / "local" / "tmp").glob("*/model.onnx")):
-            process.send_signal(sent)
-            break
-        time.sleep(0.002)
-    return process
-
-
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_an_export_ended_by_a_signal_leaves_nothing(
     reg: Callable,
@@ -51,19 +36,20 @@ def test_an_export_ended_by_a_signal_leaves_nothing(
     sent: signal.Signals,
     code: int,
 ) -> None:
-    checkpoint = make_checkpoint()
+    """The signal comes as soon as the export has written its first graph."""
+    checkpoint, home = make_checkpoint(), tmp_path / "home"
     reg(*EXPORT, make_checkpoint(seed=9))
-    process = start_and_signal(environment, tmp_path, checkpoint, sent)
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == code
+    command = ["-m", "onnxreg.cli", *EXPORT, checkpoint, "--output", "out"]
+    begun = home / "local" / "tmp"
+    said = interrupt(command, environment, tmp_path, lambda: any(begun.glob("*/model.onnx")), sent, code)
     assert "Traceback" not in said
     assert not (tmp_path / "out").exists()
     if sent is signal.SIGINT:
-        assert scratch(tmp_path / "home") == []
+        assert scratch(home) == []
     reg("verify")
     assert "0.1.1" not in reg("ls", "acme/tiny").stdout
     reg(*EXPORT, checkpoint)
-    assert scratch(tmp_path / "home") == []
+    assert scratch(home) == []
     assert "0.1.1" in reg("ls", "acme/tiny").stdout
 
 
@@ -72,12 +58,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 300 kB: less than the tiny model's artifacts need."""
     place = tmp_path / "small"
     place.mkdir()
-    if (
-        os.name != "posix"
-        or subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", place], capture_output=True, check=False
-        ).returncode
-    ):
+    mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", place]
+    if os.name != "posix" or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("mounting a small file system needs privileges that are not here")
     yield place
     subprocess.run(["umount", place], check=True)
@@ -86,22 +68,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_an_export_to_a_full_disk_leaves_nothing(
     reg: Callable, make_checkpoint: MakeCheckpoint, small_disk: Path
 ) -> None:
-    reg("--registry", small_disk / "home", "add", _small(small_disk.parent), "--name", "acme/kept")
-    failed = reg("--registry", small_disk / "home", *EXPORT, make_checkpoint(), code=9)
-    assert "No space left" in failed.stderr
-    assert "free some space" in failed.stderr
-    assert scratch(small_disk / "home") == []
-    reg("--registry", small_disk / "home", "verify")
-    assert reg("--registry", small_disk / "home", "ls").stdout.count("acme/") == 1
-
-
-def _small(directory: Path) -> Path:
-    import onnx.parser
-
-    graph = '<ir_version: 8, opset_import: ["" : 18]> g (float[1] x) => (float[1] y) { y = Neg(x) }'
-    path = directory / "neg.onnx"
-    path.write_bytes(onnx.parser.parse_model(graph).SerializeToString())
-    return path
+    home = small_disk / "home"
+    failed = reg("--registry", home, *EXPORT, make_checkpoint(), code=9)
+    assert "No space left" in failed.stderr and "free some space" in failed.stderr
+    assert scratch(home) == []
+    reg("--registry", home, "ls", code=3)
 
 
 SMALL_PARTS = """
@@ -131,12 +102,12 @@ def models(tmp_path: Path) -> Registry:
     """A version with a file of several parts and two small ones."""
     registry, root = Registry(tmp_path / "home"), tmp_path / "work"
     root.mkdir()
-    (root / "model.onnx").write_bytes(os.urandom(2**20))
-    (root / "config.json").write_bytes(b"{}")
-    (root / "tokenizer.json").write_bytes(b"[]")
-    companions = (DraftFile("config", "config.json"), DraftFile("tokenizer", "tokenizer.json"))
-    artifact = DraftArtifact("onnx-android", "float32", "model.onnx")
-    registry.add(Draft("acme/pii", root, (artifact,), companions, {"task": "token-classification"}), "1.0.0")
+    for path, data in {"model.onnx": os.urandom(2**20), "config.json": b"{}", "labels.json": b"[]"}.items():
+        (root / path).write_bytes(data)
+    companions = (DraftFile("config", "config.json"), DraftFile("labels", "labels.json"))
+    registry.add(
+        Draft("acme/pii", root, (DraftArtifact("onnx", "float32", "model.onnx"),), companions), "1.0.0"
+    )
     return registry
 
 
@@ -152,23 +123,23 @@ def keys(ministack: s3servers.Server, url: str) -> list[str]:
 
 
 def interrupt(
-    command: list[Any], environment: dict[str, str], directory: Path, when: Callable[[], bool]
+    command: list[Any],
+    environment: dict[str, str],
+    directory: Path,
+    when: Callable[[], bool],
+    sent: signal.Signals = signal.SIGINT,
+    code: int = 130,
 ) -> str:
     """Press Ctrl-C as soon as something holds. It must end while the server still keeps it waiting; what it said."""
-    process = subprocess.Popen(
-        [sys.executable, *map(str, command)],
-        cwd=directory,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 120
-    while not when() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    out, said = process.communicate(timeout=30)
-    assert (process.returncode, out) == (130, "")
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    words = [sys.executable, *map(str, command)]
+    with subprocess.Popen(words, cwd=directory, env=environment, **pipes) as process:
+        deadline = time.monotonic() + 120
+        while not when() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        process.send_signal(sent)
+        out, said = process.communicate(timeout=60)
+    assert (process.returncode, out) == (code, "")
     return said
 
 

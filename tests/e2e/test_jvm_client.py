@@ -1,8 +1,11 @@
-"""The client in examples/jvm-client against real servers; what it fetched runs in ONNX Runtime; its API from Kotlin."""
+"""The client in examples/jvm-client against real servers, and killed; its files in ONNX Runtime; its API from Kotlin."""
 
 import importlib.util
+import json
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -34,7 +37,14 @@ server {
 }
 """
 
-pytestmark = pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)
+pytestmark = [pytest.mark.more, pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)]
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    registry = Registry(tmp_path / "home")
+    DirectoryRegistry.create(registry.store.root)
+    return registry
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +53,6 @@ def client() -> Iterator[Call]:
         yield call
 
 
-@pytest.mark.more
 def test_a_fetched_model_meets_its_golden_vectors(client: Call, export: Any, tmp_path: Path) -> None:
     """A real export behind `reg serve`: each file that a device gets, run by ONNX Runtime."""
     with running(export.home) as site:
@@ -63,10 +72,7 @@ def test_a_fetched_model_meets_its_golden_vectors(client: Call, export: Any, tmp
             assert all(comparison.passed for comparison in comparisons)
 
 
-@pytest.mark.more
-def test_reg_serve_with_a_token(client: Call, tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "home")
-    DirectoryRegistry.create(registry.store.root)
+def test_reg_serve_with_a_token(client: Call, registry: Registry, tmp_path: Path) -> None:
     files = publish(registry, tmp_path / "1", "1.0.0")
     with running(registry.store.root, Settings(token="secret")) as site:
         refused = client(site.url, tmp_path / "store", "update", NAME)
@@ -75,10 +81,9 @@ def test_reg_serve_with_a_token(client: Call, tmp_path: Path) -> None:
         assert client(site.url, tmp_path / "store", "update", NAME, token="secret")["files"] == files
 
 
-@pytest.mark.more
-def test_https_with_a_certificate_that_is_trusted_or_not(client: Call, tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "home")
-    DirectoryRegistry.create(registry.store.root)
+def test_https_with_a_certificate_that_is_trusted_or_not(
+    client: Call, registry: Registry, tmp_path: Path
+) -> None:
     files = publish(registry, tmp_path / "1", "1.0.0")
     certificate = s3servers.certificate(tmp_path)
     trusted = tmp_path / "trusted.p12"
@@ -98,11 +103,8 @@ def test_https_with_a_certificate_that_is_trusted_or_not(client: Call, tmp_path:
 FAULTS = ("truncated", "garbled", "slow-down", "reset")
 
 
-@pytest.mark.more
-def test_nginx_on_a_bad_day(client: Call, tmp_path: Path) -> None:
+def test_nginx_on_a_bad_day(client: Call, registry: Registry, tmp_path: Path) -> None:
     """nginx refuses requests that come too fast (429), and a proxy spoils a quarter of them; in a memory of 32 MB."""
-    registry = Registry(tmp_path / "home")
-    DirectoryRegistry.create(registry.store.root)
     files = publish(registry, tmp_path / "1", "1.0.0", LARGE)
     chance = Random(3)
     with (
@@ -124,6 +126,54 @@ def test_nginx_on_a_bad_day(client: Call, tmp_path: Path) -> None:
         assert {*spoiled.met} == {*FAULTS}
 
 
+def slot_version(store: Path) -> str | None:
+    """The current version by the bytes on the disk, all of whose files must be there and right."""
+    slot = store / "slots" / "acme~pii"
+    if not slot.exists():
+        return None
+    current: dict[str, Any] = json.loads(slot.read_bytes())["current"]
+    for file in current["files"]:
+        blob = store / "blobs" / file["digest"].removeprefix("sha256:")
+        assert f"sha256:{sha256(blob.read_bytes()).hexdigest()}" == file["digest"]
+    return str(current["version"])
+
+
+def test_killed_at_random_moments(registry: Registry, tmp_path: Path) -> None:
+    """A hundred kills; the next update goes on from what the disk has."""
+    chance, store = Random(7), tmp_path / "store"
+    kills = complete = version = 0
+    files: dict[str, str] = {}
+    with static.serve(registry.store.root) as url, proxy(url) as site:
+        site.piece = 30_000
+        site.plan = lambda method, path: "slow" if "/blobs/" in path else None
+        request = json.dumps({"url": site.url, "directory": str(store), "call": "update", "words": [NAME]})
+        options = ["-XX:TieredStopAtLevel=1", "-cp", jvm.classes(), "org.onnxreg.client.JvmClient"]
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        while kills < 100:
+            if complete == version:
+                version += 1
+                files = publish(registry, tmp_path / str(version), f"1.{version}.0", 3_000_000)
+            with subprocess.Popen([str(jvm.JAVA), *options], **pipes) as process:
+                assert process.stdin is not None and process.stdout is not None
+                print(request, file=process.stdin, flush=True)
+                time.sleep(chance.uniform(0.15, 0.9))
+                process.send_signal(signal.SIGKILL)
+                answer = process.stdout.read().strip()
+            kills += not answer
+            assert not answer or json.loads(answer)["files"] == files
+            current = slot_version(store)
+            assert current in (None, f"1.{version - 1}.0", f"1.{version}.0")
+            complete = version if current == f"1.{version}.0" else complete
+            for blob in (store / "blobs").glob("*"):
+                assert blob.suffix or sha256(blob.read_bytes()).hexdigest() == blob.name
+        site.plan = lambda method, path: None
+        with jvm.running() as call:
+            assert call(site.url, store, "update", NAME)["files"] == files
+            call(site.url, store, "tidy")
+    assert complete >= 2
+    assert not list((store / "partial").glob("*"))
+
+
 def kotlin_jars() -> list[Path]:
     """The jars of the Kotlin compiler in the package kotlin-jupyter-kernel, if it is installed."""
     spec = importlib.util.find_spec("run_kotlin_kernel")
@@ -132,12 +182,10 @@ def kotlin_jars() -> list[Path]:
 
 
 @pytest.mark.large
-def test_calls_from_kotlin(tmp_path: Path) -> None:
+def test_calls_from_kotlin(registry: Registry, tmp_path: Path) -> None:
     jars = kotlin_jars()
     if not jars:
         pytest.skip("no Kotlin compiler: pip install kotlin-jupyter-kernel")
-    registry = Registry(tmp_path / "home")
-    DirectoryRegistry.create(registry.store.root)
     publish(registry, tmp_path / "1", "1.0.0")
     path = os.pathsep.join(map(str, jars))
     source = Path(__file__).parents[1] / "examples" / "kotlin" / "CallFromKotlin.kt"

@@ -1,7 +1,7 @@
 """`reg` is killed with SIGKILL, or runs out of disk, at a step drawn at random; what was acknowledged stays.
 
-A step is one call that reaches the file system through `Disk`. A second test kills from outside, at a moment drawn at
-random. The large run has some three hundred kills.
+A step is one call that reaches the file system through `Disk`. An update by deltas is killed from outside, at moments
+drawn at random. The large run has some three hundred kills.
 """
 
 import os
@@ -11,19 +11,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.registries import owner
+from support.registries import owner, retrained
+from support.servers import static
+from support.servers.faults import proxy
 
+from onnxreg.cli.services import make_deltas
 from onnxreg.registry import Registry
+from onnxreg.schema.core.progress import SILENT
+from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "openmed-v1" / "bert"
-SAMPLE, LARGE = 2, 32
-SIZES = pytest.mark.parametrize("count", [SAMPLE, pytest.param(LARGE, marks=pytest.mark.large)])
+pytestmark = pytest.mark.more
 
 CHILD = """
 import errno, io, os, signal, sys
@@ -163,75 +166,54 @@ def check(base: Path, before: Seen, after: Seen) -> None:
     observe(base)
 
 
-@pytest.mark.more
-@SIZES
+@pytest.mark.parametrize("count", [2, pytest.param(32, marks=pytest.mark.large)])
+@pytest.mark.parametrize("how", ["kill", "full"])
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_kill_at_any_step(
-    template: Path, tmp_path: Path, verb: str, count: int, capsys: pytest.CaptureFixture[str]
+def test_a_kill_or_a_full_disk_at_any_step(
+    template: Path, tmp_path: Path, verb: str, how: str, count: int
 ) -> None:
     trial = Trial(template, tmp_path, VERBS[verb])
     before, after, steps = trial.whole()
-    draw = random.Random(f"{verb} {count}")
-    for step in draw.sample(range(steps), min(count, steps)):
+    for step in random.Random(f"{how} {verb} {count}").sample(range(steps), min(count, steps)):
         base = trial.fresh()
-        assert trial.run(base, "kill", step).returncode == -signal.SIGKILL
+        done = trial.run(base, how, step)
+        if how == "kill":
+            assert done.returncode == -signal.SIGKILL
+        else:
+            assert [path for path in base.glob("*/local/tmp/*") if path.is_dir()] == []
+            if done.returncode == 0:
+                assert observe(base) == after
+            else:
+                assert done.returncode == 9, done.stderr
+                assert "No space left" in done.stderr and "free some space" in done.stderr
         check(base, before, after)
-    show(capsys, f"{verb}: {min(count, steps)} kills at {steps} steps")
     again = trial.run(base, "count", 0)
     assert again.returncode == 0 or verb == "untag", again.stderr
 
 
-@pytest.mark.more
-@SIZES
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_full_disk_at_any_step(
-    template: Path, tmp_path: Path, verb: str, count: int, capsys: pytest.CaptureFixture[str]
+def test_an_update_by_deltas_that_is_killed_at_random_moments_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trial = Trial(template, tmp_path, VERBS[verb])
-    before, after, steps = trial.whole()
-    draw = random.Random(f"full {verb} {count}")
-    for step in draw.sample(range(steps), min(count, steps)):
-        base = trial.fresh()
-        done = trial.run(base, "full", step)
-        assert done.returncode in (0, 9), done.stderr
-        if done.returncode == 9:
-            assert "No space left" in done.stderr and "free some space" in done.stderr
-        else:
-            assert observe(base) == after
-        assert [path for path in base.glob("*/local/tmp/*") if path.is_dir()] == []
-        check(base, before, after)
-    show(capsys, f"{verb}: full at {min(count, steps)} of {steps} steps")
-
-
-@pytest.mark.more
-@pytest.mark.parametrize("count", [SAMPLE, pytest.param(80, marks=pytest.mark.large)])
-def test_a_kill_at_any_moment(
-    template: Path, tmp_path: Path, count: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trial = Trial(template, tmp_path, VERBS["push"])
-    before, after, _ = trial.whole()
-    draw = random.Random(count)
-    kills = 0
-    for delay in moments(trial, draw, count):
-        base = trial.fresh()
-        command = [sys.executable, "-m", "onnxreg.cli", *trial.words]
-        process = subprocess.Popen(command, cwd=base, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        time.sleep(delay)
-        process.kill()
-        process.communicate()
-        kills += process.returncode == -signal.SIGKILL
-        check(base, before, after)
-    show(capsys, f"push: {kills} kills at any moment")
-
-
-def show(capsys: pytest.CaptureFixture[str], what: str) -> None:
-    with capsys.disabled():
-        print(f"\n{what}")
-
-
-def moments(trial: Trial, draw: random.Random, count: int) -> Iterator[float]:
-    """Delays in seconds within the time that the command takes, most of them in its second half, where it writes."""
-    started = time.monotonic()
-    trial.run(trial.fresh(), "count", 0)
-    taken = time.monotonic() - started
-    return (draw.uniform(0.5, 1) * taken for _ in range(count))
+    monkeypatch.setattr(retrained, "ELEMENTS", 1_500_000)
+    source, client = Registry(tmp_path / "source"), tmp_path / "client"
+    for step in range(2):
+        source.add(retrained.draft(tmp_path / f"draft{step}", step))
+    make_deltas(source, source.store, Ref("acme/pii", None), (), SILENT)
+    Registry(client).pull("acme/pii:0.1.0", str(source.store.root))
+    environment = os.environ | {"REG_HOME": str(client)}
+    chance, kills = random.Random(5), 0
+    with static.serve(source.store.root) as url, proxy(url) as server:
+        server.piece = 10_000
+        server.plan = lambda method, path: "slow" if "/blobs/" in path else None
+        command = [sys.executable, "-m", "onnxreg.cli", "pull", "acme/pii", server.url]
+        for _ in range(12):
+            process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+            time.sleep(chance.uniform(0.4, 2.5))
+            process.kill()
+            kills += process.wait() == -signal.SIGKILL
+        server.plan = lambda method, path: None
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert kills >= 3
+    assert not owner.verify(Registry(client)).damages
+    assert "0.1.1" in map(str, Registry(client).state("acme/pii").versions)
+    assert not list((client / "local" / "partial").glob("*"))

@@ -8,8 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-
-REPOSITORY = Path(__file__).parents[2]
 from support.servers import showroom
 from support.servers.nginx import documented, nginx
 from support.servers.regserve import Site, running
@@ -41,6 +39,12 @@ def alone(registry: Registry, tmp_path: Path) -> Iterator[Site]:
         yield site
 
 
+@pytest.fixture(params=["in_front", "alone"])
+def site(request: pytest.FixtureRequest) -> Site:
+    found: Site = request.getfixturevalue(request.param)
+    return found
+
+
 def blob_of(registry: Registry) -> BlobKey:
     return BlobKey(registry.resolve("acme/pii").artifact.digest)
 
@@ -67,31 +71,23 @@ def test_in_front_a_blob_under_a_generation_key_is_found(registry: Registry, in_
     assert in_front.get(f"/{blob_path(key.digest)}").body == whole
 
 
-@pytest.mark.parametrize("front", ["in_front", "alone"])
-def test_nothing_but_the_tree_is_reached(
-    registry: Registry, front: str, request: pytest.FixtureRequest
+def test_a_pull_through_nginx_and_nothing_but_the_tree_is_reached(
+    registry: Registry, site: Site, tmp_path: Path
 ) -> None:
-    site: Site = request.getfixturevalue(front)
     root = registry.store.root
     (root / "local" / "remotes.json").write_text("secret")
     (root / "blobs" / "sha256" / "link").symlink_to("/etc/passwd")
-    for path in (
+    hidden = (
         "/local/remotes.json",
         "/blobs/../local/remotes.json",
         "/blobs/sha256/link",
         "/gc/",
         "/blobs/sha256/",
-    ):
+    )
+    for path in hidden:
         answer = site.get(path)
         assert answer.status in (400, 403, 404), path
         assert b"secret" not in answer.body
-
-
-@pytest.mark.parametrize("front", ["in_front", "alone"])
-def test_a_pull_through_nginx(
-    registry: Registry, front: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    site: Site = request.getfixturevalue(front)
     Registry(tmp_path / "other").pull("acme/pii", site.url)
     assert (tmp_path / "other" / blob_of(registry).path).is_file()
     assert site.get("/index/acme/pii.jsonl").headers["cache-control"] == "no-cache"

@@ -7,21 +7,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.e2e import real_models
+from support.e2e import real_models, smollm2
 from support.e2e.real_models import LESSONS
 
 pytestmark = pytest.mark.large
 Reg = Callable[..., Any]
 
 
-def published(reg: Reg, checkpoint: Path, task: str, directory: Path) -> dict[str, Any]:
-    """Export both precisions, push them, pull them into another registry and write them out; returns the manifest."""
-    done = reg("export", checkpoint, "--task", task, "--quantize", "--name", "acme/x", "--json")
+PRECISIONS = {"fp32": "float32", "fp16": "float16", "int4": "int4"}
+QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def published(reg: Reg, directory: Path, *words: object) -> dict[str, Any]:
+    """Export, push, pull into another registry and write out what came; returns the manifest."""
+    done, other = reg("export", *words, "--name", "acme/x", "--json"), ("--registry", directory / "other")
     reg("push", "acme/x", directory / "remote")
-    reg(
-        "--registry", directory / "other", "pull", "acme/x", directory / "remote", "--output", directory / "x"
-    )
-    assert reg("--registry", directory / "other", "verify").returncode == 0
+    reg(*other, "pull", "acme/x", directory / "remote", "--output", directory / "x")
+    reg(*other, "verify")
     return dict(json.loads(done.stdout)["manifest"])
 
 
@@ -30,7 +32,7 @@ def test_embeddings_are_those_of_another_export(reg: Reg, tmp_path: Path) -> Non
     import onnxruntime
     import transformers
 
-    manifest = published(reg, real_models.minilm(), "pooling", tmp_path)
+    manifest = published(reg, tmp_path, real_models.minilm(), "--task", "pooling", "--quantize")
     assert manifest["recipe"]["parameters"]["got"]["pooling"] == {"mode": "mean", "normalize": True}
     assert manifest["max_sequence_length"] == 256
     texts = [sentence.text for sentence in real_models.held_out_sentences(40, 3)]
@@ -53,7 +55,39 @@ def test_embeddings_are_those_of_another_export(reg: Reg, tmp_path: Path) -> Non
 def test_a_trained_head_is_right_as_often_after_all_of_it(task: str, reg: Reg, tmp_path: Path) -> None:
     lesson, checkpoint = LESSONS[task], tmp_path / "checkpoint"
     lesson.train(real_models.minilm(), checkpoint)
-    published(reg, checkpoint, task, tmp_path)
+    published(reg, tmp_path, checkpoint, "--task", task, "--quantize")
     exact = lesson.accuracy(tmp_path / "x" / "model.onnx", tmp_path / "x")
     assert exact == lesson.accuracy_of_checkpoint(checkpoint) > lesson.chance + 0.2
     assert lesson.accuracy(tmp_path / "x" / "model_int8.onnx", tmp_path / "x") > exact - 0.1
+
+
+def answer(directory: Path, question: str, tokens: int = 12) -> str:
+    """What the published files generate, the likeliest token each time."""
+    import onnxruntime_genai
+
+    model = onnxruntime_genai.Model(str(directory))
+    tokenizer = onnxruntime_genai.Tokenizer(model)
+    given = tokenizer.encode(question)
+    options = onnxruntime_genai.GeneratorParams(model)
+    options.set_search_options(max_length=len(given) + tokens, do_sample=False)
+    generator = onnxruntime_genai.Generator(model, options)
+    generator.append_tokens(given)
+    while not generator.is_done():
+        generator.generate_next_token()
+    return str(tokenizer.decode(generator.get_sequence(0)[len(given) :]))
+
+
+@pytest.mark.timeout(1800)
+def test_every_precision_of_a_decoder_answers_after_all_of_it(reg: Reg, tmp_path: Path) -> None:
+    steps = [{"name": each, "pass": "ModelBuilder", "params": {"precision": each}} for each in PRECISIONS]
+    outputs = [{"step": each, "path": f"{each}/model.onnx"} for each in PRECISIONS]
+    recipe = tmp_path / "decoder.json"
+    recipe.write_text(json.dumps({"task": "text-generation", "steps": steps, "outputs": outputs}))
+    manifest = published(reg, tmp_path, smollm2.checkpoint(), "--recipe", recipe)
+    artifacts = {Path(each["path"]).parent.name: each["precision"] for each in manifest["artifacts"]}
+    assert artifacts == PRECISIONS
+    results = [step["result"]["parity"]["outputs"]["logits"] for step in manifest["recipe"]["steps"]]
+    distances = [parity["max_abs_diff"] for parity in results]
+    assert distances == sorted(distances) and distances[0] < 1e-3 < distances[2]
+    for name in PRECISIONS:
+        assert "Paris" in answer(tmp_path / "x" / name, QUESTION), name

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import runpy
 import subprocess
 import sys
 import zipfile
@@ -15,10 +16,10 @@ import pytest
 from onnxreg.cli.main import main
 from onnxreg.converters.runtime.sessions import one_torch_thread
 
-HERE = Path(__file__).parent
-EXAMPLES = HERE.parents[1] / "examples"
+NETS = Path(__file__).with_name("vision_nets.py")
+EXAMPLES = Path(__file__).parents[2] / "examples"
 FP32, QUANTIZED = "exports/model.onnx", "exports/model_quantized.onnx"
-TRAINED, HELD = 1_347, 450
+TRAINED = 1_347
 
 pytestmark = pytest.mark.large
 
@@ -50,12 +51,12 @@ def digits() -> tuple[Any, Any]:
     return images.astype(np.float32), labels
 
 
-def train(
-    module: Any, loss: Callable[[Any, Any], Any], data: tuple[Any, Any], epochs: int, path: Path
-) -> None:
+def train(name: str, loss: Callable[[Any, Any], Any], data: tuple[Any, Any], epochs: int) -> None:
+    """Train a net of `vision_nets.py` and keep it in `best.pth`."""
     import torch
 
     torch.manual_seed(0)
+    module = runpy.run_path(str(NETS))[name]()
     images, labels = (torch.from_numpy(part[:TRAINED]) for part in data)
     optimizer = torch.optim.AdamW(module.parameters(), lr=2e-3)
     with one_torch_thread():
@@ -63,12 +64,15 @@ def train(
             optimizer.zero_grad()
             loss(module(images[rows]), labels[rows]).backward()
             optimizer.step()
-    torch.save({"epoch": epochs, "model_state_dict": module.state_dict()}, path)
+    torch.save({"epoch": epochs, "model_state_dict": module.state_dict()}, "best.pth")
 
 
-def write(path: Path, section: dict[str, Any], **beside: Any) -> Path:
-    path.write_text(json.dumps({"name": "acme/vision", "export": section, **beside}), "utf-8")
-    return path
+def words(name: str, section: dict[str, Any], **options: Any) -> list[object]:
+    """To export it by a recipe."""
+    recipe = {"name": "acme/vision", "export": section}
+    recipe["options"] = {"input": [1, 8, 8], "dataset": "held.npz", **options}
+    Path("orchard.yaml").write_text(json.dumps(recipe), "utf-8")
+    return ["export", f"{NETS}:{name}", "--checkpoint", "best.pth", "--recipe", "orchard.yaml"]
 
 
 def pulled(reg: Callable[..., Any], tmp_path: Path) -> Callable[[str, Any], dict[str, Any]]:
@@ -88,30 +92,13 @@ def pulled(reg: Callable[..., Any], tmp_path: Path) -> Callable[[str, Any], dict
 def test_a_trained_cnn(reg: Callable[..., Any], digits: tuple[Any, Any], tmp_path: Path) -> None:
     import torch
 
-    sys_path = HERE / "vision_nets.py"
-    namespace: dict[str, Any] = {}
-    exec(sys_path.read_text("utf-8"), namespace)  # noqa: S102
-    train(namespace["cnn"](), torch.nn.functional.cross_entropy, digits, 8, tmp_path / "best.pth")
+    train("cnn", torch.nn.functional.cross_entropy, digits, 8)
     images, labels = digits[0][TRAINED:], digits[1][TRAINED:]
-    np.savez(tmp_path / "held.npz", input=images, labels=labels)
-    options = {
-        "input": [1, 8, 8],
-        "dataset": "held.npz",
-        "labels": [str(digit) for digit in range(10)],
-        "preprocessing": {"mean": [0.3], "std": [0.4], "color": "L"},
-    }
+    np.savez("held.npz", input=images, labels=labels)
     section = {"quantize": True, "quantization_type": "uint8", "benchmark": True, "benchmark_runs": 20}
-    recipe = write(tmp_path / "orchard.yaml", section, options=options)
-    done = reg(
-        "export",
-        f"{sys_path}:cnn",
-        "--checkpoint",
-        tmp_path / "best.pth",
-        "--recipe",
-        recipe,
-        "--eval-suite",
-        tmp_path / "held.npz",
-    )
+    told = {"labels": [str(digit) for digit in range(10)]}
+    told["preprocessing"] = {"mean": [0.3], "std": [0.4], "color": "L"}
+    done = reg(*words("cnn", section, **told), "--eval-suite", "held.npz")
     run = pulled(reg, tmp_path)
     for path in (FP32, QUANTIZED):
         assert float((run(path, images)["output"].argmax(1) == labels).mean()) > 0.85
@@ -124,20 +111,14 @@ def test_a_trained_swin_with_two_heads(
 ) -> None:
     import torch
 
-    namespace: dict[str, Any] = {}
-    exec((HERE / "vision_nets.py").read_text("utf-8"), namespace)  # noqa: S102
-
     def loss(found: Any, labels: Any) -> Any:
         entropy = torch.nn.functional.cross_entropy
         return entropy(found["digit"], labels) + entropy(found["parity"], labels % 2)
 
-    train(namespace["swin"](), loss, digits, 12, tmp_path / "best.pth")
+    train("swin", loss, digits, 12)
     images, labels = digits[0][TRAINED:], digits[1][TRAINED:]
-    np.savez(tmp_path / "held.npz", input=images)
-    options = {"input": [1, 8, 8], "dataset": "held.npz", "outputs": ["digit", "parity"]}
-    recipe = write(tmp_path / "orchard.yaml", {"quantize": True}, options=options)
-    words = (f"{HERE / 'vision_nets.py'}:swin", "--checkpoint", tmp_path / "best.pth", "--recipe", recipe)
-    manifest = reg("export", *words)["manifest"]
+    np.savez("held.npz", input=images)
+    manifest = reg(*words("swin", {"quantize": True}, outputs=["digit", "parity"]))["manifest"]
     assert [spec["name"] for spec in manifest["artifacts"][0]["metadata"]["outputs"]] == ["digit", "parity"]
     run = pulled(reg, tmp_path)
     for batch in (1, 3, 7):
@@ -181,12 +162,11 @@ def photo(name: str, bound: Any) -> Any:
 
 
 PALACE = 698
-"""Of ImageNet's classes."""
 
 
 def test_mobilenet_on_photographs(reg: Callable[..., Any], mobilenet: Path, tmp_path: Path) -> None:
-    words = (f"{EXAMPLES / 'mobilenet_v2.py'}:build", "--checkpoint", mobilenet, "--name", "acme/vision")
-    manifest = reg("export", *words, "--recipe", EXAMPLES / "mobilenet_v2.yaml")["manifest"]
+    source = (f"{EXAMPLES / 'mobilenet_v2.py'}:build", "--checkpoint", mobilenet, "--name", "acme/vision")
+    manifest = reg("export", *source, "--recipe", EXAMPLES / "mobilenet_v2.yaml")["manifest"]
     run = pulled(reg, tmp_path)
     bound = json.loads((tmp_path / "out" / "openmed-onnx.json").read_bytes())["preprocessing"]
     images = np.stack([photo(name, bound) for name in ("china.jpg", "flower.jpg")])

@@ -1,19 +1,14 @@
 """The client in a real browser, with its store in IndexedDB: a registry behind `reg serve`, and a proxy that spoils it."""
 
-import json
 import shutil
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 from support.registries.for_devices import publish
-from support.servers import client_package
+from support.servers.browser import browsing, needs_chromium, serving
+from support.servers.client_package import TOOLS, build
 from support.servers.faults import Proxy, at, proxy
 from support.servers.regserve import running
 
@@ -21,47 +16,40 @@ from onnxreg.registry import Registry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.directory import DirectoryRegistry
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-NAME = "acme/pii"
-SIZE = 2_000_000
+pytestmark = [pytest.mark.more, needs_chromium]
+NAME, SIZE = "acme/pii", 2_000_000
+MODULES = TOOLS / "node_modules"
+CALL = """async (url, call, name) => {
+  const { browserStore, Registry, sha256 } = await import('/onnxreg.js')
+  const registry = new Registry(url, browserStore('models'), { delays: [10] })
+  try {
+    const found = await registry[call](name)
+    const release = call === 'slot' ? found.current : found
+    if (!release) return null
+    const digest = async ({ path }) => [path, `sha256:${await sha256(await registry.read(release, path))}`]
+    return { version: release.version, files: Object.fromEntries(await Promise.all(release.files.map(digest))) }
+  } catch (error) {
+    return { error: error.family ?? String(error) }
+  }
+}"""
+WORKER = """
+import { browserStore, preset, Registry, sha256 } from './client/onnxreg.js'
 
-pytestmark = [
-    pytest.mark.more,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium"),
-]
-
-
-@contextmanager
-def serving(root: Path) -> Iterator[str]:
-    """Static files, as any web server has them."""
-
-    class Quiet(SimpleHTTPRequestHandler):
-        extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".mjs": "text/javascript"}
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(root))) as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
-
-
-class Browser:
-    """A headless browser with a profile of its own, in which nothing is kept but what the client keeps."""
-
-    def __init__(self, process: "subprocess.Popen[str]", page: str, site: str) -> None:
-        self._process = process
-        self._words = (page, site)
-
-    def __call__(self, call: str) -> Any:
-        """Call a method of the registry in a new load of the page; `files` are the digests of what it returned."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps([*self._words, call, NAME]) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+addEventListener('message', async ({ ports: [port] }) => {
+  const registry = new Registry(`${location.origin}/registry`, browserStore('models'), { delays: [] })
+  const release = await registry.update('acme/pii', { device: preset('ort-web-1.30') })
+  const bytes = await registry.read(release, release.artifact.path)
+  port.postMessage({ version: release.version, digest: await sha256(bytes), page: typeof document })
+})
+"""
+ASK_THE_WORKER = """async () => {
+  await navigator.serviceWorker.register('/worker.js', { type: 'module' })
+  const { active } = await navigator.serviceWorker.ready
+  const { port1, port2 } = new MessageChannel()
+  const answered = new Promise((resolve) => (port1.onmessage = ({ data }) => resolve(data)))
+  active.postMessage('update', [port2])
+  return answered
+}"""
 
 
 @pytest.fixture
@@ -78,22 +66,16 @@ def site(registry: Registry) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def browser(site: Proxy, tmp_path: Path) -> Iterator[Browser]:
-    built = client_package.build(tmp_path / "package")
-    (built / "dist" / "page.html").write_text("<!doctype html><title>An app</title>")
-    script = Path(__file__).with_name("web_client.mjs")
-    command = ["node", script, client_package.TOOLS / "node_modules", str(CHROMIUM), tmp_path / "profile"]
-    with (
-        serving(built / "dist") as page,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
-    ):
-        yield Browser(process, page, site.url)
-        assert process.stdin is not None
-        process.stdin.close()
+def browser(site: Proxy, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
+    """Call a method of the client's registry in a new load of the page."""
+    dist = build(tmp_path / "package") / "dist"
+    (dist / "page.html").write_text("<!doctype html><title>An app</title>")
+    with serving(dist) as page, browsing(MODULES, tmp_path / "profile") as evaluate:
+        yield lambda call: evaluate(f"{page}/page.html", CALL, site.url, call, NAME)
 
 
 def test_a_download_that_broke_off_goes_on(
-    registry: Registry, site: Proxy, browser: Browser, tmp_path: Path
+    registry: Registry, site: Proxy, browser: Callable[[str], Any], tmp_path: Path
 ) -> None:
     files = publish(registry, tmp_path / "1", "1.0.0", SIZE)
     cut, model = at(0, "faltering"), files["model_int8.onnx"].removeprefix("sha256:")
@@ -101,35 +83,48 @@ def test_a_download_that_broke_off_goes_on(
     assert browser("update")["error"] == "remote"
     site.plan = lambda method, path: None
     assert browser("update") == {"version": "1.0.0", "files": files}
-    asked = [
-        headers["Range"] for (_, path), headers in zip(site.seen, site.headers, strict=True) if model in path
-    ]
-    assert asked[0] == f"bytes=0-{SIZE - 1}"
-    assert asked[-1] == f"bytes={SIZE // 2}-{SIZE - 1}"
+    requests = zip(site.seen, site.headers, strict=True)
+    asked = [headers["Range"] for (_, path), headers in requests if model in path]
+    assert (asked[0], asked[-1]) == (f"bytes=0-{SIZE - 1}", f"bytes={SIZE // 2}-{SIZE - 1}")
 
 
-def test_a_flipped_byte_is_refused_and_the_current_release_stays(
-    registry: Registry, site: Proxy, browser: Browser, tmp_path: Path
+def test_spoiled_bytes_are_refused_and_a_release_stays_offline_and_goes_back(
+    registry: Registry, site: Proxy, browser: Callable[[str], Any], tmp_path: Path
 ) -> None:
+    def spoil(fault: str | None, part: str = "") -> None:
+        site.plan = lambda method, path: fault if part in path else None
+
     first = {"version": "1.0.0", "files": publish(registry, tmp_path / "1", "1.0.0", SIZE)}
-    site.plan = lambda method, path: "garbled" if "/blobs/" in path else None
+    spoil("garbled", "/blobs/")
     assert browser("update")["error"] == "integrity"
     assert browser("slot") is None
-    site.plan = lambda method, path: None
-    assert browser("update") == first
-    publish(registry, tmp_path / "2", "1.1.0", SIZE)
-    site.plan = lambda method, path: "garbled" if "/blobs/" in path else None
-    assert browser("update")["error"] == "integrity"
-    assert browser("slot") == first
-
-
-def test_offline_and_rollback(registry: Registry, site: Proxy, browser: Browser, tmp_path: Path) -> None:
-    first = {"version": "1.0.0", "files": publish(registry, tmp_path / "1", "1.0.0", SIZE)}
+    spoil(None)
     assert browser("update") == first
     second = {"version": "1.1.0", "files": publish(registry, tmp_path / "2", "1.1.0", SIZE)}
+    spoil("garbled", "/blobs/")
+    assert browser("update")["error"] == "integrity"
+    assert browser("slot") == first
+    spoil(None)
     assert browser("update") == second
-    site.plan = lambda method, path: "reset"
+    spoil("reset")
     assert browser("update") == second
     assert browser("rollback") == first
-    site.plan = lambda method, path: None
+    spoil(None)
     assert browser("update") == first, "what was rolled back is not taken again"
+
+
+def test_a_service_worker_has_the_model_for_its_pages(registry: Registry, tmp_path: Path) -> None:
+    publish(registry, tmp_path / "draft", "1.0.0", 10_000_000)
+    model = registry.resolve(NAME).artifact
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "index.html").write_text("<!doctype html><title>An app</title>")
+    (site / "worker.js").write_text(WORKER)
+    (site / "client").symlink_to(build(tmp_path / "package") / "dist")
+    (site / "registry").symlink_to(registry.store.root)
+    expected = {"version": "1.0.0", "digest": model.digest.hex, "page": "undefined"}
+    with serving(site) as url:
+        for _ in range(2):
+            with browsing(MODULES, tmp_path / "profile") as evaluate:
+                assert evaluate(url, ASK_THE_WORKER) == expected
+            shutil.rmtree(registry.store.root / "blobs", ignore_errors=True)

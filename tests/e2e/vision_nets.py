@@ -7,18 +7,9 @@ from torch import nn
 
 
 def cnn() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1),
-        nn.BatchNorm2d(16),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(512, 32),
-        nn.ReLU(),
-        nn.Linear(32, 10),
-    )
+    first = (nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
+    second = (nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+    return nn.Sequential(*first, *second, nn.Linear(512, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
 class Swin(nn.Module):
@@ -28,16 +19,8 @@ class Swin(nn.Module):
         from transformers import SwinConfig, SwinModel
 
         super().__init__()
-        config = SwinConfig(
-            image_size=8,
-            patch_size=2,
-            num_channels=1,
-            embed_dim=24,
-            depths=[2, 2],
-            num_heads=[2, 4],
-            window_size=2,
-            drop_path_rate=0.0,
-        )
+        sizes = {"image_size": 8, "patch_size": 2, "num_channels": 1, "embed_dim": 24, "window_size": 2}
+        config = SwinConfig(depths=[2, 2], num_heads=[2, 4], drop_path_rate=0.0, **sizes)
         self.swin = SwinModel(config)
         self.digit = nn.Linear(config.hidden_size, 10)
         self.parity = nn.Linear(config.hidden_size, 2)

@@ -1,6 +1,6 @@
 // Drives the pages of a running server in headless Chromium and prints, as JSON, what it saw.
 //
-//   node web.mjs MODULES CHROMIUM URL JOB    JOB: {profile, visits: [{path, scheme, width, height?, shot?}], flow?}
+//   node web.mjs MODULES CHROMIUM URL JOB    JOB: {profile, visits: [{path, scheme, width}]}
 //
 // For each visit: title, status, what axe-core finds, what the console said, which other hosts were asked, and whether
 // the page is wider than the window. The flow is what a person does: type, press Enter, follow links, by keyboard.
@@ -11,7 +11,7 @@ const [modules, executablePath, url, job] = process.argv.slice(2);
 const require = createRequire(`${modules}/`);
 const { chromium } = require("playwright-core");
 const axe = await readFile(require.resolve("axe-core/axe.min.js"), "utf8");
-const { profile, visits, flow } = JSON.parse(job);
+const { profile, visits } = JSON.parse(job);
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync"];
 
@@ -28,10 +28,10 @@ async function judge() {
   return found.violations.map(({ id, nodes }) => ({ id, nodes: nodes.map(node => node.html.slice(0, 200)) }));
 }
 
-async function visit({ path, scheme, width, height = 900, shot }) {
+async function visit({ path, scheme, width }) {
   said.length = elsewhere.length = 0;
   await page.emulateMedia({ colorScheme: scheme });
-  await page.setViewportSize({ width, height });
+  await page.setViewportSize({ width, height: 900 });
   const answer = await page.goto(url + path, { waitUntil: "load" });
   const seen = { path, scheme, width, status: answer.status(), title: await page.title(), violations: await judge() };
   seen.overflow = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth");
@@ -43,7 +43,6 @@ async function visit({ path, scheme, width, height = 900, shot }) {
       clipped: tables.filter(table => table.scrollWidth > table.parentElement.clientWidth).length,
     };
   })()`));
-  if (shot) await page.screenshot({ path: shot, type: "png" });
   return { ...seen, said: [...said], elsewhere: [...elsewhere] };
 }
 
@@ -88,5 +87,5 @@ async function walk() {
 
 const seen = [];
 for (const each of visits) seen.push(await visit(each));
-console.log(JSON.stringify({ visits: seen, flow: flow ? await walk() : null }));
+console.log(JSON.stringify({ visits: seen, flow: await walk() }));
 await context.close();

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.command_line import table
 
 from onnxreg.cli import batch
 from onnxreg.cli.batch import read_jobs
@@ -39,13 +40,12 @@ def given(tmp_path: Path) -> Given:
 
 
 @pytest.fixture
-def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def exported(draft: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The failure of each model's job, in place of running it; a model that is not here is published."""
     found: dict[str, Any] = {}
 
     def plan(request: ExportRequest) -> Any:
-        result = found.get(request.name or "")
-        if isinstance(result, BaseException):
+        if isinstance(result := found.get(request.name or ""), BaseException):
             raise result
         return SimpleNamespace(name=request.name, warnings=lambda: ())
 
@@ -54,33 +54,23 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             died = isinstance(found.get(job.called), HostError)
             yield job, found[job.called] if died else batch.run_line(words)
 
-    monkeypatch.setattr(ExportRequest, "plan", plan)
-    monkeypatch.setattr(batch, "_in_processes", run_here)
-    return found
-
-
-@pytest.fixture
-def exported(
-    outcomes: dict[str, Any], draft: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Any]:
     def run(plan: Any, workspace: Path, *_: Any) -> Any:
         return draft(workspace / "made", plan.name, plan.name), None
 
+    monkeypatch.setattr(ExportRequest, "plan", plan)
+    monkeypatch.setattr(batch, "_in_processes", run_here)
     monkeypatch.setattr("onnxreg.converters.request.run", run)
-    return outcomes
+    return found
 
 
 def test_a_batch_prints_a_row_for_each_job(reg: Reg, given: Given, exported: dict[str, Any]) -> None:
     done = reg(*RUN, given(*ROWS), "--push", "./share")
     assert done.status == 0, done.err
-    assert [line.split()[:2] for line in done.err.splitlines()] == [
-        [f"acme/m{number}:0.1.0:", "published"] for number in (3, 2, 1)
-    ]
-    head, *lines = [line.split() for line in done.out.splitlines()]
-    assert head == ["ROW", "JOB", "STATUS", "VERSION", "PUSHED", "TIME"]
-    assert [line[:5] for line in lines] == [
-        [str(n), f"acme/m{n}", "published", f"acme/m{n}:0.1.0", "yes"] for n in (1, 2, 3)
-    ]
+    said = [line.split()[:2] for line in done.err.splitlines()]
+    assert said == [[f"acme/m{number}:0.1.0:", "published"] for number in (3, 2, 1)]
+    head, *lines = [line.split()[:5] for line in done.out.splitlines()]
+    assert head == ["ROW", "JOB", "STATUS", "VERSION", "PUSHED"]
+    assert lines == [[str(n), f"acme/m{n}", "published", f"acme/m{n}:0.1.0", "yes"] for n in (1, 2, 3)]
     assert Registry("share", create=False).names() == Registry("r", create=False).names()
     again = reg(*RUN, given(*ROWS), "--push", "./share", "--json").json
     assert [job["status"] for job in again["jobs"]] == ["current"] * 3
@@ -89,10 +79,9 @@ def test_a_batch_prints_a_row_for_each_job(reg: Reg, given: Given, exported: dic
 def test_json_has_a_row_for_each_job_in_order(reg: Reg, given: Given, exported: dict[str, Any]) -> None:
     exported["acme/m2"] = ConversionError("it broke", "mend it")
     done = reg(*RUN, given(*ROWS), "--json")
-    value = done.json
-    assert set(value) == {"jobs", "succeeded", "failed", "stopped"}
-    assert (value["succeeded"], value["failed"], value["stopped"]) == (2, 1, 0)
-    first, second, third = value["jobs"]
+    counts = {key: value for key, value in done.json.items() if key != "jobs"}
+    assert counts == {"succeeded": 2, "failed": 1, "stopped": 0}
+    first, second, third = done.json["jobs"]
     assert (first["row"], second["row"], third["row"]) == (1, 2, 3)
     assert set(first) == {"row", "job", "status", "ref", "digest", "pushed", "seconds", "error", "note"}
     assert (first["status"], first["ref"], first["error"]) == ("published", "acme/m1:0.1.0", None)
@@ -121,9 +110,8 @@ def test_the_status_is_that_of_the_failures(
             reg(*RUN, given(*ROWS))
         return
     done = reg(*RUN, given(*ROWS))
-    assert done.status == status
-    assert done.err.endswith(
-        f"error: {len(failures)} of 3 jobs failed\nhint: fix what failed, then {AGAIN}\n"
+    assert done.ended(
+        status, f"error: {len(failures)} of 3 jobs failed\nhint: fix what failed, then {AGAIN}\n"
     )
     assert done.out.count("published") == 3 - len(failures)
 
@@ -168,71 +156,59 @@ RECIPE = {
     "task": "pooling",
     "steps": [{"name": "fp32", "pass": "OnnxConversion"}],
 }
+POOLING = {**ROWS[1], "profile": None, "task": "pooling"}
 OWN = {"source": "s", "profile": None, "recipe": "own.yaml"}
 
 
-@pytest.mark.parametrize(
-    ("rows", "fragment"),
-    [
-        ([ROWS[0], {**ROWS[1], "colour": "red"}], "row 2 is not valid at colour"),
-        ([{**ROWS[0], "name": "X"}], "row 1 is not valid at name"),
-        ([{**ROWS[0], "version": "1.0"}], "row 1 is not valid at version"),
-        ([{**ROWS[0], "profile": None}], "nothing says what to make"),
-        ([{**ROWS[0], "task": "t"}], "profile and task contradict each other"),
-        ([{**OWN, "options": {"a": 1}}], "a recipe says its options itself"),
-        ([{"name": "x"}], "there is no source"),
-        ([ROWS[0], ROWS[1], ROWS[0]], "rows 1 and 3 both are acme/m1"),
-        ([{**ROWS[0], "version": "1.0.0"}, ROWS[0]], "rows 1 and 2 both are acme/m1"),
-        ([OWN, OWN], "rows 1 and 2 both are acme/own"),
-        (
-            [{"source": source} for source in ("Acme/MiniLM", "acme/minilm@main")],
-            "rows 1 and 2 both are acme/minilm",
-        ),
-        ([{**ROWS[1], "options": {"colour": 1}}], "row 1: --colour is not an option of the profile android"),
-        ([{**ROWS[1], "options": {"push": "x"}}], "row 1: --push is not an option"),
-        ([{**ROWS[1], "options": {"trust_remote_code": "x"}}], "row 1: --trust-remote-code is not an option"),
-        ([{**ROWS[1], "options": {"max_seq_length": "long"}}], "is not valid at max_seq_length"),
-        ([{**ROWS[1], "options": {"int8": "no"}}], "row 1: the option int8 is true or false"),
-        ([{**ROWS[1], "profile": "desktop"}], "row 1: no profile is called 'desktop'"),
-        ([{**ROWS[1], "profile": None, "recipe": "none.yaml"}], "none.yaml"),
-        ([{**ROWS[1], "profile": None, "task": "none"}], "row 1: no task is called 'none'"),
-        (
-            [{**ROWS[1], "profile": None, "task": "pooling", "options": {"opset": True}}],
-            "row 1: the option opset is not true or false",
-        ),
-        (
-            [{**ROWS[0], "source": "./none"}, ROWS[1], {**ROWS[2], "source": "/no/where"}],
-            "row 1: no such checkpoint directory: ./none; row 3: no such checkpoint directory: /no/where\nhint: give",
-        ),
-        ([{**ROWS[0], "options": {"eval_suite": "none.jsonl"}}], "row 1: there is no evaluation suite"),
-    ],
-)
+WRONG: list[Any] = [
+    ([ROWS[0], {**ROWS[1], "colour": "red"}], "row 2 is not valid at colour"),
+    ([{**ROWS[0], "name": "X"}], "row 1 is not valid at name"),
+    ([{**ROWS[0], "version": "1.0"}], "row 1 is not valid at version"),
+    ([{**ROWS[0], "profile": None}], "nothing says what to make"),
+    ([{**ROWS[0], "task": "t"}], "profile and task contradict each other"),
+    ([{**OWN, "options": {"a": 1}}], "a recipe says its options itself"),
+    ([{"name": "x"}], "there is no source"),
+    ([ROWS[0], ROWS[1], ROWS[0]], "rows 1 and 3 both are acme/m1"),
+    ([{**ROWS[0], "version": "1.0.0"}, ROWS[0]], "rows 1 and 2 both are acme/m1"),
+    ([OWN, OWN], "rows 1 and 2 both are acme/own"),
+    ([{"source": "Acme/MiniLM"}, {"source": "acme/minilm@main"}], "rows 1 and 2 both are acme/minilm"),
+    ([{**ROWS[1], "options": {"colour": 1}}], "row 1: --colour is not an option of the profile android"),
+    ([{**ROWS[1], "options": {"trust_remote_code": "x"}}], "row 1: --trust-remote-code is not an option"),
+    ([{**ROWS[1], "options": {"max_seq_length": "long"}}], "is not valid at max_seq_length"),
+    ([{**ROWS[1], "options": {"int8": "no"}}], "row 1: the option int8 is true or false"),
+    ([{**ROWS[1], "profile": "desktop"}], "row 1: no profile is called 'desktop'"),
+    ([{**ROWS[1], "profile": None, "recipe": "none.yaml"}], "none.yaml"),
+    ([{**ROWS[1], "profile": None, "task": "none"}], "row 1: no task is called 'none'"),
+    ([{**POOLING, "options": {"opset": True}}], "row 1: the option opset is not true or false"),
+    (
+        [{**ROWS[0], "source": "./none"}, {**ROWS[2], "source": "/no/where"}],
+        "row 1: no such checkpoint directory: ./none; row 2: no such checkpoint directory: /no/where\nhint: give",
+    ),
+    ([{**ROWS[0], "options": {"eval_suite": "none.jsonl"}}], "row 1: there is no evaluation suite"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "fragment"), WRONG)
 def test_a_wrong_row_stops_everything_before_it_begins(
     rows: list[dict[str, Any]], fragment: str, reg: Reg, given: Given, tmp_path: Path
 ) -> None:
     (tmp_path / "own.yaml").write_text(json.dumps(RECIPE))
-    done = reg(*RUN, given(*rows))
-    assert done.status == 2
-    assert fragment in done.err
+    assert reg(*RUN, given(*rows)).ended(2, fragment)
     assert not Path("r").exists()
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "fragment"),
+    ("text", "fragment"),
     [
-        ("jobs.yaml", "- words", "row 1 holds no keys"),
-        ("jobs.yaml", "source: a", "not a list of jobs"),
-        ("jobs.yaml", "[]", "holds no jobs"),
-        ("jobs.yaml", "- {source: a, source: b}", "the key 'source' occurs twice"),
-        ("none.yaml", None, "there is no job file"),
+        ("- words", "row 1 holds no keys"),
+        ("source: a", "not a list of jobs"),
+        ("[]", "holds no jobs"),
+        ("- {source: a, source: b}", "the key 'source' occurs twice"),
     ],
 )
-def test_a_file_that_is_not_one(name: str, text: str | None, fragment: str, reg: Reg, tmp_path: Path) -> None:
-    if text is not None:
-        (tmp_path / name).write_text(text)
-    done = reg(*RUN, tmp_path / name)
-    assert done.status == (3 if text is None else 2)
-    assert fragment in done.err
+def test_a_file_that_is_not_one(text: str, fragment: str, reg: Reg, tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text(text)
+    assert reg(*RUN, "wrong.yaml").ended(2, fragment)
 
 
 def test_paths_start_at_the_file(tmp_path: Path) -> None:
@@ -245,85 +221,55 @@ def test_paths_start_at_the_file(tmp_path: Path) -> None:
 - {source: "small.py:build", recipe: own.yaml}
 - {source: "none.py:build", recipe: own.yaml}
 """)
-    jobs = read_jobs(tmp_path / "jobs.yaml")
-    assert jobs[0].called == "acme/a:1.0.0"
-    assert sorted(jobs[0].words()[:-2]) == sorted(
-        [
-            *(
-                "export",
-                "--json",
-                "--name=acme/a",
-                "--version=1.0.0",
-                "--profile=android",
-                "--max-seq-length=128",
-            ),
-            *("--no-int8", f"--eval-suite={tmp_path / 'golden.jsonl'}"),
-        ]
-    )
-    assert jobs[0].words()[-2:] == ["--", str(tmp_path / "first")]
-    assert [job.request.source for job in jobs[1:]] == [
-        "org/model@main",
-        str(tmp_path / "small.py:build"),
-        "none.py:build",
-    ]
-    assert all(job.request.recipe == tmp_path / "own.yaml" for job in jobs[2:])
+    first, *others = read_jobs(tmp_path / "jobs.yaml")
+    assert first.called == "acme/a:1.0.0"
+    words = "export --json --name=acme/a --version=1.0.0 --profile=android --max-seq-length=128 --no-int8"
+    expected = [*words.split(), f"--eval-suite={tmp_path / 'golden.jsonl'}"]
+    assert sorted(first.words()[:-2]) == sorted(expected)
+    assert first.words()[-2:] == ["--", str(tmp_path / "first")]
+    sources = ["org/model@main", str(tmp_path / "small.py:build"), "none.py:build"]
+    assert [job.request.source for job in others] == sources
+    assert all(job.request.recipe == tmp_path / "own.yaml" for job in others[1:])
 
 
 @pytest.mark.parametrize(
-    ("words", "fragment"),
-    [
-        (["source"], "--batch and SOURCE contradict each other"),
-        (["--name", "x"], "--batch and --name contradict each other"),
-        (["--output", "out"], "--batch and --output contradict each other"),
-        (["--no-rewrite"], "--batch and --no-rewrite contradict each other"),
-        (["--scheduler", "tcp://127.0.0.1:1"], "--scheduler needs --push"),
-        (["--scheduler", "tcp://127.0.0.1:1", "--push", "./t"], "jobs.yaml: row 1: there is no version"),
-    ],
+    ("status", "words", "fragment"),
+    table("""
+        3 | --batch none.yaml | there is no job file
+        2 | --batch jobs.yaml source | --batch and SOURCE contradict each other
+        2 | --batch jobs.yaml --name x | --batch and --name contradict each other
+        2 | --batch jobs.yaml --output out | --batch and --output contradict each other
+        2 | --batch jobs.yaml --no-rewrite | --batch and --no-rewrite contradict each other
+        2 | --batch jobs.yaml --scheduler tcp://127.0.0.1:1 | --scheduler needs --push
+        2 | --batch jobs.yaml --scheduler tcp://127.0.0.1:1 --push ./t | jobs.yaml: row 1: there is no version
+        2 | s --profile android --jobs 2 | --jobs goes with --batch
+        2 | s --profile android --scheduler tcp://127.0.0.1:1 | --scheduler goes with --batch
+    """),
 )
-def test_options_that_contradict_are_refused(words: list[str], fragment: str, reg: Reg, given: Given) -> None:
-    done = reg(*RUN, given(*ROWS), *words)
-    assert (done.status, done.out) == (2, "")
-    assert fragment in done.err
-
-
-@pytest.mark.parametrize("words", [["--jobs", 2], ["--scheduler", "tcp://127.0.0.1:1"]])
-def test_options_of_batches_need_batch(words: list[Any], reg: Reg) -> None:
-    done = reg("--registry", "r", "export", "s", "--profile", "android", *words)
-    assert done.status == 2
-    assert f"{words[0]} goes with --batch" in done.err
+def test_options_that_contradict_are_refused(
+    status: int, words: list[str], fragment: str, reg: Reg, given: Given
+) -> None:
+    given(*ROWS)
+    done = reg("export", *words)
+    assert done.ended(status, fragment) and done.out == ""
 
 
 def test_no_scheduler_answers_or_dask_is_missing(
     reg: Reg, given: Given, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = (
-        *RUN,
-        given({**ROWS[0], "version": "1.0.0"}),
-        "--scheduler",
-        "tcp://127.0.0.1:1",
-        "--push",
-        "./t",
-    )
+    jobs = given({**ROWS[0], "version": "1.0.0"})
+    words = (*RUN, jobs, "--scheduler", "tcp://127.0.0.1:1", "--push", "./t")
     monkeypatch.setattr(batch, "SCHEDULER_PATIENCE", "200ms")
-    done = reg(*words)
-    assert done.status == 6
-    assert "no Dask scheduler answers at tcp://127.0.0.1:1" in done.err
+    assert reg(*words).ended(6, "no Dask scheduler answers at tcp://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "distributed", None)
-    done = reg(*words)
-    assert done.status == 9
-    assert "[dask]" in done.err.splitlines()[-1]
+    assert reg(*words).ended(9, "[dask]")
 
 
 def test_a_worker_answers_line_by_line_and_ends_with_its_input() -> None:
     lines = [json.dumps(words) for words in (["--version"], ["show", "none", "--json"])]
-    done = subprocess.run(
-        [sys.executable, "-m", batch.__name__],
-        check=False,
-        input="\n".join(lines),
-        text=True,
-        capture_output=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-m", batch.__name__]
+    pipes: Any = {"text": True, "capture_output": True, "timeout": 60}
+    done = subprocess.run(command, check=False, input="\n".join(lines), **pipes)
     first, second = map(json.loads, done.stdout.splitlines())
     assert (first["status"], first["out"][:4], second["status"]) == (0, "reg ", 3)
     assert json.loads(second["err"])["error"]["family"] == "not-found"
