@@ -75,18 +75,6 @@ def script() -> bytes:
     return target.getvalue()
 
 
-def recursive() -> dict[str, Any]:
-    value: dict[str, Any] = {}
-    value["model"] = value
-    return value
-
-
-def sparse() -> Any:
-    import torch
-
-    return torch.zeros(2, 4).to_sparse()
-
-
 def tensor(*shape: int, dtype: str = "float32") -> Any:
     import torch
 
@@ -100,28 +88,19 @@ TORCH: dict[str, tuple[Callable[[], bytes], str]] = {
     "a pickle beside the state": (lambda: saved({"state_dict": weights(), "epoch": Bomb()}), ONLY_TENSORS),
     "a pickle of the old form": (lambda: saved(Bomb(), _use_new_zipfile_serialization=False), ONLY_TENSORS),
     "a bare pickle": (lambda: pickle.dumps(Bomb()), ONLY_TENSORS),
-    "a bare pickle of protocol 0": (lambda: b"cos\nmkdir\n(S'ran'\ntR.", ONLY_TENSORS),
     "a pickle that calls eval": (lambda: b"c__builtin__\neval\n(S'__import__(\"os\").mkdir(\"ran\")'\ntR.", ONLY_TENSORS),
-    "a module and not its weights": (lambda: saved(Path("net")), ONLY_TENSORS),
     "an archive that only says so": (lambda: archive(**{"x/data.pkl": pickle.dumps(Bomb()), "x/version": b"3"}), ONLY_TENSORS),
-    "an archive of something else": (lambda: archive(readme=b"hello"), ONLY_TENSORS),
     "a script": (script, ONLY_TENSORS),
     "an empty file": (lambda: b"", ONLY_TENSORS),
-    "text": (lambda: b"404 not found", ONLY_TENSORS),
     "a page": (lambda: b"<html>404</html>", "is a web page"),
     "cut short": (lambda: saved(weights())[:-200], ONLY_TENSORS),
-    "a list": (lambda: saved([1, 2]), "tensors by name"),
     "nothing in it": (lambda: saved({}), "tensors by name"),
-    "itself in it": (lambda: saved(recursive()), "tensors by name"),
     "numbers by name": (lambda: saved({"1.weight": 5}), "tensors by name"),
-    "tensors by number": (lambda: saved({1: tensor(2)}), "tensors by name"),
     "a tensor too many": (lambda: saved(weights(**{"2.bias": tensor(2)})), "the module has no place for 2.bias"),
     "a tensor too few": (lambda: saved(weights(**{"1.bias": None})), "has no values for 1.bias"),
     "another shape": (lambda: saved(weights(**{"1.bias": tensor(3)})), "has other shapes than the module for 1.bias"),
     "complex numbers": (lambda: saved(weights(**{"1.bias": tensor(2, dtype="complex64")})), "other kinds of numbers than the module for 1.bias"),
-    "whole numbers": (lambda: saved(weights(**{"1.bias": tensor(2, dtype="int8")})), "other kinds of numbers than the module for 1.bias"),
-    "no numbers": (lambda: saved(weights(**{"1.bias": tensor(2).to("meta")})), "other kinds of numbers than the module for 1.bias"),
-    "a sparse tensor": (lambda: saved(weights(**{"1.weight": sparse()})), "other kinds of numbers than the module for 1.weight"),
+    "a sparse tensor": (lambda: saved(weights(**{"1.weight": tensor(2, 4).to_sparse()})), "other kinds of numbers than the module for 1.weight"),
 }  # fmt: skip
 
 
@@ -159,22 +138,16 @@ WEIGHT, BIAS = entry("F32", [2, 4], 0, 32), entry("F32", [2], 32, 40)
 SAFETENSORS: dict[str, tuple[Callable[[], bytes], str]] = {
     "a pickle": (lambda: saved(Bomb()), ONLY_TENSORS),
     "a bare pickle": (lambda: pickle.dumps(Bomb()), ONLY_TENSORS),
-    "an empty file": (lambda: b"", ONLY_TENSORS),
-    "text": (lambda: b"404 not found", ONLY_TENSORS),
     "a page": (lambda: b"<html>404</html>", "is a web page"),
     "cut short": (lambda: tensors({"1.weight": WEIGHT, "1.bias": BIAS})[:-4], ONLY_TENSORS),
     "bytes behind the end": (lambda: tensors({"1.weight": WEIGHT, "1.bias": BIAS}, bytes(44)), ONLY_TENSORS),
     "a header without an end": (lambda: tensors({"1.weight": WEIGHT}, size=2**60), ONLY_TENSORS),
     "a header that is no JSON": (lambda: tensors(b"{'1.weight'"), ONLY_TENSORS),
-    "a header that is no UTF-8": (lambda: tensors(b'{"\xff\xfe": 1}'), ONLY_TENSORS),
-    "a header that is a list": (lambda: tensors([1, 2]), ONLY_TENSORS),
     "a header of many brackets": (lambda: tensors(b"[" * 100_000), ONLY_TENSORS),
     "two tensors in one place": (lambda: tensors({"1.weight": WEIGHT, "1.bias": entry("F32", [2], 0, 8)}), ONLY_TENSORS),
     "a place behind the end": (lambda: tensors({"1.weight": WEIGHT, "1.bias": entry("F32", [2], 2**50, 2**50 + 8)}), ONLY_TENSORS),
-    "a place before the beginning": (lambda: tensors({"1.weight": WEIGHT, "1.bias": entry("F32", [2], -8, 0)}), ONLY_TENSORS),
     "a shape that overflows": (lambda: tensors({"1.weight": entry("F32", [2**62, 2**62], 0, 32), "1.bias": BIAS}), ONLY_TENSORS),
     "a type that there is not": (lambda: tensors({"1.weight": entry("X9", [2, 4], 0, 32), "1.bias": BIAS}), ONLY_TENSORS),
-    "metadata that is not text": (lambda: tensors({"__metadata__": {"a": [1]}, "1.weight": WEIGHT, "1.bias": BIAS}), ONLY_TENSORS),
     "no tensors": (lambda: tensors({}, b""), "tensors by name"),
     "a tensor too few": (lambda: tensors({"1.weight": WEIGHT}, bytes(32)), "has no values for 1.bias"),
     "another shape": (lambda: tensors({"1.weight": entry("F32", [4, 2], 0, 32), "1.bias": BIAS}), "has other shapes than the module for 1.weight"),
@@ -219,16 +192,12 @@ NPZ: dict[str, tuple[Callable[[], bytes], str]] = {
     "a pickle in an array": (lambda: arrays(x=np.array([Bomb()], object)), PLAIN),
     "a pickle beside the rows": (lambda: arrays(x=X, y=np.array([Bomb()] * 4, object)), PLAIN),
     "a bare pickle": (lambda: pickle.dumps(Bomb()), PLAIN),
-    "a pickle as a member": (lambda: archive(**{"x.npy": pickle.dumps(Bomb())}), PLAIN),
-    "a member that is no array": (lambda: archive(**{"x.txt": b"hello"}), PLAIN),
     "an empty file": (lambda: b"", PLAIN),
-    "text": (lambda: b"404 not found", PLAIN),
+    "a pickle as a member": (lambda: archive(**{"x.npy": pickle.dumps(Bomb())}), PLAIN),
     "a page": (lambda: b"<html>404</html>", "is a web page"),
-    "one array and no archive": (lambda: array_file(header("(2,)"), bytes(8)), PLAIN),
     "cut short": (lambda: arrays(x=X)[:-30], PLAIN),
     "a header that calls": (lambda: archive(**{"x.npy": array_file("__import__('os').mkdir('ran')")}), PLAIN),
     "a header of many brackets": (lambda: archive(**{"x.npy": array_file("(" * 5000)}), PLAIN),
-    "a shape that nothing can hold": (lambda: archive(**{"x.npy": array_file(header("(2**40, 2**40)"))}), PLAIN),
     "a shape larger than any memory": (lambda: archive(**{"x.npy": array_file(header("(1099511627776, 1048576)"))}), "more than there is memory for"),
     "a negative shape": (lambda: archive(**{"x.npy": array_file(header("(-4, 2)"))}), PLAIN),
     "an object type in the header": (lambda: archive(**{"x.npy": array_file(header("(1,)", "|O"), pickle.dumps(Bomb()))}), PLAIN),
@@ -236,12 +205,10 @@ NPZ: dict[str, tuple[Callable[[], bytes], str]] = {
     "a method of compression that there is not": (lambda: flagged(arrays(x=X), 8, 77), PLAIN),
     "no arrays": (lambda: arrays(), "do not have the same number of rows"),
     "a number and no rows": (lambda: arrays(x=np.float32(1)), "do not have the same number of rows"),
-    "other counts of rows": (lambda: arrays(x=X, y=X[:2]), "do not have the same number of rows"),
     "no rows": (lambda: arrays(x=X[:0]), "holds no rows"),
     "other names": (lambda: arrays(y=X), "the graph takes x; given were y"),
     "a name that is a path": (lambda: archive(**{"../../x.npy": array_file(header("(1, 2)"), bytes(8))}), "the graph takes x"),
     "text in the rows": (lambda: arrays(x=np.array([["a", "b"]])), "x"),
-    "records in the rows": (lambda: arrays(x=np.zeros((2, 2), [("a", "f4")])), PLAIN),
     "another width": (lambda: arrays(x=np.ones((4, 3), np.float32)), "x"),
 }  # fmt: skip
 
@@ -273,25 +240,18 @@ SUITES: dict[str, tuple[Callable[[], bytes], str]] = {
     "a pickle": (lambda: pickle.dumps(Bomb()), "line 1"),
     "no JSON": (lambda: b"{'id': 1}", "line 1"),
     "no UTF-8": (lambda: b'{"text": "\xff"}', "line 1"),
-    "a list in a line": (lambda: b"[1]", "line 1: not an object"),
     "a key that stands twice": (lambda: b'{"text": "a", "text": "b", "gold_spans": []}', "line 1"),
-    "NaN": (lambda: b'{"text": "a", "gold_spans": [], "metadata": NaN}', "line 1"),
     "many brackets": (lambda: b'{"text": "a", "gold_spans": ' + b"[" * 100_000, "line 1"),
     "a number of many digits": (lambda: b'{"text": "a", "gold_spans": [{"start": ' + b"9" * 5000 + b"}]}", "line 1"),
-    "half a character": (lambda: b'{"text": "\\ud800", "gold_spans": []}', "line 1"),
     "no text": (lambda: line(text=None), "`text`"),
-    "text that is none": (lambda: line(text=5), "`text`"),
     "spans that are no list": (lambda: line(gold_spans={}), "`gold_spans`"),
-    "a span that is none": (lambda: line(gold_spans=["x"]), "`gold_spans`"),
     "an offset that is true": (lambda: span(start=True), "start"),
-    "an offset that is text": (lambda: span(end="18"), "end"),
     "offsets backwards": (lambda: span(start=18, end=8), "offsets 18-8"),
     "offsets behind the end": (lambda: span(end=10**9), "are outside a text"),
     "another text than at the offsets": (lambda: span(text="Mr Smith"), "`text` is not the text at"),
     "a label that is none": (lambda: span(label=["NAME"]), "label"),
     "spans that overlap": (lambda: line(gold_spans=FIXTURE["gold_spans"] * 2), "overlap"),
     "an id twice": (lambda: line() + b"\n" + line(), "its id was used before, at line 1"),
-    "an id that is a list": (lambda: line(id=["a"]), "`id` is neither text nor an integer"),
 }  # fmt: skip
 
 
@@ -324,30 +284,19 @@ def report(home: Path, **changes: Any) -> bytes:
 LOSS = {"name": "quant_recall_delta", "metric": "character_recall", "value": 0.1}
 REPORTS: dict[str, tuple[Mapping[str, Any] | bytes, str]] = {
     "a pickle": (pickle.dumps(Bomb()), "report.json"),
-    "an empty file": (b"", "report.json"),
     "no JSON": (b"{'format': 1}", "report.json"),
     "no UTF-8": (b'{"format": "\xff"}', "report.json"),
-    "a list": (b"[]", "is not valid"),
     "a key that stands twice": (b'{"state": "refused", "state": "certified"}', "state"),
     "many brackets": (b'{"state": ' + b"[" * 100_000, "report.json"),
-    "half a character": (b'{"state": "\\ud800"}', "report.json"),
-    "NaN": (b'{"state": NaN}', "report.json"),
-    "another kind of report": (b'{"state": "certified"}', "is not valid"),
     "a state that there is not": ({"state": "blessed"}, "state"),
-    "a state that is a list": ({"state": ["certified"]}, "state"),
     "a format of the future": ({"format_version": 2}, "format_version"),
-    "a format that is true": ({"format_version": True}, "format_version"),
     "no artifact": ({"artifact": None}, "artifact"),
     "an artifact that is no digest": ({"artifact": "../../etc/passwd"}, "artifact"),
     "an artifact of another version": ({"artifact": f"sha256:{'0' * 64}"}, "which is not an artifact of"),
     "another parent": ({"parent": f"sha256:{'0' * 64}"}, "which is not what model_int8.onnx was made from"),
     "no suite": ({"suite": None}, "suite"),
-    "a suite that is a path": ({"suite": "golden.jsonl"}, "suite"),
     "checks that are no list": ({"checks": {}}, "checks"),
-    "a check without a name": ({"checks": [{"value": 1}]}, "checks"),
     "a value that is text": ({"checks": [{**LOSS, "value": "0"}]}, "checks"),
-    "a value that is true": ({"checks": [{**LOSS, "value": True}]}, "checks"),
-    "an interval of three": ({"checks": [{**LOSS, "interval": [0, 0.1, 1]}]}, "checks"),
     "an interval backwards": ({"checks": [{**LOSS, "interval": [0.2, 0.0]}]}, "checks"),
     "reasons without an end": ({"reasons": ["x" * 5000]}, "reasons"),
 }  # fmt: skip

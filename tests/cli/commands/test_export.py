@@ -293,12 +293,7 @@ def test_licence_and_description_are_of_the_version_and_its_rebuild(reg: Reg, en
         "r",
         "export",
         encoder,
-        "--task",
-        "default",
-        "--name",
-        "acme/x",
-        "--license",
-        "mit",
+        *["--task", "default", "--name", "acme/x", "--license", "mit"],
     )
     first = reg(*words, "--description", "Vectors", "--json").json["manifest"]
     assert (first["license"], first["description"]) == ("MIT", "Vectors")
@@ -311,18 +306,7 @@ def test_licence_and_description_are_of_the_version_and_its_rebuild(reg: Reg, en
 
 
 def test_embedding_tables_are_int8_on_request(reg: Reg, encoder: Path) -> None:
-    words = (
-        "--registry",
-        "r",
-        "export",
-        encoder,
-        "--task",
-        "pooling",
-        "--quantize",
-        "--name",
-        "acme/x",
-        "--json",
-    )
+    words = ("--registry", "r", *POOLED.split(), encoder, "--json")
     plain, small = reg(*words).json["manifest"], reg(*words, "--int8-embeddings").json["manifest"]
     counts = [each["artifacts"][1]["quantization"]["measured"] for each in (plain, small)]
     assert counts[0]["weights_quantized"] < counts[0]["weights_total"] == counts[1]["weights_quantized"]
@@ -331,6 +315,7 @@ def test_embedding_tables_are_int8_on_request(reg: Reg, encoder: Path) -> None:
     assert step["result"]["embeddings"]["tables"] == step["result"]["embeddings"]["tables_quantized"] > 0
 
 
+POOLED = "export --task pooling --quantize --name acme/x"
 CHOOSE = "--task pooling --certify --eval-suite choose.jsonl"
 TOO_NEW = "there is no opset {} to export to\nhint: PyTorch's exporters support 7 to 23\n"
 
@@ -372,17 +357,7 @@ def test_an_export_that_cannot_end_well_publishes_nothing(
 
 def test_a_dry_run_judges_and_publishes_nothing(reg: Reg, encoder: Path) -> None:
     Path("two.jsonl").write_text('{"text": "w20 w21"}\n{"text": "w30"}\n')
-    words = (
-        "export",
-        encoder,
-        "--task",
-        "pooling",
-        "--quantize",
-        "--eval-suite",
-        "two.jsonl",
-        "--name",
-        "acme/x",
-    )
+    words = (*POOLED.split(), encoder, "--eval-suite", "two.jsonl")
     value = reg(*words, "--dry-run", "--json").json
     assert (value["dry_run"], value["ref"], value["output"]) == (True, "acme/x:0.1.0", None)
     assert value["states"] == {"model.onnx": "unknown", "model_int8.onnx": "unknown"}

@@ -38,12 +38,10 @@ def squeezed(text: str) -> str:
 
 MALFORMED: dict[str, tuple[Callable[[Any], None], str]] = {
     "a wrong type": (lambda value: value.update(license=5), "is not valid at license"),
-    "a key is missing": (lambda value: value["artifacts"][0].pop("path"), "is not valid at artifacts.0.path"),
     "a rule is broken": (
         lambda value: value["artifacts"][0].update(certification={"state": "certified"}),
         "certified without evidence of the artifact",
     ),
-    "another model": (lambda value: value.update(name="other"), "is the manifest of other"),
     "another version": (lambda value: value.update(format_version=3), "this build reads 1 and 2"),
 }
 
@@ -116,21 +114,6 @@ def test_show(reg: Reg, here: Registry, tmp_path: Path) -> None:
     source = {"id": made.name, "digest": str(Digest.of(b"files"))}
     here.add(replace(made, fields={**made.fields, "source": source}))
     assert reg("show", "local").ended(0, f"source   local files, digest {Digest.of(b'files').short}...")
-
-
-def test_resolve_diff_and_verify_for_people(reg: Reg, here: Registry) -> None:
-    shown = reg("resolve", "acme/pii:stable", "--format", "onnx-int8").out
-    assert shown.startswith("acme/pii:0.1.0  onnx-int8  int8  refused\n")
-    assert "model.onnx  format  is onnx-android, wanted onnx-int8" in shown
-    found = reg("diff", "acme/pii:0.1.0", NAME, "--json").json
-    label = next(change for change in found["changes"] if change["kind"] == "label-added")
-    shown = reg("diff", "acme/pii:0.1.0", NAME, "--full").out
-    assert (
-        " ".join(shown.splitlines()[:2]) == found["summary"] and f"  {label['message']}" in shown.splitlines()
-    )
-    assert reg("diff", "tiny", "tiny").out == "The two versions do not differ.\n"
-    assert reg("verify").out.startswith("read 2 models, 3 versions, ")
-    assert reg("verify", "acme/pii:0.1.0", "--json").json["versions"] == 1
 
 
 def test_log(reg: Reg, here: Registry) -> None:
@@ -308,18 +291,7 @@ def test_an_answer_of_a_query(reg: Reg, here: Registry) -> None:
     header, row = reg("query", "int8 in channels or (path = model_int8.onnx and yanked)").out.splitlines()
     columns = "NAME VERSION CHANNELS STATE ARTIFACT FORMAT PRECISION DOWNLOAD CERTIFICATION"
     assert header.split() == columns.split()
-    assert row.split() == [
-        NAME,
-        "0.1.0",
-        "stable",
-        "yanked",
-        INT8,
-        "onnx-int8",
-        "int8",
-        "8.8",
-        "kB",
-        "refused",
-    ]
+    assert row.split() == f"{NAME} 0.1.0 stable yanked {INT8} onnx-int8 int8 8.8 kB refused".split()
     assert reg("query", "certified").out == "no artifact fits\n"
     assert reg("query", "--limit", "3").out.endswith("\nand more: these are the first 3\n")
     more = [reg("query", "--limit", limit, "--json").json["more"] for limit in ("3", "6")]
@@ -552,12 +524,8 @@ def test_config_names_every_place_and_what_decides_it(
     reg: Reg, home: Path, own_user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = config(reg, "places", "--registry", home)
-    assert places["registry"] == {
-        "name": "registry",
-        "path": str(home),
-        "source": "--registry",
-        "exists": True,
-    }
+    named = {"name": "registry", "path": str(home), "source": "--registry", "exists": True}
+    assert places["registry"] == named
     for name in ("keys", "trust", "state"):
         found = places[name]
         assert (found["path"], found["source"]) == (str(own_user / name), f"REG_{name.upper()}")
