@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper, parser
 from support.e2e.load_package import library
+from support.graphs import graph
 
 from onnxreg.cli.main import main
 
@@ -78,13 +78,8 @@ def test_onnx_runtime_loads_it(answer: Answer, package: Path, tmp_path: Path) ->
 
 @needs_packages
 def test_onnx_runtime_finds_external_data(answer: Answer, tmp_path: Path) -> None:
-    for name, end in (("a.onnx", ""), ("b.onnx", "Relu")):
-        body = "z = MatMul(x, w)" if not end else "y = MatMul(x, w) z = Relu(y)"
-        text = (
-            '<ir_version: 8, opset_import: ["" : 18]> g (float[b, 64] x) => (float[b, 64] z) {' + body + "}"
-        )
-        model = parser.parse_model(text)
-        model.graph.initializer.append(numpy_helper.from_array(np.ones((64, 64), np.float32), "w"))
+    for name, body in {"a.onnx": "z = MatMul(x, w)", "b.onnx": "y = MatMul(x, w) z = Relu(y)"}.items():
+        model = graph(body, "float[b, 64] x", "float[b, 64] z", w=np.ones((64, 64), np.float32))
         (tmp_path / "w.data").unlink(missing_ok=True)
         onnx.save(model, tmp_path / name, save_as_external_data=True, location="w.data", size_threshold=0)
     answer("add", tmp_path / "a.onnx", tmp_path / "b.onnx", "--name", "two")

@@ -25,19 +25,15 @@ MARKS = [*".,:;-@/()'", "Ä", "É", "ß", "и"]
 VOCABULARY = [*SPECIAL, *WORDS, *LETTERS, *(f"##{letter}" for letter in LETTERS), *MARKS]
 
 
-def wordpiece(lowercase: bool = True, strip_accents: bool | None = None, bert: bool = False) -> Any:
-    """A tokenizer as `tokenizers` has it. `bert`: with a BertProcessing instead of a template."""
+def wordpiece() -> Any:
+    """A tokenizer as `tokenizers` has it."""
     from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 
     numbers = {piece: number for number, piece in enumerate(VOCABULARY)}
     tokenizer = Tokenizer(models.WordPiece(numbers, unk_token="[UNK]", max_input_chars_per_word=20))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    cls, sep = ("[CLS]", numbers["[CLS]"]), ("[SEP]", numbers["[SEP]"])
-    tokenizer.post_processor = (
-        processors.BertProcessing(sep, cls)
-        if bert
-        else processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=[cls, sep])
-    )
+    ends = [("[CLS]", numbers["[CLS]"]), ("[SEP]", numbers["[SEP]"])]
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=ends)
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in SPECIAL])
     return tokenizer
