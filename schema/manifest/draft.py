@@ -22,10 +22,7 @@ class DraftFile:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A certification before its artifact has a digest. `report` is the path of the report in the workspace.
-
-    `synthetic` is what the suite says of its texts; None if it does not say.
-    """
+    """A certification before its artifact has a digest. `report` is a path; `synthetic` is what the suite says, if it does."""
 
     state: str
     rule: str | None = None

@@ -21,7 +21,6 @@ from onnxreg.schema.core.errors import InputError, about
 
 Types = Mapping[str, frozenset[str]]
 """The element types at a position, such as `{"0": {"float"}}`."""
-
 GLOBAL = "!globally_allowed_types;"
 ALL = "!no_ops_specified_means_all_ops_are_required"
 ONE_HOT = ("ai.onnx", "OneHot")

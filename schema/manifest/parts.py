@@ -212,8 +212,10 @@ class Check(Document):
     def _check(self) -> Self:
         if self.interval is not None and self.interval[0] > self.interval[1]:
             raise ValueError("the interval ends before it begins")
-        if self.name == LOSS and self.verdict == "pass" and self.exceeds:
-            raise ValueError(f"{LOSS} is {self.value:g}, its limit {self.limit:g}, and its verdict is pass")
+        value, limit = self.value, self.limit
+        is_above = value is not None and limit is not None and value > limit
+        if self.name == LOSS and self.verdict == "pass" and is_above:
+            raise ValueError(f"{LOSS} is {value:g}, its limit {limit:g}, and its verdict is pass")
         return self
 
     @property
@@ -221,11 +223,6 @@ class Check(Document):
         """The name, with the metric unless the name has it: each check with a direction names its metric."""
         is_named = self.direction is not None or self.name.startswith(self.metric)
         return self.name if is_named else f"{self.name}/{self.metric}"
-
-    @property
-    def exceeds(self) -> bool:
-        """True if the value of a loss is above its limit."""
-        return self.value is not None and self.limit is not None and self.value > self.limit
 
 
 class Evidence(Document):
@@ -242,7 +239,7 @@ class Evidence(Document):
 
 
 class ArtifactCertification(Document):
-    """The certification of an artifact: its state, the rule, and the reasons."""
+    """The state of an artifact, the rule, and the reasons."""
 
     state: Literal["certified", "refused", "unknown"]
     rule: Text | None = None
