@@ -1,10 +1,7 @@
 """The facade on a real directory."""
 
 import json
-import os
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +12,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.store.directory import DirectoryStore
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.vocabulary import FILENAME
@@ -123,15 +120,6 @@ def test_verify_never_stops_at_the_first_damage(registry: Registry, make_draft: 
     assert sorted(found.kind for found in owner.verify(registry).damages) == ["missing", "missing", "state"]
 
 
-def test_a_state_line_that_differs_from_the_replay_is_named(
-    registry: Registry, make_draft: MakeDraft
-) -> None:
-    registry.add(make_draft())
-    path = registry.store.root / "index" / "acme" / "pii.jsonl"
-    path.write_bytes(path.read_bytes().replace(b'"state":"unknown"', b'"state":"certified"', 1))
-    assert [found.kind for found in owner.verify(registry).damages] == ["state"]
-
-
 def test_resolve_names_every_file_and_every_reason(registry: Registry, make_draft: MakeDraft) -> None:
     published = registry.add(make_draft())
     found = registry.resolve("acme/pii", Query(formats=("onnx-int8",))).to_json()
@@ -189,36 +177,6 @@ def test_blobs_are_read_only(registry: Registry, make_draft: MakeDraft) -> None:
     assert modes == {0o444}
 
 
-def test_a_full_disk_leaves_nothing_half_written(
-    registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = registry.add(make_draft(seed="a"))
-    before = files_of(registry.store.root)
-
-    def full(path: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(registry.store.disk, "sync_file", full)
-    with pytest.raises(HostError, match="No space left") as error:
-        registry.add(make_draft(seed="b"))
-    assert "free some space" in error.value.hint
-    monkeypatch.undo()
-    after = files_of(registry.store.root)
-    assert {path: data for path, data in after.items() if "local" not in path} == {
-        path: data for path, data in before.items() if "local" not in path
-    }
-    assert registry.find("acme/pii").version == kept.version
-    assert not owner.verify(registry).damages
-
-
-def test_a_layout_from_the_future_is_refused(registry: Registry) -> None:
-    path = registry.store.root / "registry.json"
-    path.write_text(path.read_text().replace('"min_reader": 1', '"min_reader": 2'))
-    with pytest.raises(HostError, match="has layout 2") as caught:
-        Registry(registry.store.root)
-    assert "upgrade onnxreg" in caught.value.hint
-
-
 @pytest.mark.parametrize("place", ["link", "link/below"])
 def test_a_registry_may_lie_below_a_link(
     registry: Registry, make_draft: MakeDraft, tmp_path: Path, place: str
@@ -233,52 +191,6 @@ def test_a_registry_may_lie_below_a_link(
     there.tag("acme/pii:1.0.0", "stable")
     assert not owner.verify(there).damages
     assert (tmp_path / "real").joinpath(*Path(place).parts[1:], "registry.json").is_file()
-
-
-KILLED = """
-import os, sys
-from pathlib import Path
-from onnxreg.registry import Registry
-from onnxreg.registry.support.disk import Disk
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact
-
-class Dying(Disk):
-    steps = int(sys.argv[2])
-    def step(self):
-        Dying.steps -= 1
-        if Dying.steps < 0:
-            os.kill(os.getpid(), 9)
-    def sync_file(self, path): self.step(); super().sync_file(path)
-    def rename(self, source, target): self.step(); super().rename(source, target)
-    def create(self, path): self.step(); return super().create(path)
-
-registry = Registry(Path(sys.argv[1]))
-registry.store.disk = Dying()
-workspace = Path(sys.argv[3])
-workspace.mkdir()
-(workspace / "model.onnx").write_bytes(os.urandom(100))
-registry.add(Draft("acme/killed", workspace, (DraftArtifact("onnx", "float32", "model.onnx"),)))
-"""
-
-
-@pytest.mark.more
-def test_kill_9_at_every_step(registry: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
-    registry.add(make_draft())
-    killed = 0
-    for step in range(40):
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED, registry.store.root, str(step), tmp_path / f"killed{step}"],
-            check=False,
-            env={**os.environ, "PYTHONWARNINGS": "error"},
-        )
-        killed += done.returncode == -9
-        assert not owner.verify(registry).damages
-        assert registry.find("acme/pii").version == Version(0, 1, 0)
-        if done.returncode == 0:
-            break
-    assert done.returncode == 0 and killed >= 5
-    registry.add(make_draft(name="acme/next"))
-    assert list(registry.store.scratch.iterdir()) == []
 
 
 def test_a_link_that_leads_to_itself_hides_no_model(registry: Registry, make_draft: MakeDraft) -> None:
