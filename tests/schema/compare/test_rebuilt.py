@@ -65,6 +65,7 @@ def refused(old: dict[str, Any]) -> dict[str, Any]:
         ("/artifacts/0/operators/0/opset", 14, "operators[ai.onnx:MatMul:13]"),
         ("/labels", ["O", "B-EMAIL", "B-NAME"], "labels"),
         ("/license", "MIT", "license"),
+        ("/preprocessing/mean/0", 0.486, "preprocessing.mean"),
         ("/recipe/steps/1/params", {}, "params.op_types"),
         ("/quant_recall_delta", 0.005, "quant_recall_delta"),
         ("/source/digest", SHA, "source.digest"),
