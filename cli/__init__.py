@@ -1,11 +1,11 @@
 """The `reg` command. A verb parses its arguments, makes one library call, and prints the result.
 
-`app` lists the verbs by task and imports the module of the called verb only. `commands` has one module for
-each verb, `options` the shared arguments, `services` the calls that join converters and registry, `reports`
-and `render` the output. `errors` maps the family of an error to an exit status. A `Session` (`context`) has the
-registry and the settings of one command.
+`app` lists the verbs by task and imports the module of the called verb only. `options` has the shared arguments,
+`services` the calls that join converters and registry, `errors` the exit statuses. A `Session` (`context`) has the
+registry and the settings of one command, and prints its result: `output` has tables and JSON, `versions`,
+`diff_report`, `search_report` and `transfer_report` the words of several verbs.
 
-Start with `app.py`, then `commands/tag.py` (a short verb) and `commands/push.py`.
+Start with `app.py`, then `commands/show.py` (a short verb) and `commands/push.py`.
 Must not be imported by: any other package.
 """
 

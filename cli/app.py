@@ -120,11 +120,9 @@ SYNONYMS = {
     "package": "archive package",
     "certify": "certificates or export --certify",
     "publish": "push",
-    "deploy": "push or promote",
     "rollback": "tag",
     "download": "pull",
     "upload": "push",
-    "info": "show",
 }
 """The verbs that other programs call so, as far as a group has them; and former names."""
 LEAST_LIKENESS = 0.7
@@ -222,20 +220,17 @@ def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _version(value: bool) -> None:
-    if value:
-        print(f"reg {VERSION}")
-        raise typer.Exit
-
-
 def _globals(
     context: typer.Context,
     registry: Path | None = option(
         "The registry's directory; default: REG_HOME, else the user's data directory.", metavar="PATH"
     ),
     quiet: bool = flag("Print only errors, and the output of --json.", "--quiet"),
-    version: bool = flag("Print the version.", "--version", callback=_version, is_eager=True),
+    version: bool = flag("Print the version.", "--version"),
 ) -> None:
+    if version:
+        print(f"reg {VERSION}")
+        raise typer.Exit
     session = Session(registry, quiet, as_json=context.obj is JSON)
     context.obj, support.tell = session, session.warn
     if context.invoked_subcommand is None:
@@ -254,8 +249,8 @@ def root_help() -> str:
     lines += [group_help(everyday), ""]
     lines += [f"  {group:<9} {' '.join(GROUPS[group])}" for group in others]
     lines += ["", "`reg help GROUP` explains its verbs, `reg VERB --help` options, with examples;"]
-    lines += ["`reg --install-completion` completes words in your shell."]
-    return "\n".join([*lines, "", *(f"  $ {line}" for line in EXAMPLES)])
+    lines += ["`reg --install-completion` completes words in your shell.", ""]
+    return "\n".join(lines + [f"  $ {line}" for line in EXAMPLES])
 
 
 def group_help(group: str) -> str:

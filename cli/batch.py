@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -58,8 +58,8 @@ class Job:
     def words(self) -> list[str]:
         """The command line of the job, from `export` on; no value of a row can be taken for an option."""
         request = self.request
-        values: dict[str, Any] = {"name": request.name, "version": self.version, "profile": request.profile}
-        values |= {"task": request.task, "recipe": request.recipe, **request.options}
+        kinds = {"profile": request.profile, "task": request.task, "recipe": request.recipe}
+        values = {"name": request.name, "version": self.version, **kinds, **request.options}
         words = ["export", "--json"]
         for key, value in values.items():
             if key in FLAGS:
@@ -102,10 +102,7 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
 
 
 def _beside(text: Any, directory: Path) -> str:
-    """A path from the job file's directory, if something is there; else unchanged: it may be a hub id.
-
-    In `path/to/file.py:function` the path is the part before the colon.
-    """
+    """A path (also that of `file.py:function`) from the job file's directory, if it exists; else it may be a hub id."""
     name = str(text)
     file = name.rpartition(":")[0] or name
     exists = (directory / name).exists() or (directory / file).is_file()
@@ -124,10 +121,8 @@ def run(
 ) -> None:
     """Run every job in `processes` (None: as many as fit), or on the cluster of a `scheduler`.
 
-    A failure is raised at the end, when all others are done. Raises InputError, naming every row that cannot be run,
-    before any is; InterruptError on Ctrl-C.
+    A failure is raised when all others are done; before any is run, InputError names every row that cannot be.
     """
-    from onnxreg.cli.progress import counted
     from onnxreg.converters.tasks.code import absolute
     from onnxreg.registry.support.environment import actor_of_event
 
@@ -152,14 +147,14 @@ def run(
     empty |= {"status": "stopped", "pushed": False, "seconds": 0.0}
     outcomes = {job.row: {"row": job.row, "job": job.called, **empty} for job in jobs}
     is_interrupted = False
-    with counted("exporting", len(jobs), session.quiet or session.as_json) as progress:
-        try:
-            with closing(running):
-                for job, answer in running:
-                    outcomes[job.row] |= _outcome(answer)
-                    progress.step("\n".join(map(printable, _lines(outcomes[job.row]))))
-        except KeyboardInterrupt:
-            is_interrupted = True
+    try:
+        with closing(running):
+            for job, answer in running:
+                outcomes[job.row] |= _outcome(answer)
+                if not session.quiet and not session.as_json:
+                    print(*map(printable, _lines(outcomes[job.row])), sep="\n", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        is_interrupted = True
     _report(session, list(outcomes.values()), is_interrupted)
 
 
@@ -193,8 +188,7 @@ def _check(file: Path, jobs: Sequence[Job], is_cluster: bool, to: str | None) ->
 def _in_processes(lines: Sequence[tuple[Job, list[str]]], count: int) -> Generator[tuple[Job, Done]]:
     """Run each command line in one of `count` processes; one that dies fails its own job alone.
 
-    A worker has a session of its own: Ctrl-C is this process's to pass on. Closing the generator interrupts the running
-    jobs, which clear away what they began.
+    A worker has a session of its own: Ctrl-C is this process's to pass on, which closing the generator does.
     """
     idle, workers = list[subprocess.Popen[str]](), list[subprocess.Popen[str]]()
     command, pipe = [sys.executable, "-m", "onnxreg.cli.batch"], subprocess.PIPE
@@ -301,14 +295,13 @@ def _outcome(answer: Done) -> Outcome:
     return {**outcome, "status": "failed", "error": error}
 
 
-def _lines(outcome: Outcome) -> Iterator[str]:
+def _lines(outcome: Outcome) -> list[str]:
     headline, error = f"{outcome['ref'] or outcome['job']}: {outcome['status']}", outcome["error"]
     if error is None:
-        yield f"{headline} in {duration(outcome['seconds'])}"
-        yield from [f"  note: {outcome['note']}"] if outcome["note"] else []
-    else:
-        yield f"{headline}: {error['message']}"
-        yield from [f"  hint: {error['hint']}"] if error["hint"] and error["family"] != BUG else []
+        note = [f"  note: {outcome['note']}"] if outcome["note"] else []
+        return [f"{headline} in {duration(outcome['seconds'])}", *note]
+    hint = [f"  hint: {error['hint']}"] if error["hint"] and error["family"] != BUG else []
+    return [f"{headline}: {error['message']}", *hint]
 
 
 def _report(session: Session, outcomes: Sequence[Outcome], is_interrupted: bool) -> None:
@@ -349,8 +342,7 @@ _alone = threading.Lock()
 def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
     """Run one command line here: its exit status, what it printed on stdout and stderr, and its seconds.
 
-    Args:
-        actor: the claimed author of its events, in place of the one of this machine.
+    `actor` is the claimed author of its events, in place of the one of this machine.
     """
     from onnxreg.cli.main import main
 

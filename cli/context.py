@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.cli.output import age, counted, printable, write_json
+from onnxreg.cli.output import counted, duration, printable, write_json
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import GateError
 
@@ -56,8 +56,8 @@ class Session:
     ) -> "RegistryReader":
         """The registry, or a remote of it, for reading. Light: for the verbs that must start at once.
 
-        `offline`: the remote as it was last seen; how long ago that was is said on stderr. Unless `checked`, the registry
-        itself is not compared with the checkpoints.
+        `offline`: the remote as it was last seen, and how long ago. Unless `checked`, the registry itself is not compared
+        with the checkpoints.
         """
         if remote is not None or offline:
             return self.remotes().read(remote, self.heads(), self._tell_age if offline else None)
@@ -89,18 +89,18 @@ class Session:
         key = (notice.url, notice.name, notice.lines)
         if key not in self._stale:
             events = f"the last {counted(notice.lines, 'event')} of {notice.name}"
-            self.warn(f"stale: {notice.url} lacks {events}, seen elsewhere {age(notice.seconds)} ago")
+            self.warn(f"stale: {notice.url} lacks {events}, seen elsewhere {duration(notice.seconds)} ago")
         self._stale.add(key)
         self._check_age(notice.name, notice.seconds)
 
     def _tell_age(self, name: str, seconds: float) -> None:
-        self.warn(f"offline: {name} as it was {age(seconds)} ago")
+        self.warn(f"offline: {name} as it was {duration(seconds)} ago")
         self._check_age(name, seconds)
 
     def _check_age(self, name: str, seconds: float) -> None:
         """GateError if the answer about a model is older than it may be."""
         if self.max_age is not None and seconds > self.max_age:
-            old = f"what is known of {name} is {age(seconds)} old, at most {age(self.max_age)} is allowed"
+            old = f"what is known of {name} is {duration(seconds)} old, at most {duration(self.max_age)} is allowed"
             raise GateError(old, "ask a place that is up to date, or allow more with --max-age")
 
     def warn(self, message: str) -> None:
@@ -120,10 +120,7 @@ class Session:
         return "" if remote is None else f" in {remote.url}"
 
     def check_target(self, directory: Path) -> Path:
-        """The folder that a version written there goes into: `exports/` of a run directory, else that directory.
-
-        InputError if that would destroy something else; asked before the work begins.
-        """
+        """The folder that a version written there goes into. InputError if that would destroy something else."""
         from onnxreg.registry.transfer.export_files import check_target, folder_in
 
         folder = folder_in(directory)

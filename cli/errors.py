@@ -32,10 +32,7 @@ class InterruptError(RegError, family="interrupted"):
 
 
 def report(error: RegError | KeyboardInterrupt, is_json: bool = False) -> int:
-    """Say on stderr what went wrong and return the exit status.
-
-    With `is_json`: `{"error": {"family", "message", "hint"}}` on one line.
-    """
+    """Say on stderr what went wrong, with `is_json` as `{"error": {...}}` on one line; return the exit status."""
     if isinstance(error, KeyboardInterrupt):
         error = InterruptError("interrupted", "run the command again; nothing half-written was kept")
     if is_json:
@@ -54,7 +51,6 @@ def as_json(error: RegError) -> dict[str, str]:
 
 
 def _line(label: str, text: str) -> str:
-    """`error: ...`, the word in its colour; on a terminal with further lines below the text."""
     line = fold_line(f"{label}: {printable(text)}", " " * (len(label) + 2), sys.stderr)
     return f"{paint(label, sys.stderr)}{line.removeprefix(label)}"
 
@@ -64,9 +60,8 @@ def of_system(error: OSError) -> RegError:
     if isinstance(error, IsADirectoryError) and error.filename:
         return InputError(f"{error.filename} is a directory", "name a file")
     prefix = f"{error.filename}: " if error.filename else "the output cannot be written: "
-    return HostError(
-        f"{prefix}{error.strerror or error}", "check the path, its permissions and the space on its disk"
-    )
+    hint = "check the path, its permissions and the space on its disk"
+    return HostError(f"{prefix}{error.strerror or error}", hint)
 
 
 @contextmanager

@@ -20,9 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
         with suppress(AttributeError):  # a stream of a test
-            getattr(sys, name).reconfigure(
-                errors="backslashreplace"
-            )  # not every terminal shows every character
+            getattr(sys, name).reconfigure(errors="backslashreplace")
     try:
         _dispatch(words)
         sys.stdout.flush()
@@ -59,9 +57,8 @@ def _dispatch(words: list[str]) -> None:
 def quick_exit(status: int) -> NoReturn:
     """End the process with this status, without taking the interpreter apart; print the rest first.
 
-    After an export that takes 0.7 s of processor time (of 3.3 s for importing torch, transformers, onnx and
-    onnxscript alone), all spent on freeing what the operating system frees at once. After an interrupt it
-    also ends threads that a server keeps waiting.
+    To take it apart costs 0.7 s of processor time after an export. After an interrupt it also ends threads that a server
+    keeps waiting.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):

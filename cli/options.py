@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 Complete = Callable[[typer.Context, str], Iterator[str]]
 
 
-def option(help: str, *names: str, default: Any = None, complete: Complete | None = None, **more: Any) -> Any:
+def option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
     """An option with a value, called as its parameter if no name is given; `default=...` demands it."""
-    return typer.Option(default, *names, help=help, autocompletion=complete, show_default=False, **more)
+    return typer.Option(default, *names, help=help, show_default=False, **more)
 
 
-def flag(help: str, *names: str, **more: Any) -> Any:
+def flag(help: str, *names: str) -> Any:
     """An option without a value, called as its parameter if no name is given."""
-    return typer.Option(False, *names, help=help, **more)
+    return typer.Option(False, *names, help=help)
 
 
 def argument(help: str, metavar: str, complete: Complete | None = None, **more: Any) -> Any:
@@ -45,46 +45,11 @@ def argument(help: str, metavar: str, complete: Complete | None = None, **more: 
 
 
 def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:
-    """The models of the registry."""
-    with suppress(RegError, OSError):
-        names = _session(context).reader(checked=False).names()
-        yield from (name for name in names if name.startswith(incomplete))
-
-
-def complete_ref(context: typer.Context, incomplete: str) -> Iterator[str]:
-    """The models of the registry; behind a colon the channels and versions of one."""
-    name, colon, tag = incomplete.partition(":")
-    if not colon:
-        yield from complete_name(context, incomplete)
-        return
-    with suppress(RegError, OSError):
-        state = _state(context, name)
-        tags = [*state.channels, *map(str, sorted(state.versions, reverse=True))]
-        yield from (f"{name}:{item}" for item in tags if item.startswith(tag))
-
-
-def complete_channel(context: typer.Context, incomplete: str) -> Iterator[str]:
-    """The channels of the model that the preceding REF names."""
-    with suppress(RegError, OSError):
-        channels = _state(context, str(context.params.get("ref")).partition(":")[0]).channels
-        yield from (channel for channel in channels if channel.startswith(incomplete))
-
-
-def complete_remote(context: typer.Context, incomplete: str) -> Iterator[str]:
-    """The names of the configured remotes."""
-    with suppress(RegError, OSError):
-        yield from (name for name in _session(context).remotes().urls if name.startswith(incomplete))
-
-
-def _session(context: typer.Context) -> Session:
+    """The models of the registry, for the Tab key; it must never print an error."""
     chosen = context.find_root().params.get("registry")  # a str in some shells
-    return Session(None if chosen is None else Path(chosen))
-
-
-def _state(context: typer.Context, name: str) -> Any:
-    from onnxreg.registry.log.lookup import open_log
-
-    return open_log(_session(context).reader(checked=False), name).state
+    with suppress(RegError, OSError):
+        names = Session(None if chosen is None else Path(chosen)).reader(checked=False).names()
+        yield from (name for name in names if name.startswith(incomplete))
 
 
 def _not_empty(reason: str | None) -> str | None:
@@ -93,19 +58,15 @@ def _not_empty(reason: str | None) -> str | None:
     return reason
 
 
-REF = argument("NAME[:TAG][@sha256:...]; without a tag the newest version.", "REF", complete_ref)
-EXACT_REF = argument("NAME:TAG or NAME@sha256:...; a name alone is refused.", "REF", complete_ref)
+REF = argument("NAME[:TAG][@sha256:...]; without a tag the newest version.", "REF", complete_name)
+EXACT_REF = argument("NAME:TAG or NAME@sha256:...; a name alone is refused.", "REF", complete_name)
 NAME = argument("The model.", "NAME", complete_name)
-CHANNEL = argument("The channel, such as stable; a version never moves.", "CHANNEL", complete_channel)
+CHANNEL = argument("The channel, such as stable; a version never moves.", "CHANNEL")
 FROM_OR_TO = argument(
-    "A remote's name, a path or a URL; default: the only remote, or the one named origin.",
-    "[REMOTE]",
-    complete_remote,
+    "A remote's name, a path or a URL; default: the only remote, or the one named origin.", "[REMOTE]"
 )
-SAME_REMOTE = option("The same as REMOTE, by an option.", "--remote", complete=complete_remote)
-READ_REMOTE = WORK_REMOTE = option(
-    "Use this remote (a name, path or URL), not the registry here.", "--remote", complete=complete_remote
-)
+SAME_REMOTE = option("The same as REMOTE, by an option.", "--remote")
+REMOTE = option("Use this remote (a name, path or URL), not the registry here.", "--remote")
 FORMATS = option("Only artifacts of this format; may be repeated.", "--format")
 PRECISION = option("Only artifacts of this precision.")
 OFFLINE = flag("Answer with what was last seen of the remote, without a request; prints its age.")

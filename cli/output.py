@@ -15,36 +15,16 @@ from onnxreg.schema.core.digest import Digest
 
 size, counted = units.format_size, units.counted
 
-GREEN, YELLOW, RED, DIM = "32", "33", "31", "2"
-COLOURS = {
-    **dict.fromkeys(("certified", "pass", "kept", "better"), GREEN),
-    **dict.fromkeys(
-        ["unknown", "degrading", "hint", "yanked", "partial", "expired", "purged", "stopped"], YELLOW
-    ),
-    **dict.fromkeys(
-        ["refused", "fail", "failed", "breaking", "error", "damaged", "missing", "broken", "worse"], RED
-    ),
-    **dict.fromkeys(("now fails", "fails (other suite)"), RED),
-    **dict.fromkeys(("info", "cosmetic"), DIM),
+_WORDS = {
+    "32": "certified, pass, kept, better",
+    "33": "unknown, degrading, hint, yanked, partial, expired, purged, stopped",
+    "31": "refused, fail, failed, breaking, error, damaged, missing, broken, worse, now fails, fails (other suite)",
+    "2": "info, cosmetic",
 }
-"""Words that have a colour if they are alone in a cell."""
-NUMBERS = frozenset(
-    [
-        "BEFORE",
-        "AFTER",
-        "CHANGE",
-        "SIZE",
-        "SEQ",
-        "VERSIONS",
-        "EVENTS",
-        "BLOBS",
-        "VALUE",
-        "LIMIT",
-        "SAMPLES",
-        "UNIQUE",
-        "SHARED",
-    ]
-)
+COLOURS = {word: number for number, words in _WORDS.items() for word in words.split(", ")}
+"""Words that have a colour (an ANSI number) if they are alone in a cell."""
+_RIGHT = "BEFORE, AFTER, CHANGE, SIZE, SEQ, VERSIONS, EVENTS, BLOBS, VALUE, LIMIT, SAMPLES, UNIQUE, SHARED"
+NUMBERS = frozenset(_RIGHT.split(", "))
 """Columns that are aligned to the right."""
 MIN_COLUMN_WIDTH, COLUMN_GAP = 6, 2
 """Letters of a column that is folded, at least; and columns of the terminal between two of a table."""
@@ -134,19 +114,12 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def age(seconds: float) -> str:
-    """A duration for people, in the largest unit that fits: `3 hours`"""
-    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= length:
-            return counted(int(seconds // length), unit)
-    return counted(int(seconds), "second")
-
-
 def duration(seconds: float) -> str:
-    """`12 s`, `3 min 05 s`, `2 h 10 min`"""
+    """`12 s`, `3 min 05 s`, `2 h 10 min`, `3 days`"""
     total = round(seconds)
     if total < 60:
         return f"{total} s"
     if total < 3600:
         return f"{total // 60} min {total % 60:02} s"
-    return f"{total // 3600} h {total % 3600 // 60:02} min"
+    hours = f"{total // 3600} h {total % 3600 // 60:02} min"
+    return hours if total < 2 * 86400 else f"{total // 86400} days"

@@ -22,35 +22,23 @@ CONTROL_C = "^C "
 class Lines(Progress):
     """Prints each step on stderr."""
 
-    def __init__(self, ending: str = "") -> None:
-        self._ending = ending
-
     def step(self, label: str) -> None:
-        print(f"{label}{self._ending}", file=sys.stderr, flush=True)
+        print(f"{label} ...", file=sys.stderr, flush=True)
 
 
 class Drawn(Progress):
-    """One line: a label, and the bytes of all files, or the steps, that are done.
+    """One line: a label of at most `room` columns, and the bytes of all files that moved."""
 
-    `room` is the columns of the label; with `prints` the text of each step that ended stays above the line.
-    """
-
-    def __init__(
-        self, bar: "Bar", label: str, total: int | None = None, room: int | None = None, prints: bool = False
-    ) -> None:
-        self._bar, self._room, self._prints, self._planned = bar, room, prints, 0
-        self._task = bar.add_task(self._fit(label), total=total)
+    def __init__(self, bar: "Bar", label: str, room: int | None = None) -> None:
+        self._bar, self._room, self._planned = bar, room, 0
+        self._task = bar.add_task(self._fit(label), total=None)
 
     def plan(self, files: int, size: int) -> None:
         self._planned += size
         self._bar.update(self._task, total=self._planned)
 
     def step(self, label: str) -> None:
-        if self._prints:
-            self._bar.console.print(label, markup=False, highlight=False, soft_wrap=True)
-            self._bar.advance(self._task)
-        else:
-            self._bar.update(self._task, description=self._fit(label))
+        self._bar.update(self._task, description=self._fit(label))
 
     @contextmanager
     def file(self, path: str, size: int | None) -> Iterator[Advance]:
@@ -60,6 +48,17 @@ class Drawn(Progress):
         """The end of a label that is too long: there a path differs from others."""
         text = printable(label)
         return text if self._room is None or len(text) <= self._room else f"…{text[1 - self._room :]}"
+
+
+class Checked(Progress):
+    """Calls `check`, which may raise, before each step."""
+
+    def __init__(self, drawn: Progress, check: Callable[[], None]) -> None:
+        self._drawn, self._check = drawn, check
+
+    def step(self, label: str) -> None:
+        self._check()
+        self._drawn.step(label)
 
 
 @contextmanager
@@ -91,46 +90,27 @@ def transfer(label: str, width: int) -> tuple[Any, Progress]:
         progress.TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
         expand=True,
     )
-    return Constrain(bar, width - len(CONTROL_C)), Drawn(bar, label, room=max(width - BESIDE, 8))
+    return Constrain(bar, width - len(CONTROL_C)), Drawn(bar, label, max(width - BESIDE, 8))
 
 
 @contextmanager
-def counted(label: str, total: int | None, silent: bool, ending: str = "") -> Iterator[Progress]:
-    """Print a text for each step that ended, above a bar of `total`; without a total show the current step.
+def steps(silent: bool) -> Iterator[Progress]:
+    """Draw the current step with a spinner and the time; a line for each step if stderr is not a terminal.
 
-    If stderr is not a terminal, each step is a line with this ending.
+    Ctrl-C is raised at the next step and at the end of the last one, even if the work in between swallowed it.
     """
     if silent or not sys.stderr.isatty():
-        yield SILENT if silent else Lines(ending)
+        with interruptible() as check:
+            yield Checked(SILENT if silent else Lines(), check)
         return
     from rich import progress
     from rich.console import Console
 
     text = progress.TextColumn("{task.description}", markup=False)
-    columns: tuple[Any, ...] = (progress.SpinnerColumn(), text)
-    if total is not None:
-        columns = (text, progress.BarColumn(), progress.MofNCompleteColumn())
-    console = Console(stderr=True)
-    with progress.Progress(*columns, progress.TimeElapsedColumn(), console=console, transient=True) as bar:
-        yield Drawn(bar, label, total, prints=total is not None)
-
-
-class Interruptible(Progress):
-    """Progress of other people's code: raises KeyboardInterrupt at a step if Ctrl-C was pressed, even if they lost it."""
-
-    def __init__(self, drawn: Progress, check: Callable[[], None]) -> None:
-        self._drawn, self._check = drawn, check
-
-    def step(self, label: str) -> None:
-        self._check()
-        self._drawn.step(label)
-
-
-@contextmanager
-def steps(silent: bool) -> Iterator[Progress]:
-    """Draw the current step with a spinner and the time; a line for each step if stderr is not a terminal."""
-    with counted("", None, silent, " ...") as drawn, interruptible() as check:
-        yield Interruptible(drawn, check)
+    columns = (progress.SpinnerColumn(), text, progress.TimeElapsedColumn())
+    bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+    with bar, interruptible() as check:
+        yield Checked(Drawn(bar, ""), check)
 
 
 @contextmanager

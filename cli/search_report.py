@@ -42,7 +42,7 @@ def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dic
         return {}
     from onnxreg.registry.search.catalogs import age_of
 
-    age = output.age(age_of(time))
+    age = output.duration(age_of(time))
     session.warn(f"catalog: {reader.url} as it was {age} ago; --max-age 0s reads every index file")
     return {"snapshot": time}
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from onnxreg.registry.log.lookup import Release
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
+    Finder = Callable[[FileEntry], Path]
+
 MODEL_SUFFIXES = (".onnx", ".ort")
 MIN_DELTA_BYTES = 64 * 1024
 """Smaller files are always fetched whole."""
@@ -55,9 +57,8 @@ def publish(
     A plan is not run again if a version has what an equal one made. A family is always run, because its limit of
     latency holds for this moment; so is a draft that lacks an optional step, whose tool may be there the next time.
 
-    Args:
-        cached: False to run every step, and keep nothing of them.
-        is_preview: publish nothing; the version is that which would be new.
+    Unless `cached`, every step is run, and nothing of them kept. With `is_preview` nothing is published; the version is
+    that which would be new.
     """
     from onnxreg.converters.engine.cache import EXPORTS
     from onnxreg.converters.engine.plan import ExportPlan
@@ -121,8 +122,7 @@ def prove_version(
 ) -> Iterator[ArtifactProof]:
     """Yield the proof of each artifact that has a parent in the version, or of those named by their paths.
 
-    Args:
-        parent: a file that takes the place of the recorded parent.
+    `parent` is a file that takes the place of the recorded parent.
 
     Raises InputError if no artifact has a parent, or a named one does not exist, has none or is not a graph;
     NotFoundError without the file that takes its place.
@@ -156,15 +156,13 @@ def _pairs(
 ) -> "list[tuple[Artifact, Artifact | None]]":
     by_path = {artifact.path: artifact for artifact in manifest.artifacts}
     if unknown := [path for path in paths if path not in by_path]:
-        raise InputError(
-            f"{ref} has no artifact {unknown[0]}", f"its artifacts are {', '.join(sorted(by_path))}"
-        )
+        hint = f"its artifacts are {', '.join(sorted(by_path))}"
+        raise InputError(f"{ref} has no artifact {unknown[0]}", hint)
     others = [path for path in paths or by_path if not path.endswith(MODEL_SUFFIXES)]
     models = [by_path[path] for path in paths or by_path if path.endswith(MODEL_SUFFIXES)]
     if others and (paths or not models):
-        raise InputError(
-            f"{others[0]} of {ref} is not an .onnx or .ort file", "only such files can be proven"
-        )
+        message = f"{others[0]} of {ref} is not an .onnx or .ort file"
+        raise InputError(message, "only such files can be proven")
     if has_parent:
         return [(artifact, None) for artifact in models]
     pairs = [(artifact, full_precision_ancestor(manifest, artifact)) for artifact in models]
@@ -177,10 +175,9 @@ def _pairs(
 
 @dataclass(frozen=True)
 class DeltaReport:
-    """The deltas that a version offers now.
+    """The deltas that a version offers; those made now are counted in `new`. `files` are its files by digest.
 
-    `new` counts those that were made now; `files` are the files of the version by digest, `unlike` the path and old
-    version of each pair of files without likeness.
+    `unlike` has the path and old version of each pair of files without likeness.
     """
 
     ref: Ref
@@ -273,9 +270,7 @@ def _files(ledger: Log, version: Version) -> "dict[str, FileEntry]":
     return {file.path: file for file in held_files(manifest, entry.held)}
 
 
-def _model_files(
-    files: "Mapping[str, FileEntry]", find: "Callable[[FileEntry], Path]"
-) -> "dict[str, ModelFile]":
+def _model_files(files: "Mapping[str, FileEntry]", find: "Finder") -> "dict[str, ModelFile]":
     """Files with the tensors in them. Small ones count too: an ONNX file may locate its tensors in a large one."""
     from onnxreg.converters.delta.make import ModelFile, read_extents
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.log.lookup import Release
     from onnxreg.schema.gates.statements import BenchmarkDocument
     from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
-    from onnxreg.schema.manifest.parts import Check, TensorSpec
+    from onnxreg.schema.manifest.parts import Check
 
 MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8
 """Figures of all artifacts, labels with the lowest recall of each, and names in a line."""
@@ -42,8 +42,7 @@ def screen(
 ) -> tuple[Sequence[Iterable[str]], Sequence[Iterable[str]]]:
     """The blocks that say what it is, what may ship, what was measured, what it needs and how to get it.
 
-    `remote` is the remote that was read, if any. With `is_full` the second half is the recipe, remarks, every check and
-    every file, else it is empty.
+    `remote` is the remote that was read, if any. With `is_full` come the recipe, remarks, every check and every file.
     """
     manifest = version.manifest
     partial = None if version.held is None else f"partial: reg pull {version.ref} fetches the rest"
@@ -229,15 +228,10 @@ def _shipping(version: Release) -> Iterator[str]:
     for state, count in heads.items():
         paths.setdefault(state, []).insert(0, counted(count, "artifact") + " of heads")
     paths.setdefault("certified", ["no artifact"])
-    kinds = (
-        ("ship", "certified", "certified"),
-        ("not", "refused", "refused"),
-        ("open", "unsettled", "judged, but not settled"),
-        ("unknown", "unknown", "not judged"),
-    )
-    yield from _keyed(
-        {key: f"{word}: {_named(paths[state])}" for key, state, word in kinds if state in paths}
-    )
+    keys = {"certified": "ship", "refused": "not", "unsettled": "open", "unknown": "unknown"}
+    words = {"unsettled": "judged, but not settled", "unknown": "not judged"}
+    ordered = [(state, key) for state, key in keys.items() if state in paths]
+    yield from _keyed({key: f"{words.get(state, state)}: {_named(paths[state])}" for state, key in ordered})
     yield from doubts(version)
     for item in version.manifest.artifacts:
         against = {"refused": "refused", "unknown": "unsettled"}.get(item.certification.state, "")
@@ -286,7 +280,9 @@ def _needs(manifest: Manifest) -> Iterator[str]:
     contracts: dict[tuple[str, str], list[Artifact]] = {}
     for artifact in manifest.entry_artifacts:
         sides = (artifact.metadata.inputs, artifact.metadata.outputs)
-        inputs, outputs = (", ".join(map(_tensor, side)) for side in sides)
+        inputs, outputs = (
+            ", ".join(f"{spec.name} {spec.dtype}{spec.shape_text}" for spec in side) for side in sides
+        )
         contracts.setdefault((inputs, outputs), []).append(artifact)
     for (inputs, outputs), artifacts in contracts.items():
         first = artifacts[0]
@@ -305,11 +301,6 @@ def _needs(manifest: Manifest) -> Iterator[str]:
             opsets = None if _opsets(other) == _opsets(first) else f"opset {_opsets(other) or 'not recorded'}"
             if differences := "; ".join(filter(None, (opsets, _operators(new)))):
                 yield from _keyed({"also": f"{other.path}: {differences}"})
-
-
-def _tensor(spec: TensorSpec) -> str:
-    """`input_ids int64[batch, sequence]`"""
-    return f"{spec.name} {spec.dtype}{spec.shape_text}"
 
 
 def _opsets(artifact: Artifact) -> str:
@@ -449,8 +440,7 @@ def _next_steps(version: Release) -> Iterator[str]:
     states = _states(version)
     judged = [item.path for item in version.manifest.artifacts if item.certification.rule is not None]
     if refused := [path for path, state in states.items() if state == "refused"]:
-        yield f"next: {' and '.join(map(printable, refused))} will not be offered as certified; to search for a smaller"
-        yield "  change that passes: reg export ... --certify --eval-suite FILE --confirm-suite FILE"
-        yield "  (docs/certification.md, Refused: what now)"
+        yield f"next: {' and '.join(map(printable, refused))} will not be offered as certified; to search for one that is:"
+        yield "  reg export ... --certify --eval-suite FILE --confirm-suite FILE (docs/certification.md)"
     elif any(states[path] == "certified" for path in judged):
         yield f"next: reg push {version.ref}"

@@ -10,10 +10,9 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options import (
     CHANNEL,
     NAME,
-    READ_REMOTE,
     REASON,
     REF,
-    WORK_REMOTE,
+    REMOTE,
     argument,
     flag,
     option,
@@ -46,7 +45,7 @@ EXAMPLES = (
 def policy_show(
     session: Session,
     every: bool = flag("Show every policy, oldest first.", "--all"),
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
 ) -> None:
     """Show the policy in force, when it was set, and by whom.
 
@@ -102,7 +101,7 @@ def _toml(value: object) -> str:
 def policy_set(
     session: Session,
     file: Path = argument("The policy: TOML, see docs/gates.md.", "FILE"),
-    remote: str | None = WORK_REMOTE,
+    remote: str | None = REMOTE,
     reason: str | None = REASON,
     yes: bool = flag("Set it."),
 ) -> None:
@@ -152,7 +151,7 @@ def promote(
     ref: str = REF,
     channel: str = CHANNEL,
     dry_run: bool = flag("Show the findings, and move nothing."),
-    remote: str | None = WORK_REMOTE,
+    remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
     """Move a channel to a version if it meets the policy (see `reg policy show`); otherwise exit status 8.
@@ -202,7 +201,7 @@ def rollout_start(
     where: str | None = option(
         "Only devices for which this is true, such as 'app_version >= 3.2.0'; see docs/rollouts.md."
     ),
-    remote: str | None = WORK_REMOTE,
+    remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
     """Give a version to a share of a channel's devices; the others keep what the channel holds.
@@ -222,7 +221,7 @@ def rollout_advance(
     name: str = NAME,
     channel: str = ONE_CHANNEL,
     percent: float = PERCENT,
-    remote: str | None = WORK_REMOTE,
+    remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
     """Give the version to more devices; those that have it keep it. The policy is checked again.
@@ -236,7 +235,7 @@ def rollout_halt(
     session: Session,
     name: str = NAME,
     channel: str = ONE_CHANNEL,
-    remote: str | None = WORK_REMOTE,
+    remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
     """Stop a rollout: every device gets what the channel holds, also those that had the new version.
@@ -250,7 +249,7 @@ def rollout_finish(
     session: Session,
     name: str = NAME,
     channel: str = ONE_CHANNEL,
-    remote: str | None = WORK_REMOTE,
+    remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
     """Move the channel to the version that is rolled out. The policy is checked again.
@@ -260,7 +259,7 @@ def rollout_finish(
     _tell(session, channel, _rollouts(session, remote).finish(name, channel, reason))
 
 
-def rollout_status(session: Session, name: str = NAME, remote: str | None = READ_REMOTE) -> None:
+def rollout_status(session: Session, name: str = NAME, remote: str | None = REMOTE) -> None:
     """List the rollouts of a model.
 
     With --json: {name, rollouts: [{channel, version, rollout: {to, manifest, percent, salt, seq, where?,

@@ -1,7 +1,7 @@
 """`reg coverage`: which artifact each device of a fleet gets."""
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import ANYTHING, READ_REMOTE, REF, option, read_devices, takes_query
+from onnxreg.cli.options import ANYTHING, REF, REMOTE, option, read_devices, takes_query
 from onnxreg.cli.output import counted, size, table
 from onnxreg.registry.resolution import DeviceCoverage, coverage
 from onnxreg.schema.core.errors import GateError, InputError
@@ -22,7 +22,7 @@ def command(
         default=...,
     ),
     query: Query = ANYTHING,
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
 ) -> None:
     """Show which version and artifact each device gets from `reg resolve`; for a pipeline, for each member.
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import CHANNEL, EXACT_REF, REASON, REF, WORK_REMOTE, flag, option
+from onnxreg.cli.options import CHANNEL, EXACT_REF, REASON, REF, REMOTE, flag, option
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 
@@ -37,7 +37,7 @@ def tag(
     session: Session,
     ref: str = REF,
     channel: str = CHANNEL,
-    remote: str | None = WORK_REMOTE,
+    remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
     """Move a channel to a version; the log records the move."""
@@ -47,9 +47,7 @@ def tag(
     _report(session, result, f"{name} is {version}", f"{name} is already {version}", store, reason)
 
 
-def untag(
-    session: Session, ref: str = REF, remote: str | None = WORK_REMOTE, reason: str | None = REASON
-) -> None:
+def untag(session: Session, ref: str = REF, remote: str | None = REMOTE, reason: str | None = REASON) -> None:
     """Remove a channel: NAME:CHANNEL. Versions are kept; the log records the removal."""
     parsed = Ref.parse(ref)
     if parsed.tag is None:
@@ -62,7 +60,7 @@ def untag(
 def pin(
     session: Session,
     ref: str = EXACT_REF,
-    remote: str | None = WORK_REMOTE,
+    remote: str | None = REMOTE,
     reason: str | None = REASON,
     undo: bool = flag("Take the pin back."),
 ) -> None:
@@ -76,7 +74,7 @@ def pin(
 def yank(
     session: Session,
     ref: str = EXACT_REF,
-    remote: str | None = WORK_REMOTE,
+    remote: str | None = REMOTE,
     reason: str | None = REASON,
     undo: bool = flag("Take the yank back."),
 ) -> None:
@@ -121,7 +119,7 @@ def sign(
     bundle: Path | None = option(
         "Write a bundle for model_signing to this file, or to model.sig in this directory."
     ),
-    remote: str | None = WORK_REMOTE,
+    remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
     """Sign a version: its manifest's digest, and with it every file, the recipe and the certificates.

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import READ_REMOTE, REF, WORK_REMOTE, option
+from onnxreg.cli.options import REF, REMOTE, option
 from onnxreg.cli.output import size, table
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version
@@ -29,7 +29,7 @@ def delta_make(
         "--from",
         metavar="VERSION",
     ),
-    remote: str | None = WORK_REMOTE,
+    remote: str | None = REMOTE,
 ) -> None:
     """Make differences between a version's files and older ones, so that an update is a fraction of a file.
 
@@ -54,7 +54,7 @@ def delta_make(
     )
 
 
-def delta_ls(session: Session, ref: str = REF, remote: str | None = READ_REMOTE) -> None:
+def delta_ls(session: Session, ref: str = REF, remote: str | None = REMOTE) -> None:
     """List the deltas that a version offers.
 
     With --json: {ref, deltas: [{path, new, old, delta, size, of, from}]}, as `reg delta make`.

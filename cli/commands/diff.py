@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.cli import diff_report
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
-from onnxreg.cli.options import READ_REMOTE, argument, complete_ref, flag, option
+from onnxreg.cli.options import REMOTE, argument, complete_name, flag, option
 from onnxreg.cli.output import counted, fold_line, paint, printable, write_bytes
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview, overview
@@ -31,14 +31,14 @@ NAMED = 3
 
 def command(
     session: Session,
-    old: str = argument("The version before.", "OLD", complete_ref),
-    new: str = argument("The version after.", "NEW", complete_ref),
+    old: str = argument("The version before.", "OLD", complete_name),
+    new: str = argument("The version after.", "NEW", complete_name),
     full: bool = flag("List every change below the screen."),
     html: Path | None = option("Write one self-contained page to this file."),
     as_markdown: bool = flag("Print Markdown.", "--markdown"),
     fail_on: str | None = option(f"Exit status 8 if a change has one of these: {','.join(SEVERITIES)}."),
     source: str | None = option("The registry of OLD, if not that of NEW: a name, path or URL.", "--from"),
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
 ) -> None:
     """Compare two versions on one screen: the verdict, artifacts, figures, other facts, and what follows from them.
 

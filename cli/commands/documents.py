@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import READ_REMOTE, REF, flag, option
+from onnxreg.cli.options import REF, REMOTE, flag, option
 from onnxreg.cli.output import write_file, write_json
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
@@ -26,7 +26,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 def sbom(
     session: Session,
     ref: str = REF,
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
     out: Path | None = option("Write to this file.", "--output"),
     timestamp: str | None = option("The bill's time, such as 2026-01-31T12:00:00Z; default: none."),
     proofs: bool = flag(
@@ -73,7 +73,7 @@ def dossier(
         "plain, eu-annex-iv, or a .yaml file: the table of sections and fields.", default="plain"
     ),
     facts: Path | None = option("What only a person can state, a YAML file."),
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
 ) -> None:
     """Write the dossier of a version: a page to print, and the same as JSON.
 

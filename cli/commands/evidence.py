@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
-from onnxreg.cli.options import READ_REMOTE, REASON, REF, WORK_REMOTE, flag, option
+from onnxreg.cli.options import REASON, REF, REMOTE, flag, option
 from onnxreg.cli.output import counted, number, printable, table
 from onnxreg.cli.versions import blocks, doubts
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
@@ -40,7 +40,7 @@ def attest(
         "A certificate of an export, or the document that docs/gates.md describes.", default=...
     ),
     key: str | None = option("Sign with this key of yours."),
-    remote: str | None = WORK_REMOTE,
+    remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
     """Log a later evaluation of an artifact. If verdicts disagree, the refusal wins.
@@ -78,7 +78,7 @@ def prove(
     strict: bool = flag("Exit with status 8 unless every verdict is proven."),
     attest: bool = flag("Log the reports, so that a policy can demand them."),
     key: str | None = option("Sign the logged reports with this key of yours."),
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
 ) -> None:
     """Prove that each quantized artifact is its parent with rounded weights, from the bytes alone.
 
@@ -139,7 +139,7 @@ Certificates = list[tuple["Artifact", "EvaluationDocument"]]
 def certificates(
     session: Session,
     ref: str = REF,
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
     recompute: bool = flag("Derive every verdict again from the published item scores."),
 ) -> None:
     """List the certificates of a version: for each artifact and metric the figures, the limit and the verdict.

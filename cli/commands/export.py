@@ -15,7 +15,6 @@ from onnxreg.cli.options import (
     OUTPUT,
     VERSION,
     argument,
-    complete_remote,
     flag,
     option,
 )
@@ -64,9 +63,7 @@ def command(
     version: str | None = VERSION,
     output: Path | None = OUTPUT,
     push: str | None = option(
-        "Also push the version to this remote (a name, path or URL), new or not.",
-        metavar="REMOTE",
-        complete=complete_remote,
+        "Also push the version to this remote (a name, path or URL), new or not.", metavar="REMOTE"
     ),
     opset: int | None = option("The ONNX opset, 7 to 23; default 14, android 18."),
     quantize: bool = flag("Also make an INT8 artifact of a task."),

@@ -6,7 +6,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import WORK_REMOTE, argument, complete_ref, flag, option
+from onnxreg.cli.options import REMOTE, argument, complete_name, flag, option
 from onnxreg.cli.output import counted, size, table
 from onnxreg.schema.core.errors import GateError, HostError, InputError, IntegrityError, RegError, RemoteError
 from onnxreg.schema.core.ref import Ref
@@ -30,12 +30,12 @@ EXAMPLES = (
 
 def verify(
     session: Session,
-    ref: str | None = argument("Only this model or version.", "[REF]", complete_ref),
+    ref: str | None = argument("Only this model or version.", "[REF]", complete_name),
     repair: bool = flag("Replace damaged files by good copies."),
     source: str | None = option(
         "The registry with good copies; default: the only remote, or the one named origin.", "--from"
     ),
-    remote: str | None = WORK_REMOTE,
+    remote: str | None = REMOTE,
     signatures: bool = flag("Only list and check the signatures on versions and evaluations."),
 ) -> None:
     """Read every byte and every log line again, and list all damage. Remaining damage is exit status 4.

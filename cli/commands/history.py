@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import MAX_AGE, NAME, OFFLINE, PRECISION, READ_REMOTE, option
+from onnxreg.cli.options import MAX_AGE, NAME, OFFLINE, PRECISION, REMOTE, option
 from onnxreg.cli.output import counted, number, printable, size, table
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.log.events import Attest, OptionalEvent, PolicyEvent, Publish
@@ -24,7 +24,7 @@ EXAMPLES = (
 def log(
     session: Session,
     name: str = NAME,
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
     offline: bool = OFFLINE,
     max_age: str | None = MAX_AGE,
 ) -> None:
@@ -97,7 +97,7 @@ def history(
     format_name: str | None = option("Only artifacts of this format.", "--format"),
     precision: str | None = PRECISION,
     last: int = option("The number of versions.", default=LIMIT, min=1, max=1000),
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
 ) -> None:
     """Show how size, a figure and the verdict moved from version to version, newest first.
 

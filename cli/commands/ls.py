@@ -10,7 +10,7 @@ from onnxreg.cli.options import (
     MAX_AGE,
     OFFLINE,
     PRECISION,
-    READ_REMOTE,
+    REMOTE,
     argument,
     complete_name,
     flag,
@@ -45,7 +45,7 @@ def command(
     formats: list[str] | None = FORMATS,
     precision: str | None = PRECISION,
     certified: bool = flag("Only certified artifacts."),
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
     offline: bool = OFFLINE,
     max_age: str | None = MAX_AGE,
 ) -> None:

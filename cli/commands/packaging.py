@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import FORMATS, PRECISION, READ_REMOTE, REF, argument, complete_ref, flag, option
+from onnxreg.cli.options import FORMATS, PRECISION, REF, REMOTE, argument, complete_name, flag, option
 from onnxreg.cli.output import counted, size, table
 from onnxreg.schema.core.ref import Ref
 
@@ -26,10 +26,10 @@ def archive_create(
     session: Session,
     file: Path = argument("The file to write, usually NAME.onnxreg.", "FILE"),
     refs: list[str] | None = argument(
-        "The versions to carry; with --all names or quoted globs of models.", "[REF]...", complete_ref
+        "The versions to carry; with --all names or quoted globs of models.", "[REF]...", complete_name
     ),
     every: bool = flag("Every version, of all models or of those named.", "--all"),
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
 ) -> None:
     """Write versions into one file, with the complete history of their models and all statements about them.
 

@@ -12,7 +12,7 @@ from onnxreg.cli.options import (
     PRECISION,
     SAME_REMOTE,
     argument,
-    complete_ref,
+    complete_name,
     flag,
     one_remote,
     option,
@@ -42,7 +42,7 @@ def command(
     ref: str | None = argument(
         "NAME[:TAG][@sha256:...], without a tag the newest version; or with --locked the lock file.",
         "[REF]",
-        complete_ref,
+        complete_name,
     ),
     remote: str | None = FROM_OR_TO,
     named: str | None = SAME_REMOTE,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import prefix_outcome, resumable
-from onnxreg.cli.options import FROM_OR_TO, SAME_REMOTE, argument, complete_ref, flag, one_remote, option
+from onnxreg.cli.options import FROM_OR_TO, SAME_REMOTE, argument, complete_name, flag, one_remote, option
 from onnxreg.cli.output import counted, size, table
 from onnxreg.cli.transfer_report import (
     Stopwatch,
@@ -38,7 +38,7 @@ def command(
     ref: str | None = argument(
         "NAME[:TAG][@sha256:...], without a tag the newest version; or a glob of names, quoted.",
         "[REF]",
-        complete_ref,
+        complete_name,
     ),
     remote: str | None = FROM_OR_TO,
     named: str | None = SAME_REMOTE,

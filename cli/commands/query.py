@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import MAX_AGE, READ_REMOTE, argument, complete_name, option
+from onnxreg.cli.options import MAX_AGE, REMOTE, argument, complete_name, option
 from onnxreg.cli.output import counted, size, table
 from onnxreg.cli.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log import lookup
@@ -42,7 +42,7 @@ def command(
     ),
     limit: int | None = option("The most artifacts to show.", min=1),
     export: Path | None = option("Write them to this file: .parquet, .jsonl or .csv, one row for each."),
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
     max_age: str | None = MAX_AGE,
 ) -> None:
     """Find artifacts in every version of every model, including yanked ones and pre-releases.

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import READ_REMOTE, argument, option
+from onnxreg.cli.options import REMOTE, argument, option
 from onnxreg.cli.output import counted, size, table
 from onnxreg.cli.search_report import fail, reading_steps
 
@@ -96,7 +96,7 @@ def _copy(session: Session, store: "RegistryStore", is_own: bool) -> "Path | Non
 def index_fetch(
     session: Session,
     names: list[str] | None = argument("Models, or patterns such as 'acme/*'; default: all.", "[NAME]..."),
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
 ) -> None:
     """Store what a remote says about models: index files and logs, no artifacts, and only what changed.
 

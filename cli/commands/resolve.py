@@ -8,8 +8,8 @@ from onnxreg.cli.options import (
     DEVICE,
     MAX_AGE,
     OFFLINE,
-    READ_REMOTE,
     REF,
+    REMOTE,
     flag,
     option,
     read_one_device,
@@ -39,7 +39,7 @@ def command(
     ref: str = REF,
     query: Query = ANYTHING,
     device: str | None = DEVICE,
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
     offline: bool = OFFLINE,
     max_age: str | None = MAX_AGE,
     seed: str | None = option(

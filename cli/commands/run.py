@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
-from onnxreg.cli.options import ANYTHING, DEVICE, READ_REMOTE, REF, flag, option, read_one_device, takes_query
+from onnxreg.cli.options import ANYTHING, DEVICE, REF, REMOTE, flag, option, read_one_device, takes_query
 from onnxreg.cli.output import counted, printable, table
 from onnxreg.registry.resolution import resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
@@ -55,7 +55,7 @@ def command(
     ),
     query: Query = ANYTHING,
     device: str | None = DEVICE,
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
 ) -> None:
     """Run an artifact on the CPU of this machine: the one that `reg resolve` chooses with the same options.
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli import versions
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import READ_REMOTE, REF, flag
+from onnxreg.cli.options import REF, REMOTE, flag
 from onnxreg.cli.output import fold_line, printable, write_bytes
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
@@ -26,7 +26,7 @@ EXAMPLES = (
 def command(
     session: Session,
     ref: str = REF,
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
     benchmark: bool = flag("How fast it ran, if that was attested."),
     full: bool = flag("Also the recipe, remarks, every check and every file."),
 ) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import READ_REMOTE, WORK_REMOTE, argument, complete_name, complete_ref, flag, option
+from onnxreg.cli.options import REMOTE, argument, complete_name, flag, option
 from onnxreg.cli.output import counted, size, table
 from onnxreg.schema.core.ref import Ref
 
@@ -24,7 +24,7 @@ def gc(
     session: Session,
     keep_versions: int | None = option("Give up the files of all but the newest N releases of each model."),
     dry_run: bool = flag("Show what would be deleted; change nothing."),
-    remote: str | None = WORK_REMOTE,
+    remote: str | None = REMOTE,
 ) -> None:
     """Delete the blobs that no version refers to; with --keep-versions let old versions expire first.
 
@@ -62,10 +62,10 @@ def gc(
 def purge(
     session: Session,
     refs: list[str] = argument(
-        "NAME:TAG or NAME@sha256:...; a name alone is refused.", "REF...", complete_ref
+        "NAME:TAG or NAME@sha256:...; a name alone is refused.", "REF...", complete_name
     ),
     reason: str = option("The reason, for the log.", default=...),
-    remote: str | None = WORK_REMOTE,
+    remote: str | None = REMOTE,
 ) -> None:
     """Take versions down and delete their bytes at once: they can never come back into these models.
 
@@ -100,7 +100,7 @@ def purge(
 def du(
     session: Session,
     names: list[str] | None = argument("Only these models.", "[NAME]...", complete_name),
-    remote: str | None = READ_REMOTE,
+    remote: str | None = REMOTE,
 ) -> None:
     """Show the space of each model: its own, and shared with other models; the largest own space first.
 

@@ -18,7 +18,6 @@ from onnxreg.cli import reference
 from onnxreg.cli.app import GROUPS, VERBS, folded
 from onnxreg.cli.reference import ENVIRONMENT, cli_page, commands, examples, name_of
 from onnxreg.converters.tasks import task_catalog
-from onnxreg.registry import Registry
 from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput, RecipeStep
 
 REPOSITORY = Path(__file__).parents[2]
@@ -129,25 +128,6 @@ def test_a_shell_completes_verbs_and_models(shell: str, home: Path) -> None:
         assert found in completing(home, _REG_COMPLETE=f"complete_{shell}", **asked)
 
 
-def test_the_shell_completes_tags_channels_and_remotes(home: Path) -> None:
-    def complete(line: str) -> list[str]:
-        asked = {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-        words = completing(home, _REG_COMPLETE="complete_fish", **asked)
-        return [each.partition("\t")[0] for each in words.split()]
-
-    Registry(home).remotes.add("origin", str(home.parent / "share"))
-    for line, found in {
-        "resolve acme/pii:": ["acme/pii:stable", "acme/pii:0.2.0", "acme/pii:0.1.0"],
-        "resolve acme/pii:s": ["acme/pii:stable"],
-        "pull acme/pii:0.2": ["acme/pii:0.2.0"],
-        "ls --remote ": ["origin"],
-        "push acme/pii ": ["origin"],
-        "pull acme/pii:stable or": ["origin"],
-        "tag acme/pii ": ["stable"],
-    }.items():
-        assert complete(f"reg {line}") == found
-
-
 def test_ctrl_c_while_a_shell_asks_is_silent(home: Path) -> None:
     code = "import onnxreg.cli.main as m\ndef f(*a, **k): raise KeyboardInterrupt\nm._dispatch = f\nm.main()"
     environment = {**os.environ, "REG_HOME": str(home), "_REG_COMPLETE": "complete_bash"}
@@ -168,7 +148,6 @@ BASH = "COMP_WORDS=(reg show ac); COMP_CWORD=2; _reg_completion reg; echo ${COMP
 ASKED = {
     BASH: ("bash", "acme/pii"),
     "complete -C 'reg show ac'": ("fish", "acme/pii"),
-    "complete -C 'reg show acme/pii:0.2'": ("fish", "acme/pii:0.2.0"),
 }
 """How a shell is asked what it would complete, and that. zsh has no such way without a terminal."""
 

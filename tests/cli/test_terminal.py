@@ -64,7 +64,7 @@ def test_a_bar_is_drawn_on_a_terminal_and_one_line_stays(home: Path, tmp_path: P
 
 
 @pytest.mark.more
-def test_a_fleet_has_a_bar_and_a_line_for_each_job(tmp_path: Path) -> None:
+def test_a_fleet_has_a_line_for_each_job(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     (tmp_path / "b" / "config.json").write_text('{"architectures": ["no[b]ne"]}')
@@ -73,7 +73,7 @@ def test_a_fleet_has_a_bar_and_a_line_for_each_job(tmp_path: Path) -> None:
     status, drawn = on_a_terminal(tmp_path / "new", "export", "--batch", "jobs.yaml", "--jobs", "1")
     assert status == 2 and drawn.count("\x1b[31mfailed") == 2
     no_config = "acme/a: failed: the checkpoint has no config.json"
-    for part in ("exporting", "2/2", no_config, "acme/b: failed: ", "no[b]ne"):
+    for part in (no_config, "acme/b: failed: ", "no[b]ne"):
         assert part in drawn
 
 
