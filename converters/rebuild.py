@@ -90,10 +90,8 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
             raise IntegrityError(f"the recipe of {label} names a file, not the digest of one: {name}")
     profile = None if recipe.profile == RECIPE else profile_catalog.find(recipe.profile)
     if profile is not None and (version := profile.recipe().profile_version) != recipe.profile_version:
-        raise InputError(
-            f"{label} was made by {recipe.profile} v{recipe.profile_version}, this build has v{version}",
-            "install the onnxreg that made it",
-        )
+        message = f"{label} was made by {recipe.profile} v{recipe.profile_version}, this build has v{version}"
+        raise InputError(message, "install the onnxreg that made it")
     _fill_in(recorded, digests, materials, label)
     plan = plan_export(
         RecipeFile.from_json(recorded, f"the recipe of {label}"),
@@ -147,10 +145,8 @@ def _fill_in(
         path = files.get(name) or materials.stored(Digest.parse(digests[name]))
         if path is None:
             option = "--eval-suite FILE" if name == SUITE else f"--data {name}=PATH"
-            raise InputError(
-                f"{label} was made with a file that is recorded by digest: {name}, {digests[name]}",
-                f"name that file: {option}",
-            )
+            message = f"{label} was made with a file that is recorded by digest: {name}, {digests[name]}"
+            raise InputError(message, f"name that file: {option}")
         owner[key] = str(path.absolute())
 
 

@@ -167,10 +167,8 @@ class ExportRequest:
         """The options that only this kind of export has. InputError for one that it does not have."""
         names_here = (*names, *COMMON)
         if foreign := next((key for key in self.options if key not in names_here), None):
-            raise InputError(
-                f"{flag(foreign)[:80]} is not an option of {kind}",
-                f"it has {', '.join(map(flag, names_here))}",
-            )
+            message = f"{flag(foreign)[:80]} is not an option of {kind}"
+            raise InputError(message, f"it has {', '.join(map(flag, names_here))}")
         return {key: _plain(value) for key, value in self.options.items() if key in names}
 
     def _changes(self, recipe: "RecipeFile") -> dict[str, Any]:
@@ -305,9 +303,8 @@ def export(
     is_folder = target is not None and (target.is_dir() or str(output).endswith(("/", os.sep)))
     path = PATH if target is None or is_folder else target.name
     if not path.endswith(".onnx"):
-        raise InputError(
-            f"the output {target} does not end in .onnx", f"write {target}.onnx, or a directory: {target}/"
-        )
+        message = f"the output {target} does not end in .onnx"
+        raise InputError(message, f"write {target}.onnx, or a directory: {target}/")
     recipe = task_recipe(task, quantize, opset, path=path, int8_embeddings=int8_embeddings)
     above = [] if target is None else [target.absolute(), *target.absolute().parents]
     nearest = next((folder for folder in above if folder.is_dir()), None)  # files are renamed from there

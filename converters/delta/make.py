@@ -4,11 +4,12 @@ import hashlib
 import json
 import mmap
 import zlib
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
@@ -112,9 +113,6 @@ class FileView:
         """Unsigned little-endian integers over a part of the file."""
         return np.frombuffer(self.data, f"<u{width}", length // width, start)
 
-    def bytes(self, tensor: TensorExtent) -> Any:
-        return self.array(tensor.start, tensor.length)
-
     def gaps(self) -> list[tuple[int, int]]:
         """Start and end of the bytes before, between and after the tensors: one more than there are tensors."""
         starts = [0, *(tensor.start + tensor.length for tensor in self.tensors)]
@@ -144,19 +142,10 @@ def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
 
 def _encode_all(old: FileView, new: FileView) -> Iterator[Span]:
     """The spans of the new file. Threads encode the blocks, because zlib and numpy release the interpreter."""
-    workers = count_cores()
-    waiting: deque[Future[Span]] = deque()
+    workers, blocks = count_cores(), _blocks(sections(old, new))
     with ThreadPoolExecutor(workers) as pool:
-        try:
-            for section in _blocks(sections(old, new)):
-                waiting.append(pool.submit(_encode, old, new, section))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        while batch := list(islice(blocks, 4 * workers)):
+            yield from pool.map(lambda section: _encode(old, new, section), batch)
 
 
 def _blocks(items: Iterable[Section]) -> Iterator[Section]:
@@ -184,32 +173,24 @@ def _deflate(parts: Sequence[Any]) -> bytes:
     """Raw deflated data (RFC 1951) of the parts one after another. Noise is stored: compressing it takes long."""
     out = []
     for index, part in enumerate(parts):
-        level = 0 if _is_noise(part) else LEVEL
+        level = 0 if _entropy(part)[0] > NOISE_BITS else LEVEL
         deflater = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS, 9)
         out += [deflater.compress(part)]
         out += [deflater.flush(zlib.Z_FINISH if index == len(parts) - 1 else zlib.Z_SYNC_FLUSH)]
     return b"".join(out)
 
 
-def _is_noise(part: Any) -> bool:
-    return _entropy(part)[0] > NOISE_BITS
-
-
 def _merge(spans: Iterable[Span]) -> Iterator[Span]:
     """The spans with copies that follow each other joined."""
     last: Span | None = None
     for span in spans:
-        if last is None:
-            last = span
-        elif (
-            last.op == span.op == COPY
-            and last.offset + last.length == span.offset
-            and last.length < MAX_COPY_BYTES
-        ):
+        is_next = last is not None and last.op == span.op == COPY and last.offset + last.length == span.offset
+        if last is not None and is_next and last.length < MAX_COPY_BYTES:
             last = last._replace(length=last.length + span.length)
-        else:
+            continue
+        if last is not None:
             yield last
-            last = span
+        last = span
     if last is not None:
         yield last
 
@@ -231,7 +212,7 @@ def match_tensors(old: FileView, new: FileView) -> dict[int, TensorExtent]:
     """The old tensor for each new one (by its offset) that has one: by name, then by bytes, then by likeness."""
 
     def content(view: FileView, tensor: TensorExtent) -> tuple[int, bytes]:
-        return tensor.length, hashlib.sha256(view.bytes(tensor)).digest()
+        return tensor.length, hashlib.sha256(view.array(tensor.start, tensor.length)).digest()
 
     by_name = {(tensor.name, tensor.kind): tensor for tensor in old.tensors}
     matches = {tensor.start: by_name.get((tensor.name, tensor.kind)) for tensor in new.tensors}
@@ -304,8 +285,6 @@ def _gap(
     old: FileView, new: FileView, start: int, end: int, old_gap: tuple[int, int] | None
 ) -> Iterator[Section]:
     """The bytes between tensors. What the same place of the old file has too is copied."""
-    if start == end:
-        return
     first, stop = old_gap or (0, 0)
     before, after = old.array(first, stop - first), new.array(start, end - start)
     head = _common(before, after)

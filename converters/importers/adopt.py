@@ -62,9 +62,8 @@ def adopt_directory(directory: Path, workspace: Path, *, name: str) -> Adopted:
     `survey_written`, `survey_openmed` and `survey_repository`.
     """
     if not directory.is_dir():
-        raise NotFoundError(
-            f"there is no directory {directory.name}", "give the directory that holds the models"
-        )
+        message = f"there is no directory {directory.name}"
+        raise NotFoundError(message, "give the directory that holds the models")
     intake, path = Intake(workspace, check_name(name)), directory / FILENAME
     if not path.is_file():
         return adopt(survey_repository(directory, intake), intake)
@@ -205,10 +204,8 @@ def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
         path = root / paths["labels"][0]
         labels = _parse_labels(read_json(path), path.name)
         if fields.get("labels", labels) != labels and fields.get("task") in _CLASSIFIERS:
-            raise InputError(
-                "id2label.json and config.json name different labels",
-                "they come from two models; use the pair that was exported with this one",
-            )
+            hint = "they come from two models; use the pair that was exported with this one"
+            raise InputError("id2label.json and config.json name different labels", hint)
         fields |= {"labels": labels, "label_map_path": paths["labels"][0]}
     elif fields.get("task") not in _CLASSIFIERS:
         fields.pop("labels", None)
@@ -222,10 +219,8 @@ def _parse_labels(value: Any, origin: str) -> list[str]:
     ok = isinstance(value, dict) and all(isinstance(label, str) for label in value.values())
     if ok and set(value) == {str(index) for index in range(len(value))} and value:
         return [value[str(index)] for index in range(len(value))]
-    raise InputError(
-        f"{origin} is not a label map",
-        'expected {"0": "O", "1": "B-NAME", ...} with every class index from 0 on',
-    )
+    message = f"{origin} is not a label map"
+    raise InputError(message, 'expected {"0": "O", "1": "B-NAME", ...} with every class index from 0 on')
 
 
 def _class_count(facts: GraphFacts) -> int | None:

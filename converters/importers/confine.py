@@ -201,18 +201,16 @@ def fetch_repository(url: str, progress: bool = False, further: Collection[str] 
 
     match = URL.fullmatch(url)
     if match is None:
-        raise InputError(
-            f"not a repository on the Hub: {url[:200]!r}", "write hf://ORG/NAME or hf://ORG/NAME@REVISION"
-        )
+        message = f"not a repository on the Hub: {url[:200]!r}"
+        raise InputError(message, "write hf://ORG/NAME or hf://ORG/NAME@REVISION")
     with hub_library("importing from the Hub"):
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
     if not progress:
         disable_progress_bars()
     directory = fetch(match["id"], match["revision"], matching([*PATTERNS, *map(escape, further)]))
     if (directory / "registry.json").is_file():
-        raise InputError(
-            f"{url} is a registry, not a model's repository", f"pull from it: reg pull NAME {url}"
-        )
+        message = f"{url} is a registry, not a model's repository"
+        raise InputError(message, f"pull from it: reg pull NAME {url}")
     return Location(directory, match["id"], directory.name)
 
 

@@ -35,10 +35,8 @@ def refuse_unfit(path: Path) -> None:
     with path.open("rb") as file:
         check_content(file.read(HEAD_BYTES), path.name)
     if path.suffix.lower() in _PICKLES or (path.suffix.lower() not in _SAFE and _is_pickle(path)):
-        raise InputError(
-            f"{path.name} is a pickle, which runs code when it is loaded; it is not registered",
-            "export the model to ONNX, or save its weights as safetensors",
-        )
+        message = f"{path.name} is a pickle, which runs code when it is loaded; it is not registered"
+        raise InputError(message, "export the model to ONNX, or save its weights as safetensors")
 
 
 def _is_pickle(path: Path) -> bool:
@@ -121,16 +119,13 @@ class Intake:
         source, relative, taken = file.file, file.path, DraftFile(file.role, file.path)
         real = self.resolved(source)
         if self.resolved(self._taken.get(relative, source)) != real:
-            raise InputError(
-                f"two files are called {relative}",
-                "give each file of a version a different name, or add them apart",
-            )
+            message = f"two files are called {relative}"
+            raise InputError(message, "give each file of a version a different name, or add them apart")
         if relative in self._taken:
             return taken
         if not source.is_file():
-            raise InputError(
-                f"no such file: {relative}", "check the spelling; a directory is added file by file"
-            )
+            message = f"no such file: {relative}"
+            raise InputError(message, "check the spelling; a directory is added file by file")
         refuse_unfit(source)
         with about(f"{source.name} is a name that a manifest cannot hold", hint="rename the file"):
             self._distinct.add(check_path(relative))

@@ -170,15 +170,11 @@ def named_file(root: Path, path: str, role: str) -> Path:
     """A file that a manifest names, checked to be there; InputError says by which `role` it is named."""
     file = root / path
     if not file.is_file():
-        raise InputError(
-            f"the manifest names the {role} {path}, which is missing",
-            "copy the whole directory again, or export the model again",
-        )
+        message = f"the manifest names the {role} {path}, which is missing"
+        raise InputError(message, "copy the whole directory again, or export the model again")
     if not file.resolve().is_relative_to(root.resolve()):
-        raise InputError(
-            f"the manifest names the {role} {path}, a link that leads out of the directory",
-            "look at who made that directory; an export holds files only",
-        )
+        message = f"the manifest names the {role} {path}, a link that leads out of the directory"
+        raise InputError(message, "look at who made that directory; an export holds files only")
     return file
 
 
@@ -238,9 +234,8 @@ def survey_files(
         is_uniform = facts.weights.weights_total > 0 and facts.precision != "mixed"
         fitting = (None, facts.precision, weight_type(facts.precision))
         if is_uniform and precision not in fitting:
-            raise InputError(
-                f"{path.name} has {facts.precision} weights, not {precision}", "leave --precision out"
-            )
+            message = f"{path.name} has {facts.precision} weights, not {precision}"
+            raise InputError(message, "leave --precision out")
         made_from = None if parent is None or parent == path else found(parent, "model").path
         models.append(Model(main, facts, tuple(own), format, precision, members.get(path), made_from))
     _check_contracts(models)
@@ -262,29 +257,22 @@ def _refuse_unfit(models: list[Path], companions: list[Path], members: Mapping[P
             raise NotFoundError(f"there is no file {file}", "check the path")
         if not file.is_file():
             kind = "a directory" if file.is_dir() else "not a regular file"
-            raise InputError(
-                f"{file} is {kind}",
-                f"name files, or take a directory whole: reg import {quote(str(file))} --name NAME",
-            )
+            hint = f"name files, or take a directory whole: reg import {quote(str(file))} --name NAME"
+            raise InputError(f"{file} is {kind}", hint)
     if upper_case := [file for file in companions if file.suffix.lower() in GRAPHS]:
         lower = upper_case[0].with_suffix(upper_case[0].suffix.lower())
         raise InputError(f"the suffix of {upper_case[0]} is not in lower case", f"rename it to {lower.name}")
     if not models:
         raise InputError("there is no .onnx or .ort file among the files", "export a checkpoint: reg export")
     if any(file.name == FILENAME for file in companions):
-        raise InputError(
-            f"{FILENAME} is a manifest, not a companion",
-            "leave it out, or take the whole directory: reg import DIRECTORY --name NAME",
-        )
+        hint = "leave it out, or take the whole directory: reg import DIRECTORY --name NAME"
+        raise InputError(f"{FILENAME} is a manifest, not a companion", hint)
     if unknown := [file for file in members if file not in models]:
-        raise InputError(
-            f"{unknown[0].name} is not a model, so it cannot be a member", "name a .onnx or .ort file"
-        )
+        message = f"{unknown[0].name} is not a model, so it cannot be a member"
+        raise InputError(message, "name a .onnx or .ort file")
     if members and (nameless := [model for model in models if model not in members]):
-        raise InputError(
-            f"{nameless[0].name} has no name, and other models have one",
-            f"--member NAME={nameless[0].name}, for each model of the pipeline",
-        )
+        message = f"{nameless[0].name} has no name, and other models have one"
+        raise InputError(message, f"--member NAME={nameless[0].name}, for each model of the pipeline")
 
 
 def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
@@ -332,9 +320,8 @@ def survey_written(directory: Path, written: bytes, intake: Intake) -> Survey:
         edited = "was edited by another tool" if written != data else "is not valid"
         raise InputError(f"{FILENAME} {edited}: {error.message}", MINE) from error
     if manifest.name != intake.name:
-        raise InputError(
-            f"{FILENAME} is of {manifest.name}, not {intake.name}", f"use --name {manifest.name}"
-        )
+        message = f"{FILENAME} is of {manifest.name}, not {intake.name}"
+        raise InputError(message, f"use --name {manifest.name}")
     intake.look_below(directory)
     by_path = {}
     for entry in manifest.all_files():

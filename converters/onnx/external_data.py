@@ -62,10 +62,8 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
     for location in ends:
         real = (path.parent / location).resolve()
         if not any(real.is_relative_to(home) for home in homes):
-            raise InputError(
-                f"{path.name} keeps tensors in {location}, a link that leads out of its folder",
-                "put the external data file itself beside the model",
-            )
+            message = f"{path.name} keeps tensors in {location}, a link that leads out of its folder"
+            raise InputError(message, "put the external data file itself beside the model")
     if missing := sorted(location for location in ends if not (path.parent / location).is_file()):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise MissingDataError(

@@ -63,10 +63,8 @@ def read_ort(path: Path) -> "ir.Model":
     except OSError as error:
         raise unreadable(path.name, error) from error
     except _MALFORMED as error:
-        raise InputError(
-            f"{path.name} is not an ORT-format file, or is cut short",
-            "check its size against the source, or convert the .onnx file again",
-        ) from error
+        hint = "check its size against the source, or convert the .onnx file again"
+        raise InputError(f"{path.name} is not an ORT-format file, or is cut short", hint) from error
 
 
 class _Reader:

@@ -167,17 +167,14 @@ def task_recipe(
             "leave --opset and --max-seq-length out; a recipe with OnnxOpVersionConversion changes the opset",
         )
     if not issubclass(kind, OnnxFile | TextTask):
-        raise InputError(
-            f"the task {kind.id} has no recipe of its own",
-            "write a recipe: reg export --recipe FILE; docs/recipes.md has examples",
-        )
+        message = f"the task {kind.id} has no recipe of its own"
+        raise InputError(message, "write a recipe: reg export --recipe FILE; docs/recipes.md has examples")
     if int8_embeddings and not quantize:
         raise InputError("--int8-embeddings is of the INT8 artifact, which is not made", "add --quantize")
     target = 14 if opset is None else opset
     if not OLDEST <= target <= NEWEST:
-        raise InputError(
-            f"there is no opset {target} to export to", f"PyTorch's exporters support {OLDEST} to {NEWEST}"
-        )
+        message = f"there is no opset {target} to export to"
+        raise InputError(message, f"PyTorch's exporters support {OLDEST} to {NEWEST}")
     first: dict[str, Any] = {"name": "original", "pass": "Original"}
     if kind is not OnnxFile:
         first = {"name": "fp32", "pass": "OnnxConversion", "params": {"target_opset": target}}

@@ -33,8 +33,7 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.files import HEAD_BYTES, check_content, read_given
 
 ROLE = "golden"
-FORMAT = "onnxreg-golden"
-FORMAT_VERSION = 1
+FORMAT, FORMAT_VERSION = "onnxreg-golden", 1
 MAX_ROW_TOKENS = 16
 """Tokens of the longest row."""
 MAX_VALUES = 4_500
@@ -268,14 +267,12 @@ def runtime_version() -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    data = read_given(path, limit=MAX_INPUT_BYTES).removeprefix(BOM_UTF8)
     try:
-        value = canonical.decode(
-            read_given(path, limit=MAX_INPUT_BYTES).removeprefix(BOM_UTF8), "it", MAX_INPUT_BYTES
-        )
+        value = canonical.decode(data, "it", MAX_INPUT_BYTES)
     except InputError as error:
-        raise InputError(
-            f"{path} is not an .npz file, and cannot be read as JSON: {error.message}", INPUTS
-        ) from error
+        message = f"{path} is not an .npz file, and cannot be read as JSON: {error.message}"
+        raise InputError(message, INPUTS) from error
     if not isinstance(value, dict):
         raise InputError(f"{path} is not a JSON object of inputs by name", INPUTS)
     return value
@@ -283,13 +280,10 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def to_json(outputs: Tensors) -> dict[str, Any]:
     """Outputs as `{name: {"dtype", "shape", "data"}}`; what JSON cannot say (NaN, infinity) is null."""
-
-    def plain(value: Any) -> Any:
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
     values = {name: _tensor_json(array) for name, array in outputs.items()}
     for value in values.values():
-        value["data"] = list(map(plain, value["data"]))
+        plain = (None if isinstance(one, float) and not math.isfinite(one) else one for one in value["data"])
+        value["data"] = list(plain)
     return values
 
 

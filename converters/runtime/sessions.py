@@ -1,5 +1,6 @@
 """The runtimes that compute logits, set so that figures repeat: one thread each, and no chatter."""
 
+import math
 import os
 import re
 import subprocess
@@ -65,26 +66,22 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
         source: the file, or its bytes.
         name: what errors call it; the file's own name if absent.
     """
-
-    choices = [session_options(prepacking=prepacking, exact=exact) for exact in (True, False)]
-
-    def start(options: Any) -> Any:
-        import onnxruntime as ort
-
+    failure: Exception | None = None
+    for exact in (True, False):  # 1.31 has no exact 8-bit kernel for a weight that two nodes share
+        options = session_options(prepacking=prepacking, exact=exact)
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.use_deterministic_compute = True
-        model = source if isinstance(source, bytes) else str(source)
-        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        import onnxruntime as ort
 
-    try:
+        model = source if isinstance(source, bytes) else str(source)
         try:
-            return start(choices[0])
-        except Exception:  # noqa: BLE001 - 1.31 has no exact 8-bit kernel for a weight that two nodes share
-            return start(choices[1])
-    except Exception as error:
-        label = name or (source.name if isinstance(source, Path) else "the model")
-        file = source if isinstance(source, Path) else None
-        raise ConversionError(with_reason(f"ONNX Runtime cannot load {label}", error, file)) from error
+            return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # noqa: BLE001 - whatever it raises
+            failure = error
+    assert failure is not None
+    file = source if isinstance(source, Path) else None
+    label = name or (file.name if file else "the model")
+    raise ConversionError(with_reason(f"ONNX Runtime cannot load {label}", failure, file)) from failure
 
 
 def numpy_type(kind: str) -> str:
@@ -133,12 +130,11 @@ def run_session(session: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
 def _widen(value: Any) -> Any:
     """A bfloat16 value (`onnxruntime.OrtValue`) in float32: its 16 bits are the upper half of these."""
     import ctypes
-    from math import prod
 
     import numpy as np
 
     shape = value.shape()
-    buffer = (ctypes.c_uint16 * prod(shape)).from_address(value.data_ptr())
+    buffer = (ctypes.c_uint16 * math.prod(shape)).from_address(value.data_ptr())
     bits = np.frombuffer(buffer, np.uint16).astype(np.uint32) << 16
     return bits.view(np.float32).reshape(shape)
 
@@ -220,12 +216,9 @@ _SOURCE = re.compile(
 
 
 def with_reason(failure: str, error: Exception, source: Path | None = None) -> str:
-    """A message on one line: what failed, then why.
+    """A message on one line: what failed, in our words, then why, by what ONNX Runtime raised.
 
-    Args:
-        failure: what failed, in our words.
-        error: what ONNX Runtime raised.
-        source: the file that it was given, if any; paths below its directory and the directories above are taken out.
+    `source` is the file that it was given, if any; paths below its directory and the directories above are taken out.
     """
     reason = str(error)
     if source is not None:
@@ -234,11 +227,8 @@ def with_reason(failure: str, error: Exception, source: Path | None = None) -> s
     folders = [folder for folder in near.parents if len(folder.parts) > 2 or folder == near.parent]
     reason = scrub(f"{failure}: {_SOURCE.sub('', _CODES.sub('', reason))}", "", *folders)[0]
     line = " ".join(reason.split())
-    return (
-        line
-        if len(line) <= MAX_MESSAGE_CHARS
-        else f"{line[: MAX_MESSAGE_CHARS // 2]} ... {line[-MAX_MESSAGE_CHARS // 2 :]}"
-    )
+    half = MAX_MESSAGE_CHARS // 2
+    return line if len(line) <= MAX_MESSAGE_CHARS else f"{line[:half]} ... {line[-half:]}"
 
 
 if __name__ == "__main__":
