@@ -3,7 +3,7 @@
 `reg add` is `adopt_files`, `reg import` is `adopt_directory`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 from onnxreg.converters.importers.intake import Intake
 from onnxreg.converters.importers.openmed import survey_openmed
 from onnxreg.converters.importers.survey import (
-    NO_MEMBERS,
     Adopted,
     Difference,
     Model,
@@ -36,23 +35,13 @@ from onnxreg.schema.manifest.vocabulary import FILENAME, FORMAT
 _CLASSIFIERS = frozenset({"token-classification", "text-classification", "image-classification"})
 
 
-def adopt_files(
-    files: Sequence[Path],
-    workspace: Path,
-    *,
-    name: str,
-    format: str | None = None,
-    precision: str | None = None,
-    members: Mapping[Path, str] = NO_MEMBERS,
-    parent: Path | None = None,
-) -> Draft:
-    """Register existing .onnx and .ort files with the companions among `files`; for arguments and errors see `survey_files`.
+def adopt_files(files: Sequence[Path], workspace: Path, *, name: str, **options: Any) -> Draft:
+    """Register existing .onnx and .ort files with the companions among `files`; for options and errors see `survey_files`.
 
     Files are placed in `workspace`, an empty directory, by their names.
     """
     intake = Intake(workspace, check_name(name))
-    survey = survey_files(files, intake, format=format, precision=precision, members=members, parent=parent)
-    return adopt(survey, intake)[0]
+    return adopt(survey_files(files, intake, **options), intake)[0]
 
 
 def adopt_directory(directory: Path, workspace: Path, *, name: str) -> Adopted:
@@ -149,19 +138,11 @@ def _artifact(model: Model, intake: Intake) -> DraftArtifact:
         format, precision = model.format or "unknown", model.precision or "unknown"
     else:
         format, precision = model.format or facts.format, model.precision or facts.precision
-        stated = fields.get("metadata", {})
+        stated, own = fields.get("metadata", {}), facts.fields()["metadata"]
         fields = {**facts.fields(stated.get("quantization")), **fields}
         is_android = model.is_android or format.endswith("-android")
-        fields["metadata"] = {
-            **stated,
-            **(_android_metadata(facts) if is_android else facts.fields()["metadata"]),
-        }
+        fields["metadata"] = stated | own | (android_warnings(facts.operator_names) if is_android else {})
     return DraftArtifact(format, precision, model.path, sidecars, model.parent, model.verdict, fields)
-
-
-def _android_metadata(facts: GraphFacts) -> dict[str, Any]:
-    """The metadata of a graph with the operators that mobile kits do not run everywhere."""
-    return {**facts.fields()["metadata"], **android_warnings(facts.operator_names)}
 
 
 def _contradicted(models: Iterable[Model]) -> Iterator[Difference]:
@@ -169,7 +150,7 @@ def _contradicted(models: Iterable[Model]) -> Iterator[Difference]:
     for index, model in enumerate(models):
         at, stated = f"artifacts.{index}", model.claims.get("metadata") or {}
         if model.facts is not None:
-            actual = _android_metadata(model.facts)
+            actual = model.facts.fields()["metadata"] | android_warnings(model.facts.operator_names)
             yield from compare(model.claims, {"precision": model.facts.precision}, at, ["precision"])
             yield from compare(stated, actual, f"{at}.metadata", actual)
         elif model.claims:
@@ -225,7 +206,5 @@ def _parse_labels(value: Any, origin: str) -> list[str]:
 
 def _class_count(facts: GraphFacts) -> int | None:
     """The static last dimension of the output `logits`; None if there is none."""
-    for output in facts.outputs:
-        if output.name == LABEL_OUTPUT and len(output.shape) > 1:
-            return output.shape[-1].value
-    return None
+    outputs = (item for item in facts.outputs if item.name == LABEL_OUTPUT and len(item.shape) > 1)
+    return next((output.shape[-1].value for output in outputs), None)

@@ -35,15 +35,12 @@ if TYPE_CHECKING:
     from onnxreg.converters.source.location import Location
 
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 2 * 2**30, 3
-"""Resident bytes: at most so many, and for each byte of the files."""
 BASE_SECONDS, BYTES_PER_SECOND = 60.0, 20_000_000
-"""For each file: at most so many seconds, and one for so many bytes."""
+"""The most resident bytes, and more for each byte of the files; the most seconds for a file, and one more for so many bytes."""
 POLL_SECONDS = 0.05
-"""Seconds between two looks at the memory."""
 READER_HINT = "look at who made the file; a model of this size needs less"
-DIES_WITH_PARENT = 1
-"""PR_SET_PDEATHSIG of prctl(2)."""
-SIGKILL = 9
+DIES_WITH_PARENT, SIGKILL = 1, 9
+"""PR_SET_PDEATHSIG of prctl(2), and its signal."""
 _FAMILIES = {kind.family: kind for kind in RegError.__subclasses__()}
 SCHEME = "hf://"
 URL = re.compile(r"hf://(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?/?")

@@ -162,10 +162,8 @@ class Intake:
         return self._states[real]
 
     def look_below(self, directory: Path) -> None:
-        """Look at all files below a directory."""
-        for path in below(directory):
-            if path.is_file():
-                self.look(path)
+        for path in filter(Path.is_file, below(directory)):
+            self.look(path)
 
     def resolved(self, source: Path) -> Path:
         """The real path of a file; the system is asked once."""

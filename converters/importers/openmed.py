@@ -18,7 +18,6 @@ from onnxreg.converters.importers.survey import (
     Survey,
     compare,
     compare_weights,
-    external_data,
     files_below,
     named_file,
     read_graph,
@@ -38,14 +37,11 @@ from onnxreg.schema.manifest.vocabulary import FILENAME
 NO_EVIDENCE = (
     "the claim of format version 1 names no digest of the artifact, its parent or the evaluation suite"
 )
-EXPORT_AGAIN = (
-    "export the model again; to register single files without this promise: reg add FILE... --name NAME"
-)
+EXPORT_AGAIN = "export the model again; single files go in without this promise: reg add FILE... --name NAME"
 ONE_EXPORT = "the directory mixes files of two exports; export again into an empty directory"
 DEFAULT_RECALL_LOSS_LIMIT = 0.005
 """The loss of recall from which on OpenMed refuses, if it states no other."""
 _MODELS = (*GRAPHS, ".xml")
-"""The suffixes of an artifact's main file."""
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
 # fmt: off
 _CONFIG_VERDICTS = ("_onnx_quantization", "certified", "quant_recall_delta", "quantization", "recall_delta_path")
@@ -79,8 +75,8 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
     located = [list(_locate(directory, claim)) for claim in manifest.artifacts]
     for files in located:
         for file in [file for file in files if file.path.endswith(GRAPHS)]:
-            facts[file.path] = read_graph(file.file)
-            files += external_data(file, facts[file.path])
+            facts[file.path], external = read_graph(file, intake)
+            files += external
     companions = _companions(directory, manifest)
     named = {FILENAME, *(file.path for files in (*located, companions) for file in files)}
     left_out = [path for path in files_below(directory) if path not in named]

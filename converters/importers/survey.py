@@ -3,8 +3,7 @@
 Sources are model files of any origin with the companions beside them (`survey_files`), what `--output` wrote
 (`survey_written`), and repositories as people publish them (`survey_repository`): Transformers.js and onnx-community
 (`onnx/model_quantized.onnx`), Optimum (`model.onnx`), sentence-transformers (`onnx/`, `modules.json`) and plain snapshots.
-Files keep their paths. What a graph is, is read from the graph: its precision, its contract, and by its weights which
-other file it was made from.
+Files keep their paths. What a graph is, and by its weights which other file it was made from, is read from the graph.
 """
 
 import filecmp
@@ -12,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath, PurePosixPath
 from shlex import quote
-from types import MappingProxyType
 from typing import Any
 
 from onnxreg.converters.importers.intake import Found, Intake
@@ -41,17 +39,12 @@ BLOCK_ELEMENTS = 2**20
 MAX_QUANTIZATION_STEPS = 1.001
 """A dequantized weight `(q - zero point) * scale` is within so many scales of its parent: one, and rounding."""
 MINE = f"to make a version of your own of its files: reg add FILE... --name NAME, without {FILENAME}"
-NO_MEMBERS: Mapping[Path, str] = MappingProxyType({})
 GRAPHS = (".onnx", ".ort")
-"""The suffixes of model files that are read."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A field of a document (`artifacts.2.metadata.operators`), its claim, and what the files say.
-
-    `actual` is None if nothing supports the claim; `claimed` is None if a fact was not claimed.
-    """
+    """A field of a document (`artifacts.2.metadata.operators`), its claim (None: none), and what the files say (None: nothing)."""
 
     path: str
     claimed: Any
@@ -86,7 +79,6 @@ class Model:
 
     @property
     def path(self) -> str:
-        """The path in the version."""
         return self.main.path
 
 
@@ -114,19 +106,18 @@ class Survey:
     document: bytes | None = None
 
 
-def read_graph(file: Path, intake: Intake | None = None) -> GraphFacts:
-    """The facts of an .onnx or .ort file. Raise InputError if it is not one, or if nothing can run it.
+def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
+    """The facts of an .onnx or .ort file, and its external data, which keeps its place beside it.
 
-    Args:
-        intake: looks at external data before it is read.
+    Raise InputError if it is not one, or if nothing can run it.
     """
+    file = main.file
     if file.suffix == ".ort":
-        return inspect_file(file)
+        return inspect_file(file), []
     model = load_onnx(file)
-    if intake is not None:
-        for location in external_files(model, file):
-            intake.look(file.parent / location)
-    facts = inspect_file(file, model)
+    for location in external_files(model, file):  # looked at before it is read
+        intake.look(file.parent / location)
+    facts, folder = inspect_file(file, model), PurePosixPath(main.path).parent
     try:
         check_model(model, file)
     except InputError as error:
@@ -134,14 +125,8 @@ def read_graph(file: Path, intake: Intake | None = None) -> GraphFacts:
             load_session(file, name=file.name)
         except RegError:
             raise error from None
-    return facts
-
-
-def external_data(main: Found, facts: GraphFacts) -> Iterator[Found]:
-    """The files of a graph's external data; they keep their place beside it."""
-    for location in facts.external_data:
-        path = PurePosixPath(main.path).parent / location
-        yield Found("external-data", main.file.parent / location, path.as_posix())
+    pairs = [(file.parent / location, (folder / location).as_posix()) for location in facts.external_data]
+    return facts, [Found("external-data", *pair) for pair in pairs]
 
 
 def compare(
@@ -184,7 +169,7 @@ def survey_files(
     *,
     format: str | None = None,
     precision: str | None = None,
-    members: Mapping[Path, str] = NO_MEMBERS,
+    members: Mapping[Path, str] | None = None,
     parent: Path | None = None,
     root: Path | None = None,
 ) -> Survey:
@@ -212,6 +197,7 @@ def survey_files(
 
     paths = [file for file in dict.fromkeys(files) if file.suffix in GRAPHS]
     others = [file for file in dict.fromkeys(files) if file.suffix not in GRAPHS]
+    members = members or {}
     _refuse_unfit(paths, others, members)
     if parent is not None and parent not in paths:
         raise InputError(f"{parent} is not one of the models", "name the parent among the files, too")
@@ -224,8 +210,8 @@ def survey_files(
         intake.look(file)
     models = []
     for path in paths:
-        main, facts = found(path, "model"), read_graph(path, intake)
-        own = list(external_data(main, facts))
+        main = found(path, "model")
+        facts, own = read_graph(main, intake)
         if path in configs:
             own.append(found(configs[path], "operator-config"))
         if path in vectors:
@@ -334,7 +320,7 @@ def survey_written(directory: Path, written: bytes, intake: Intake) -> Survey:
         files = [by_path[entry.path] for entry in artifact.files]
         main, facts = by_path[artifact.path], None
         if artifact.path.endswith(GRAPHS):
-            facts = read_graph(main.file)
+            facts, _ = read_graph(main, intake)
             _check_stated(artifact, facts)
         models.append(Model(main, facts, tuple(files), artifact.format, artifact.precision))
     companions = tuple(by_path[entry.path] for entry in manifest.files)
@@ -365,7 +351,7 @@ def survey_repository(directory: Path, intake: Intake) -> Survey:
     paths = _paths(directory)
     names = list(_distinct(directory, [path for path in paths if path.endswith(GRAPHS)]))
     stems = {directory / path: stem_of(path) for path in names}
-    members = stems if len(set(stems.values())) > 1 else NO_MEMBERS
+    members = stems if len(set(stems.values())) > 1 else None
     files = [directory / path for path in (*names, *filter(is_companion, paths))]
     survey = survey_files(files, intake, members=members, root=directory)
     taken = {file.path for file in survey.companions}
