@@ -60,15 +60,6 @@ class ModelHistory(Document):
         suite = next((row.suite for row in self.versions if row.value is not None), None)
         return row.value is not None and row.suite == suite
 
-    @property
-    def scale(self) -> tuple[float, float] | None:
-        """The ends of a chart: the least and the largest of the comparable figures and their intervals."""
-        rows = [row for row in self.versions if self.is_charted(row)]
-        numbers = [
-            number for row in rows for number in (row.value, *(row.interval or ())) if number is not None
-        ]
-        return (min(numbers), max(numbers)) if numbers else None
-
 
 def model_history(
     name: str,

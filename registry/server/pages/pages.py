@@ -426,14 +426,12 @@ def _side(model: ModelPage, ref: Ref) -> Side:
 
 
 def history_chart(history: ModelHistory) -> dict[str, Any] | None:
-    """The comparable figures, the oldest first, as points of a drawing; None if there are fewer than two.
-
-    `points`: (x, y, ends of the interval or None, row) each; `low` and `high` are the values at the edges.
-    """
+    """The comparable figures, the oldest first, as `points` (x, y, ends of the interval or None, row), `low` and `high`."""
     rows = [row for row in reversed(history.versions) if history.is_charted(row)]
-    if len(rows) < 2 or history.scale is None:
+    if len(rows) < 2:
         return None
-    low, high = history.scale
+    numbers = [number for row in rows for number in (row.value or 0.0, *(row.interval or ()))]
+    low, high = min(numbers), max(numbers)
 
     def y(value: float) -> float:
         share = (value - low) / (high - low) if high > low else 0.5
