@@ -20,13 +20,13 @@ from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import RegistryStore, memory_remote
 from onnxreg.registry.support.environment import stamp
-from onnxreg.registry.transfer.exchange import exchange
+from onnxreg.registry.transfer.exchange import TransferResult, exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.events import Event, Hold
+from onnxreg.schema.log.events import Hold
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
@@ -39,7 +39,7 @@ SIDECAR = "model_int8.onnx.data"
 COMPANIONS = ["config.json", "labels.json"]
 V1 = Version(1, 0, 0)
 
-Pull = Callable[..., object]
+Pull = Callable[..., TransferResult]
 
 
 def draft(root: Path, seed: str = "a") -> Draft:
@@ -50,24 +50,18 @@ def draft(root: Path, seed: str = "a") -> Draft:
     for path in COMPANIONS:
         (root / path).write_bytes(f"{path} of all".encode())
 
-    def operators(name: str) -> dict[str, object]:
-        return {"operators": [{"domain": "ai.onnx", "name": name, "opset": 13}]}
+    def artifact(form: str, precision: str, path: str, operator: str, *sidecars: DraftFile) -> DraftArtifact:
+        fields = {"operators": [{"domain": "ai.onnx", "name": operator, "opset": 13}]}
+        parent = None if path == FULL else FULL
+        return DraftArtifact(form, precision, path, sidecars=sidecars, parent=parent, fields=fields)
 
     artifacts = (
-        DraftArtifact("onnx-android", "float32", FULL, fields=operators("MatMul")),
-        DraftArtifact("onnx-android", "float16", HALF, parent=FULL, fields=operators("MatMul")),
-        DraftArtifact(
-            "onnx-int8",
-            "int8",
-            INT8,
-            sidecars=(DraftFile("external-data", SIDECAR),),
-            parent=FULL,
-            fields=operators("MatMulInteger"),
-        ),
+        artifact("onnx-android", "float32", FULL, "MatMul"),
+        artifact("onnx-android", "float16", HALF, "MatMul"),
+        artifact("onnx-int8", "int8", INT8, "MatMulInteger", DraftFile("external-data", SIDECAR)),
     )
-    return Draft(
-        NAME, root, artifacts, (DraftFile("config", COMPANIONS[0]), DraftFile("labels", COMPANIONS[1]))
-    )
+    companions = (DraftFile("config", COMPANIONS[0]), DraftFile("labels", COMPANIONS[1]))
+    return Draft(NAME, root, artifacts, companions)
 
 
 @pytest.fixture
@@ -81,11 +75,9 @@ def whole(registry: Registry, tmp_path: Path) -> Registry:
 def pull(whole: Registry, other: Registry) -> Pull:
     """Pull formats of 1.0.0 from where everything is."""
 
-    def run(
-        *formats: str, precision: str | None = None, restore: bool = False, to: Registry = other
-    ) -> object:
-        selection = Selection(formats, precision)
-        return to.pull(ONE, str(whole.store.root), restore=restore, selection=selection)
+    def run(*formats: str, precision: str | None = None, restore: bool = False) -> TransferResult:
+        source, selection = str(whole.store.root), Selection(formats, precision)
+        return other.pull(ONE, source, restore=restore, selection=selection)
 
     return run
 
@@ -108,62 +100,52 @@ def kinds(registry: Registry) -> list[str]:
     return [line.event.kind for line in registry.log(NAME)]
 
 
-def say(remote: RegistryStore, *events: Event) -> None:
-    def change(ledger: Log) -> set[Digest]:
-        for event in events:
-            ledger.append(event)
+def hold(remote: RegistryStore, *paths: str) -> None:
+    def change(log: Log) -> set[Digest]:
+        manifest = log.versions[V1].manifest
+        log.append(Hold(**stamp(NAME), version=V1, manifest=manifest, paths=paths or None))
         return set()
 
     with remote.push() as push:
         commit(remote, push, NAME, change)
 
 
-def hold(remote: RegistryStore, *paths: str) -> None:
-    entry = load(remote, NAME).versions[V1]
-    say(remote, Hold(**stamp(NAME), version=V1, manifest=entry.manifest, paths=paths or None))
-
-
 def test_one_format_comes_with_its_companions_and_is_on_record(
     whole: Registry, other: Registry, pull: Pull
 ) -> None:
-    done = other.pull(ONE, str(whole.store.root), selection=Selection(("onnx-int8",)))
-    assert done.events == 2 and kinds(other) == ["publish", "hold"]
+    done = pull("onnx-int8")
+    assert (done.events, done.blobs) == (2, 6) and kinds(other) == ["publish", "hold"]
     assert done.artifacts == {V1: (INT8,)} and held(other) == (INT8,)
     assert paths_there(other, manifest_of(whole)) == {INT8, SIDECAR, *COMPANIONS}
-    assert done.blobs == 6
     assert other.find(ONE).entry.status(None) == "partial"
     assert other.get(ONE).data == whole.get(ONE).data
     assert verify(other.store).damages == [] and verify(other.store).unreferenced == 0
 
 
-def test_present_artifacts_are_not_fetched_again(other: Registry, pull: Pull) -> None:
+@pytest.mark.parametrize(
+    ("formats", "precision", "events", "blobs", "expected"),
+    [
+        (("onnx-int8",), None, 0, 0, (INT8,)),
+        (("onnx-android",), "float16", 1, 2, (HALF, INT8)),
+        (("onnx-android",), None, 1, 3, None),
+        ((), None, 1, 3, None),
+    ],
+)
+def test_a_later_pull_fetches_what_is_lacking(
+    whole: Registry, other: Registry, pull: Pull,
+    formats: tuple[str, ...], precision: str | None, events: int, blobs: int, expected: tuple[str, ...] | None,
+) -> None:  # fmt: skip
     pull("onnx-int8")
-    again = pull("onnx-int8")
-    assert (again.events, again.blobs) == (0, 0)  # type: ignore[attr-defined]
-    more = pull("onnx-android", precision="float16")
-    assert (more.events, more.blobs) == (1, 2)  # type: ignore[attr-defined]
-    assert held(other) == (HALF, INT8)
+    done = pull(*formats, precision=precision)
+    assert (done.events, done.blobs, held(other)) == (events, blobs, expected)
+    if expected is None:
+        assert other.find(ONE).entry.status(None) == ""
+        assert other.log(NAME)[-1].event.to_json().keys().isdisjoint({"paths"})
+        assert other.find(ONE).entry.to_json().keys() == whole.find(ONE).entry.to_json().keys()
+        files = {file.path for file in manifest_of(whole).all_files()}
+        assert paths_there(other, manifest_of(whole)) == files
+        assert pull("onnx-int8").events == 0 and held(other) is None
     assert not verify(other.store).damages
-
-
-def test_the_last_artifact_makes_it_whole(whole: Registry, other: Registry, pull: Pull) -> None:
-    pull("onnx-int8")
-    pull("onnx-android")
-    assert held(other) is None and other.find(ONE).entry.status(None) == ""
-    assert kinds(other) == ["publish", "hold", "hold"]
-    assert other.log(NAME)[-1].event.to_json().keys().isdisjoint({"paths"})
-    assert other.find(ONE).entry.to_json().keys() == whole.find(ONE).entry.to_json().keys()
-    assert not verify(other.store).damages
-
-
-def test_a_pull_without_a_format_fetches_the_rest(whole: Registry, other: Registry, pull: Pull) -> None:
-    pull("onnx-int8")
-    rest = pull()
-    assert (rest.events, rest.blobs) == (1, 3)  # type: ignore[attr-defined]
-    assert held(other) is None
-    assert paths_there(other, manifest_of(whole)) == {file.path for file in manifest_of(whole).all_files()}
-    narrower = pull("onnx-int8")
-    assert narrower.events == 0 and held(other) is None  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +220,7 @@ def test_a_collection_keeps_what_is_held_and_frees_what_no_longer_is(
     assert len(collected.freed) == 3
     assert paths_there(other, manifest_of(whole)) == {INT8, SIDECAR, *COMPANIONS}
     assert not verify(other.store).damages
-    assert pull().blobs == 3  # type: ignore[attr-defined]
+    assert pull().blobs == 3
 
 
 def test_a_lost_blob_is_damage_and_is_repaired(whole: Registry, other: Registry, pull: Pull) -> None:
@@ -286,14 +268,18 @@ def test_a_copy_of_one_registry_takes_no_part_of_a_version(whole: Registry, tmp_
         Registry(tmp_path / "copy").pull(ONE, str(whole.store.root), selection=Selection(("onnx-int8",)))
 
 
-def test_a_push_to_where_it_is_held_in_part_makes_it_whole_there(
-    whole: Registry, other: Registry, pull: Pull
+@pytest.mark.parametrize("way", ["push", "add"])
+def test_a_whole_version_makes_it_whole(
+    whole: Registry, other: Registry, pull: Pull, tmp_path: Path, way: str
 ) -> None:
     pull("onnx-int8")
-    done = whole.push(ONE, str(other.store.root))
-    assert (done.events, done.blobs) == (1, 3)
+    if way == "push":
+        done = whole.push(ONE, str(other.store.root))
+        assert (done.events, done.blobs) == (1, 3)
+        assert whole.push(ONE, str(other.store.root)).events == 0
+    else:
+        assert not other.add(draft(tmp_path / "again"), "1.0.0").new
     assert held(other) is None and not verify(other.store).damages
-    assert whole.push(ONE, str(other.store.root)).events == 0
 
 
 def test_a_mirror_with_an_id_of_its_own_lists_it(whole: Registry, other: Registry, pull: Pull) -> None:
@@ -354,13 +340,6 @@ def test_two_pulls_at_once_add_up(
     assert held(other) == expected == done.artifacts[V1]
     assert kinds(other).count("publish") == 1
     assert not verify(other.store).damages
-
-
-def test_publishing_the_same_again_makes_it_whole(other: Registry, pull: Pull, tmp_path: Path) -> None:
-    pull("onnx-int8")
-    published = other.add(draft(tmp_path / "again"), "1.0.0")
-    assert not published.new
-    assert held(other) is None and not verify(other.store).damages
 
 
 def test_an_expired_version_is_restored_in_part(
