@@ -108,12 +108,11 @@ def test_a_copy_that_is_behind_is_stale_and_says_for_how_long(published: Registr
     mirror = Registry(shutil.copytree(published.store.root, tmp_path / "mirror"))
     look(mirror)
     published.tag(NAME, "stable")
-    look(published)
-    told: list[StaleNotice] = []
-    look(mirror, told.append)
-    look(mirror, told.append)
-    assert [(found.name, found.url, found.lines) for found in told] == [(NAME, mirror.store.url, 1)] * 2
-    assert all(found.seconds >= 0 for found in told)
+    notices: list[StaleNotice] = []
+    look(mirror, notices.append)
+    look(mirror, notices.append)
+    assert [(item.name, item.url, item.lines) for item in notices] == [(NAME, mirror.store.url, 1)] * 2
+    assert all(item.seconds >= 0 for item in notices)
 
 
 @pytest.mark.parametrize("ago", [3 * 3600 + 5, -3 * 3600 - 60])
@@ -127,9 +126,7 @@ def test_a_place_that_is_stale_for_longer_than_allowed_is_a_gate(
 ) -> None:
     """Whichever verb asks a mirror that lacks lines which were seen elsewhere three hours ago, or in three hours."""
     mirror = Registry(shutil.copytree(published.store.root, tmp_path / "mirror"))
-    look(mirror)
     published.tag(NAME, "stable")
-    look(published)
     then = time.time() - ago
     os.utime(own_user / "state" / "heads" / published.id / f"{NAME}.json", (then, then))
     reader = Registry(tmp_path / "reader").store.root
@@ -155,13 +152,12 @@ def test_a_copy_too_far_behind_to_be_told_apart_is_refused(
 ) -> None:
     monkeypatch.setattr(observing, "MAX_REMEMBERED_LINES", 4)
     mirror = Registry(shutil.copytree(published.store.root, tmp_path / "mirror"))
-    look(published)
     look(mirror)
-    busy(published, 3)
-    look(published)
-    look(mirror)
-    busy(published, 2)
-    look(published)
+    for events in (3, 2):
+        busy(published, events)
+        look(published)
+        if events == 3:
+            look(mirror)
     other = Registry(shutil.copytree(mirror.store.root, tmp_path / "other"))
     with pytest.raises(IntegrityError, match="too far back"):
         look(other)
@@ -174,8 +170,7 @@ def test_a_restored_backup_is_believed_after_a_reset(
     published.tag(NAME, "stable")
     place, own = str(published.store.root), ["--registry", str(tmp_path / "own")]
     assert main([*own, "resolve", NAME, "--remote", place]) == 0
-    shutil.rmtree(place)
-    shutil.copytree(backup, place)
+    put_back(Path(place), backup)
     assert main([*own, "resolve", NAME, "--remote", place]) == 4
     capsys.readouterr()
     assert main([*own, "trust", "reset", place, NAME]) == 0
@@ -212,9 +207,7 @@ def test_a_push_onto_a_rewritten_log_is_refused(published: Registry, tmp_path: P
     published.push(f"{NAME}:0.1.0", str(there))
     backup = shutil.copytree(there, tmp_path / "backup")
     published.push(f"{NAME}:0.1.1", str(there))
-    Registry(tmp_path / "reader").pull(NAME, str(there))
-    shutil.rmtree(there)
-    shutil.copytree(backup, there)
+    put_back(there, backup)
     with pytest.raises(IntegrityError, match="went back in time"):
         published.push(f"{NAME}:0.1.1", str(there))
     assert Registry(there).state(NAME).seq == 1
