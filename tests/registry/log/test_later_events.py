@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.registries import owner
+from support.trust.tamper import Tree
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
@@ -61,21 +62,6 @@ def append(registry: Registry, value: dict[str, Any], *blobs: bytes) -> None:
         commit(registry.store, push, NAME, change)
 
 
-def index(root: Path) -> Path:
-    return root / "index" / f"{NAME}.jsonl"
-
-
-def edit_state(root: Path, change: Callable[[Any], object]) -> None:
-    first, _, rest = index(root).read_bytes().partition(b"\n")
-    state = json.loads(first)
-    change(state)
-    index(root).write_bytes(canonical.encode(state) + b"\n" + rest)
-
-
-def state(root: Path) -> Any:
-    return json.loads(index(root).read_bytes().partition(b"\n")[0])
-
-
 @pytest.fixture
 def extended(registry: Registry, make_draft: MakeDraft) -> Registry:
     """A model with an optional event of a later build in its log."""
@@ -122,19 +108,19 @@ def test_a_mirror_copies_line_and_blobs(
     report = mirror(registry.store, copy)
     assert not report.skipped
     assert copy.has([Digest.of(BLOB)])
-    assert index(copy.root).read_bytes() == index(registry.store.root).read_bytes()
+    assert Tree(copy.root).index(NAME).read_bytes() == Tree(registry.store.root).index(NAME).read_bytes()
     assert not verify(copy).damages
 
 
 def test_an_archive_carries_line_and_blobs(extended: Registry, tmp_path: Path) -> None:
-    edit_state(extended.store.root, lambda value: value.update(LATER_KEY))
+    Tree(extended.store.root).edit_state(NAME, lambda value: value.update(LATER_KEY))
     target = tmp_path / "models.zip"
     create_archive(extended.store, choose(extended.store, [f"{NAME}:1.1.0"]), target)
     found = open_archive(target)
     assert found.has([Digest.of(BLOB)])
     assert not verify(found).damages
     index_file = found.read_index(NAME)
-    assert index_file is not None and index_file.data == index(extended.store.root).read_bytes()
+    assert index_file is not None and index_file.data == Tree(extended.store.root).index(NAME).read_bytes()
 
 
 def test_push_and_pull_do_not_carry_it(extended: Registry, other: Registry, tmp_path: Path) -> None:
@@ -142,7 +128,7 @@ def test_push_and_pull_do_not_carry_it(extended: Registry, other: Registry, tmp_
     extended.push(NAME, str(tmp_path / "shared"))
     for place in (other.store, DirectoryRegistry(tmp_path / "shared")):
         assert not place.has([Digest.of(BLOB)])
-        assert b"deprecate" not in index(place.root).read_bytes()
+        assert b"deprecate" not in Tree(place.root).index(NAME).read_bytes()
         assert not verify(place).damages
 
 
@@ -161,7 +147,7 @@ def test_later_keys_are_not_compared(
 ) -> None:
     registry.add(make_draft(), "1.0.0")
     registry.tag(f"{NAME}:1.0.0", "stable")
-    edit_state(registry.store.root, LATER_KEYS[where])
+    Tree(registry.store.root).edit_state(NAME, LATER_KEYS[where])
     assert not verify(registry.store).damages
     other.pull(NAME, str(registry.store.root))
     assert not verify(other.store).damages
@@ -173,7 +159,7 @@ def test_no_line_is_added_where_a_later_key_would_be_lost(
 ) -> None:
     registry.add(make_draft(), "1.0.0")
     registry.tag(f"{NAME}:1.0.0", "stable")
-    edit_state(registry.store.root, LATER_KEYS[where])
+    Tree(registry.store.root).edit_state(NAME, LATER_KEYS[where])
     copy = DirectoryRegistry.create(tmp_path / "copy", mirror_of=registry.id)
     for change in (lambda: registry.tag(f"{NAME}:1.0.0", "beta"), lambda: mirror(registry.store, copy)):
         with pytest.raises(HostError, match="a newer onnxreg wrote the index of acme/pii"):
@@ -193,14 +179,14 @@ LIES: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("lie", LIES)
 def test_verify_still_compares_what_it_knows(registry: Registry, make_draft: MakeDraft, lie: str) -> None:
     registry.add(make_draft(), "1.0.0")
-    edit_state(registry.store.root, LIES[lie])
+    Tree(registry.store.root).edit_state(NAME, LIES[lie])
     assert [damage.kind for damage in verify(registry.store).damages] == ["state"]
 
 
 def test_a_state_line_that_is_not_canonical_is_reported(registry: Registry, make_draft: MakeDraft) -> None:
     registry.add(make_draft(), "1.0.0")
-    first, _, rest = index(registry.store.root).read_bytes().partition(b"\n")
-    index(registry.store.root).write_bytes(b" " + first + b"\n" + rest)
+    first, _, rest = Tree(registry.store.root).index(NAME).read_bytes().partition(b"\n")
+    Tree(registry.store.root).index(NAME).write_bytes(b" " + first + b"\n" + rest)
     assert [damage.kind for damage in verify(registry.store).damages] == ["state"]
 
 
@@ -234,11 +220,11 @@ HOSTILE: dict[str, dict[str, Any]] = {
 
 def with_line(registry: Registry, value: dict[str, Any]) -> None:
     """Put an event behind the last line, as somebody who may write the file."""
-    first, *rest = index(registry.store.root).read_bytes().splitlines()
+    first, *rest = Tree(registry.store.root).index(NAME).read_bytes().splitlines()
     head = json.loads(first)
     line = canonical.encode({"seq": head["seq"] + 1, "prev": head["head"], "event": value})
     changed = canonical.encode({**head, "seq": head["seq"] + 1, "head": str(Digest.of(line))})
-    index(registry.store.root).write_bytes(b"\n".join([changed, *rest, line, b""]))
+    Tree(registry.store.root).index(NAME).write_bytes(b"\n".join([changed, *rest, line, b""]))
 
 
 @pytest.mark.parametrize("case", HOSTILE)
@@ -262,7 +248,7 @@ def test_anything_else_stops_every_reader(
 
 def test_a_known_kind_is_never_optional(registry: Registry, make_draft: MakeDraft) -> None:
     registry.add(make_draft(), "1.0.0")
-    manifest = state(registry.store.root)["versions"]["1.0.0"]["manifest"]
+    manifest = Tree(registry.store.root).state(NAME)["versions"]["1.0.0"]["manifest"]
     with_line(registry, later(kind="yank", version="1.0.0", manifest=manifest))
     with pytest.raises(IntegrityError, match="unknown field `blobs`"):
         registry.log(NAME)
@@ -293,13 +279,13 @@ def test_a_sealed_unknown_kind_stops_the_collector(registry: Registry, make_draf
     for number in range(SEGMENT_LINES):
         registry.tag(f"{NAME}:1.0.0", f"c{number}")
     root = registry.store.root
-    segment = (root / blob_path(Digest.parse(state(root)["segments"][0]))).read_bytes()
+    segment = (root / blob_path(Digest.parse(Tree(root).state(NAME)["segments"][0]))).read_bytes()
     forged = segment.replace(b'"optional":true', b'"optional":1')
     assert forged != segment
     digest = Digest.of(forged)
     (root / blob_path(digest)).parent.mkdir(parents=True, exist_ok=True)
     (root / blob_path(digest)).write_bytes(forged)
-    edit_state(root, lambda value: value.update(segments=[str(digest)]))
+    Tree(root).edit_state(NAME, lambda value: value.update(segments=[str(digest)]))
     registry.heads.reset(registry.id)
     with pytest.raises(IntegrityError, match="unknown kind 'deprecate'"):
         owner.gc(registry)
@@ -315,7 +301,7 @@ def test_a_size_that_lies_is_damage_and_is_not_copied(
     copy = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=registry.id)
     report = mirror(registry.store, copy)
     assert [isinstance(each.error, IntegrityError) for each in report.skipped] == [True]
-    assert not index(copy.root).exists()
+    assert not Tree(copy.root).index(NAME).exists()
     with pytest.raises(IntegrityError):
         create_archive(registry.store, choose(registry.store, [NAME]), tmp_path / "models.zip")
     assert not (tmp_path / "models.zip").exists()
@@ -339,7 +325,7 @@ def test_a_purged_blob_is_not_missing(registry: Registry, make_draft: MakeDraft)
     """A purge wins over an optional event that lists the same blob."""
     registry.add(make_draft(), "1.0.0")
     registry.add(make_draft(seed="b"), "1.1.0")
-    artifact = state(registry.store.root)["summaries"]["1.0.0"]["artifacts"][0]
+    artifact = Tree(registry.store.root).state(NAME)["summaries"]["1.0.0"]["artifacts"][0]
     append(registry, later(blobs=[{key: artifact[key] for key in ("digest", "size")}]))
     owner.purge(registry, f"{NAME}:1.0.0", "leaked")
     assert not registry.store.has([Digest.parse(artifact["digest"])])

@@ -1,7 +1,6 @@
 """Push, pull and the rule for two logs."""
 
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,12 +10,9 @@ from support.registries import owner
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.transfer.exchange import exchange
-from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, ForkError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish
 from onnxreg.schema.log.summary import VersionSummary
@@ -39,41 +35,6 @@ def test_push_then_pull_elsewhere(
     assert not owner.verify(other).damages
 
 
-def test_lines_say_where_they_came_from(registry: Registry, other: Registry, make_draft: MakeDraft) -> None:
-    registry.add(make_draft())
-    other.pull("acme/pii", str(registry.store.root))
-    ours, theirs = registry.log("acme/pii"), other.log("acme/pii")
-    assert theirs[0].event == ours[0].event
-    assert theirs[0].prev != ours[0].prev
-    via = theirs[0].via
-    assert via is not None and (via.registry, via.seq, via.head) == (registry.id, 1, ours[0].digest)
-
-
-def test_same_version_other_manifest_is_a_conflict(
-    registry: Registry, other: Registry, make_draft: MakeDraft
-) -> None:
-    registry.add(make_draft(seed="a"), "1.0.0")
-    other.add(make_draft(seed="b"), "1.0.0")
-    before = (other.store.root / "index" / "acme" / "pii.jsonl").read_bytes()
-    with pytest.raises(ConflictError, match=r"acme/pii:1\.0\.0"):
-        registry.push("acme/pii", str(other.store.root))
-    assert (other.store.root / "index" / "acme" / "pii.jsonl").read_bytes() == before
-
-
-def test_yanks_travel_with_the_versions_that_are_there(
-    registry: Registry, other: Registry, make_draft: MakeDraft
-) -> None:
-    registry.add(make_draft(seed="a"), "1.0.0")
-    registry.add(make_draft(seed="b"), "1.1.0")
-    other.pull("acme/pii:1.0.0", str(registry.store.root))
-    registry.yank("acme/pii:1.0.0", "leaks a name")
-    done = other.pull("acme/pii:1.1.0", str(registry.store.root))
-    assert done.events == 2
-    with pytest.raises(NotFoundError, match="is yanked"):
-        other.find("acme/pii:1.0.0")
-    assert [line.event.kind for line in other.log("acme/pii")] == ["publish", "publish", "yank"]
-
-
 def test_events_travel_through_a_third_registry_once(
     registry: Registry, other: Registry, make_draft: MakeDraft, tmp_path: Path
 ) -> None:
@@ -83,38 +44,6 @@ def test_events_travel_through_a_third_registry_once(
     third.pull("acme/pii", str(other.store.root))
     assert third.pull("acme/pii", str(registry.store.root)).events == 0
     assert len(third.log("acme/pii")) == 1
-
-
-def clone(registry: Registry, target: Path) -> DirectoryRegistry:
-    """A copy of the registry with the same id, without its models."""
-    target.mkdir()
-    (target / "registry.json").write_bytes((registry.store.root / "registry.json").read_bytes())
-    return DirectoryRegistry.open(target)
-
-
-def test_a_copy_with_the_same_id_gets_the_lines_verbatim(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path
-) -> None:
-    mirror = clone(registry, tmp_path / "mirror")
-    for seed in "abc":
-        registry.add(make_draft(seed=seed))
-        exchange(registry.store, mirror, ExchangeRequest("acme/pii", []))
-        name = Path("index/acme/pii.jsonl")
-        assert (mirror.root / name).read_bytes() == (registry.store.root / name).read_bytes()
-    assert exchange(mirror, registry.store, ExchangeRequest("acme/pii", [])).events == 0
-
-
-def test_a_forked_copy_is_refused(registry: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
-    registry.add(make_draft(seed="a"))
-    twin = clone(registry, tmp_path / "twin")
-    exchange(registry.store, twin, ExchangeRequest("acme/pii", []))
-    registry.add(make_draft(seed="b"))
-    forked = Registry(twin.root)
-    with pytest.raises(ForkError):  # by the same user, who is told at once
-        forked.add(make_draft(seed="c"))
-    with pytest.raises(IntegrityError, match="different histories"):
-        exchange(registry.store, twin, ExchangeRequest("acme/pii", []))
-    assert len(forked.log("acme/pii")) == 2
 
 
 def test_a_damaged_blob_is_refused_and_nothing_becomes_visible(
@@ -224,17 +153,6 @@ def test_a_yank_is_taken_back_by_whoever_made_it(
             place.find("acme/pii:1.0.0")
     other.yank("acme/pii:1.0.0", undo=True)
     assert other.find("acme/pii").version == Version(1, 0, 0)
-
-
-def test_a_pinned_remote_that_is_gone_is_not_made_again(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path
-) -> None:
-    registry.add(make_draft())
-    registry.push("acme/pii", str(tmp_path / "share"))
-    shutil.rmtree(tmp_path / "share")
-    with pytest.raises(NotFoundError):
-        registry.push("acme/pii", str(tmp_path / "share"))
-    assert not (tmp_path / "share").exists()
 
 
 def test_a_manifest_of_another_model_is_refused(
