@@ -132,9 +132,7 @@ def observe(
     if data is None:
         if before is None or not (had or name == POLICY_LOG):
             return before
-        raise RollbackError(
-            f"{url} went back in time: {name} is gone, {had or before.seq} were there before", reset
-        )
+        raise RollbackError(f"{url} went back in time: {name} is gone, {before.seq} were there before", reset)
     digest = Digest.of(data)
     if before is not None and before.index == digest:
         return before.at(origin, before.seq)

@@ -37,18 +37,18 @@ def registry(gated: Registry) -> Registry:
     return gated
 
 
-def test_a_version_that_meets_the_policy_is_promoted(registry: Registry) -> None:
+def test_what_meets_the_policy_is_promoted_once_and_what_fails_moves_nothing(registry: Registry) -> None:
+    failed = owner.promote(registry, f"{NAME}:1.2.0", "stable")
+    assert not failed.holds and not failed.moved and "certified" in failed.refuse().message
+    dry = owner.promote(registry, f"{NAME}:1.0.0", "stable", dry_run=True)
+    assert dry.holds and not dry.moved and not registry.state(NAME).channels
     done = owner.promote(registry, f"{NAME}:1.0.0", "stable")
     assert (done.moved, done.holds, done.before) == (True, True, None)
     assert registry.resolve(STABLE).located.version == Version(1, 0, 0)
     assert not owner.verify(registry).damages
-
-
-def test_a_failed_gate_moves_nothing(registry: Registry) -> None:
-    done = owner.promote(registry, f"{NAME}:1.2.0", "stable")
-    assert not done.holds and not done.moved
-    assert "certified" in done.refuse().message
-    assert not registry.state(NAME).channels
+    assert not owner.promote(registry, f"{NAME}:1.0.0", "stable").moved
+    owner.set_policy(registry, read_policy(LAX, "policy"))
+    assert owner.promote(registry, f"{NAME}:1.0.0", "stable").moved
 
 
 def test_a_metric_governs_a_channel(registry: Registry, tmp_path: Path) -> None:
@@ -70,23 +70,11 @@ def test_a_metric_governs_a_channel(registry: Registry, tmp_path: Path) -> None:
         registry.resolve(STABLE)
 
 
-def test_a_dry_run_moves_nothing(registry: Registry) -> None:
-    done = owner.promote(registry, f"{NAME}:1.0.0", "stable", dry_run=True)
-    assert done.holds and not done.moved and not registry.state(NAME).channels
-
-
 def test_a_yanked_version_is_not_promoted_by_its_digest(registry: Registry) -> None:
     digest = registry.get(f"{NAME}:1.0.0").digest
     registry.yank(f"{NAME}:1.0.0", "leaks names")
     with pytest.raises(ConflictError, match=r"1\.0\.0 is yanked"):
         owner.promote(registry, f"{NAME}@{digest}", "stable")
-
-
-def test_twice_is_as_good_as_once_under_one_policy(registry: Registry) -> None:
-    owner.promote(registry, f"{NAME}:1.0.0", "stable")
-    assert not owner.promote(registry, f"{NAME}:1.0.0", "stable").moved
-    owner.set_policy(registry, read_policy(LAX, "policy"))
-    assert owner.promote(registry, f"{NAME}:1.0.0", "stable").moved
 
 
 def test_a_channel_that_another_user_moves_meanwhile_stays_there(
@@ -105,20 +93,14 @@ def test_a_channel_that_another_user_moves_meanwhile_stays_there(
     assert registry.state(NAME).channels["stable"].version == Version(1, 1, 0)
 
 
-def test_breaking_changes_are_looked_for_against_the_holder(registry: Registry) -> None:
+@pytest.mark.parametrize("holder", ["stays", "is taken away"])
+def test_breaking_changes_are_looked_for_against_the_last_promotion(registry: Registry, holder: str) -> None:
     owner.promote(registry, f"{NAME}:1.0.0", "stable")
+    if holder == "is taken away":
+        owner.untag(registry, NAME, "stable")
+    findings = owner.promote(registry, f"{NAME}:1.3.0", "stable").findings
+    assert [finding.requirement for finding in findings if finding.verdict == "fail"] == ["breaking"]
     assert owner.promote(registry, f"{NAME}:1.1.0", "stable").moved
-    assert [
-        each.requirement
-        for each in owner.promote(registry, f"{NAME}:1.3.0", "stable").findings
-        if each.verdict == "fail"
-    ] == ["breaking"]
-
-
-def test_taking_the_channel_away_hides_no_breaking_change(registry: Registry) -> None:
-    owner.promote(registry, f"{NAME}:1.0.0", "stable")
-    owner.untag(registry, NAME, "stable")
-    assert not owner.promote(registry, f"{NAME}:1.3.0", "stable").holds
 
 
 def test_tag_and_push_and_pull_do_not_move_a_governed_channel(registry: Registry, tmp_path: Path) -> None:
@@ -154,43 +136,35 @@ def test_a_channel_that_was_moved_before_the_policy_must_be_promoted(tmp_path: P
     registry.resolve(STABLE)
 
 
-def test_a_refusal_after_the_fact_stops_the_channel(registry: Registry) -> None:
+def test_a_refusal_after_the_fact_stops_the_channel_and_wins_in_resolve(registry: Registry) -> None:
+    before = registry.resolve(f"{NAME}:1.1.0").artifact
     owner.promote(registry, f"{NAME}:1.1.0", "stable")
-    done = owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
-    assert (done.stated, done.evaluation.state) == ("certified", "refused")
+    for _ in range(2):
+        done = owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+        assert (done.stated, done.evaluation.state) == ("certified", "refused")
     with pytest.raises(GateError, match="a later evaluation says refused"):
         registry.resolve(STABLE)
     assert {damage.kind for damage in owner.verify(registry).damages} == {"gate"}
-
-
-def test_a_refusal_wins_in_resolve(registry: Registry) -> None:
-    before = registry.resolve(f"{NAME}:1.1.0").artifact
-    owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
-    owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
     after = registry.resolve(f"{NAME}:1.1.0", None).outcome.looked_at[0][0].summary.artifacts[1]
     assert (before.state, after.state, after.stated) == ("certified", "refused", "certified")
-    assert [line.event.artifact for line in registry.log(NAME) if isinstance(line.event, Attest)].count(
-        after.digest
-    ) == 1
-
-
-def test_a_report_about_other_bytes_is_refused(registry: Registry) -> None:
-    with pytest.raises(InputError, match="which is not an artifact of"):
-        owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.1.0"))
-
-
-def test_a_report_against_another_parent_is_refused(registry: Registry) -> None:
-    import json
-
-    value = json.loads(refusal(registry, "1.0.0")) | {"parent": str(Digest.of(b"another"))}
-    with pytest.raises(InputError, match="made from"):
-        owner.attest(registry, f"{NAME}:1.0.0", json.dumps(value).encode())
-
-
-def test_a_refused_version_is_not_dropped(registry: Registry) -> None:
-    owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+    attested = [line.event.artifact for line in registry.log(NAME) if isinstance(line.event, Attest)]
+    assert attested.count(after.digest) == 1
+    owner.untag(registry, NAME, "stable")
     with pytest.raises(ConflictError, match="on record"):
         owner.drop(registry, f"{NAME}:1.1.0")
+
+
+@pytest.mark.parametrize(
+    ("version", "parent", "problem"),
+    [("1.1.0", None, "which is not an artifact of"), ("1.0.0", b"another", "made from")],
+)
+def test_a_report_about_something_else_is_refused(
+    registry: Registry, version: str, parent: bytes | None, problem: str
+) -> None:
+    report = json.loads(refusal(registry, version))
+    report |= {"parent": str(Digest.of(parent))} if parent else {}
+    with pytest.raises(InputError, match=problem):
+        owner.attest(registry, f"{NAME}:1.0.0", json.dumps(report).encode())
 
 
 def test_the_state_follows_from_the_log_when_lines_are_sealed(registry: Registry) -> None:
@@ -212,7 +186,7 @@ def test_refusals_travel_with_a_version_and_policies_do_not(registry: Registry, 
     assert not owner.policies(other).lines and not owner.verify(other).damages
 
 
-def test_a_mirror_has_the_policies_and_the_evidence(registry: Registry, tmp_path: Path) -> None:
+def test_a_mirror_has_the_policies_and_the_evidence_and_sets_none(registry: Registry, tmp_path: Path) -> None:
     owner.promote(registry, f"{NAME}:1.0.0", "stable")
     copy = memory_remote(registry.id, mirror=True)
     mirror(registry.store, copy)
@@ -220,13 +194,10 @@ def test_a_mirror_has_the_policies_and_the_evidence(registry: Registry, tmp_path
     assert Registry(tmp_path / "reader").resolve(STABLE, remote=copy).located.version == Version(1, 0, 0)
     with pytest.raises(ConflictError, match="mirror"):
         set_policy(copy, KnownHeads(), Policy())
-
-
-def test_a_mirror_with_other_policies_is_a_fork(registry: Registry) -> None:
-    copy = memory_remote(registry.id)
-    set_policy(copy, KnownHeads(), read_policy(LAX, "policy"))
+    fork = memory_remote(registry.id)
+    set_policy(fork, KnownHeads(tmp_path), read_policy(LAX, "policy"))
     with pytest.raises(ForkError):
-        copy_policies(read_policies(registry.store), copy)
+        copy_policies(read_policies(registry.store), fork)
 
 
 def test_collection_keeps_the_evidence(registry: Registry) -> None:

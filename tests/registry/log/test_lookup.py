@@ -1,16 +1,19 @@
 """Small blobs, read whole and always checked."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conformance.contract import put
 
-from onnxreg.registry.log.lookup import fetcher
+from onnxreg.registry import Registry
+from onnxreg.registry.log.lookup import fetcher, read_history
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import memory_remote
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import IntegrityError
+from onnxreg.schema.core.errors import IntegrityError, NotFoundError
+from onnxreg.schema.manifest.draft import Draft
 
 DOCUMENT = b"a document"
 
@@ -25,3 +28,13 @@ def test_a_damaged_copy_is_passed_over(tmp_path: Path) -> None:
     assert fetcher(far, near)(Digest.of(DOCUMENT)) == DOCUMENT
     with pytest.raises(IntegrityError, match="is damaged"):
         fetcher(near, empty)(Digest.of(DOCUMENT))
+
+
+def test_a_history_lacks_no_manifest_of_a_version_that_is_here(
+    registry: Registry, make_draft: Callable[..., Draft]
+) -> None:
+    release = registry.add(make_draft())
+    assert [entry.manifest for entry in read_history(registry.store, release.name, 5)] == [release.manifest]
+    (registry.store.root / BlobKey(release.digest).path).unlink()
+    with pytest.raises(NotFoundError):
+        read_history(registry.store, release.name, 5)

@@ -55,6 +55,7 @@ class TestKeys:
         assert store.list() == {"release": public}
         key = store.private("release", "correct horse")
         assert key.public == public
+        assert PrivateKey.load(plain_pem(key).encode(), "the passphrase of another key").public == public
         assert is_valid(public, key.sign(b"data").sig, b"data")
         assert not is_valid(public, key.sign(b"data").sig, b"other")
         assert sorted(file.name for file in path.parent.iterdir()) == ["release.pem", "release.pub"]
@@ -74,7 +75,12 @@ class TestKeys:
         assert "horse" not in str(error.value) and "staple" not in str(error.value)
         assert error.value.__cause__ is None
 
-    def test_a_key_is_never_replaced(self) -> None:
+    def test_a_key_is_never_replaced_and_made_with_a_passphrase(
+        self, monkeypatch: pytest.MonkeyPatch, own_user: Path
+    ) -> None:
+        monkeypatch.setattr(sys, "stdin", None)
+        assert main(["key", "new", "release"]) == 2
+        assert not list((own_user / "keys").glob("*"))
         public = Keystore().new("release", "ed25519", "a")
         with pytest.raises(ConflictError):
             Keystore().new("release", "ed25519", "b")
@@ -88,17 +94,7 @@ class TestKeys:
             Keystore().private(name, "pw")
         assert "MC4" not in str(error.value)
 
-    def test_no_passphrase_is_no_key(self, monkeypatch: pytest.MonkeyPatch, own_user: Path) -> None:
-        monkeypatch.setattr(sys, "stdin", None)
-        assert main(["key", "new", "release"]) == 2
-        assert not list((own_user / "keys").glob("*"))
-
-    @pytest.mark.parametrize("text", [b"", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"])
-    def test_garbage_is_no_key(self, text: bytes) -> None:
-        with pytest.raises(InputError):
-            PrivateKey.load(text, None)
-
-    def test_an_rsa_key_is_refused(self) -> None:
+    def test_what_is_no_key_of_ours_is_refused(self) -> None:
         from cryptography.hazmat.primitives import serialization as form
         from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -106,6 +102,9 @@ class TestKeys:
         pem = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
         with pytest.raises(InputError, match="neither"):
             PrivateKey.load(pem, None)
+        for text in (b"", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"):
+            with pytest.raises(InputError, match="cannot be read"):
+                PrivateKey.load(text, None)
 
 
 def test_without_cryptography_the_extra_is_named(
@@ -231,17 +230,15 @@ class TestVersions:
         assert str(registry.resolve(NAME).located.version) == "0.1.0"
 
 
-class TestRotationAndRevocation:
-    def test_a_new_key_beside_the_old_one(
-        self, registry: Registry, make_draft: MakeDraft, own_user: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        old, new = generate("ed25519"), generate("ed25519")
-        monkeypatch.setenv("REG_SIGNING_KEY", plain_pem(old))
-        registry.add(make_draft(seed="a"))
-        monkeypatch.setenv("REG_SIGNING_KEY", plain_pem(new))
-        registry.add(make_draft(seed="b"))
-        trust(own_user, "[[require]]", "lines = true", old=old, new=new)
-        assert owner.verify(registry).damages == []
+def test_a_new_key_counts_beside_the_old_one(
+    registry: Registry, make_draft: MakeDraft, own_user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"old": generate("ed25519"), "new": generate("ed25519")}
+    for seed, key in keys.items():
+        monkeypatch.setenv("REG_SIGNING_KEY", plain_pem(key))
+        registry.add(make_draft(seed=seed))
+    trust(own_user, "[[require]]", "lines = true", **keys)
+    assert owner.verify(registry).damages == []
 
 
 def test_no_secret_is_shown(
