@@ -18,17 +18,17 @@ from onnxreg.schema.core.files import read_given
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.units import parse_size
 from onnxreg.schema.manifest.vocabulary import check_description, check_license
-from onnxreg.schema.query.requirements import Query, share
 
 if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device
+    from onnxreg.schema.query.requirements import Query
 
 Complete = Callable[[typer.Context, str], Iterator[str]]
 
 
 def option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
     """An option with a value, called as its parameter if no name is given; `default=...` demands it."""
-    return typer.Option(default, *names, help=help, show_default=False, **more)
+    return typer.Option(default, *names, help=help, show_default=default not in (None, ...), **more)
 
 
 def flag(help: str, *names: str) -> Any:
@@ -101,7 +101,7 @@ def one_remote(remote: str | None, option: str | None) -> str | None:
     return remote or option
 
 
-ANYTHING = Query()
+ANYTHING: Any = None
 """Stands for the default of a parameter that `takes_query` replaces."""
 
 
@@ -135,13 +135,12 @@ def query(
         "Only what an app runs that was written for this version: same inputs, outputs, labels and tokenizer. A REF or a contract's digest; may be repeated.",
         metavar="REF",
     ),
-) -> Query:
+) -> "Query":
     """The query of these options. InputError if one of them cannot be read, NotFoundError for an unknown version."""
-    expression = None
-    if where is not None:
-        from onnxreg.schema.query.expression import parse
+    from onnxreg.schema.query.expression import parse
+    from onnxreg.schema.query.requirements import Query
 
-        expression = parse(where)
+    expression = None if where is None else parse(where)
     return Query(
         tuple(formats or ()),
         precision,
@@ -158,6 +157,8 @@ def query(
 
 
 def _recall(text: str) -> tuple[str, float]:
+    from onnxreg.schema.query.requirements import share
+
     label, _, least = text.rpartition("=")
     try:
         if label:
