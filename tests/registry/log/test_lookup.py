@@ -34,7 +34,7 @@ def test_a_history_lacks_no_manifest_of_a_version_that_is_here(
     registry: Registry, make_draft: Callable[..., Draft]
 ) -> None:
     release = registry.add(make_draft())
-    assert [entry.manifest for entry in read_history(registry.store, release.name, 5)] == [release.manifest]
+    assert [entry.row.manifest for entry in read_history(registry.store, release.name, 5)] == [release.digest]
     (registry.store.root / BlobKey(release.digest).path).unlink()
     with pytest.raises(NotFoundError):
         read_history(registry.store, release.name, 5)
