@@ -187,10 +187,14 @@ def test_the_adapter_never_gives_another_graph() -> None:
     assert answers == [expected for _, _, expected in MAPPED]
 
 
+def jsc(*words: str | Path) -> str:
+    """What the shell of JavaScriptCore prints."""
+    return run(str(JSC), "-m", SHELL, "--", CLIENT / "onnxreg.mjs", client_package.tools(), *words)
+
+
 @needs_jsc
 def test_the_vectors_in_the_engine_of_iphones() -> None:
-    files = sorted(path.name for path in (VECTORS / "resolve").iterdir())
-    out = run(str(JSC), "-m", SHELL, "--", CLIENT / "onnxreg.mjs", "vectors", VECTORS, *files)
+    out = jsc("vectors", VECTORS, *sorted(path.name for path in (VECTORS / "resolve").iterdir()))
     passed, failed = map(int, re.findall(r"\d+", out.splitlines()[-1]))
     assert (failed, passed > 800) == (0, True), out
 
@@ -200,14 +204,11 @@ def test_vectors_that_fail_there_are_noticed(tmp_path: Path) -> None:
     shutil.copytree(VECTORS, tmp_path / "vectors")
     where = tmp_path / "vectors" / "where.json"
     where.write_text(where.read_text().replace("format = onnx-int8", "format = onnx", 1))
-    out = run(str(JSC), "-m", SHELL, "--", CLIENT / "onnxreg.mjs", "vectors", tmp_path / "vectors")
-    assert "1 failed" in out
+    assert "1 failed" in jsc("vectors", tmp_path / "vectors")
 
 
 def update(registry: Registry, name: str = "acme/pii") -> Any:
-    question = json.dumps({"device": {"ort": "1.30"}})
-    words = ("-m", SHELL, "--", CLIENT / "onnxreg.mjs", "update", registry.store.root, name, question)
-    return json.loads(run(str(JSC), *words))
+    return json.loads(jsc("update", registry.store.root, name, '{"device": {"ort": "1.30"}}'))
 
 
 @needs_jsc

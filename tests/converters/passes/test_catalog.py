@@ -48,7 +48,7 @@ def test_the_table_of_the_documentation_is_generated() -> None:
     text = PAGE.read_text(encoding="utf-8")
     table = text.partition("<!-- generated: passes -->\n")[2].partition("<!-- end -->")[0]
     rows = [f"| `{name}` | {pass_catalog.describe(name)['summary']} |" for name in pass_catalog.BUILT_IN]
-    assert table.split("\n") == ["", "| pass | what it does |", "| --- | --- |", *rows, "", ""]
+    assert table.split("\n") == ["", "| pass | what it does |", "|---|---|", *rows, "", ""]
 
 
 def test_a_pass_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,33 +15,33 @@ TOOLS = REPOSITORY / ".cache" / "client-package"
 
 
 def build(directory: Path) -> Path:
-    """Build the package in a copy of its sources; returns the copy. Skips the test if npm cannot install the tools."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("Node.js with npm is not installed")
+    """Build the package in a copy of its sources; returns the copy."""
     sources = [path for path in CLIENT.iterdir() if path.is_file()]
-    with locked(TOOLS):
-        _install_tools()
+    node_modules = tools()
     copy = directory / "examples" / "web-client"
     copy.mkdir(parents=True)
     shutil.copy(REPOSITORY / "LICENSE", directory / "LICENSE")
     for path in sources:
         shutil.copy(path, copy / path.name)
-    (copy / "node_modules").symlink_to(TOOLS / "node_modules")
+    (copy / "node_modules").symlink_to(node_modules)
     done = subprocess.run(["node", "build.mjs"], cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return copy
 
 
-def _install_tools() -> None:
-    """Have esbuild and typescript in `TOOLS`, in the versions of the package."""
+def tools() -> Path:
+    """The tools of the package, in its versions. Skips the test if npm cannot install them."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("Node.js with npm is not installed")
     package, installed = (CLIENT / "package.json").read_text("utf-8"), TOOLS / "installed.json"
-    if installed.is_file() and installed.read_text("utf-8") == package:
-        return
-    (TOOLS / "package.json").write_text(package, "utf-8")
-    install = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts"]
-    if subprocess.run(install, cwd=TOOLS, check=False, capture_output=True, timeout=300).returncode:
-        pytest.skip("npm cannot install esbuild and typescript")
-    installed.write_text(package, "utf-8")
+    with locked(TOOLS):
+        if not installed.is_file() or installed.read_text("utf-8") != package:
+            (TOOLS / "package.json").write_text(package, "utf-8")
+            install = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts"]
+            if subprocess.run(install, cwd=TOOLS, check=False, capture_output=True, timeout=300).returncode:
+                pytest.skip("npm cannot install the tools")
+            installed.write_text(package, "utf-8")
+    return TOOLS / "node_modules"
 
 
 def pack(built: Path) -> Path:

@@ -199,7 +199,7 @@ def line(cells: Sequence[str]) -> str:
 
 def table(architectures: Sequence[Architecture] = TEXT, heads: Mapping[str, str] = HEADS) -> str:
     """In Markdown, one row for each architecture."""
-    lines = [line(["architecture", *heads]), line(["---"] * (1 + len(heads)))]
+    lines = [line(["architecture", *heads]), "|" + "---|" * (1 + len(heads))]
     lines += [line([each.name, *row(each, heads)]) for each in architectures]
     return "\n".join(lines)
 

@@ -101,7 +101,7 @@ def table() -> str:
     """In Markdown, one row for each family."""
     lines = [
         architectures.line(["architecture", "float32", *STEPS]),
-        architectures.line(["---"] * (2 + len(STEPS))),
+        "|" + "---|" * (2 + len(STEPS)),
         *(architectures.line([name, *row(name)]) for name in KINDS),
     ]
     return "\n".join(lines)
