@@ -13,21 +13,22 @@ import java.util.Map;
 
 /** Calls of the client, each with a registry object of its own: a line of JSON in, a line of JSON out. */
 public final class JvmClient {
-    private final Map<String, Object> request;
     private final List<Object> words;
+    private final String name;
+    private final Map<String, Object> options;
     private final Registry registry;
-    private final Map<String, Object> outcome = new LinkedHashMap<>();
+    private final Map<String, Object> outcome;
 
-    private JvmClient(Map<String, Object> request) {
-        this.request = request;
+    private JvmClient(Map<String, Object> request, Map<String, Object> outcome) {
+        this.outcome = outcome;
         words = Values.list(request.get("words"));
-        Settings settings = new Settings().delays(1, 1, 1).patience(500);
+        name = words.isEmpty() ? null : (String) words.get(0);
+        options = Values.mappingOrEmpty(words.size() > 2 ? words.get(2) : null);
+        Settings settings = new Settings().delays(1, 1, 1).patience(500).trust(trust());
         if (request.get("token") != null) {
             settings.token((String) request.get("token"));
         }
-        settings.trust(trust(options()));
-        registry = new Registry((String) request.get("url"), new File((String) request.get("directory")),
-                settings);
+        registry = new Registry((String) request.get("url"), new File((String) request.get("directory")), settings);
     }
 
     public static void main(String[] arguments) throws IOException {
@@ -37,35 +38,29 @@ public final class JvmClient {
         }
     }
 
-    private static Object answer(Map<String, Object> request) {
-        Map<String, Object> failure = new LinkedHashMap<>();
+    private static Map<String, Object> answer(Map<String, Object> request) {
+        Map<String, Object> outcome = new LinkedHashMap<>();
         try {
-            JvmClient client = new JvmClient(request);
-            client.call((String) request.get("call"));
-            return client.outcome;
+            new JvmClient(request, outcome).call((String) request.get("call"));
         } catch (RegException error) {
-            failure.put("rejected", rejected(error.rejected));
-            failure.put("error", RunVectors.family(error));
-            failure.put("message", error.getMessage());
-            return failure;
+            outcome.putAll(row("rejected", rejected(error.rejected), "error", RunVectors.family(error), "message",
+                    error.getMessage()));
         }
+        return outcome;
     }
 
     private void call(String call) {
-        String name = words.isEmpty() ? null : String.valueOf(words.get(0));
         switch (call) {
             case "judged":
-                judged(name);
+                show(registry.update(name, question(), new UpdateOptions().selfTest(selfTest())));
                 break;
             case "update":
                 show(registry.update(name, question(), updateOptions()));
                 break;
-            case "fetch":
-                outcome.put("version", registry.update(name, question(), updateOptions()).version);
-                outcome.remove("progress");
-                break;
             case "resolve":
-                resolve(registry.resolve(name, question()));
+                Answer answer = registry.resolve(name, question());
+                outcome.putAll(row("version", answer.version, "artifact", answer.artifact, "rejected",
+                        rejected(answer.rejected), "offline", answer.isOffline, "stale", answer.isStale));
                 break;
             case "present":
                 Slot slot = registry.slot(name);
@@ -87,54 +82,30 @@ public final class JvmClient {
                 registry.extract(registry.slot(name).current, new File((String) words.get(1)));
                 break;
             case "role":
-                outcome.put("text", new String(registry.readRole(registry.slot(name).current,
-                        (String) words.get(1)),
-                        StandardCharsets.UTF_8));
-                break;
-            case "loop":
-                loop(name);
+                byte[] file = registry.readRole(registry.slot(name).current, (String) words.get(1));
+                outcome.put("text", new String(file, StandardCharsets.UTF_8));
                 break;
             default:
                 throw new IllegalArgumentException(call);
         }
     }
 
-    /**
-     * Update with a self-test that fails for these paths of artifacts and versions, or throws; `ran` are those
-     * that it was run on.
-     */
-    private void judged(String name) {
+    /** It fails for the paths of artifacts and versions that are `bad`, or throws; `ran` are those that it was run on. */
+    private SelfTest selfTest() {
         List<Object> ran = new ArrayList<>();
-        List<String> bad = Values.texts(options().get("bad"));
+        List<String> bad = Values.texts(options.get("bad"));
         outcome.put("ran", ran);
-        try {
-            show(registry.update(name, question(), new UpdateOptions().selfTest((where, release) -> {
-                ran.add(release.artifact.path);
-                if (options().get("throws") != null) {
-                    throw new IOException("the model cannot be loaded");
-                }
-                return !bad.contains(release.version) && !bad.contains(release.artifact.path);
-            })));
-        } catch (RegException error) {
-            outcome.put("error", RunVectors.family(error));
-            outcome.put("message", error.getMessage());
-            outcome.put("rejected", rejected(error.rejected));
-        }
-    }
-
-    /** Time so many resolves of one question, in milliseconds. */
-    private void loop(String name) {
-        List<Object> times = new ArrayList<>();
-        for (long i = 0; i < (Long) words.get(2); i++) {
-            long begin = System.nanoTime();
-            registry.resolve(name, question());
-            times.add((System.nanoTime() - begin) / 1000);
-        }
-        outcome.put("microseconds", times);
+        return (where, release) -> {
+            ran.add(release.artifact.path);
+            if (options.get("throws") != null) {
+                throw new IOException("the model cannot be loaded");
+            }
+            return !bad.contains(release.version) && !bad.contains(release.artifact.path);
+        };
     }
 
     private Question question() {
-        Map<String, Object> value = words.size() > 1 ? Values.mapping(words.get(1)) : new LinkedHashMap<>();
+        Map<String, Object> value = Values.mappingOrEmpty(words.size() > 1 ? words.get(1) : null);
         Question question = new Question().tag((String) value.get("tag"));
         if (value.get("query") != null) {
             question.query(JsonWriter.write(value.get("query")));
@@ -145,16 +116,9 @@ public final class JvmClient {
         return value.containsKey("seed") ? question.withoutRollouts() : question;
     }
 
-    private Map<String, Object> options() {
-        return words.size() > 2 && words.get(2) instanceof Map ? Values.mapping(words.get(2))
-                : new LinkedHashMap<>();
-    }
-
-    private static Trust trust(Map<String, Object> options) {
+    private Trust trust() {
         Trust trust = new Trust();
-        for (String key : Values.textsOrEmpty(options.get("keys"))) {
-            trust.key(key);
-        }
+        Values.textsOrEmpty(options.get("keys")).forEach(trust::key);
         if (options.get("releases") != null) {
             trust.requireReleases();
         }
@@ -165,14 +129,13 @@ public final class JvmClient {
     }
 
     private UpdateOptions updateOptions() {
-        Map<String, Object> options = options();
         Cancellation cancellation = new Cancellation();
         List<Object> progress = new ArrayList<>();
         List<Object> arrivals = new ArrayList<>();
         outcome.put("progress", progress);
         outcome.put("arrivals", arrivals);
         Object limit = options.get("cancel_at");
-        UpdateOptions update = new UpdateOptions().cancellation(cancellation).listener(new Listener() {
+        return new UpdateOptions().cancellation(cancellation).listener(new Listener() {
             @Override
             public void onProgress(long done, long total) {
                 progress.add(Arrays.<Object>asList(done, total));
@@ -183,16 +146,10 @@ public final class JvmClient {
 
             @Override
             public void onArrival(Listener.Arrival arrival) {
-                Map<String, Object> row = new LinkedHashMap<>();
-                row.put("path", arrival.path);
-                row.put("size", arrival.size);
-                row.put("deltas", (long) arrival.deltas);
-                row.put("bytes", arrival.deltaBytes);
-                row.put("reason", arrival.reason);
-                arrivals.add(row);
+                arrivals.add(row("path", arrival.path, "size", arrival.size, "deltas", (long) arrival.deltas,
+                        "reason", arrival.reason));
             }
         });
-        return options.get("deltas") == null ? update : update.withoutDeltas();
     }
 
     private void show(Release release) {
@@ -200,29 +157,21 @@ public final class JvmClient {
         for (ReleaseFile file : release.files) {
             files.put(file.path, new Storage(null).digest(registry.file(release, file.path)));
         }
-        outcome.put("version", release.version);
-        outcome.put("artifact", release.artifact.path);
-        outcome.put("model", registry.file(release, release.artifact.path).getPath());
-        outcome.put("files", files);
-    }
-
-    private void resolve(Answer answer) {
-        outcome.put("version", answer.version);
-        outcome.put("artifact", answer.artifact);
-        outcome.put("rejected", rejected(answer.rejected));
-        outcome.put("offline", answer.isOffline);
-        outcome.put("stale", answer.isStale);
+        outcome.putAll(row("version", release.version, "artifact", release.artifact.path, "files", files));
     }
 
     private static List<Object> rejected(List<Rejection> rejections) {
         List<Object> rows = new ArrayList<>();
-        for (Rejection rejection : rejections) {
-            Map<String, Object> row = new LinkedHashMap<>();
-            row.put("version", rejection.version);
-            row.put("artifact", rejection.artifact);
-            row.put("code", rejection.code);
-            rows.add(row);
-        }
+        rejections.forEach(each -> rows.add(
+                row("version", each.version, "artifact", each.artifact, "code", each.code)));
         return rows;
+    }
+
+    private static Map<String, Object> row(Object... pairs) {
+        Map<String, Object> row = new LinkedHashMap<>();
+        for (int at = 0; at < pairs.length; at += 2) {
+            row.put((String) pairs[at], pairs[at + 1]);
+        }
+        return row;
     }
 }
