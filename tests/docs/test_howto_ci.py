@@ -99,19 +99,11 @@ class App:
         home.mkdir()
         if self.own is not None:
             shutil.copytree(self.own, home / "registry")
-        own = {
-            "HOME": home,
-            "REG_HOME": home / "registry",
-            "XDG_CACHE_HOME": home / "cache",
-            "PATH": self.search,
-        }
+        own = {"HOME": home, "REG_HOME": home / "registry", "XDG_CACHE_HOME": home / "cache"}
+        environment = {**os.environ, **{name: str(value) for name, value in own.items()}, "PATH": self.search}
+        words = list(map(str, command))
         done = subprocess.run(
-            list(map(str, command)),
-            cwd=self.root,
-            env={**os.environ, **{name: str(value) for name, value in own.items()}},
-            capture_output=True,
-            text=True,
-            check=False,
+            words, cwd=self.root, env=environment, capture_output=True, text=True, check=False
         )
         printed = done.stdout + done.stderr
         assert TOKEN not in printed
@@ -143,9 +135,8 @@ def app(checkout: Path, github_api: GitHub, bert: Path, stocked: Path, tmp_path:
     assert commit(root, "heldout.jsonl").returncode == 0
     reg = tmp_path / "bin" / "reg"
     reg.parent.mkdir()
-    no_token = (
-        '[ -z "$GITHUB_TOKEN" ] || exit 99'  # act itself gives each step the inputs, as GitHub does not
-    )
+    # act itself gives each step the inputs, as GitHub does not
+    no_token = '[ -z "$GITHUB_TOKEN" ] || exit 99'
     reg.write_text(f'#!/bin/sh\n{no_token}\nexec {sys.executable} -m onnxreg.cli "$@"\n')
     reg.chmod(0o755)
     workflow = text_of(WORKFLOW).replace("https://models.example", str(remote))
@@ -245,10 +236,8 @@ def locked(
         "language: python", "language: system"
     )
     Path(".pre-commit-config.yaml").write_text(hook)
-    subprocess.run(["git", "init", "--quiet"], check=True)
-    subprocess.run(["git", "add", "."], check=True)
-    subprocess.run(["pre-commit", "install"], check=True, capture_output=True)
-    subprocess.run(["reg", "lock", "acme/pii", "--remote", remote], check=True, capture_output=True)
+    for words in ("git init", "git add .", "pre-commit install", f"reg lock acme/pii --remote {remote}"):
+        subprocess.run(words.split(), check=True, capture_output=True)
     return Path(remote)
 
 

@@ -132,12 +132,9 @@ def test_the_core_names_nothing_of_a_page() -> None:
     pages = {"stores.mjs", "build.mjs", "run-vectors.mjs"}
     for path in CLIENT.glob("*.mjs"):
         text = re.sub(r"/\*.*?\*/|//.*", "", path.read_text("utf-8"), flags=re.DOTALL)
-        names = set(
-            re.findall(
-                r"\b(?:document\.(?:get|query|create|body)|window\.|navigator\.|localStorage|indexedDB)", text
-            )
-        )
-        used = set(re.findall(r"\b(crypto|TextDecoder|TextEncoder|DecompressionStream|performance)\b", text))
+        of_pages = r"\b(?:document\.(?:get|query|create|body)|window\.|navigator\.|localStorage|indexedDB)"
+        names = re.findall(of_pages, text)
+        used = re.findall(r"\b(crypto|TextDecoder|TextEncoder|DecompressionStream|performance)\b", text)
         assert path.name in pages or not names, path.name
         assert path.name in pages | {"platform.mjs", "directory-store.mjs"} or not used, path.name
 
@@ -145,14 +142,10 @@ def test_the_core_names_nothing_of_a_page() -> None:
 @needs_node
 def test_presets_are_those_of_reg_devices() -> None:
     code = f"import {{ presets }} from '{CLIENT}/presets.mjs'; console.log(JSON.stringify(presets()))"
+    devices = {name: preset.device for name, preset in presets().items()}
     expected = [
-        {
-            "name": name,
-            "ort": preset.device.ort,
-            "platform": preset.device.platform,
-            "providers": list(preset.device.providers),
-        }
-        for name, preset in presets().items()
+        {"name": name, "ort": each.ort, "platform": each.platform, "providers": list(each.providers)}
+        for name, each in devices.items()
     ]
     assert json.loads(run("node", "--input-type=module", "-e", code)) == expected
 
@@ -207,23 +200,22 @@ def test_vectors_that_fail_there_are_noticed(tmp_path: Path) -> None:
     assert "1 failed" in jsc("vectors", tmp_path / "vectors")
 
 
-def update(registry: Registry, name: str = "acme/pii") -> Any:
-    return json.loads(jsc("update", registry.store.root, name, '{"device": {"ort": "1.30"}}'))
-
-
 @needs_jsc
-def test_a_shell_without_the_web_updates_and_verifies(registry: Registry, tmp_path: Path) -> None:
-    answer = update(registry)
+def test_a_shell_without_the_web_updates_and_verifies(registry: Registry) -> None:
+    def update(name: str = "acme/pii") -> Any:
+        return json.loads(jsc("update", registry.store.root, name, '{"device": {"ort": "1.30"}}'))
+
+    answer = update()
     expected = registry.resolve("acme/pii").artifact
     assert (answer["version"], answer["path"]) == ("1.0.0", expected.path)
     assert answer["digest"] == expected.digest.hex
     blobs = [path for path in answer["requests"] if path.startswith("blobs/")]
     assert len(blobs) == len(set(blobs))
-    assert update(registry, "acme/nothing")["error"] == "not-found"
+    assert update("acme/nothing")["error"] == "not-found"
     blob = next(registry.store.root.glob(f"blobs/sha256/*/{expected.digest.hex}"))
     blob.chmod(0o644)
     blob.write_bytes(bytes(blob.stat().st_size))
-    assert update(registry)["error"] in ("integrity", "remote")
+    assert update()["error"] in ("integrity", "remote")
 
 
 @pytest.mark.more

@@ -12,24 +12,21 @@ def tags(*names: str) -> list[int]:
     return [TAG_IDS[name] for name in names]
 
 
-def names(ids: list[int]) -> list[str]:
-    return ["" if tag == IGNORED else TAGS[tag] for tag in ids]
-
-
 def test_there_are_two_tags_a_label_and_one_for_the_rest() -> None:
     assert len(TAGS) == 17 and TAGS[0] == "O" and {tag: at for at, tag in enumerate(TAGS)} == TAG_IDS
 
 
-def test_every_token_of_a_span_is_tagged_and_its_first_begins_it() -> None:
-    assert names(align(SPANS, OFFSETS)) == NAMES
-
-
-def test_a_token_that_only_overlaps_a_span_is_in_it() -> None:
-    assert names(align([Span(2, 6, "DATE")], [(0, 3), (3, 8), (8, 9)])) == ["B-DATE", "I-DATE", "O"]
-
-
-def test_spans_of_one_label_that_touch_both_begin() -> None:
-    assert names(align([Span(0, 2, "MRN"), Span(2, 4, "MRN")], [(0, 2), (2, 4)])) == ["B-MRN", "B-MRN"]
+@pytest.mark.parametrize(
+    ("spans", "offsets", "names"),
+    [
+        (SPANS, OFFSETS, NAMES),
+        ([Span(2, 6, "DATE")], [(0, 3), (3, 8), (8, 9)], ["B-DATE", "I-DATE", "O"]),
+        ([Span(0, 2, "MRN"), Span(2, 4, "MRN")], [(0, 2), (2, 4)], ["B-MRN", "B-MRN"]),
+    ],
+    ids=["a first token begins", "a token overlaps", "two touch"],
+)
+def test_every_token_of_a_span_is_tagged(spans: list[Span], offsets: list[Offset], names: list[str]) -> None:
+    assert ["" if tag == IGNORED else TAGS[tag] for tag in align(spans, offsets)] == names
 
 
 def test_decoding_gives_back_what_was_aligned() -> None:
@@ -62,7 +59,4 @@ def test_recall_counts_gold_characters_under_the_right_label() -> None:
     found = [Span(5, 12, "FIRSTNAME"), Span(16, 22, "ADDRESS")]
     recall = character_recall([sentence], [found])
     assert recall == {"ADDRESS": 0.6667, "FIRSTNAME": 1.0, "LASTNAME": 0.0, "all": 0.6}
-
-
-def test_recall_of_a_label_without_gold_is_not_stated() -> None:
     assert character_recall([Sentence("nothing", (), 0)], [[Span(0, 7, "SSN")]]) == {}

@@ -10,37 +10,13 @@ import onnx
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "run_family.py"
-MANIFEST = {
-    "artifacts": [{"path": f"{name}.onnx", "precision": "float32"} for name in ("backbone", "ood")],
-    "model_family": {
-        "members": [
-            {
-                "name": "backbone",
-                "artifacts": ["backbone.onnx"],
-                "classes": {"output": "logits", "ids": ["rye", "oat"]},
-            },
-            {"name": "ood", "artifacts": ["ood.onnx"]},
-        ],
-        "edges": [{"output": "embedding"}],
-        "routing": {"rye": None, "oat": None},
-    },
-}
-
-
-def backbone(path: Path) -> None:
-    tensor = onnx.helper.make_tensor_value_info
-    nodes = [
-        onnx.helper.make_node(op, ["input"], [name])
-        for op, name in (("Flatten", "logits"), ("Flatten", "embedding"))
-    ]
-    graph = onnx.helper.make_graph(
-        nodes,
-        "backbone",
-        [tensor("input", onnx.TensorProto.FLOAT, ["batch", 2, 1, 1])],
-        [tensor(name, onnx.TensorProto.FLOAT, ["batch", 2]) for name in ("logits", "embedding")],
-    )
-    opsets = [onnx.helper.make_opsetid("", 18)]
-    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+CLASSES = {"output": "logits", "ids": ["rye", "oat"]}
+BACKBONE = {"name": "backbone", "artifacts": ["backbone.onnx"], "classes": CLASSES}
+GRAPH = """
+<ir_version: 8, opset_import: ["" : 18]>
+backbone (float[batch,2,1,1] input) => (float[batch,2] logits, float[batch,2] embedding)
+{ logits = Flatten(input) embedding = Flatten(input) }
+"""
 
 
 @pytest.mark.parametrize(
@@ -52,11 +28,13 @@ def backbone(path: Path) -> None:
     ],
 )
 def test_a_mistake_is_told_without_a_traceback(tmp_path: Path, gone: str, dtype: str, message: str) -> None:
-    backbone(tmp_path / "backbone.onnx")
-    manifest = json.loads(json.dumps(MANIFEST))
-    if not gone:
-        del manifest["model_family"]["members"][1]
-    (tmp_path / "openmed-onnx.json").write_text(json.dumps(manifest))
+    onnx.save(onnx.parser.parse_model(GRAPH), tmp_path / "backbone.onnx")
+    members = [BACKBONE, *([{"name": "ood", "artifacts": ["ood.onnx"]}] if gone else [])]
+    routing = {"rye": None, "oat": None}
+    family = {"members": members, "edges": [{"output": "embedding"}], "routing": routing}
+    artifacts = [{"path": f"{name}.onnx", "precision": "float32"} for name in ("backbone", "ood")]
+    manifest = json.dumps({"artifacts": artifacts, "model_family": family})
+    (tmp_path / "openmed-onnx.json").write_text(manifest)
     (tmp_path / (gone or "ood")).unlink(missing_ok=True)
     np.save(tmp_path / "image.npy", np.zeros((2, 1, 1), dtype))
     words = [sys.executable, str(SCRIPT), str(tmp_path), str(tmp_path / "image.npy")]

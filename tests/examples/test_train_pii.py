@@ -60,7 +60,8 @@ Train = Callable[..., bool]
 @pytest.fixture(scope="module")
 def train(encoder: Path) -> Train:
     def run(place: Path, recipe: Recipe = RECIPE, **more: Any) -> bool:
-        return train_pii.train(place, recipe, cache=place.parent / "cache", encoder=encoder, **more)
+        done: bool = train_pii.train(place, recipe, cache=place.parent / "cache", encoder=encoder, **more)
+        return done
 
     return run
 
@@ -115,7 +116,8 @@ def test_two_runs_give_the_same_bytes_and_leave_torch_as_it_was(
         return torch.are_deterministic_algorithms_enabled(), torch.get_num_threads(), rng
 
     torch.rand(3)
-    threads, told = torch.get_num_threads(), []
+    threads = torch.get_num_threads()
+    told: list[str] = []
     torch.set_num_threads(RECIPE.threads + 1)
     try:
         before = state()

@@ -1,6 +1,7 @@
 """What a page takes for granted before its commands: each function sets one thing up in the page's scratch directory."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 from support.docs.nets import write_llama, write_mlp, write_stages
-from support.docs.pages import REPOSITORY
+from support.docs.pages import REPOSITORY, blocks
 from support.dossier.audited import release
 from support.registries import owner
 from support.registries import retrained as retrained_drafts
@@ -64,10 +65,8 @@ def publish(registry: Registry, draft: Draft, name: str, version: str) -> None:
 def stock(registry: Registry, draft: Draft) -> None:
     """Three versions of one model, two of another; `stable` is the one before the newest."""
     other = replace(draft, fields={**draft.fields, "license": "MIT"})
-    for name, versions in {
-        "acme/pii": ("1.0.0", "1.1.0", "1.2.0"),
-        "acme/pii-small": ("1.1.0", "1.2.0"),
-    }.items():
+    models = {"acme/pii": ("1.0.0", "1.1.0", "1.2.0"), "acme/pii-small": ("1.1.0", "1.2.0")}
+    for name, versions in models.items():
         for version in versions:
             publish(registry, other if version == "1.0.0" else draft, name, version)
         registry.tag(f"{name}:1.1.0", "stable")
@@ -93,10 +92,9 @@ def models(world: World) -> None:
 def judged(world: World) -> None:
     """The registry has a tagger of four labels, and its retrained successor."""
     registry = Registry(world.scratch / "home")
-    for number, worse in ((1, {}), (2, {"LABEL03": 0.89})):
-        registry.add(
-            judged_draft(world.scratch / f"tagger{number}", number, 4, worse=worse), f"1.{number - 1}.0"
-        )
+    for number, worse in enumerate(({}, {"LABEL03": 0.89}), 1):
+        draft = judged_draft(world.scratch / f"tagger{number}", number, 4, worse=worse)
+        registry.add(draft, f"1.{number - 1}.0")
 
 
 def origin(world: World) -> None:
@@ -120,34 +118,27 @@ def hub(world: World) -> None:
 def layout(world: World) -> None:
     """acme/pii has a release, in the channel `stable`; `hf://` is an emulator of the Hub."""
     hub(world)
-    registry = Registry(world.scratch / "home")
-    registry.add(_judged(world.scratch / "draft", "1.0.0"), "1.0.0")
-    registry.tag("acme/pii:1.0.0", "stable")
+    _release(world, "1.0.0").tag("acme/pii:1.0.0", "stable")
 
 
 def rolling(world: World) -> None:
     """acme/pii has two versions; `stable` is the first."""
-    registry = Registry(world.scratch / "home")
-    for number, version in enumerate(("1.0.0", "2.0.0")):
-        registry.add(_judged(world.scratch / f"draft{number}", version), version)
-    registry.tag("acme/pii:1.0.0", "stable")
+    _release(world, "1.0.0")
+    _release(world, "2.0.0").tag("acme/pii:1.0.0", "stable")
+
+
+TENSOR = {"name": "x", "dtype": "float32", "shape": [{"kind": "static", "value": 2}]}
 
 
 def shipping(world: World) -> None:
     """acme/pii has a release with a contract; a directory stands for the bucket `s3://models`."""
     world.places["s3://models"] = str(world.scratch / "bucket")
-    _ship(world, "1.0.0")
+    _release(world, "1.0.0", inputs=[TENSOR], outputs=[TENSOR])
 
 
 def next_release(world: World) -> None:
     """Its next release."""
-    _ship(world, "2.0.0")
-
-
-def _ship(world: World, version: str) -> None:
-    tensor = {"name": "x", "dtype": "float32", "shape": [{"kind": "static", "value": 2}]}
-    draft = _judged(world.scratch / f"draft {version}", version, inputs=[tensor], outputs=[tensor])
-    Registry(world.scratch / "home").add(draft, version)
+    _release(world, "2.0.0", inputs=[TENSOR], outputs=[TENSOR])
 
 
 def retrained(world: World) -> None:
@@ -161,9 +152,8 @@ def retrained(world: World) -> None:
     url = world.fixture("serve")(world.scratch / "origin")
     assert main(["--quiet", "remote", "add", "origin", url]) == 0
     bucket(world)
-    assert (
-        main(["--quiet", "push", "acme/pii", "--all", "--remote", world.places["s3://models"] + "/prod"]) == 0
-    )
+    there = world.places["s3://models"] + "/prod"
+    assert main(["--quiet", "push", "acme/pii", "--all", "--remote", there]) == 0
 
 
 def served(world: World) -> None:
@@ -205,11 +195,10 @@ def checkpoints(world: World) -> None:
         target = world.scratch / "checkpoints" / name
         target.parent.mkdir(exist_ok=True)
         target.symlink_to(world.fixture("bert"))
-    recipe = "task: token-classification\nsteps:\n  - {name: fp32, pass: OnnxConversion}\n"
     (world.scratch / "recipes").mkdir()
-    (world.scratch / "recipes" / "ner.yaml").write_text(
-        recipe + "outputs:\n  - {step: fp32, path: model.onnx}\n"
-    )
+    steps = "task: token-classification\nsteps: [{name: fp32, pass: OnnxConversion}]\n"
+    outputs = "outputs: [{step: fp32, path: model.onnx}]\n"
+    (world.scratch / "recipes" / "ner.yaml").write_text(steps + outputs)
 
 
 def examples(world: World) -> None:
@@ -240,55 +229,54 @@ def nets(world: World) -> None:
 
 def governed(world: World) -> None:
     """A registry in /srv/models whose 1.1.0 was judged on made-up texts, and whose 1.2.0 meets the page's policy."""
-    home = world.scratch / "srv" / "models"
-    world.patch.setenv("REG_HOME", str(home))
-    registry = Registry(home)
-    for number, version in enumerate(("1.0.0", "1.1.0", "1.2.0")):
-        registry.add(_judged(world.scratch / f"draft{number}", version), version)
-    world.patch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
-    public = Keystore().new("release", "ed25519")
-    assert main(["--quiet", "trust", "add", "release", str(public)]) == 0
-    page = (REPOSITORY / "docs" / "gates.md").read_text("utf-8")
-    policy = page.partition("```toml policy.toml\n")[2].partition("```")[0]
+    _answering(world)
+    for version in ("1.0.0", "1.1.0", "1.2.0"):
+        _release(world, version)
     further = '[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n'
-    (world.scratch / "stricter.toml").write_text(policy + further)
+    (world.scratch / "stricter.toml").write_text(_of_gates("policy.toml") + further)
 
 
 def audited(world: World) -> None:
     """acme/pii has three versions with recipes; the newest two were promoted under a plan, with a key that the reader trusts."""
-    home = world.scratch / "srv" / "models"
-    world.patch.setenv("REG_HOME", str(home))
-    world.patch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
-    public = Keystore().new("release", "ed25519")
-    assert main(["--quiet", "trust", "add", "release", str(public)]) == 0
-    registry = Registry(home)
-    page = (REPOSITORY / "docs" / "gates.md").read_text("utf-8")
-    plan = page.partition("```toml retrain.toml\n")[2].partition("```")[0]
-    owner.set_policy(registry, read_policy(plan.encode(), "retrain.toml"))
+    registry = _answering(world)
+    owner.set_policy(registry, read_policy(_of_gates("retrain.toml").encode(), "retrain.toml"))
     for number, version in enumerate(("1.0.0", "1.1.0", "1.2.0")):
         registry.add(release(world.scratch / f"draft{number}", str(number), 0.001 * number), version)
         owner.promote(registry, f"acme/pii:{version}", "stable", reason="monthly retrain")
 
 
-def _judged(root: Path, version: str, **metadata: Any) -> Draft:
-    """A draft whose INT8 artifact is certified; `metadata` are more keys of that of both artifacts."""
+def _answering(world: World) -> Registry:
+    """The registry in /srv/models, which is the user's; the user has and trusts the key `release`."""
+    home = world.scratch / "srv" / "models"
+    world.patch.setenv("REG_HOME", str(home))
+    world.patch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
+    assert main(["--quiet", "trust", "add", "release", str(Keystore().new("release", "ed25519"))]) == 0
+    return Registry(home)
+
+
+def _of_gates(file: str) -> str:
+    """A file of the page of gates."""
+    return next(block.text for block in blocks(REPOSITORY / "docs" / "gates.md") if block.file == file)
+
+
+def _release(world: World, version: str, **metadata: Any) -> Registry:
+    """Add a version whose INT8 artifact is certified; `metadata` are more keys of that of both artifacts."""
+    root = world.scratch / f"draft {version}"
     root.mkdir()
     runs: dict[str, Any] = RUNS | {"metadata": {"opset": 17, **metadata}}
     (root / "model.onnx").write_text(f"fp32 {version} " * 20)
     (root / "model_int8.onnx").write_text(f"int8 {version}".ljust(34))
     (root / "config.json").write_text("{}")
     check = {**LOSS, "samples": 900, "interval": [0.0, 0.004], "verdict": "pass"}
-    int8 = DraftArtifact(
-        "onnx-int8",
-        "int8",
-        "model_int8.onnx",
-        verdict=replace(CERTIFIED, synthetic=version == "1.1.0"),
-        fields={**runs, "checks": [check]},
-    )
+    verdict = replace(CERTIFIED, synthetic=version == "1.1.0")
+    fields = {**runs, "checks": [check]}
+    int8 = DraftArtifact("onnx-int8", "int8", "model_int8.onnx", verdict=verdict, fields=fields)
     artifacts = (DraftArtifact("onnx", "float32", "model.onnx", fields=runs), int8)
     source = {"id": "acme/base", "digest": str(Digest.of(b"checkpoint"))}
     about = {"license": "Apache-2.0", "source": source}
-    return Draft("acme/pii", root, artifacts, (DraftFile("config", "config.json"),), about)
+    registry = Registry(Path(os.environ["REG_HOME"]))
+    registry.add(Draft("acme/pii", root, artifacts, (DraftFile("config", "config.json"),), about), version)
+    return registry
 
 
 def outdated(world: World) -> None:
@@ -303,9 +291,8 @@ def net(world: World) -> None:
     """A Python file that makes a module, its weights, and a recipe that names both."""
     import torch
 
-    (world.scratch / "net.py").write_text(
-        "import torch\n\n\ndef build():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))\n"
-    )
+    code = "torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))"
+    (world.scratch / "net.py").write_text(f"import torch\n\n\ndef build():\n    return {code}\n")
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     torch.save(module.state_dict(), world.scratch / "best.pth")
     recipe = {"name": "acme/digits", "source": "net.py:build", "options": {"input": [1, 8, 8]}, "export": {}}
