@@ -1,14 +1,17 @@
 """Small graphs with the operators of ONNX Runtime that passes, optimizers and model builders write."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxreg.schema.query.runtimes import DOMAIN
+
 Feeds = dict[str, Any]
 ROWS, WIDTH, HEADS = 2, 32, 2
 """Tokens, features and attention heads of the graphs."""
+FLOAT16 = TensorProto.FLOAT16
 NUMBERS = np.random.default_rng(0)
 
 
@@ -23,10 +26,8 @@ def codes(low: int, high: int, *shape: int, dtype: Any = np.uint8) -> Any:
 def graph(
     operator: str,
     feeds: Feeds,
-    constants: Iterable[Any] = (),
-    *,
-    domain: str = "com.microsoft",
-    opset: int = 17,
+    *constants: Any,
+    domain: str = DOMAIN,
     outputs: int = 1,
     result: int = TensorProto.FLOAT,
     absent: tuple[int, ...] = (),
@@ -46,22 +47,22 @@ def graph(
         for name, array in feeds.items()
     ]
     results = [helper.make_tensor_value_info(names[0], result, None)]
-    body = helper.make_graph([node], "g", inputs, results, stored)
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(body, opset_imports=imports, ir_version=8 if opset < 20 else 10), feeds
+    return model([node], inputs, results, stored, 17, 8), feeds
+
+
+def model(nodes: Any, inputs: Any, results: Any, stored: Any, opset: int, version: int) -> Any:
+    body = helper.make_graph(nodes, "g", inputs, results, stored)
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(body, opset_imports=imports, ir_version=version)
 
 
 def by_blocks(bits: int, *more: Any, dtype: Any = np.float32, **attributes: Any) -> tuple[Any, Feeds]:
     """A `MatMulNBits` of a [32, 16] matrix in blocks of 32."""
-    columns = 16
-    packed = codes(0, 256, columns, 1, WIDTH * bits // 8)
-    result = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    return graph(
-        "MatMulNBits",
-        {"x": weights(ROWS, WIDTH).astype(dtype)},
-        [packed, (np.abs(weights(columns)) / 100).astype(dtype), *more],
-        **({"result": result, "K": WIDTH, "N": columns, "bits": bits, "block_size": 32} | attributes),
-    )
+    scales = (np.abs(weights(16)) / 100).astype(dtype)
+    given = {"result": FLOAT16 if dtype == np.float16 else TensorProto.FLOAT, "bits": bits} | attributes
+    constants = (codes(0, 256, 16, 1, WIDTH * bits // 8), scales, *more)
+    feeds = {"x": weights(ROWS, WIDTH).astype(dtype)}
+    return graph("MatMulNBits", feeds, *constants, K=WIDTH, N=16, block_size=32, **given)
 
 
 def packed_tensor(kind: int, *shape: int) -> Any:
@@ -80,191 +81,146 @@ def dequantize(kind: int, opset: int, domain: str = "") -> tuple[Any, Feeds]:
         helper.make_node("Add", ["x", "d"], ["y"]),
     ]
     value = helper.make_tensor_value_info
-    body = helper.make_graph(nodes, "g", [value("x", 1, [4])], [value("y", 1, [4])], stored)
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(
-        body, opset_imports=imports, ir_version=8 if opset < 19 else 9 if opset < 21 else 10
-    ), {"x": weights(4)}
+    version = 8 if opset < 19 else 9 if opset < 21 else 10
+    return model(nodes, [value("x", 1, [4])], [value("y", 1, [4])], stored, opset, version), {"x": weights(4)}
+
+
+def gather(stored: Any, **attributes: Any) -> tuple[Any, Feeds]:
+    """A look-up in a table of 10 rows of `WIDTH` values, in blocks of 32."""
+    constants = (stored, codes(0, 10, 1, ROWS, dtype=np.int64), np.abs(weights(10, 1)))
+    return graph("GatherBlockQuantized", {}, *constants, block_size=32, quantize_axis=1, **attributes)
+
+
+def half(array: Any) -> Any:
+    return array.astype(np.float16)
 
 
 def cases() -> Iterator[tuple[str, Any, Feeds]]:
     """Each graph by a name, with its feeds."""
-    for name, (model, feeds) in _cases().items():
-        yield name, model, feeds
+    for made in (weights_in_blocks(), integers(), layers(), attention(), dequantized()):
+        for name, (found, feeds) in made.items():
+            yield name, found, feeds
 
 
-def _cases() -> dict[str, tuple[Any, Feeds]]:
-    tokens = {"x": weights(1, ROWS, WIDTH)}
-    halves = {"x": tokens["x"].astype(np.float16)}
-    half = {"result": TensorProto.FLOAT16}
-    int8 = np.int8
-    head = WIDTH // HEADS
-    cache = np.cos(weights(8, head // 2)), np.sin(weights(8, head // 2))
-    qkv = {name: weights(1, ROWS, WIDTH) for name in "qkv"}
-    past = weights(1, HEADS, 4, head), weights(1, HEADS, 4, head)
-    lengths = np.array([ROWS - 1], np.int32), np.array(4, np.int32)
-    grouped = {"outputs": 3, "num_heads": HEADS, "kv_num_heads": HEADS}
-    step = {**qkv, "pk": past[0], "pv": past[1]}
-    table = weights(10, WIDTH)
-    quantized = codes(0, 256, WIDTH, 16)
-    scale, zero = np.float32(0.02), np.uint8(128)
-    rows = {"x": weights(ROWS, WIDTH)}
-    bytes_ = {"x": codes(0, 256, ROWS, WIDTH)}
-    places = {"x": codes(0, 10, 1, ROWS, dtype=np.int64)}
-    made = {
-        "4-bit weights": by_blocks(4),
-        "4-bit weights, zero points": by_blocks(4, codes(0, 16, 16)),
-        "4-bit weights, accuracy level 1": by_blocks(4, accuracy_level=1),
-        "4-bit weights, accuracy level 4": by_blocks(4, accuracy_level=4),
-        "4-bit weights, float16": by_blocks(4, dtype=np.float16),
-        "4-bit weights, accuracy level 4, float16": by_blocks(4, dtype=np.float16, accuracy_level=4),
-        "4-bit weights, bias": by_blocks(4, weights(16), absent=(3, 4)),
-        "8-bit weights": by_blocks(8),
-        "8-bit weights, zero points": by_blocks(8, codes(0, 256, 16)),
-        "8-bit weights, accuracy level 1": by_blocks(8, accuracy_level=1),
-        "8-bit weights, accuracy level 4": by_blocks(8, accuracy_level=4),
-        "8-bit weights, float16": by_blocks(8, dtype=np.float16),
-        "8-bit weights, accuracy level 4, float16": by_blocks(8, dtype=np.float16, accuracy_level=4),
-        "2-bit weights": by_blocks(2),
-        "DynamicQuantizeMatMul": graph("DynamicQuantizeMatMul", rows, [quantized, scale, zero]),
-        "DynamicQuantizeMatMul, columns": graph(
-            "DynamicQuantizeMatMul", rows, [quantized.astype(int8), np.abs(weights(16)), np.zeros(16, int8)]
-        ),
-        "MatMulIntegerToFloat": graph("MatMulIntegerToFloat", bytes_, [quantized, scale, scale, zero, zero]),
-        "QGemm": graph(
-            "QGemm",
-            {"x": bytes_["x"]},
-            [scale, zero, quantized, scale, zero, codes(0, 9, 16, dtype=np.int32)],
-        ),
-        "QAttention": graph(
-            "QAttention",
-            {"x": codes(0, 256, 1, ROWS, WIDTH)},
-            [
-                codes(0, 256, WIDTH, 3 * WIDTH),
-                weights(3 * WIDTH),
-                scale,
-                scale,
-                np.ones((1, ROWS), np.int32),
-                zero,
-                zero,
-            ],
-            num_heads=HEADS,
-        ),
-        "EmbedLayerNormalization": graph(
-            "EmbedLayerNormalization",
-            {"x": codes(0, 10, 1, ROWS, dtype=np.int32), "s": np.zeros((1, ROWS), np.int32)},
-            [
-                table,
-                weights(4, WIDTH),
-                weights(2, WIDTH),
-                weights(WIDTH),
-                weights(WIDTH),
-                np.ones((1, ROWS), np.int32),
-            ],
-            outputs=2,
-        ),
-        "LayerNormalization, float16": graph(
-            "LayerNormalization", halves, [weights(WIDTH).astype(np.float16)] * 2, domain="", **half
-        ),
-        "SkipLayerNormalization": graph(
-            "SkipLayerNormalization", {**tokens, "s": tokens["x"]}, [weights(WIDTH)] * 3
-        ),
-        "SkipLayerNormalization, float16": graph(
-            "SkipLayerNormalization",
-            {**halves, "s": halves["x"]},
-            [weights(WIDTH).astype(np.float16)] * 3,
-            **half,
-        ),
-        "SimplifiedLayerNormalization": graph(
-            "SimplifiedLayerNormalization", tokens, [weights(WIDTH)], domain=""
-        ),
-        "SkipSimplifiedLayerNormalization": graph(
-            "SkipSimplifiedLayerNormalization", {**tokens, "s": tokens["x"]}, [weights(WIDTH)]
-        ),
-        "Gelu": graph("Gelu", tokens),
-        "Gelu, float16": graph("Gelu", halves, **half),
-        "FastGelu": graph("FastGelu", tokens, [weights(WIDTH)]),
-        "FastGelu, float16": graph("FastGelu", halves, [weights(WIDTH).astype(np.float16)], **half),
-        "BiasGelu": graph("BiasGelu", tokens, [weights(WIDTH)]),
-        "QuickGelu": graph("QuickGelu", tokens),
-        "FusedMatMul": graph("FusedMatMul", tokens, [weights(16, WIDTH)], transB=1, alpha=0.5),
-        "FusedMatMul, float16": graph(
-            "FusedMatMul", halves, [weights(16, WIDTH).astype(np.float16)], transB=1, **half
-        ),
-        "FusedGemm": graph("FusedGemm", rows, [weights(WIDTH, 16), weights(16)], activation="Relu"),
-        "Attention": graph(
-            "Attention",
-            tokens,
-            [weights(WIDTH, 3 * WIDTH), weights(3 * WIDTH), np.ones((1, ROWS), np.int32)],
-            num_heads=HEADS,
-        ),
-        "Attention, float16": graph(
-            "Attention",
-            halves,
-            [weights(WIDTH, 3 * WIDTH).astype(np.float16), weights(3 * WIDTH).astype(np.float16)],
-            num_heads=HEADS,
-            **half,
-        ),
-        "MultiHeadAttention": graph("MultiHeadAttention", qkv, num_heads=HEADS),
-        "MultiHeadAttention, unidirectional": graph(
-            "MultiHeadAttention", qkv, num_heads=HEADS, unidirectional=1
-        ),
-        "RotaryEmbedding": graph("RotaryEmbedding", tokens, [np.array([0]), *cache]),
-        "RotaryEmbedding, num_heads": graph(
-            "RotaryEmbedding", tokens, [np.array([0]), *cache], num_heads=HEADS, rotary_embedding_dim=0
-        ),
-        "RotaryEmbedding, is_packed_batching": graph(
-            "RotaryEmbedding", tokens, [np.array([0]), *cache], is_packed_batching=0
-        ),
-        "GroupQueryAttention": graph("GroupQueryAttention", step, lengths, **grouped),
-        "GroupQueryAttention, do_rotary": graph(
-            "GroupQueryAttention", step, [*lengths, *cache], do_rotary=1, local_window_size=-1, **grouped
-        ),
-        "GroupQueryAttention, smooth_softmax": graph(
-            "GroupQueryAttention", step, lengths, smooth_softmax=1, **grouped
-        ),
-        "GroupQueryAttention, softcap": graph("GroupQueryAttention", step, lengths, softcap=5.0, **grouped),
-        "GroupQueryAttention, attention bias": graph(
-            "GroupQueryAttention", step, [*lengths, weights(1, HEADS, ROWS, 4)], absent=(7, 8, 9), **grouped
-        ),
-        "GroupQueryAttention, head sink": graph(
-            "GroupQueryAttention", step, [*lengths, weights(HEADS)], absent=(7, 8, 9, 10), **grouped
-        ),
-        "GatherBlockQuantized, int4": _gather(packed_tensor(TensorProto.INT4, 10, WIDTH), places),
-        "GatherBlockQuantized, uint4": _gather(packed_tensor(TensorProto.UINT4, 10, WIDTH), places),
-        "GatherBlockQuantized, uint8": _gather(codes(0, 256, 10, WIDTH // 2), places),
-        "GatherBlockQuantized, bits 4": _gather(codes(0, 256, 10, WIDTH // 2), places, bits=4),
-        "GatherBlockQuantized, bits 8": _gather(codes(0, 256, 10, WIDTH), places, bits=8),
-        "MatMulBnb4": graph(
-            "MatMulBnb4",
-            rows,
-            [codes(0, 256, 256), np.abs(weights(16))],
-            K=WIDTH,
-            N=16,
-            block_size=32,
-            quant_type=1,
-        ),
+Made = dict[str, tuple[Any, Feeds]]
+
+
+def weights_in_blocks() -> Made:
+    more = {
+        "": {},
+        ", accuracy level 1": {"accuracy_level": 1},
+        ", accuracy level 4": {"accuracy_level": 4},
+        ", float16": {"dtype": np.float16},
+        ", accuracy level 4, float16": {"dtype": np.float16, "accuracy_level": 4},
     }
-    for kind in ("INT16", "UINT16", "INT4", "UINT4"):
-        number = TensorProto.DataType.Value(kind)
-        made[f"DequantizeLinear, {kind.lower()}"] = dequantize(number, 21)
-        made[f"com.microsoft:DequantizeLinear, {kind.lower()}"] = dequantize(number, 17, "com.microsoft")
-    made["DequantizeLinear, int8"] = dequantize(TensorProto.INT8, 17)
-    made["com.microsoft:DequantizeLinear, int8"] = dequantize(TensorProto.INT8, 17, "com.microsoft")
+    made = {
+        f"{bits}-bit weights{name}": by_blocks(bits, **each) for bits in (4, 8) for name, each in more.items()
+    }
+    nibbles = codes(0, 256, 10, WIDTH // 2)
+    constants = (codes(0, 256, 256), np.abs(weights(16)))
+    attributes = {"K": WIDTH, "N": 16, "block_size": 32, "quant_type": 1}
+    return made | {
+        "2-bit weights": by_blocks(2),
+        "4-bit weights, zero points": by_blocks(4, codes(0, 16, 16)),
+        "4-bit weights, bias": by_blocks(4, weights(16), absent=(3, 4)),
+        "8-bit weights, zero points": by_blocks(8, codes(0, 256, 16)),
+        "GatherBlockQuantized, int4": gather(packed_tensor(TensorProto.INT4, 10, WIDTH)),
+        "GatherBlockQuantized, uint4": gather(packed_tensor(TensorProto.UINT4, 10, WIDTH)),
+        "GatherBlockQuantized, uint8": gather(nibbles),
+        "GatherBlockQuantized, bits 4": gather(nibbles, bits=4),
+        "GatherBlockQuantized, bits 8": gather(codes(0, 256, 10, WIDTH), bits=8),
+        "MatMulBnb4": graph("MatMulBnb4", {"x": weights(ROWS, WIDTH)}, *constants, **attributes),
+    }
+
+
+def integers() -> Made:
+    rows = {"x": weights(ROWS, WIDTH)}
+    numbers = {"x": codes(0, 256, ROWS, WIDTH)}
+    matrix = codes(0, 256, WIDTH, 16)
+    scale, zero = np.float32(0.02), np.uint8(128)
+    columns = (matrix.astype(np.int8), np.abs(weights(16)), np.zeros(16, np.int8))
+    gemm = (scale, zero, matrix, scale, zero, codes(0, 9, 16, dtype=np.int32))
+    wide, mask = (codes(0, 256, WIDTH, 3 * WIDTH), weights(3 * WIDTH)), np.ones((1, ROWS), np.int32)
+    attention = (*wide, scale, scale, mask, zero, zero)
+    return {
+        "DynamicQuantizeMatMul": graph("DynamicQuantizeMatMul", rows, matrix, scale, zero),
+        "DynamicQuantizeMatMul, columns": graph("DynamicQuantizeMatMul", rows, *columns),
+        "MatMulIntegerToFloat": graph("MatMulIntegerToFloat", numbers, matrix, scale, scale, zero, zero),
+        "QGemm": graph("QGemm", numbers, *gemm),
+        "QAttention": graph("QAttention", {"x": codes(0, 256, 1, ROWS, WIDTH)}, *attention, num_heads=HEADS),
+    }
+
+
+def layers() -> Made:
+    tokens = {"x": weights(1, ROWS, WIDTH)}
+    two, halves = {**tokens, "s": tokens["x"]}, {"x": half(tokens["x"])}
+    features, matrix = weights(WIDTH), weights(16, WIDTH)
+    ids = {"x": codes(0, 10, 1, ROWS, dtype=np.int32), "s": np.zeros((1, ROWS), np.int32)}
+    tables = (weights(10, WIDTH), weights(4, WIDTH), weights(2, WIDTH), features, features, ids["s"] + 1)
+    gemm = ({"x": weights(ROWS, WIDTH)}, weights(WIDTH, 16), weights(16))
+    skip, norm = "SkipLayerNormalization", "LayerNormalization"
+    f16 = {"result": FLOAT16}
+    both = {**halves, "s": halves["x"]}
+    return {
+        "EmbedLayerNormalization": graph("EmbedLayerNormalization", ids, *tables, outputs=2),
+        f"{norm}, float16": graph(norm, halves, *[half(features)] * 2, domain="", **f16),
+        skip: graph(skip, two, *[features] * 3),
+        f"{skip}, float16": graph(skip, both, *[half(features)] * 3, **f16),
+        f"Simplified{norm}": graph(f"Simplified{norm}", tokens, features, domain=""),
+        f"SkipSimplified{norm}": graph(f"SkipSimplified{norm}", two, features),
+        "Gelu": graph("Gelu", tokens),
+        "Gelu, float16": graph("Gelu", halves, **f16),
+        "FastGelu": graph("FastGelu", tokens, features),
+        "FastGelu, float16": graph("FastGelu", halves, half(features), **f16),
+        "BiasGelu": graph("BiasGelu", tokens, features),
+        "QuickGelu": graph("QuickGelu", tokens),
+        "FusedMatMul": graph("FusedMatMul", tokens, matrix, transB=1, alpha=0.5),
+        "FusedMatMul, float16": graph("FusedMatMul", halves, half(matrix), transB=1, **f16),
+        "FusedGemm": graph("FusedGemm", *gemm, activation="Relu"),
+    }
+
+
+def attention() -> Made:
+    tokens = {"x": weights(1, ROWS, WIDTH)}
+    wide = weights(WIDTH, 3 * WIDTH), weights(3 * WIDTH)
+    mask = np.ones((1, ROWS), np.int32)
+    halves = ({"x": half(tokens["x"])}, *map(half, wide))
+    head = WIDTH // HEADS
+    angles = np.cos(weights(8, head // 2)), np.sin(weights(8, head // 2))
+    qkv = {name: weights(1, ROWS, WIDTH) for name in "qkv"}
+    past = {name: weights(1, HEADS, 4, head) for name in ("pk", "pv")}
+    lengths = np.array([ROWS - 1], np.int32), np.array(4, np.int32)
+    rotary = {"": {}, ", num_heads": {"num_heads": HEADS, "rotary_embedding_dim": 0}}
+    rotary[", is_packed_batching"] = {"is_packed_batching": 0}
+    grouped: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+        "": ((), {}),
+        ", do_rotary": (angles, {"do_rotary": 1, "local_window_size": -1}),
+        ", smooth_softmax": ((), {"smooth_softmax": 1}),
+        ", softcap": ((), {"softcap": 5.0}),
+        ", attention bias": ((weights(1, HEADS, ROWS, 4),), {"absent": (7, 8, 9)}),
+        ", head sink": ((weights(HEADS),), {"absent": (7, 8, 9, 10)}),
+    }
+    heads = {"outputs": 3, "num_heads": HEADS, "kv_num_heads": HEADS}
+    many, gqa, turn = "MultiHeadAttention", "GroupQueryAttention", "RotaryEmbedding"
+    return {
+        "Attention": graph("Attention", tokens, *wide, mask, num_heads=HEADS),
+        "Attention, float16": graph("Attention", *halves, num_heads=HEADS, result=FLOAT16),
+        many: graph(many, qkv, num_heads=HEADS),
+        f"{many}, unidirectional": graph(many, qkv, num_heads=HEADS, unidirectional=1),
+        **{turn + name: graph(turn, tokens, np.array([0]), *angles, **each) for name, each in rotary.items()},
+        **{
+            gqa + name: graph(gqa, qkv | past, *lengths, *more, **each, **heads)
+            for name, (more, each) in grouped.items()
+        },
+    }
+
+
+def dequantized() -> Made:
+    made = {}
+    for kind in ("INT16", "UINT16", "INT4", "UINT4", "INT8"):
+        number, opset = TensorProto.DataType.Value(kind), 17 if kind == "INT8" else 21
+        made[f"DequantizeLinear, {kind.lower()}"] = dequantize(number, opset)
+        made[f"{DOMAIN}:DequantizeLinear, {kind.lower()}"] = dequantize(number, 17, DOMAIN)
     for kind in ("FLOAT8E4M3FN", "FLOAT8E5M2"):
         made[f"DequantizeLinear, {kind.lower()}"] = dequantize(TensorProto.DataType.Value(kind), 19)
     return made
-
-
-def _gather(stored: Any, places: Feeds, **attributes: Any) -> tuple[Any, Feeds]:
-    """A look-up in a table of 10 rows of `WIDTH` values, in blocks of 32; indices are a feed, the table comes first."""
-    indices = numpy_helper.from_array(places["x"] % 10, "i")
-    model, _ = graph(
-        "GatherBlockQuantized",
-        {},
-        [stored, indices, np.abs(weights(10, 1))],
-        block_size=32,
-        quantize_axis=1,
-        **attributes,
-    )
-    return model, {}
