@@ -117,11 +117,8 @@ def test_an_update_by_a_delta(
     registry = release()
     site.seen.clear()
     outcome = update(question)
-    assert (outcome["version"], arrival(outcome, path)["deltas"], arrival(outcome, path)["reason"]) == (
-        "0.1.2",
-        1,
-        "",
-    )
+    arrived = arrival(outcome, path)
+    assert (outcome["version"], arrived["deltas"], arrived["reason"]) == ("0.1.2", 1, "")
     assert outcome["files"][path] == f"sha256:{file_digest(registry, '0.1.2', path)}"
     assert not any(file_digest(registry, "0.1.2", path) in asked for _, asked in site.seen)
     assert bytes_of(site, home) < share * arrival(outcome, path)["size"] + 20_000
@@ -136,9 +133,8 @@ def test_a_bad_delta_costs_the_whole_file(update: Any, release: Any, site: Proxy
     site.plan = lambda method, path: fault if path.rpartition("/")[2].split(".")[0] in spoiled else None
     outcome = update(INT8)
     assert arrival(outcome, "model_int8.onnx")["reason"]
-    assert (
-        outcome["files"]["model_int8.onnx"] == f"sha256:{file_digest(registry, '0.1.2', 'model_int8.onnx')}"
-    )
+    digest = file_digest(registry, "0.1.2", "model_int8.onnx")
+    assert outcome["files"]["model_int8.onnx"] == f"sha256:{digest}"
 
 
 def test_a_delta_for_other_bytes_is_not_believed(update: Any, release: Any) -> None:
@@ -170,10 +166,8 @@ def test_a_damaged_old_piece_costs_that_piece(update: Any, release: Any, site: P
     """The store lost a byte of one of two old pieces: one new piece is fetched from the whole file."""
     update(FLOAT32)
     registry = release()
-    pieces = sorted(
-        (tmp_path / "store").rglob("*"), key=lambda path: path.stat().st_size if path.is_file() else 0
-    )
-    largest = pieces[-1]
+    files = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+    largest = max(files, key=lambda path: path.stat().st_size)
     data = bytearray(largest.read_bytes())
     data[1000] ^= 255
     largest.write_bytes(data)

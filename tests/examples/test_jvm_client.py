@@ -61,32 +61,17 @@ def test_the_source_uses_nothing_that_old_phones_lack() -> None:
         assert {*names} <= packages, path.name
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The files of one build, by their names without the version."""
-    return build(tmp_path_factory.mktemp("jar"))
-
-
-def build(directory: Path) -> dict[str, bytes]:
-    script = jvm.build_script()
-    files = script.build(directory).iterdir()
-    return {path.name.replace(f"-{script.version()}", ""): path.read_bytes() for path in files}
-
-
 @pytest.mark.more
-def test_the_jar_is_small(built: dict[str, bytes]) -> None:
-    names = ["onnxreg-client-sources.jar", "onnxreg-client.jar", "onnxreg-client.pom"]
-    assert sorted(built) == names
-    assert len(built["onnxreg-client.jar"]) <= MAX_JAR_BYTES
+def test_the_jar_is_small_of_java_8_and_the_same_each_time(tmp_path: Path) -> None:
+    def build(directory: Path) -> dict[str, bytes]:
+        script = jvm.build_script()
+        files = script.build(directory).iterdir()
+        return {path.name.replace(f"-{script.version()}", ""): path.read_bytes() for path in files}
 
-
-@pytest.mark.more
-def test_two_builds_are_the_same_bytes(built: dict[str, bytes], tmp_path: Path) -> None:
+    built = build(tmp_path / "once")
     assert build(tmp_path / "again") == built
-
-
-@pytest.mark.more
-def test_the_classes_are_of_java_8(built: dict[str, bytes]) -> None:
+    assert sorted(built) == ["onnxreg-client-sources.jar", "onnxreg-client.jar", "onnxreg-client.pom"]
+    assert len(built["onnxreg-client.jar"]) <= MAX_JAR_BYTES
     with ZipFile(BytesIO(built["onnxreg-client.jar"])) as jar:
         classes = [jar.read(name) for name in jar.namelist() if name.endswith(".class")]
     assert len(classes) > 20
@@ -107,15 +92,6 @@ def test_the_first_channels_must_be_those_of_the_lines(
     assert "was moved without an event" in call("resolve")["message"]
 
 
-def test_extract_gives_files_their_own_names(registry: Registry, call: Call, tmp_path: Path) -> None:
-    files = publish(registry, tmp_path / "1", "1.0.0")
-    call("update")
-    assert call("role", "config")["text"] == "1.0.0"
-    call("extract", str(tmp_path / "own"))
-    assert {path.name for path in (tmp_path / "own").iterdir()} == set(files)
-    assert (tmp_path / "own" / "config.json").read_bytes() == b"1.0.0"
-
-
 def test_tidy_keeps_current_releases_whatever_the_budget(
     registry: Registry, call: Call, tmp_path: Path
 ) -> None:
@@ -127,15 +103,18 @@ def test_tidy_keeps_current_releases_whatever_the_budget(
     assert call("present") == {**call("present"), "previous": None, "files": files}
 
 
-def test_extract_neither_takes_nor_leaves_temporary_files(
+def test_extract_gives_files_their_own_names_and_leaves_temporary_ones(
     registry: Registry, call: Call, tmp_path: Path
 ) -> None:
-    publish(registry, tmp_path / "1", "1.0.0")
+    files = publish(registry, tmp_path / "1", "1.0.0")
     call("update")
+    assert call("role", "config")["text"] == "1.0.0"
     own = tmp_path / "own"
     own.mkdir()
     (own / "config.json.tmp").write_bytes(b"of another caller")
     assert call("extract", str(own)) == {}
+    assert {path.name for path in own.iterdir()} == {*files, "config.json.tmp"}
+    assert (own / "config.json").read_bytes() == b"1.0.0"
     assert (own / "config.json.tmp").read_bytes() == b"of another caller"
     (own / "config.json").unlink()
     (own / "config.json").mkdir()
@@ -192,12 +171,8 @@ def test_a_full_disk_is_an_error_and_the_current_release_stays(
     first = publish(registry, tmp_path / "1", "1.0.0")
     assert call("update")["files"] == first
     second = publish(registry, tmp_path / "2", "1.1.0", 3_000_000)
-    limited = (
-        "bash",
-        "-c",
-        f"ulimit -f 1000; exec {jvm.JAVA} -cp {jvm.classes()} org.onnxreg.client.JvmClient",
-    )
-    with driven(*limited) as call_limited:
+    limited = f"ulimit -f 1000; exec {jvm.JAVA} -cp {jvm.classes()} org.onnxreg.client.JvmClient"
+    with driven("bash", "-c", limited) as call_limited:
         outcome = call_limited(site.url, tmp_path / "store", "update", NAME)
     assert outcome["error"] == "local"
     assert call("present")["files"] == first
