@@ -105,9 +105,7 @@ def test_no_device_goes_back_to_a_halted_release(
     assert call("rollback")["version"] == "2.0.0", "its rollout was finished"
 
 
-def test_a_file_that_fails_on_a_fresh_install_is_not_taken_again(
-    registry: Registry, release: Publish, call: Calls
-) -> None:
+def test_a_file_that_fails_on_a_fresh_install_is_not_taken_again(release: Publish, call: Calls) -> None:
     release("1.0.0", half=True)
     first = call("judged", {}, {"bad": ["model_int8.onnx"]})
     assert (first["artifact"], first["ran"]) == ("model_fp16.onnx", ["model_int8.onnx", "model_fp16.onnx"])
@@ -120,9 +118,7 @@ def test_a_file_that_fails_on_a_fresh_install_is_not_taken_again(
     assert call("update")["artifact"] == "model_int8.onnx"
 
 
-def test_a_release_that_fails_whole_is_not_taken_at_all(
-    registry: Registry, release: Publish, call: Calls
-) -> None:
+def test_a_release_that_fails_whole_is_not_taken_at_all(release: Publish, call: Calls) -> None:
     release("1.0.0", half=True)
     first = call("judged", {}, {"bad": ["1.0.0"]})
     assert first["error"] in ("integrity", "self-test")
@@ -133,9 +129,7 @@ def test_a_release_that_fails_whole_is_not_taken_at_all(
     assert call("present") == {"previous": None}
 
 
-def test_a_new_release_that_fails_whole_leaves_the_current_one(
-    registry: Registry, release: Publish, call: Calls
-) -> None:
+def test_a_new_release_that_fails_whole_leaves_the_current_one(release: Publish, call: Calls) -> None:
     release("1.0.0")
     call("update")
     release("1.1.0", half=True)
@@ -147,9 +141,7 @@ def test_a_new_release_that_fails_whole_leaves_the_current_one(
     assert (again["version"], again["ran"]) == ("1.0.0", [])
 
 
-def test_a_release_that_was_rolled_back_is_refused_with_all_its_files(
-    registry: Registry, release: Publish, call: Calls
-) -> None:
+def test_a_release_that_was_rolled_back_is_refused_with_all_its_files(release: Publish, call: Calls) -> None:
     release("1.0.0")
     call("update")
     release("1.1.0", half=True)
@@ -158,9 +150,7 @@ def test_a_release_that_was_rolled_back_is_refused_with_all_its_files(
     assert call("update")["version"] == "1.0.0"
 
 
-def test_an_edge_that_is_behind_changes_nothing(
-    registry: Registry, release: Publish, call: Calls, site: Proxy
-) -> None:
+def test_an_edge_that_is_behind_changes_nothing(release: Publish, call: Calls, site: Proxy) -> None:
     release("1.0.0")
     call("update", store="other")
     release("1.1.0")
