@@ -226,22 +226,10 @@ def same_rows(root: Path) -> None:
 
 Spoil = Callable[[Path], Any]
 BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
-    "a missing head": (
-        lambda r: (r / "heads" / "apple.safetensors").unlink(),
-        {},
-        "head:apple: there is no checkpoint",
-    ),
+    "a missing head": (lambda r: (r / "heads" / "apple.safetensors").unlink(), {}, "head:apple: there is no checkpoint"),
     "an orphan head": (lambda r: put_head(r, "rice"), {}, "rice.safetensors is the head of no class"),
-    "a head of a class without one": (
-        lambda r: put_head(r, "weed"),
-        {},
-        "weed.safetensors is the head of no class",
-    ),
-    "two heads of a class": (
-        lambda r: np.savez(r / "heads" / "apple.npz"),
-        {},
-        "apple.npz is the head of no class",
-    ),
+    "a head of a class without one": (lambda r: put_head(r, "weed"), {}, "weed.safetensors is the head of no class"),
+    "two heads of a class": (lambda r: np.savez(r / "heads" / "apple.npz"), {}, "apple.npz is the head of no class"),
     "permuted classes": (
         lambda r: None,
         {"heads": {"folder": "heads", "none": ["weed"], "classes": {"apple": ["scab", "healthy"]}}},
@@ -252,37 +240,13 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
         {"backbone": {"checkpoint": "swin", "classes": small.SPECIES[::-1]}},
         "backbone: the classes asked for are not in the order of training",
     ),
-    "another width": (
-        partial(put_head, width=9),
-        {},
-        "head:apple reads embeddings of width 9, the backbone gives 16",
-    ),
+    "another width": (partial(put_head, width=9), {}, "head:apple reads embeddings of width 9, the backbone gives 16"),
     "nan weights": (spoil, {}, "head:apple: weight holds NaN"),
-    "a class that there is not": (
-        lambda r: None,
-        {"heads": {"folder": "heads", "none": ["weed", "rye"]}},
-        "heads.none names rye",
-    ),
-    "a backbone called as a head": (
-        lambda r: None,
-        {"backbone": {"checkpoint": "swin", "file": "heads/apple"}},
-        "two files are called 'heads/apple-fp32.onnx'",
-    ),
-    "a precision twice": (
-        lambda r: None,
-        {"variants": {"backbone": ["int8", "int8"]}},
-        "two files are called 'backbone-int8.onnx'",
-    ),
-    "heads in a file": (
-        lambda r: None,
-        {"heads": {"folder": "heads", "none": ["weed"], "file": "ood.onnx"}},
-        "path is both a file and a directory",
-    ),
-    "no checkpoint": (
-        lambda r: None,
-        {"backbone": {"checkpoint": "none"}},
-        "backbone: there is no checkpoint",
-    ),
+    "a class that there is not": (lambda r: None, {"heads": {"folder": "heads", "none": ["weed", "rye"]}}, "heads.none names rye"),
+    "a backbone called as a head": (lambda r: None, {"backbone": {"checkpoint": "swin", "file": "heads/apple"}}, "two files are called 'heads/apple-fp32.onnx'"),
+    "a precision twice": (lambda r: None, {"variants": {"backbone": ["int8", "int8"]}}, "two files are called 'backbone-int8.onnx'"),
+    "heads in a file": (lambda r: None, {"heads": {"folder": "heads", "none": ["weed"], "file": "ood.onnx"}}, "path is both a file and a directory"),
+    "no checkpoint": (lambda r: None, {"backbone": {"checkpoint": "none"}}, "backbone: there is no checkpoint"),
     "no folder": (lambda r: None, {"heads": {"folder": "none"}}, "there is no folder of heads at none"),
     "a fit of few dimensions": (
         lambda r: np.savez(r / "fit.npz", embedding=small.of_rank(5)),
@@ -305,17 +269,9 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
         {},
         "held-out.npz is not an .npz file of plain arrays",
     ),
-    "rows without images": (
-        lambda r: np.savez(r / "held-out.npz", pixels=small.images(3, 0)),
-        {},
-        "held-out.npz has no array called input",
-    ),
-    "preprocessing of other channels": (
-        lambda r: None,
-        {"preprocessing": {"mean": [0.5], "std": [0.5], "color": "L"}},
-        "3 channels first, not L",
-    ),
-}
+    "rows without images": (lambda r: np.savez(r / "held-out.npz", pixels=small.images(3, 0)), {}, "held-out.npz has no array called input"),
+    "preprocessing of other channels": (lambda r: None, {"preprocessing": {"mean": [0.5], "std": [0.5], "color": "L"}}, "3 channels first, not L"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", sampled(BAD, 3))
@@ -401,12 +357,9 @@ def test_an_untrained_classifier_is_refused(source: Path, tmp_path: Path) -> Non
 LIMITS: dict[str, tuple[dict[str, Any], str]] = {
     "parity": ({"parity": {"int8": 1e-9}}, "backbone (int8): parity of"),
     "size": ({"size": {"head": {"int8": "100B"}}}, "head:apple (int8): size: bytes is"),
-    "outliers": (
-        {"ood_true_positive": 1.0},
-        "ood (float32): rejection of outliers, float32 backbone: true_positive_rate is 0",
-    ),
+    "outliers": ({"ood_true_positive": 1.0}, "ood (float32): rejection of outliers, float32 backbone: true_positive_rate is 0"),
     "latency": ({"latency_p95": 1e-6}, "p95 is"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", sampled(LIMITS, 4))
@@ -431,14 +384,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "vit": {**ENCODER, "image_size": 16, "patch_size": 8},
     "beit": {**ENCODER, "image_size": 16, "patch_size": 8, "use_relative_position_bias": True},
     "dinov2": {**ENCODER, "image_size": 16, "patch_size": 8},
-    "convnext": {
-        "image_size": 16,
-        "hidden_sizes": [16, 32],
-        "depths": [1, 1],
-        "num_stages": 2,
-        "patch_size": 2,
-    },
-}
+    "convnext": {"image_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1], "num_stages": 2, "patch_size": 2},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", CONFIGS)

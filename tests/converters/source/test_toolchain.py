@@ -36,20 +36,11 @@ def test_a_tool_that_is_missing_is_named_with_the_extra() -> None:
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (
-            ModuleNotFoundError("No module", name="onnx_ir.passes"),
-            ("x needs onnx_ir, which is not installed", missing_extra("", "export", "").hint),
-        ),
-        (
-            ModuleNotFoundError("No module named 'einops'", name="einops"),
-            ("x needs a package: No module named 'einops'", "install the package that it names"),
-        ),
-        (
-            ImportError("T requires the SentencePiece library"),
-            ("x needs a package: T requires the SentencePiece library", "install the package that it names"),
-        ),
+        (ModuleNotFoundError("No module", name="onnx_ir.passes"), ("x needs onnx_ir, which is not installed", missing_extra("", "export", "").hint)),
+        (ModuleNotFoundError("No module named 'einops'", name="einops"), ("x needs a package: No module named 'einops'", "install the package that it names")),
+        (ImportError("T requires the SentencePiece library"), ("x needs a package: T requires the SentencePiece library", "install the package that it names")),
     ],
-)
+)  # fmt: skip
 def test_a_missing_package_is_named_however_deep_it_is(error: Exception, told: tuple[str, str]) -> None:
     wrapped = RuntimeError("wrapped")
     wrapped.__cause__ = error

@@ -207,15 +207,10 @@ def test_an_option_that_makes_no_sense(options: dict[str, Any], message: str) ->
         ("net.py:build", {"dataset": "absent.npz"}, NotFoundError, r"there is no dataset absent\.npz"),
         ("net.py:build", {"factory": "net.py:Heads"}, InputError, "the recipe's factory net.py:Heads"),
         ("no/such/run", {}, NotFoundError, "there is no directory no/such/run of a training run"),
-        (
-            "net.py:build",
-            {"input": [3, 8, 8]},
-            ConversionError,
-            r"does not take an input of shape \[3, 8, 8\]",
-        ),
+        ("net.py:build", {"input": [3, 8, 8]}, ConversionError, r"does not take an input of shape \[3, 8, 8\]"),
         ("net.py:Heads", {}, InputError, r"best\.pth is not of this module"),
     ],
-)
+)  # fmt: skip
 def test_a_source_that_cannot_be_used(
     project: Path, save: Save, source: str, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:

@@ -112,22 +112,12 @@ def test_normalized_embeddings_are_as_long_as_1(checkpoint: Path) -> None:
     ("pooling", "modules", "length", "expected"),
     [
         (None, None, None, SentenceConfig()),
-        (
-            {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
-            None,
-            None,
-            SentenceConfig("cls"),
-        ),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, None, None, SentenceConfig("cls")),
         ({"pooling_mode": "lasttoken"}, ["Transformer", "Pooling"], 256, SentenceConfig("last", False, 256)),
-        (
-            {"pooling_mode": ["mean"]},
-            ["Transformer", "Pooling", "Normalize"],
-            None,
-            SentenceConfig("mean", True),
-        ),
+        ({"pooling_mode": ["mean"]}, ["Transformer", "Pooling", "Normalize"], None, SentenceConfig("mean", True)),
         ({}, ["Transformer", "Pooling"], "long", SentenceConfig()),
     ],
-)
+)  # fmt: skip
 def test_the_documents_of_a_sentence_encoder_are_read(
     pooling: Any, modules: Any, length: Any, expected: SentenceConfig, tmp_path: Path
 ) -> None:
@@ -189,21 +179,13 @@ def test_the_mode_is_on_record_and_may_be_asked_for(checkpoint: Path, tmp_path: 
     [
         ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task"),
         ("sentence_bert_config.json", {"module_output_name": "sentence_embedding"}, "module_output_name"),
-        (
-            "sentence_bert_config.json",
-            {"modality_config": {"text": {"method": "get_text_features", "method_output_name": "x"}}},
-            "modality_config.text",
-        ),
-        (
-            "sentence_bert_config.json",
-            {"processing_kwargs": {"text": {"add_special_tokens": False}}},
-            "processing_kwargs.text",
-        ),
+        ("sentence_bert_config.json", {"modality_config": {"text": {"method": "get_text_features", "method_output_name": "x"}}}, "modality_config.text"),
+        ("sentence_bert_config.json", {"processing_kwargs": {"text": {"add_special_tokens": False}}}, "processing_kwargs.text"),
         ("sentence_bert_config.json", {"config_args": {"is_decoder": True}}, "config_args.is_decoder"),
         ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim"),
         ("config_sentence_transformers.json", {"default_prompt_name": "query"}, "default_prompt_name"),
     ],
-)
+)  # fmt: skip
 def test_a_setting_that_shapes_a_vector_and_is_not_done_is_refused(
     file: str, settings: Any, key: str, checkpoint: Path
 ) -> None:

@@ -26,27 +26,21 @@ def trained() -> torch.nn.Module:
 
 FORMS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "plain": lambda state: state,
-    "model_state_dict": lambda state: {
-        "epoch": 3,
-        "model_state_dict": state,
-        "optimizer_state_dict": {"lr": 1.0},
-    },
+    "model_state_dict": lambda state: {"epoch": 3, "model_state_dict": state, "optimizer_state_dict": {"lr": 1.0}},
     "state_dict": lambda state: {"state_dict": state},
     "model": lambda state: {"model": state, "epoch": 1},
     "net": lambda state: {"net": state, "epoch": 1},
     "params": lambda state: {"params": state},
     "average": lambda state: {"model_ema": state},
     "compiled": lambda state: {f"_orig_mod.{name}": value for name, value in state.items()},
-    "without counts": lambda state: {
-        name: value for name, value in state.items() if not name.endswith("num_batches_tracked")
-    },
+    "without counts": lambda state: {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")},
     "parallel": lambda state: {f"module.{name}": value for name, value in state.items()},
     "lightning": lambda state: {
         "state_dict": {f"model.{name}": value for name, value in state.items()},
         "pytorch-lightning_version": "2.5.0",
         "hyper_parameters": {"lr": 0.1},
     },
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -110,18 +104,11 @@ def test_bytes_that_are_no_checkpoint_are_refused(tmp_path: Path, suffix: str, d
         ({"0.weight": torch.zeros(3, 4)}, r"has no values for 0\.bias, 1\.bias, .*"),
         ({**module().state_dict(), "2.weight": torch.zeros(1)}, r"the module has no place for 2\.weight"),
         ({f"net.{name}": value for name, value in module().state_dict().items()}, "no values for"),
-        (
-            {"loss.weight": torch.ones(2)}
-            | {f"module.{name}": value for name, value in module().state_dict().items()},
-            "no values for",
-        ),
-        (
-            {"state_dict": module().state_dict(), "state_dict_ema": module().state_dict()},
-            "under state_dict, and an average of them under state_dict_ema",
-        ),
+        ({"loss.weight": torch.ones(2)} | {f"module.{name}": value for name, value in module().state_dict().items()}, "no values for"),
+        ({"state_dict": module().state_dict(), "state_dict_ema": module().state_dict()}, "under state_dict, and an average of them under state_dict_ema"),
         (module(5).state_dict(), r"other shapes than the module for 0\.bias, 0\.weight, 1\.bias"),
     ],
-)
+)  # fmt: skip
 def test_unfit_weights_change_nothing(tmp_path: Path, value: Any, message: str) -> None:
     torch.save(value, tmp_path / "best.pth")
     filled = module()

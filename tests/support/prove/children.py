@@ -232,17 +232,13 @@ PROVEN: dict[str, Make] = {
     "float16 io": half(keep_io_types=True),
     "float16 1e4": half(min_positive_val=1e-7, max_finite_val=1e4, keep_io_types=True),
     "float16 blocked": half(op_block_list=["Softmax", "Div", "Gemm"], keep_io_types=True),
-    **{
-        f"blocks {bits} {'symmetric' if even else 'range'}": blocks(bits, even)
-        for bits in (4, 8)
-        for even in (True, False)
-    },
+    **{f"blocks {bits} {'symmetric' if even else 'range'}": blocks(bits, even) for bits in (4, 8) for even in (True, False)},
     "blocks 4 long": blocks(4, False, 128),
     "blocks 4 rows symmetric": rows(True),
     "blocks 4 rows": rows(False),
     "blocks 4 pairs": rows(False, "QDQ"),
     "sizes stored": preprocessed,
-}
+}  # fmt: skip
 BOUNDED: dict[str, Make] = {
     f"static {form}{' channels' if channels else ''}": static(form, channels)
     for form in ("QDQ", "QOperator")
