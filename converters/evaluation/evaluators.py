@@ -420,7 +420,7 @@ class Completions(TaskEvaluator):
         return plain((item.prompt or "") + item.completion)
 
     def runs(self, item: Completion) -> Iterable[tuple[Feed, Integers]]:
-        """The tokens of the whole text; those that begin after the prompt are the completion's, but never the first."""
+        """The tokens of the whole text; those that end after the prompt are the completion's, but never the first."""
         prompt = item.prompt or ""
         row = self.tokenizer.whole(prompt + item.completion)
         if len(row.tokens) > MAX_TOKENS:

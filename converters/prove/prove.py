@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from onnxreg.converters.onnx.onnx_graph import InvalidGraphError
 from onnxreg.converters.onnx.tensors import FLOATS
 from onnxreg.converters.prove.comparison import MAX_CHARACTERS, compare_constants
@@ -57,9 +59,9 @@ class Matcher:
     def _pair(
         self, one: Formula | None, other: Formula | None
     ) -> list[tuple[Formula | None, Formula | None]]:
+        if one is other is None:
+            return []
         if one is None or other is None:
-            if one is other:
-                return []
             raise UnprovableError(f"{one or other} is an operand on one side only")
         if self._same_sizes(one, other):
             self.sizes += 1
@@ -105,12 +107,10 @@ class Matcher:
 
     def _same_sizes(self, one: Formula, other: Formula) -> bool:
         """Return True if both are computed of sizes, and have the same value whatever these are."""
-        if (one.constant is None) == (other.constant is None) and one.constant is not None:
-            return False
         a, b = self._shapes.value(one), self._shapes.value(other)
-        if a is None or b is None or a.shape != b.shape or object not in (a.dtype, b.dtype):
+        if a is None or b is None or object not in (a.dtype, b.dtype):
             return False
-        return bool((a == b).all())
+        return bool(np.array_equal(a, b))
 
     def _same_shape(self, one: Formula, other: Formula) -> bool:
         dims = self._shapes.dims(one)

@@ -168,10 +168,9 @@ class _Reader:
 
 
 def _operand(value: ir.Value, scope: Scope) -> Formula:
-    try:
-        return scope[value]
-    except KeyError:
-        raise UnprovableError(f"nothing computes the value {value.name!r}") from None
+    if value not in scope:
+        raise UnprovableError(f"nothing computes the value {value.name!r}")
+    return scope[value]
 
 
 _STRUCTURES = frozenset({"TENSOR", "TENSORS", "GRAPH", "GRAPHS"})

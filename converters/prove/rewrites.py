@@ -177,29 +177,22 @@ MAX_SCALE = 2.0**16
 @rule("scaled-product", "MatMul")
 def scaled_product(make: Rewriter, formula: Formula) -> Formula | None:
     """A product of scaled matrices is their product, scaled."""
-    parts = [_unscaled(make, one) for one in formula.operands]
-    if all(part is None for part in parts):
+    sources, factors, tolerances = zip(
+        *(_unscaled(make, one) or (one, 1.0, SINGLE) for one in formula.operands), strict=True
+    )
+    if sources == formula.operands:
         return None
-    factor, tolerance, operands = 1.0, SINGLE, []
-    for part, operand in zip(parts, formula.operands, strict=True):
-        operands.append(operand if part is None else part[0])
-        factor *= 1.0 if part is None else part[1]
-        tolerance = max(tolerance, SINGLE if part is None else part[2])
-    product = make.apply("MatMul", tuple(operands), (), formula.node, element=formula.element)
-    return _scaled(make, product, factor, tolerance, formula.node)
+    return _scaled(make, make.like(formula, sources), prod(factors), max(tolerances), formula.node)
 
 
 @rule("scaled-product", "Mul", "Div")
 def product_scaled_again(make: Rewriter, formula: Formula) -> Formula | None:
     """Two factors of a product are one, and a divisor is a factor. One factor that is stored stays as it is."""
     part = _unscaled(make, formula)
-    inner = _unscaled(make, part[0]) if part is not None else None
-    if part is None or not (part[0].is_op("MatMul") or (inner is not None and inner[0].is_op("MatMul"))):
+    if part is None or (formula.operator == "Mul" and part[0].is_op("MatMul")):
         return None
-    if inner is None and formula.operator == "Mul":
-        return None
-    product, factor, tolerance = (part[0], 1.0, SINGLE) if inner is None else inner
-    return _scaled(make, product, factor * part[1], max(tolerance, part[2]), formula.node)
+    inner = _unscaled(make, part[0]) or (part[0], 1.0, SINGLE)
+    return _scaled(make, *part, formula.node) if inner[0].is_op("MatMul") else None
 
 
 def _scaled(make: Rewriter, product: Formula, factor: float, tolerance: float, node: str) -> Formula:

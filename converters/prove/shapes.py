@@ -202,7 +202,7 @@ def _together(sizes: Sequence[Size]) -> Size:
     if len(others) < 2:
         return others[0] if others else 1
     numbers = [size for size in others if isinstance(size, int)]
-    parts = [getattr(size, "args", ()) if isinstance(size, sympy.Min) else () for size in others]
+    parts = [size.args if isinstance(size, sympy.Min) else () for size in others]
     longest = [
         one
         for one in others
@@ -211,12 +211,11 @@ def _together(sizes: Sequence[Size]) -> Size:
     return (numbers or longest or [fresh()])[0]
 
 
-def _of_rank(of: Shapes, sizes: Formula | None) -> Dims | None:
+def _of_rank(shape: Dims | None) -> Dims | None:
     """A shape of which only the number of sizes is known."""
-    dims = of.dims(sizes)
-    if dims is None or len(dims) != 1 or not isinstance(dims[0], int) or dims[0] > MAX_RANK:
+    if shape is None or len(shape) != 1 or not isinstance(shape[0], int) or shape[0] > MAX_RANK:
         return None
-    return tuple(fresh() for _ in range(dims[0]))
+    return tuple(fresh() for _ in range(shape[0]))
 
 
 def _broadcast(of: Shapes, formula: Formula, *shapes: Dims) -> Dims | None:
@@ -241,7 +240,7 @@ def _transpose(of: Shapes, formula: Formula, dims: Dims) -> Dims | None:
 
 def _reshape(of: Shapes, formula: Formula, dims: Dims | None, shape: Dims | None) -> Dims | None:
     """A zero copies the size of that axis; minus one takes what remains. A size that may be zero must be that size."""
-    sizes, unknown = of.integers(formula, 1), _of_rank(of, formula.operands[1])
+    sizes, unknown = of.integers(formula, 1), _of_rank(shape)
     if sizes is None or formula.attribute("allowzero", 0):
         return unknown
     old = dict(enumerate(dims or ()))
@@ -264,7 +263,7 @@ def _expand(of: Shapes, formula: Formula, dims: Dims, shape: Dims | None) -> Dim
     sizes = of.integers(formula, 1)
     if sizes is not None and all(sympy.sympify(size).is_nonnegative for size in sizes):
         return broadcast([dims, tuple(sizes)])
-    rank = _of_rank(of, formula.operands[1])
+    rank = _of_rank(shape)
     return None if rank is None else broadcast([dims, rank])
 
 

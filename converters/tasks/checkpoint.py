@@ -488,7 +488,7 @@ EXPECTED = {
 """Values that a setting may have, by its name; absent ones are these."""
 NEUTRAL = re.compile(
     r"(max_seq_length|do_lower_case|unpad_inputs|(word_)?embedding_dimension|pooling_mode\w*)"
-    r"|modality_config\.(?!text$).*|\w+_k?w?args\.(attn_implementation|add_pooling_layer|\w*dtype)"
+    r"|modality_config\.(?!text$).*|\w+_k?w?args\.(attn_implementation|add_pooling_layer|\w*dtype|use_\w+|trust_remote_code)"
 )
 """Settings that the task does, that are for other inputs, or that change no vector."""
 WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
