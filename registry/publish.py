@@ -32,9 +32,7 @@ FIRST_VERSION = Version(0, 1, 0)
 @dataclass(frozen=True)
 class Publisher:
     """Publisher of drafts. Without a `version`: the next patch after the newest, or 0.1.0; nothing is published if a
-    version has the manifest already.
-
-    IntegrityError or ForkError if the model's log went back in time.
+    version has the manifest already. IntegrityError or ForkError if the model's log went back in time.
     """
 
     store: DirectoryRegistry

@@ -29,10 +29,7 @@ PUSH_WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class CollectResult:
-    """The blobs that a collection deleted, or would delete, with their sizes in bytes.
-
-    `fenced` pushes start over.
-    """
+    """The blobs that a collection deleted, or would delete, with their sizes in bytes. `fenced` pushes start over."""
 
     freed: dict[BlobKey, int]
     in_use: int
@@ -161,10 +158,7 @@ class Logs:
         self._known: dict[str, tuple[str | None, frozenset[Digest]]] = {}
 
     def referred(self) -> set[Digest]:
-        """Every blob that some model needs now.
-
-        Raise IntegrityError or NotFoundError if a document cannot be read.
-        """
+        """Every blob that some model needs now. Raise IntegrityError or NotFoundError if a document cannot be read."""
         for name in self._remote.names():
             index = self._remote.read_index(name)
             token = index.token if index else None

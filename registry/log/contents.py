@@ -106,10 +106,7 @@ def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
 def selected_artifacts(
     manifest: Manifest, paths: ArtifactPaths, selection: Selection, ref: str
 ) -> list[Artifact]:
-    """The artifacts that are asked for, or all that are held.
-
-    Raise NotFoundError if one that is asked for is not held.
-    """
+    """The artifacts that are asked for, or all that are held. Raise NotFoundError if one that is asked for is not held."""
     present = held_artifacts(manifest, paths)
     if not selection:
         return present

@@ -76,10 +76,8 @@ class Decisions:
         return current.version
 
     def yank(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
-        """Stop a version, and all with its manifest, from being resolved; the digest still gets it.
-
-        `undo` takes back the yanks it has. Raise InputError if the ref does not say which version: the newest is never
-        yanked by accident.
+        """Stop a version, and all with its manifest, from being resolved; the digest still gets it. `undo` takes back the
+        yanks it has. Raise InputError if the ref does not say which version: the newest is never yanked by accident.
         """
         log, target = self._locate(ref)
         entry = target.entry
@@ -102,10 +100,8 @@ class Decisions:
     def drop(
         self, ref: Ref, left: Callable[[LocatedVersion], bool], reason: str | None = None
     ) -> DecisionResult:
-        """Take back a version that never left this registry: its number is free again.
-
-        Raise ConflictError if it came from elsewhere, if it `left` (which is asked), or a channel or pin
-        holds it.
+        """Take back a version that never left this registry: its number is free again. Raise ConflictError if it came
+        from elsewhere, if it `left` (which is asked), or a channel or pin holds it.
         """
         log, target = self._locate(ref)
         came = any(

@@ -352,10 +352,8 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
 
 
 def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
-    """Count the lines at the start of a log that need no signature.
-
-    Raise IntegrityError if the trust file names a line that the log does not have. If it names no line, the last
-    line must be signed: it covers all lines before it.
+    """Count the lines at the start of a log that need no signature. Raise IntegrityError if the trust file names a line
+    that the log does not have. If it names no line, the last line must be signed: it covers all lines before it.
     """
     anchor = need.anchor(registry, name)
     if anchor is None:
