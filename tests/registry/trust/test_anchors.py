@@ -35,42 +35,18 @@ def resolve(world: World, tmp_path: Path, name: str = MODEL) -> int:
     return main(["--registry", str(tmp_path / "own"), "resolve", name, "--remote", str(world.tree)])
 
 
-def nothing(lines: list[Line]) -> list[Line]:
-    return lines
-
-
-def shorter(lines: list[Line]) -> list[Line]:
-    return [unsigned(line) for line in lines[: BEGIN - 2]]
-
-
-def invented(lines: list[Line]) -> list[Line]:
-    return [unsigned(event(line, actor="somebody else")) for line in lines[: BEGIN - 2]]
-
-
-def cut_at_the_anchor(lines: list[Line]) -> list[Line]:
-    return [unsigned(line) for line in lines[: BEGIN - 1]]
-
-
-def one_line(lines: list[Line]) -> list[Line]:
-    return [unsigned(lines[0])]
-
-
-def another_beginning(lines: list[Line]) -> list[Line]:
-    return [unsigned(event(lines[0], actor="somebody else")), *lines[1:]]
-
-
-def unsigned_end(lines: list[Line]) -> list[Line]:
-    return [*lines[:-1], unsigned(lines[-1])]
+def other(line: Line) -> Line:
+    return event(line, actor="somebody else")
 
 
 LOGS: dict[str, tuple[Callable[[list[Line]], list[Line]], int, int]] = {
-    "as it was": (nothing, 0, 0),
-    "a shorter one": (shorter, 4, 4),
-    "an invented, shorter one": (invented, 4, 4),
-    "one line": (one_line, 4, 4),
-    "cut at the anchor": (cut_at_the_anchor, 4, 0),
-    "another beginning": (another_beginning, 4, 4),
-    "an unsigned end": (unsigned_end, 4, 4),
+    "as it was": (lambda lines: lines, 0, 0),
+    "a shorter one": (lambda lines: [*map(unsigned, lines[: BEGIN - 2])], 4, 4),
+    "an invented, shorter one": (lambda lines: [unsigned(other(line)) for line in lines[: BEGIN - 2]], 4, 4),
+    "one line": (lambda lines: [unsigned(lines[0])], 4, 4),
+    "cut at the anchor": (lambda lines: [*map(unsigned, lines[: BEGIN - 1])], 4, 0),
+    "another beginning": (lambda lines: [unsigned(other(lines[0])), *lines[1:]], 4, 4),
+    "an unsigned end": (lambda lines: [*lines[:-1], unsigned(lines[-1])], 4, 4),
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.sampling import sampled
-from support.trust.tamper import Tree, chained, digest_of, event, unsigned
+from support.trust.tamper import Line, Tree, chained, digest_of, event, unsigned
 from support.trust.world import MODEL, World
 
 from onnxreg.cli.main import main
@@ -28,14 +28,13 @@ class Reader:
     is_revoked: bool = True
     demand: str = "lines = true"
 
-    def until(
-        self, seq: int, model: str = MODEL, registry: str | None = None, head: str | None = None
-    ) -> None:
-        """The stolen key counts up to this line."""
-        there = head or digest_of(chained(self.tree.lines(MODEL), self.tree.id, MODEL)[seq - 1])
-        self.untils.append(
-            f'{{registry = "{registry or self.tree.id}", model = "{model}", seq = {seq}, head = "{there}"}}'
-        )
+    def until(self, seq: int | None = None, **other: str) -> "Reader":
+        """The stolen key counts up to this line, by default the last."""
+        seq = seq or len(self.lines)
+        line = {"registry": self.tree.id, "model": MODEL, "head": digest_of(self.chained[seq - 1]), **other}
+        words = [f'{key} = "{value}"' for key, value in line.items()]
+        self.untils.append(f"{{{', '.join([*words, f'seq = {seq}'])}}}")
+        return self
 
     def text(self) -> str:
         known = {"stolen": self.world.release.public, "fresh": self.fresh.public}
@@ -46,152 +45,85 @@ class Reader:
         return "\n".join([*lines, "[[require]]", f'models = ["{MODEL}"]', self.demand, ""])
 
     @property
-    def length(self) -> int:
-        return len(self.tree.lines(MODEL))
+    def lines(self) -> list[Line]:
+        return self.tree.lines(MODEL)
 
-    def append(self, key: PrivateKey | None, *more: PrivateKey) -> None:
+    @property
+    def chained(self) -> list[bytes]:
+        return chained(self.lines, self.tree.id, MODEL)
+
+    def append(self, *keys: str) -> "Reader":
         """Further lines, each signed by a key."""
-        for each in (key, *more):
-            lines = self.tree.lines(MODEL)
+        for key in keys:
+            lines, signer = self.lines, self.fresh if key == "fresh" else self.world.release
             line = unsigned(event(lines[0], reason=f"line {len(lines) + 1}"))
-            self.tree.remake(MODEL, [*lines, line], each, only=(len(lines), None))
+            self.tree.remake(MODEL, [*lines, line], signer, only=(len(lines), None))
+        return self
+
+    def rewrite(self, at: int, only: bool) -> None:
+        """The thief signs another history of the same length, or only one line anew."""
+        lines = self.lines
+        lines[at] = event(lines[at], actor="the thief")
+        chosen = (len(lines) - 1, None) if only else None
+        self.tree.remake(MODEL, lines, self.world.release, only=chosen)
+
+    def sign_anew(self) -> None:
+        self.tree.remake(MODEL, self.lines, self.fresh)
 
 
-def nothing_more(reader: Reader) -> None:
-    """The key is revoked from the beginning."""
-
-
-def until_the_head(reader: Reader) -> None:
-    reader.until(reader.length)
-
-
-def until_before_the_head(reader: Reader) -> None:
-    reader.until(reader.length - 1)
-
-
-def a_line_after(reader: Reader) -> None:
-    reader.until(reader.length)
-    reader.append(reader.world.release)
-
-
-def a_fresh_line_after(reader: Reader) -> None:
-    reader.until(reader.length)
-    reader.append(reader.fresh)
-
-
-def a_stolen_line_between_fresh_ones(reader: Reader) -> None:
-    reader.until(reader.length)
-    reader.append(reader.fresh, reader.world.release, reader.fresh)
-
-
-def the_past_is_rewritten(reader: Reader) -> None:
-    """The thief signs another history of the same length."""
-    reader.until(reader.length)
-    lines = reader.tree.lines(MODEL)
-    lines[1] = event(lines[1], actor="the thief")
-    reader.tree.remake(MODEL, lines, reader.world.release)
-
-
-def only_the_end_is_rewritten(reader: Reader) -> None:
-    reader.until(reader.length)
-    lines = reader.tree.lines(MODEL)
-    lines[-1] = event(lines[-1], actor="the thief")
-    reader.tree.remake(MODEL, lines, reader.world.release, only=(len(lines) - 1, None))
-
-
-def until_another_line(reader: Reader) -> None:
-    reader.until(reader.length, head="sha256:" + "0" * 64)
-
-
-def until_in_another_model(reader: Reader) -> None:
-    reader.until(reader.length, model="acme/ner")
-
-
-def until_in_another_registry(reader: Reader) -> None:
-    reader.until(reader.length, registry="0" * 32)
-
-
-def the_log_is_cut(reader: Reader) -> None:
-    """It no longer has the line that the revocation names: nothing tells it from a history of the thief's."""
-    reader.until(reader.length)
-    reader.tree.remake(MODEL, reader.tree.lines(MODEL)[:-1])
-
-
-def all_is_signed_anew(reader: Reader) -> None:
-    reader.tree.remake(MODEL, reader.tree.lines(MODEL), reader.fresh)
-
-
-def only_the_last_line_is_signed_anew(reader: Reader) -> None:
-    """Each line is judged: the fresh head vouches for none of the stolen lines."""
-    reader.append(reader.fresh)
-
-
-def the_key_is_taken_out_of_the_file(reader: Reader) -> None:
+def without_the_key(reader: Reader, signed_anew: bool) -> None:
     reader.keys = ("fresh",)
+    if signed_anew:
+        reader.sign_anew()
 
 
-def the_key_is_taken_out_and_all_is_signed_anew(reader: Reader) -> None:
-    reader.keys = ("fresh",)
-    all_is_signed_anew(reader)
-
-
-def the_revocation_is_taken_back(reader: Reader) -> None:
-    reader.is_revoked = False
-
-
-def an_older_line_is_replayed(reader: Reader) -> None:
-    reader.until(reader.length)
-    lines = reader.tree.lines(MODEL)
-    reader.tree.remake(MODEL, [*lines, lines[1]])
-
-
-def two_revocation_lines(reader: Reader) -> None:
-    """One of them is enough."""
-    reader.until(reader.length, head="sha256:" + "0" * 64)
-    reader.until(reader.length)
-
-
-def versions_were_released_before(reader: Reader) -> None:
+def of_versions(reader: Reader) -> Reader:
     reader.demand = "versions = true"
-    reader.until(reader.length)
+    return reader
 
 
-def versions_with_a_key_that_never_counted(reader: Reader) -> None:
-    reader.demand = "versions = true"
-
-
-CASES: dict[Callable[[Reader], None], int] = {
-    nothing_more: 4,
-    until_the_head: 0,
-    until_before_the_head: 4,
-    a_line_after: 4,
-    a_fresh_line_after: 0,
-    a_stolen_line_between_fresh_ones: 4,
-    the_past_is_rewritten: 4,
-    only_the_end_is_rewritten: 4,
-    until_another_line: 4,
-    until_in_another_model: 4,
-    until_in_another_registry: 4,
-    the_log_is_cut: 4,
-    all_is_signed_anew: 0,
-    only_the_last_line_is_signed_anew: 4,
-    the_key_is_taken_out_of_the_file: 4,
-    the_key_is_taken_out_and_all_is_signed_anew: 0,
-    the_revocation_is_taken_back: 0,
-    an_older_line_is_replayed: 4,
-    two_revocation_lines: 0,
-    versions_were_released_before: 0,
-    versions_with_a_key_that_never_counted: 4,
+NOWHERE = "sha256:" + "0" * 64
+CASES: dict[str, tuple[Callable[[Reader], object], int]] = {
+    "from the beginning": (lambda reader: None, 4),
+    "until the head": (lambda reader: reader.until(), 0),
+    "until before the head": (lambda reader: reader.until(len(reader.lines) - 1), 4),
+    "a line after": (lambda reader: reader.until().append("stolen"), 4),
+    "a fresh line after": (lambda reader: reader.until().append("fresh"), 0),
+    "a stolen line between fresh ones": (
+        lambda reader: reader.until().append("fresh", "stolen", "fresh"),
+        4,
+    ),
+    "the past is rewritten": (lambda reader: reader.until().rewrite(1, only=False), 4),
+    "only the end is rewritten": (lambda reader: reader.until().rewrite(-1, only=True), 4),
+    "until another line": (lambda reader: reader.until(head=NOWHERE), 4),
+    "until a line of another model": (lambda reader: reader.until(model="acme/ner"), 4),
+    "until a line in another registry": (lambda reader: reader.until(registry="0" * 32), 4),
+    "the log is cut before the line that the revocation names": (
+        lambda reader: reader.until().tree.remake(MODEL, reader.lines[:-1]),
+        4,
+    ),
+    "all is signed anew": (lambda reader: reader.sign_anew(), 0),
+    "a fresh head vouches for no stolen line": (lambda reader: reader.append("fresh"), 4),
+    "the key is taken out of the file": (lambda reader: without_the_key(reader, False), 4),
+    "the key is taken out and all is signed anew": (lambda reader: without_the_key(reader, True), 0),
+    "the revocation is taken back": (lambda reader: setattr(reader, "is_revoked", False), 0),
+    "an older line is replayed": (
+        lambda reader: reader.until().tree.remake(MODEL, [*reader.lines, reader.lines[1]]),
+        4,
+    ),
+    "one of two lines is enough": (lambda reader: reader.until(head=NOWHERE).until(), 0),
+    "versions were released before": (lambda reader: of_versions(reader).until(), 0),
+    "versions with a key that never counted": (lambda reader: of_versions(reader), 4),
 }
 
 
 @pytest.mark.parametrize("verb", sampled(["resolve", "pull", "mirror"], 2))
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", CASES)
 def test_lines_and_versions_of_a_revoked_key(
-    world: World, own_user: Path, tmp_path: Path, case: Callable[[Reader], None], verb: str
+    world: World, own_user: Path, tmp_path: Path, case: str, verb: str
 ) -> None:
-    reader = Reader(world, Tree(world.tree))
-    case(reader)
+    reader, (change, status) = Reader(world, Tree(world.tree)), CASES[case]
+    change(reader)
     own_user.mkdir(parents=True, exist_ok=True)
     (own_user / "trust").write_text(reader.text())
     place = str(world.tree)
@@ -200,4 +132,4 @@ def test_lines_and_versions_of_a_revoked_key(
         "pull": ["pull", MODEL, place],
         "mirror": ["mirror", place, str(tmp_path / "copy")],
     }
-    assert main(["--registry", str(tmp_path / "own"), *words[verb]]) == CASES[case]
+    assert main(["--registry", str(tmp_path / "own"), *words[verb]]) == status
