@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.registries import parts
 from support.registries.drafts import write_draft
 from support.servers import s3servers, static
 from support.servers.faults import Proxy, proxy
@@ -36,6 +37,13 @@ def registry(tmp_path: Path) -> Registry:
 @pytest.fixture
 def other(tmp_path: Path) -> Registry:
     return Registry(tmp_path / "other")
+
+
+@pytest.fixture
+def whole(registry: Registry, tmp_path: Path) -> Registry:
+    """Where every artifact of version 1.0.0 is; see `support.registries.parts`."""
+    registry.add(parts.draft(tmp_path / "draft"), "1.0.0")
+    return registry
 
 
 @pytest.fixture

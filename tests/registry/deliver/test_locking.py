@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.registries import owner
+from support.registries.parts import COMPANIONS, FULL, HALF, INT8, NAME, ONE, SIDECAR, draft
 
 from onnxreg.registry import Registry
 from onnxreg.registry.lockfile import (
@@ -21,38 +22,10 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.vocabulary import FILENAME
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import ResolveRequest
-
-NAME = "acme/pii"
-ONE = f"{NAME}:1.0.0"
-FULL, HALF, INT8 = "model.onnx", "model_fp16.onnx", "model_int8.onnx"
-SIDECAR = "model_int8.onnx.data"
-COMPANIONS = ["config.json", "labels.json"]
-
-
-def draft(root: Path, seed: str = "a") -> Draft:
-    """Two artifacts of one format, an int8 one with a sidecar, and two companions."""
-    root.mkdir()
-    for path in (FULL, HALF, INT8, SIDECAR, *COMPANIONS):
-        (root / path).write_bytes(f"{path} {seed} ".encode() * 20)
-    sidecar = DraftFile("external-data", SIDECAR)
-    artifacts = (
-        DraftArtifact("onnx-android", "float32", FULL),
-        DraftArtifact("onnx-android", "float16", HALF, parent=FULL),
-        DraftArtifact("onnx-int8", "int8", INT8, sidecars=(sidecar,), parent=FULL),
-    )
-    companions = (DraftFile("config", COMPANIONS[0]), DraftFile("labels", COMPANIONS[1]))
-    return Draft(NAME, root, artifacts, companions)
-
-
-@pytest.fixture
-def whole(registry: Registry, tmp_path: Path) -> Registry:
-    """Where everything is: version 1.0.0."""
-    registry.add(draft(tmp_path / "draft"), "1.0.0")
-    return registry
 
 
 def locked(registry: Registry, ref: str = NAME, *formats: str) -> LockedArtifact:
@@ -101,7 +74,8 @@ def test_exactly_the_locked_artifact_is_fetched(whole: Registry, other: Registry
     entry = locked(whole, NAME, "onnx-android")
     kept = pull(other, entry, whole)
     assert held(other) == (entry.path,) and entry.path in (FULL, HALF)
-    assert kept.result.blobs == 1 + len(entry.files) and not kept.yanked
+    assert kept.result.blobs == 2 + len(entry.files), "the manifest and the operators too"
+    assert not kept.yanked
     assert not verify(other.store).damages
     write_locked(other, [kept], tmp_path / "app")
     written = {path.name: path.read_bytes() for path in (tmp_path / "app" / NAME).iterdir()}

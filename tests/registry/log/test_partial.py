@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 from support.registries import owner
+from support.registries.parts import COMPANIONS, FULL, HALF, INT8, NAME, ONE, SIDECAR, draft
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import blob_keys
@@ -27,48 +28,13 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Hold
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
 from onnxreg.schema.query.requirements import Query
 
-NAME = "acme/pii"
-ONE = f"{NAME}:1.0.0"
-FULL, HALF, INT8 = "model.onnx", "model_fp16.onnx", "model_int8.onnx"
-SIDECAR = "model_int8.onnx.data"
-COMPANIONS = ["config.json", "labels.json"]
 V1 = Version(1, 0, 0)
 
 Pull = Callable[..., TransferResult]
-
-
-def draft(root: Path, seed: str = "a") -> Draft:
-    """Two android artifacts of one format, an int8 one with a sidecar, and two companions."""
-    root.mkdir(parents=True)
-    for path in (FULL, HALF, INT8, SIDECAR):
-        (root / path).write_bytes(f"{path} {seed} ".encode() * 20)
-    for path in COMPANIONS:
-        (root / path).write_bytes(f"{path} of all".encode())
-
-    def artifact(form: str, precision: str, path: str, operator: str, *sidecars: DraftFile) -> DraftArtifact:
-        fields = {"operators": [{"domain": "ai.onnx", "name": operator, "opset": 13}]}
-        parent = None if path == FULL else FULL
-        return DraftArtifact(form, precision, path, sidecars=sidecars, parent=parent, fields=fields)
-
-    artifacts = (
-        artifact("onnx-android", "float32", FULL, "MatMul"),
-        artifact("onnx-android", "float16", HALF, "MatMul"),
-        artifact("onnx-int8", "int8", INT8, "MatMulInteger", DraftFile("external-data", SIDECAR)),
-    )
-    companions = (DraftFile("config", COMPANIONS[0]), DraftFile("labels", COMPANIONS[1]))
-    return Draft(NAME, root, artifacts, companions)
-
-
-@pytest.fixture
-def whole(registry: Registry, tmp_path: Path) -> Registry:
-    """Where everything is: version 1.0.0."""
-    registry.add(draft(tmp_path / "draft"), "1.0.0")
-    return registry
 
 
 @pytest.fixture
