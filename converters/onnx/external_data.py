@@ -17,8 +17,7 @@ from onnxreg.schema.core.ref import check_path
 
 MAX_DIGITS = 18
 """The most digits of an offset or length in bytes: below 2**63."""
-Listener = Callable[[Path], None]
-_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+_listener: ContextVar[Callable[[Path], None] | None] = ContextVar("listener", default=None)
 
 
 class MissingDataError(InputError):
@@ -95,7 +94,7 @@ def tensors(model: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def notify_listener(listener: Listener) -> Iterator[None]:
+def notify_listener(listener: Callable[[Path], None]) -> Iterator[None]:
     """Show `listener` every file that is opened inside, before it is read."""
     token = _listener.set(listener)
     try:

@@ -1,8 +1,4 @@
-"""Facts read from an artifact itself: contract, operators, opsets, weights. Nothing here trusts a claim.
-
-The tensor contract is the inputs and outputs as the manifest states them. The precision is that of the weights, by the
-share of them that is quantized. A decoder's KV cache is counted from the inputs that take it.
-"""
+"""Facts read from an artifact itself: contract, operators, opsets, weights, and the KV cache of a decoder."""
 
 import re
 from collections import Counter

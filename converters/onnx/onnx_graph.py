@@ -52,10 +52,8 @@ def load_onnx(path: Path) -> Any:
     except ImportError as error:
         raise missing_extra("onnx", "onnx", "reading an ONNX file") from error
     opening(path)
-    unreadable_model = InputError(
-        f"{path.name} is not an ONNX file, or is cut short",
-        "check its size against the source and copy it again",
-    )
+    message = f"{path.name} is not an ONNX file, or is cut short"
+    unreadable_model = InputError(message, "check its size against the source and copy it again")
     model = onnx.ModelProto()
     try:
         with path.open("rb") as file:
@@ -72,10 +70,8 @@ def load_onnx(path: Path) -> Any:
         raise unreadable_model
     for item in (item for owner in (model, *model.functions) for item in owner.opset_import):
         if not 0 <= item.version < 2**31:
-            domain = (item.domain or DEFAULT_DOMAIN)[:80]
-            raise InputError(
-                f"{path.name} imports version {item.version} of {domain!r}, which no operator set has"
-            )
+            version = f"version {item.version} of {(item.domain or DEFAULT_DOMAIN)[:80]!r}"
+            raise InputError(f"{path.name} imports {version}, which no operator set has")
     check_expansion(model, path)
     return model
 

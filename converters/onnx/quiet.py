@@ -17,8 +17,7 @@ _undo = ExitStack()
 def quiet() -> Iterator[None]:
     """While any thread is inside, warnings are ignored, exporters log errors only, and `logging.basicConfig` changes nothing.
 
-    Warning filters belong to the whole process, so the first to enter sets them and the last to leave restores
-    them. An application's own logging handlers stay in force.
+    Filters belong to the whole process: the first to enter sets them, the last to leave restores them.
     """
     global _entered
     with _lock:

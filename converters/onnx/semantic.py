@@ -35,7 +35,7 @@ def semantic_digest(
     graph, stored = model.graph, stored_tensors(model.graph)
     values: Values = ChainMap({value: _hash(["input", value.name]) for value in free_inputs(graph)})
     for name, tensor in stored.items():
-        values[graph.initializers[name]] = _hash(["weight", name, *_form(tensor)])
+        values[graph.initializers[name]] = _hash(["weight", name, *_tensor(tensor, with_values=False)])
     nodes = _trace(graph, values, 1)
     results = {value.name: values[value] for value in graph.outputs if value in values}
     document = {
@@ -151,12 +151,9 @@ def _spec(spec: TensorSpec) -> list[Any]:
     return [spec.name, spec.dtype, sizes, "shape" in spec.model_fields_set]
 
 
-def _form(tensor: Any) -> list[Any]:
-    return [type_of(tensor), list(map(str, dims_of(tensor)))]
-
-
-def _tensor(tensor: Any) -> list[Any]:
-    return [*_form(tensor), str(digest_of(tensor))]
+def _tensor(tensor: Any, with_values: bool = True) -> list[Any]:
+    form = [type_of(tensor), list(map(str, dims_of(tensor)))]
+    return [*form, str(digest_of(tensor))] if with_values else form
 
 
 def _value(values: Values, value: "ir.Value") -> str:
