@@ -6,9 +6,9 @@
 
 `engine` runs a recipe: a `Task` (`tasks`) loads the source, each `Pass` (`passes`) makes a graph, and every result is compared
 with its parent. `profiles` are recipes by name, `families` makes several graphs, `importers` reads files that exist already,
-`evaluation` judges a quantized model.
+`evaluation` judges a quantized model. Start with `engine/__init__.py`, then `passes/base.py`.
 
-Start with `engine/__init__.py`, then `passes/base.py`. Must not import: `onnxreg.registry`, `onnxreg.cli`.
+Must not import: `onnxreg.registry`, `onnxreg.cli`.
 """
 
 import os

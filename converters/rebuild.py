@@ -104,16 +104,14 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
     _check_code(recipe.code, plan.source.code, label)
     if plan.source.digest != origin.digest:
         names = ", ".join(sorted(path.name for path in plan.source.files or () if path.is_file()))
-        raise InputError(
-            f"the source differs from the one that {label} was made from: {names or 'its files'} "
-            f"have digest {plan.source.digest}, expected {origin.digest}",
-            f"give the files of {origin.id} as they were exported",
+        about = (
+            f"the source differs from the one that {label} was made from: {names or 'its files'} have digest"
         )
+        hint = f"give the files of {origin.id} as they were exported"
+        raise InputError(f"{about} {plan.source.digest}, expected {origin.digest}", hint)
     for name, (owner, key) in _files(plan.recorded_recipe()).items():
-        if owner[key] != digests[name]:
-            raise InputError(
-                f"{name} is not what {label} was made with: {owner[key]}, recorded is {digests[name]}"
-            )
+        if (now := owner[key]) != digests[name]:
+            raise InputError(f"{name} is not what {label} was made with: {now}, recorded is {digests[name]}")
     return replace(plan, search=search).recorded_as(origin)
 
 
@@ -188,9 +186,8 @@ def _plan_family(manifest: Manifest, label: str, materials: Materials) -> Family
         raise InputError(f"{label} is a family: its document names all rows", by_name)
     if recipe is None or DOCUMENT not in recipe.parameters:
         about = f"{label} has no recipe to run again: it does not record the document of its family"
-        raise NotFoundError(
-            about, "export that document again: equal files give an equal manifest, whose digest says so"
-        )
+        hint = "export that document again: equal files give an equal manifest, whose digest says so"
+        raise NotFoundError(about, hint)
     if source is None:
         raise InputError(f"{label} is a family, made from a document", by_name)
     path = Path(source, "family.yaml") if Path(source).is_dir() else Path(source)
@@ -207,9 +204,7 @@ def _plan_family(manifest: Manifest, label: str, materials: Materials) -> Family
         _check_code(recipe.code, plan.factory.code, manifest.name)
     digest = None if manifest.source is None else manifest.source.digest
     if digest != plan.source:
-        raise InputError(
-            f"the checkpoints of {path.name} are not those that {manifest.name} was made from: "
-            f"{plan.source}, recorded is {digest}",
-            "give the files as they were exported",
-        )
+        about = f"the checkpoints of {path.name} are not those that {manifest.name} was made from"
+        hint = "give the files as they were exported"
+        raise InputError(f"{about}: {plan.source}, recorded is {digest}", hint)
     return plan

@@ -36,11 +36,9 @@ SEARCH = {"confirm_suite": "confirm", "candidate": "candidates"} | {
 """The options of an evaluation and of a search, and their keys in a recipe."""
 STATEMENTS = ("license", "description")
 COMMON = (*EVALUATION, "certify", *SEARCH, *STATEMENTS)
-"""The options of every kind of export."""
 OPTIONS = (*TASK, "checkpoint", *ON_BY_DEFAULT, "min_gold_chars", "min_parent_recall", *COMMON)
-"""The options of all kinds of exports that are built in."""
+"""The options of every kind of export, and all those of the kinds that are built in."""
 NEW_OBJECTS = 10_000
-"""Objects after which Python looks for cycles among the newest; from 10,000 to never, the difference is 2 %."""
 
 
 def flag(option: str) -> str:
@@ -51,8 +49,8 @@ def flag(option: str) -> str:
 def prepare_process() -> None:
     """Settings for a process that does nothing but exports; call it before numpy and torch are imported.
 
-    PyTorch, transformers and the graphs are millions of objects that stay: to look for cycles at every 700 new ones is 6 %
-    of the processor time. The threads that OpenBLAS starts at import wait actively for work, which is 2 %.
+    To look for cycles at every 700 of millions of new objects is 6 % of the processor time; the threads that OpenBLAS starts
+    at import wait actively for work, which is 2 %.
     """
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     if 0 < gc.get_threshold()[0] < NEW_OBJECTS:
@@ -63,11 +61,8 @@ def prepare_process() -> None:
 class ExportRequest:
     """A requested export: one of `profile`, `recipe` and `task`, with `options` by their names on the command line.
 
-    Args:
-        source: in place of the recipe's own.
-        trust_remote_code: let code of a transformers checkpoint run.
-        allow_code: the functions that may run, see `plan_export`.
-        is_typed: True if a person named the source: for a function, that is consent to run it.
+    `source` is in place of the recipe's own, `allow_code` see `plan_export`. With `is_typed` a person named the source: for
+    a function, that is consent to run it.
     """
 
     source: str | None = None
@@ -83,19 +78,16 @@ class ExportRequest:
     def __post_init__(self) -> None:
         kinds = {"--profile": self.profile, "--task": self.task, "--recipe": self.recipe}
         given = [name for name, value in kinds.items() if value is not None]
-        if len(given) != 1:
-            about = (
-                f"{' and '.join(given)} contradict each other"
-                if given
-                else "no profile, task or recipe was given"
-            )
-            raise InputError(about, f"give one of {', '.join(kinds)}: see `reg export --help`")
+        hint = f"give one of {', '.join(kinds)}: see `reg export --help`"
+        if not given:
+            raise InputError("no profile, task or recipe was given", hint)
+        if len(given) > 1:
+            raise InputError(f"{' and '.join(given)} contradict each other", hint)
 
     def plan(self) -> "ExportPlan | FamilyPlan":
         """Find, hash and check everything that the export needs.
 
-        Raises what `plan_export`, `plan_family` and `check_search` raise, and InputError for an option that this
-        kind of export does not have.
+        Raises what `plan_export`, `plan_family` and `check_search` raise, and InputError for an option of another kind.
         """
         from onnxreg.converters.engine.plan import plan_export
 
@@ -218,8 +210,7 @@ def run(
 ) -> "tuple[Draft, LatencyTable | None]":
     """Run a plan into `workspace`; return the draft, and the latencies if its document asks for them.
 
-    Raises HostError if the plan builds a decoder that takes more memory than is free, and what `execute`,
-    `run_with_search` and `export_family` raise.
+    Raises what `check_memory`, `execute`, `run_with_search` and `export_family` raise.
     """
     from onnxreg.converters.engine.latency import measure
     from onnxreg.converters.engine.plan import ExportPlan
@@ -280,17 +271,15 @@ def export(
         model: a checkpoint directory, or a hub id with an optional `@revision`.
         task: `default`, `pooling`, `question-answering`, ...: see `docs/tasks.md`.
         output: a file to write, or a directory (one that exists, or a text that ends in a slash), which gets
-            `model.onnx` with config, labels and tokenizer beside it. An export that is killed leaves its scratch
-            there, in `.onnxreg-...`.
+            `model.onnx` with config, labels and tokenizer beside it.
         quantize: make an INT8 graph too, beside the other: `model.onnx` and `model_int8.onnx`.
         opset: of the default domain.
         int8_embeddings: with `quantize`, quantize the embedding tables too.
 
     Returns the last graph, which is the INT8 one if there is one: its path, or without `output` its bytes.
 
-    Raises InputError for a checkpoint, task or opset that cannot be used, NotFoundError or RemoteError if the
-    checkpoint cannot be loaded, ConversionError if a graph does not load or differs, HostError for a missing
-    extra.
+    Raises InputError for a checkpoint, task or opset that cannot be used, NotFoundError or RemoteError if the checkpoint
+    cannot be loaded, ConversionError if a graph does not load or differs, HostError for a missing extra.
     """
     from onnxreg.converters.engine.plan import plan_export
     from onnxreg.converters.profiles.profile_catalog import PATH, task_recipe

@@ -36,8 +36,7 @@ PROVIDERS = ["NNAPI", "XNNPACK"]
 class Profile(Promises):
     """A recipe by name; a subclass makes promises beyond it, in these methods and no other public ones.
 
-    `name` and `package` are set by `find`: an entry point's, and the distribution that it is in. `modules` are those that
-    an export needs.
+    `find` sets `name` and `package`: an entry point's, and its distribution. `modules` are those that an export needs.
     """
 
     document: Path
@@ -127,19 +126,16 @@ class AndroidProfile(Profile):
         check_contract(output.facts, output.path, len(subject.fields["labels"]))
 
     def fields(self, output: ProfileOutput) -> Mapping[str, Any]:
-        metadata = {
-            "profile": "android",
-            "execution_providers": PROVIDERS,
-            **android_warnings(output.facts.operator_names),
-        }
+        metadata = {"profile": "android", "execution_providers": PROVIDERS}
+        metadata |= android_warnings(output.facts.operator_names)
         tables = [step.result["embeddings"] for step in output.steps if "embeddings" in step.result]
-        check = {"name": "embeddings", "metric": "min_row_cosine", "verdict": "info"}
-        checks = [
-            {**check, "samples": item["tables_quantized"], "value": item["min_row_cosine"]}
-            for item in tables[:1]
-            if output.path == INT8
-        ]
-        return {"metadata": metadata, "checks": checks}
+        if output.path != INT8 or not tables:
+            return {"metadata": metadata}
+        check = {"name": "embeddings", "metric": "min_row_cosine", "value": tables[0]["min_row_cosine"]}
+        return {
+            "metadata": metadata,
+            "checks": [{**check, "samples": tables[0]["tables_quantized"], "verdict": "info"}],
+        }
 
 
 def task_recipe(
@@ -152,20 +148,16 @@ def task_recipe(
 ) -> RecipeFile:
     """The recipe of a task: full precision, and INT8 beside it (`<path without .onnx>_int8.onnx`) if that is asked for.
 
-    Raises InputError for a task that there is not, or that has no recipe without more options, an opset that
+    The opset is 14 if absent, `max_seq_length` (in tokens) the task's own. Embedding tables are most of the bytes of a small
+    encoder. Raises InputError for a task that there is not, or that has no recipe without more options, an opset that
     PyTorch does not export to, and for `int8_embeddings` without `quantize`.
-
-    Args:
-        opset: 14 if absent.
-        max_seq_length: in tokens; the task's own if absent.
-        int8_embeddings: quantize the embedding tables too, which are most of the bytes of a small encoder.
     """
     kind = task_catalog.find(task, TextTask)
     if kind is OnnxFile and (opset, max_seq_length) != (None, None):
-        raise InputError(
-            "an ONNX file keeps its opset and its inputs",
-            "leave --opset and --max-seq-length out; a recipe with OnnxOpVersionConversion changes the opset",
+        hint = (
+            "leave --opset and --max-seq-length out; a recipe with OnnxOpVersionConversion changes the opset"
         )
+        raise InputError("an ONNX file keeps its opset and its inputs", hint)
     if not issubclass(kind, OnnxFile | TextTask):
         message = f"the task {kind.id} has no recipe of its own"
         raise InputError(message, "write a recipe: reg export --recipe FILE; docs/recipes.md has examples")
