@@ -108,7 +108,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
             f"the source differs from the one that {label} was made from: {names or 'its files'} have digest"
         )
         hint = f"give the files of {origin.id} as they were exported"
-        raise InputError(f"{about} {plan.source.digest}, expected {origin.digest}", hint)
+        raise InputError(f"{message} {plan.source.digest}, expected {origin.digest}", hint)
     for name, (owner, key) in _files(plan.recorded_recipe()).items():
         if (now := owner[key]) != digests[name]:
             raise InputError(f"{name} is not what {label} was made with: {now}, recorded is {digests[name]}")
@@ -157,8 +157,8 @@ def _source(manifest: Manifest, label: str, source: str | None) -> str:
         raise InputError(f"{label} was made from a directory or file", "name it: --source PATH")
     name = f"{recorded.id}@{recorded.revision}"
     if not HUB_ID.fullmatch(name) or Path(name).exists():
-        about = f"{label} records {name[:200]!r} as its source, which is a path here or cannot be a model on the hub"
-        raise InputError(about, "name the files that it was made from: --source PATH")
+        message = f"{label} records {name[:200]!r} as its source, which is a path here or cannot be a model on the hub"
+        raise InputError(message, "name the files that it was made from: --source PATH")
     return name
 
 
@@ -185,9 +185,9 @@ def _plan_family(manifest: Manifest, label: str, materials: Materials) -> Family
     if materials.suite is not None or materials.data:
         raise InputError(f"{label} is a family: its document names all rows", by_name)
     if recipe is None or DOCUMENT not in recipe.parameters:
-        about = f"{label} has no recipe to run again: it does not record the document of its family"
+        message = f"{label} has no recipe to run again: it does not record the document of its family"
         hint = "export that document again: equal files give an equal manifest, whose digest says so"
-        raise NotFoundError(about, hint)
+        raise NotFoundError(message, hint)
     if source is None:
         raise InputError(f"{label} is a family, made from a document", by_name)
     path = Path(source, "family.yaml") if Path(source).is_dir() else Path(source)
@@ -204,7 +204,7 @@ def _plan_family(manifest: Manifest, label: str, materials: Materials) -> Family
         _check_code(recipe.code, plan.factory.code, manifest.name)
     digest = None if manifest.source is None else manifest.source.digest
     if digest != plan.source:
-        about = f"the checkpoints of {path.name} are not those that {manifest.name} was made from"
+        message = f"the checkpoints of {path.name} are not those that {manifest.name} was made from"
         hint = "give the files as they were exported"
-        raise InputError(f"{about}: {plan.source}, recorded is {digest}", hint)
+        raise InputError(f"{message}: {plan.source}, recorded is {digest}", hint)
     return plan
