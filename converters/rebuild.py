@@ -104,11 +104,9 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
     _check_code(recipe.code, plan.source.code, label)
     if plan.source.digest != origin.digest:
         names = ", ".join(sorted(path.name for path in plan.source.files or () if path.is_file()))
-        about = (
-            f"the source differs from the one that {label} was made from: {names or 'its files'} have digest"
-        )
+        message = f"the source differs from the one that {label} was made from: {names or 'its files'} have"
         hint = f"give the files of {origin.id} as they were exported"
-        raise InputError(f"{message} {plan.source.digest}, expected {origin.digest}", hint)
+        raise InputError(f"{message} digest {plan.source.digest}, expected {origin.digest}", hint)
     for name, (owner, key) in _files(plan.recorded_recipe()).items():
         if (now := owner[key]) != digests[name]:
             raise InputError(f"{name} is not what {label} was made with: {now}, recorded is {digests[name]}")
