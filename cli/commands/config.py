@@ -33,7 +33,7 @@ def command(session: Session) -> None:
         table(("PLACE", "PATH", "SET BY", "EXISTS"), place_rows),
         "",
         table(("SETTING", "VALUE", "SET BY"), [("actor", author or "(nobody)", source)]),
-        [""] if variables else [],
+        "" if variables else None,
         table(("VARIABLE", "VALUE", "SET BY"), variable_rows),
     )
 

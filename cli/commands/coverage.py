@@ -10,7 +10,7 @@ from onnxreg.schema.query.requirements import Query
 
 EXAMPLES = ("reg coverage acme/pii-small --devices fleet.json --devices ort-ios-1.23",)
 
-COLUMNS = ("VERSION", "PATH", "FORMAT", "CERTIFICATION", "SIZE", "WHY")
+COLUMNS = ("DEVICE", "MEMBER", "VERSION", "PATH", "FORMAT", "CERTIFICATION", "SIZE", "WHY")
 
 
 @takes_query
@@ -33,39 +33,25 @@ def command(
     """
     fleet = [device for word in devices for device in read_devices(word)]
     if not fleet:
-        raise InputError(
-            "no device is described", "name presets (see `reg builtin devices`) or files with devices"
-        )
+        hint = "name presets (see `reg builtin devices`) or files with devices"
+        raise InputError("no device is described", hint)
     coverages = coverage(session.reader(remote), Ref.parse(ref), query, fleet)
     without = {id(item.device) for item in coverages if item.is_stranded}
     stranded = [device for device in fleet if id(device) in without]
-    staged = any(item.member for item in coverages)
-    heading = ("DEVICE", *(["MEMBER"] if staged else []), *COLUMNS)
-    rows = [_row(item, staged) for item in coverages]
     session.show(
-        {"ref": ref, "stranded": len(stranded), "devices": [item.to_json() for item in coverages]},
-        table(heading, rows),
+        {"ref": ref, "stranded": len(stranded), "devices": coverages},
+        table(COLUMNS, map(_row, coverages)),
     )
     if stranded:
         names = ", ".join(device.name for device in stranded)
-        raise GateError(
-            f"{counted(len(stranded), 'device')} of {len(fleet)} get nothing of {ref}: {names}",
-            "publish an artifact that they load, or ask less of it",
-        )
+        nothing = f"{counted(len(stranded), 'device')} of {len(fleet)} get nothing of {ref}: {names}"
+        raise GateError(nothing, "publish an artifact that they load, or ask less of it")
 
 
-def _row(covered: DeviceCoverage, staged: bool) -> tuple[str, ...]:
-    whose = (covered.device.name, *([covered.member or ""] if staged else []))
-    answer = covered.answer
+def _row(covered: DeviceCoverage) -> tuple[object, ...]:
+    answer, whose = covered.answer, (covered.device.name, covered.member)
     if isinstance(answer, Exception):
-        return *whose, "", "", "", "", "", answer.outcome.nearest()
+        return *whose, None, None, None, None, None, answer.outcome.nearest()
     artifact = answer.artifact
-    return (
-        *whose,
-        str(answer.located.version),
-        artifact.path,
-        artifact.format,
-        artifact.state,
-        size(answer.size),
-        "",
-    )
+    facts = (answer.located.version, artifact.path, artifact.format, artifact.state, size(answer.size))
+    return *whose, *facts, None

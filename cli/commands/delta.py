@@ -45,12 +45,12 @@ def delta_make(
     with session.steps() as progress:
         report = make_deltas(registry, store or registry.store, Ref.parse(ref), old_versions, progress)
     rows = _rows(report.deltas, report.files)
-    unlike = [{"path": path, "from": str(version)} for path, version in report.unlike]
+    unlike = [{"path": path, "from": version} for path, version in report.unlike]
     session.show(
-        {"ref": str(report.ref), "made": report.new, "deltas": rows, "unlike": unlike},
+        {"ref": report.ref, "made": report.new, "deltas": rows, "unlike": unlike},
         _table(rows),
         [f"no delta of {item['path']} from {item['from']}: the files are not alike" for item in unlike],
-        [] if rows or unlike else f"{report.ref} has no earlier version with a file that it changed",
+        None if rows or unlike else f"{report.ref} has no earlier version with a file that it changed",
     )
 
 
@@ -71,7 +71,7 @@ def delta_ls(session: Session, ref: str = REF, remote: str | None = REMOTE) -> N
     files = {file.digest: file for file in manifest.all_files()}
     rows = _rows(read_deltas(partial(read_blob, reader), located.entry.deltas), files)
     none = f"{located.ref} offers no deltas; `reg delta make {ref}` makes some"
-    session.show({"ref": str(located.ref), "deltas": rows}, _table(rows) if rows else none)
+    session.show({"ref": located.ref, "deltas": rows}, _table(rows) if rows else none)
 
 
 def _rows(deltas: "Iterable[Delta]", files: "Mapping[Digest, FileEntry]") -> list[dict[str, Any]]:

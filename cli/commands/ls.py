@@ -83,13 +83,8 @@ def command(
         none = "no release has such an artifact"
     else:
         models = [model.to_json() for model in catalog.readable(pattern)]
-        rows = [
-            (
-                *(model["name"], model["newest"] or "", model["versions"]),
-                ", ".join(f"{tag}={version}" for tag, version in model["channels"].items()),
-            )
-            for model in models
-        ]
+        keys = ("name", "newest", "versions")
+        rows = [(*map(model.get, keys), list(map("=".join, model["channels"].items()))) for model in models]
         document, lines = models, list(table(("NAME", "NEWEST", "VERSIONS", "CHANNELS"), rows))
         none = _none(reader) if pattern == "*" else f"no model of {reader.url} is called {pattern}"
     session.show({"models": document, **time}, lines if document or damages else none)
@@ -130,10 +125,7 @@ def _matches(
         for name, artifacts in newest.items()
     ]
     rows = [
-        (
-            *(item.name, item.version, item.path, item.format, item.precision),
-            *(size(item.size), item.state),
-        )
+        (item.name, item.version, item.path, item.format, item.precision, size(item.size), item.state)
         for artifacts in newest.values()
         for item in artifacts
     ]
@@ -145,14 +137,12 @@ def _versions(session: Session, reader: RegistryReader, name: str) -> None:
     from onnxreg.registry.search.catalog import versions_json
 
     versions = versions_json(lookup.open_log(reader, name))
-    rows = [
-        (
-            *(item["version"], item["manifest"][7:19], size(item["size"]) if "size" in item else ""),
-            *(", ".join(item["channels"]), _worded(item["state"], item.get("states", {}))),
-            ", ".join(item["held"] or ()),
-        )
-        for item in versions["versions"]
-    ]
+    rows = []
+    for item in versions["versions"]:
+        total = size(item["size"]) if "size" in item else None
+        state = _worded(item["state"], item.get("states", {}))
+        facts = (item["version"], item["manifest"][7:19], total)
+        rows.append((*facts, item["channels"], state, item["held"] or None))
     header = ("VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE", "HELD")
     session.show(versions, table(header, rows))
 

@@ -45,7 +45,7 @@ def archive_create(
     with session.progress("archiving") as progress:
         archive = create_archive(reader, chosen, file, progress)
     document = {
-        "file": str(file),
+        "file": file,
         "registry": archive.registry,
         "bytes": archive.size,
         "blobs": archive.blobs,
@@ -94,12 +94,11 @@ def archive_verify(
 
 
 def _versions(carried: "Carried") -> dict[str, list[str]]:
-    return {name: [str(version) for version in sorted(carried[name])] for name in sorted(carried)}
+    return {name: list(map(str, sorted(carried[name]))) for name in sorted(carried)}
 
 
 def _carried(carried: "Carried") -> Iterator[str]:
-    rows = [(name, ", ".join(versions)) for name, versions in _versions(carried).items()]
-    return table(("MODEL", "CARRIED"), rows)
+    return table(("MODEL", "CARRIED"), list(_versions(carried).items()))
 
 
 def archive_package(
@@ -131,26 +130,26 @@ def archive_package(
             "artifact": item.artifact.path,
             "format": item.artifact.format,
             "precision": item.artifact.precision,
-            "digest": str(item.artifact.digest),
-            "directory": str(item.directory),
+            "digest": item.artifact.digest,
+            "directory": item.directory,
         }
         for item in layout.variants
     ]
     document = {
-        "ref": str(published.ref),
-        "output": str(directory),
-        "manifest": str(published.digest),
+        "ref": published.ref,
+        "output": directory,
+        "manifest": published.digest,
         "component": layout.component,
         "variants": variants,
-        "shared_assets": list(map(str, layout.assets)),
+        "shared_assets": list(layout.assets),
         "bytes": layout.size,
         "left_out": list(layout.left_out),
     }
-    rows = [(item.name, item.ep, item.artifact.path, item.artifact.digest.short) for item in layout.variants]
+    rows = [(item.name, item.ep, item.artifact.path, item.artifact.digest) for item in layout.variants]
     left_out = f"left out, since ONNX Runtime does not load it: {', '.join(layout.left_out)}"
     session.show(
         document,
         table(("VARIANT", "PROVIDER", "ARTIFACT", "DIGEST"), rows),
-        [left_out] if layout.left_out else [],
+        left_out if layout.left_out else None,
         f"written to {directory}: component {layout.component}, {size(layout.size)}",
     )

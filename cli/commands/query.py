@@ -16,15 +16,8 @@ from onnxreg.schema.query.fields import FIELDS
 
 Row = dict[str, Any]
 HEADER = (
-    "NAME",
-    "VERSION",
-    "CHANNELS",
-    "STATE",
-    "ARTIFACT",
-    "FORMAT",
-    "PRECISION",
-    "DOWNLOAD",
-    "CERTIFICATION",
+    *("NAME", "VERSION", "CHANNELS", "STATE", "ARTIFACT", "FORMAT"),
+    *("PRECISION", "DOWNLOAD", "CERTIFICATION"),
 )
 EXAMPLES = (
     "reg query 'certified and size <= 30MB'",
@@ -65,25 +58,20 @@ def command(
         table_export.check_file(export)
     catalog = read_catalog(session, reader, names, True, session.max_age)
     damages, matches = catalog.damages(names, artifacts=True), catalog.query(question, names)
+    time = tell_time(session, catalog.time, reader)
     if export is not None:
         count = table_export.write(export, map(_fields, islice(matches, limit)))
-        session.show(
-            {"path": str(export), "rows": count, **tell_time(session, catalog.time, reader)},
-            f"{counted(count, 'artifact')} written to {export}",
-        )
+        written = f"{counted(count, 'artifact')} written to {export}"
+        session.show({"path": export, "rows": count, **time}, written)
     else:
         rows = list(map(_fields, islice(matches, None if limit is None else limit + 1)))
-        shown = rows[:limit]
-        document = {
-            "models": len({row["name"] for row in shown}),
-            "more": len(rows) > len(shown),
-            "matches": list(map(_match, shown)),
-        }
+        shown, is_cut = rows[:limit], limit is not None and len(rows) > limit
+        models = len({row["name"] for row in shown})
         session.show(
-            document | tell_time(session, catalog.time, reader),
+            {"models": models, "more": is_cut, "matches": list(map(_match, shown)), **time},
             table(HEADER, map(_row, shown)),
-            ["", f"and more: these are the first {limit}"] if document["more"] else [],
-            [] if rows or damages else ["no artifact fits"],
+            ["", f"and more: these are the first {limit}"] if is_cut else None,
+            None if rows or damages else "no artifact fits",
         )
     fail(damages, reader)
 
@@ -99,8 +87,6 @@ def _match(row: Row) -> dict[str, Any]:
 
 
 def _row(row: Row) -> tuple[object, ...]:
-    standing = ", ".join(flag for flag in ("yanked", "pinned") if row[flag])
-    return (
-        *(row["name"], row["version"], ", ".join(row["channels"]), standing, row["path"], row["format"]),
-        *(row["precision"], size(row["download_size"]), row["state"]),
-    )
+    standing = [flag for flag in ("yanked", "pinned") if row[flag]]
+    facts = (row["name"], row["version"], row["channels"], standing, row["path"], row["format"])
+    return *facts, row["precision"], size(row["download_size"]), row["state"]

@@ -43,7 +43,7 @@ def gc(
     trimmed = step_cache().trim(cache_limit(), dry_run) if store is None else TrimResult()
     document = {
         "dry_run": dry_run,
-        "expired": [str(ref) for ref in expired],
+        "expired": expired,
         "freed": {"blobs": len(collected.freed), "bytes": collected.size},
         "kept": {"blobs": collected.in_use},
         "fenced": collected.fenced,
@@ -55,7 +55,7 @@ def gc(
         document,
         [f"{expire} {ref}" for ref in expired],
         f"{free} {counted(len(collected.freed), 'blob')}, {size(collected.size)}; {collected.in_use} in use",
-        [f"{free} {results}; {size(trimmed.kept)} kept for the next export"] if trimmed.entries else [],
+        f"{free} {results}; {size(trimmed.kept)} kept for the next export" if trimmed.entries else None,
     )
 
 
@@ -83,8 +83,8 @@ def purge(
     freed = collect(decisions.store, only=blobs)
     others = sorted(map(str, sharing))
     document = {
-        "versions": [str(version.ref) for version in versions],
-        "blobs": sorted(map(str, blobs)),
+        "versions": [version.ref for version in versions],
+        "blobs": sorted(blobs),
         "freed": {"blobs": len(freed.freed), "bytes": freed.size},
         "sharing": others,
     }
@@ -93,7 +93,7 @@ def purge(
         document,
         [f"took down {version.ref}{session.place(store)}" for version in versions],
         f"freed {counted(len(freed.freed), 'blob')}, {size(freed.size)}",
-        [shared] if others else [],
+        shared if others else None,
     )
 
 
