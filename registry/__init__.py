@@ -1,10 +1,9 @@
 """The store, the logs, and transfers between registries. `Registry` is the documented Python API.
 
-Packages and modules, lowest first: `support` (operating system), `store` (places that hold a registry),
-`signing.py` (this user's keys), `log` (one model's history), `trust` (what a reader accepts), `read`,
-`gates` (rules of channels), `delta.py` (differences on the way), `deliver` (answers that an app
-acts on), `transfer` (push, pull, mirror, archive), `oci`, `publish`, `search`, `dossier` (documents for auditors),
-`maintain` (verify, repair, gc), then `registry.py`, `lockfile.py`, and `server` above them.
+Packages and modules, lowest first: `support` (operating system), `store` (places that hold a registry), `signing.py` (this
+user's keys), `log` (one model's history), `trust` (what a reader accepts), `remotes.py`, `gates` (rules of channels),
+`delta.py` (differences on the way), `resolution.py` (answers for an app), `transfer` (push, pull, mirror, archive), `oci`,
+`publish.py`, `search`, `dossier`, `maintain` (verify, repair, gc), then `registry.py`, `lockfile.py`, and `server`.
 
 Start with `registry.py`, then `store/protocol.py` and `log/log.py`. The file format: docs/format.md.
 Must not import: `onnxreg.converters`, `onnxreg.cli`.

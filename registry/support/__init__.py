@@ -1,9 +1,6 @@
-"""The operating system: durable files, threads, environment variables, the user's
-directories.
+"""The operating system: durable files (`disk`), threads (`parallel`), environment variables and the user's directories.
 
-`Disk` is the only access to the file system (the crash tests replace it), `disk.outfile` writes a file
-that a user asked for, `environment` reads the variables of `reg`, `parallel` runs threads and stops them on Ctrl-C
-or on the first failure.
+`Disk` is the only access of a store to the file system; the crash tests replace it.
 
 Start with `disk.py`.
 Must not import: any other package of `registry`.

@@ -31,7 +31,7 @@ from onnxreg.schema.compare.severity import (
     rule_for,
     shares,
 )
-from onnxreg.schema.core.document import Count, Document, Items, Size
+from onnxreg.schema.core.document import Count, Document, Items
 from onnxreg.schema.core.units import counted
 from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
@@ -57,7 +57,7 @@ class ArtifactSide(Document):
     path: str
     format: str
     precision: str
-    size: Size
+    size: Count
     state: str
 
 

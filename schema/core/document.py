@@ -18,15 +18,11 @@ from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import InputError, nearest, value_error
 from onnxreg.schema.core.ref import PATTERN, check_name, check_path
 
-UNKNOWN_KEY = "extra_forbidden"
-"""Pydantic's error type for an unknown key of a strict document."""
 T = TypeVar("T")
 
 
 Count = Annotated[int, Field(ge=0, le=canonical.MAX_INTEGER)]
 """A whole number that is not negative."""
-Size = Count
-"""A count of bytes."""
 First = Annotated[Literal[1], BeforeValidator(value_error(lambda value: convert(value, int, "a version")))]
 """The format version 1; `true`, which equals 1 in Python, is refused."""
 Text = Annotated[str, Field(max_length=4096)]
@@ -95,11 +91,11 @@ class InvalidValueError(InputError):
     """
 
     def __init__(self, error: ValidationError, label: str, keys: Iterable[str]) -> None:
-        problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != UNKNOWN_KEY)
+        problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
         problem, hint = problems[0], ""
         self.location = problem["loc"]
         words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
-        if problem["type"] == UNKNOWN_KEY:
+        if problem["type"] == "extra_forbidden":
             words, key = "there is no such key", str(self.location[-1])
             alike = nearest(key, sorted(set(keys) - {key}), 0.7)
             hint = f"did you mean {' or '.join(alike)}?" if alike else ""

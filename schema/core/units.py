@@ -14,8 +14,6 @@ SIZE_UNITS: dict[str, int] = {
     "B": 1,
     **{f"{prefix}B": 1000**power for prefix, power in _POWERS.items()},
 } | {f"{prefix}iB": 1024**power for prefix, power in _POWERS.items() if prefix != "k"}
-MAX_SIZE_BYTES = 2**53 - 1
-"""The largest whole number that every language's floating point has exactly."""
 DURATION_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -30,7 +28,7 @@ def parse_size(text: str) -> int:
     decimals = match[2] or ""
     scale: int = 10 ** len(decimals)
     count, remainder = divmod(int(match[1] + decimals) * SIZE_UNITS[match[3]], scale)
-    if remainder or count > MAX_SIZE_BYTES:
+    if remainder or count >= 2**53:
         raise InputError(f"{text[:40]} is not a whole number of bytes below 2^53")
     return count
 

@@ -21,7 +21,6 @@ from onnxreg.schema.core.document import (
     JsonObject,
     ModelName,
     RelPath,
-    Size,
     Table,
     Text,
 )
@@ -71,7 +70,7 @@ Description = Annotated[
 class PieceDigests(Document):
     """The SHA-256 of the parts of a file over 8 MiB, `size` bytes each: so a download is checked and repaired by parts."""
 
-    size: Annotated[Size, Field(gt=0)]
+    size: Annotated[Count, Field(gt=0)]
     digests: Annotated[Items[Digest], Field(min_length=1, max_length=65_536)]
 
 
@@ -80,7 +79,7 @@ class StoredFile(Document):
 
     path: RelPath
     digest: Digest
-    size: Size
+    size: Count
     pieces: PieceDigests | None = None
 
     @model_validator(mode="after")
