@@ -4,14 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.schema.edits import copied, replaced_at
+from support.schema.edits import copied, replaced_at, sha
 
 from onnxreg.schema.compare.manifests import Change, diff
 from onnxreg.schema.manifest.manifest import Manifest
-
-
-def sha(number: int) -> str:
-    return f"sha256:{number:064x}"
 
 
 def entry(role: str, path: str, number: int, size: int = 100, **fields: Any) -> dict[str, Any]:

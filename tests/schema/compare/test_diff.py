@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from support.schema.edits import sha
 
 from onnxreg.schema.compare.manifests import Change, diff
 from onnxreg.schema.manifest.manifest import Manifest
@@ -12,10 +13,6 @@ from onnxreg.schema.manifest.manifest import Manifest
 FP32 = "artifacts[onnx-android/float32/model.onnx]"
 INT8 = "artifacts[onnx-int8/int8/model_int8.onnx]"
 ORT = "artifacts[ort-android/float32/model.ort]"
-
-
-def sha(number: int) -> str:
-    return f"sha256:{number:064x}"
 
 
 PLACES = {

@@ -1,10 +1,10 @@
 """The overview of single changes: which table, fact or cause each belongs to, and the sentences of the verdict."""
 
-import marshal
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.schema.edits import copied, sha
 
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.compare.overview import DiffOverview, overview
@@ -15,10 +15,6 @@ Replaced = Callable[[str, Any], dict[str, Any]]
 INT8 = "onnx-int8/int8/model_int8.onnx"
 
 
-def sha(number: int) -> str:
-    return f"sha256:{number:064x}"
-
-
 def compared(old: dict[str, Any], new: dict[str, Any], states: ArtifactStates = ()) -> DiffOverview:
     one, other = Manifest.from_json(old), Manifest.from_json(new)
     return overview(one, other, ((), states))[1]
@@ -26,7 +22,7 @@ def compared(old: dict[str, Any], new: dict[str, Any], states: ArtifactStates = 
 
 def refused(full: dict[str, Any]) -> dict[str, Any]:
     """The manifest after its int8 artifact was refused, with the keys of version 1 that repeat it."""
-    value = marshal.loads(marshal.dumps(full))
+    value = copied(full)
     value["artifacts"][1]["certification"]["state"] = "refused"
     value["certified"] = value["quantization"]["certified"] = False
     refused_manifest: dict[str, Any] = value
@@ -145,7 +141,7 @@ def test_sizes_and_figures_beyond_all_measure(full: dict[str, Any]) -> None:
     artifact["files"] = [{"role": "external-data", "path": "w", "digest": sha(5), "size": most}]
     suite = {"dataset": sha(6), "direction": "higher", "verdict": "info"}
     artifact["checks"] = [{"name": "sts/spearman", "metric": "spearman", "value": 1.7e308, **suite}]
-    new = marshal.loads(marshal.dumps(full))
+    new = copied(full)
     new["artifacts"][0]["checks"][0]["value"] = -1.7e308
     found = compared(full, new)
     assert "1 not compared" in found.verdict[2]
@@ -154,7 +150,7 @@ def test_sizes_and_figures_beyond_all_measure(full: dict[str, Any]) -> None:
 
 def test_contrib_operators_are_named_as_such(full: dict[str, Any], replaced: Replaced) -> None:
     old = replaced("/artifacts/1/contrib", ["MatMulNBits", "MatMulNBits bits=8"])
-    new = marshal.loads(marshal.dumps(old))
+    new = copied(old)
     del new["artifacts"][1]["contrib"]
     (row,) = compared(old, new).facts
     assert row.text == "contrib operator removed in model_int8.onnx: MatMulNBits bits=8, MatMulNBits"
@@ -179,7 +175,7 @@ def test_a_lost_certificate_is_in_the_verdict(full: dict[str, Any], replaced: Re
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_figures_of_one_side_are_said_to_be_so(side: int, full: dict[str, Any]) -> None:
-    sides = [marshal.loads(marshal.dumps(full)) for _ in range(2)]
+    sides = [copied(full) for _ in range(2)]
     for artifact in sides[side]["artifacts"]:
         artifact.pop("checks", None)
     found = compared(*sides)
@@ -188,7 +184,7 @@ def test_figures_of_one_side_are_said_to_be_so(side: int, full: dict[str, Any]) 
 
 
 def test_two_figures_of_one_name_have_their_metrics(full: dict[str, Any]) -> None:
-    sides = [marshal.loads(marshal.dumps(full)) for _ in range(2)]
+    sides = [copied(full) for _ in range(2)]
     for checks in (side["artifacts"][1]["checks"] for side in sides):
         checks += [
             {"name": "parity float32", "metric": metric, "value": 0.5, "verdict": verdict}
@@ -248,7 +244,7 @@ def test_only_a_figure_beyond_its_interval_makes_the_verdict_worse(
         "direction": "higher",
     }
     check |= {} if samples is None else {"samples": samples}
-    old, new = (marshal.loads(marshal.dumps(full)) for _ in range(2))
+    old, new = (copied(full) for _ in range(2))
     old["artifacts"][1]["checks"].append(check)
     new["artifacts"][1]["checks"].append({**check, "value": 0.9607})
     found = compared(old, new)

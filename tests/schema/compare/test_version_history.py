@@ -1,9 +1,9 @@
 """The history of a model: which artifact and figure a line is about, and which lines can be compared."""
 
-import marshal
 from typing import Any
 
 import pytest
+from support.schema.edits import copied, sha
 
 from onnxreg.schema.compare.version_history import HistoryEntry, HistoryRow, ModelHistory, model_history
 from onnxreg.schema.core.digest import Digest
@@ -12,10 +12,6 @@ from onnxreg.schema.manifest.manifest import Manifest
 
 SPEARMAN = 3
 """The position of `sts/spearman` among the checks of the int8 artifact."""
-
-
-def sha(number: int) -> str:
-    return f"sha256:{number:064x}"
 
 
 def record(version: str, value: dict[str, Any] | None) -> HistoryEntry:
@@ -32,7 +28,7 @@ def record(version: str, value: dict[str, Any] | None) -> HistoryEntry:
 
 
 def changed(full: dict[str, Any], spearman: float, suite: int = 90) -> dict[str, Any]:
-    value: dict[str, Any] = marshal.loads(marshal.dumps(full))
+    value: dict[str, Any] = copied(full)
     value["artifacts"][1]["checks"][SPEARMAN] |= {
         "value": spearman,
         "interval": [spearman - 0.01, spearman + 0.01],

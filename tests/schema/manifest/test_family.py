@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.schema.edits import replaced_at
+from support.schema.edits import replaced_at, sha
 
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.core.digest import Digest
@@ -20,10 +20,6 @@ from onnxreg.schema.manifest.manifest import Manifest
 WIDTH = 8
 HEADS = {"tomato": ["healthy", "blight"], "potato": ["healthy", "rot", "scab"]}
 SPECIES = ["tomato", "potato", "weed"]
-
-
-def sha(number: int) -> str:
-    return f"sha256:{number:064x}"
 
 
 def tensor(name: str, *dims: int | str) -> dict[str, Any]:

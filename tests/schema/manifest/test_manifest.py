@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.schema.edits import Path, at
+from support.schema.edits import Path, at, sha
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -19,10 +19,6 @@ from onnxreg.schema.manifest.parts import Step
 
 TYPED = {"opset_imports", "tools"}
 """Objects whose keys are data and whose values have one type."""
-
-
-def sha(number: int) -> str:
-    return f"sha256:{number:064x}"
 
 
 def objects(value: Any, path: Path = ()) -> Iterator[Path]:

@@ -14,6 +14,10 @@ Path = tuple[str | int, ...]
 MATCHED_BY = {"format", "precision", "path", "role", "name", "metric", "domain", "opset"}
 
 
+def sha(number: int) -> str:
+    return f"sha256:{number:064x}"
+
+
 def at(value: Any, path: Path) -> Any:
     for key in path:
         value = value[key]
