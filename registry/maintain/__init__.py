@@ -1,8 +1,6 @@
 """Verification, repair, diagnosis and disk usage of a registry.
 
-`verification` reads everything and lists each `Damage`, and checks the surroundings (`Diagnosis`), `repair` fetches good
-copies, `space` measures what each model takes, and frees it.
-
-Start with `verification.py`.
+`verification` lists each `Damage` and each `Diagnosis`, `repair` fetches good copies, `space` measures what each model takes,
+and frees it. Start with `verification.py`.
 Must not import: `server`.
 """

@@ -46,14 +46,10 @@ def repair(
     progress: Progress = SILENT,
     aside: DirectoryRegistry | None = None,
 ) -> RepairResult:
-    """Verify a registry, fetch good copies of what is damaged from `source`, and verify again, until nothing more can be repaired.
+    """Verify a registry, or a `ref`, fetch good copies of what is damaged from `source`, and verify again, until nothing is left.
 
-    A repair may reveal more damage: a restored manifest names files. Each repair is tried once. A blob that
-    cannot be fetched does not stop the others. Without `source`, only local data repair.
-
-    Args:
-        ref: only this model or version.
-        aside: the registry that keeps damaged index files, in its `local/damaged`.
+    A repair may reveal more damage: a restored manifest names files. Each repair is tried once. Without `source`, only
+    local data repair. `aside` is the registry that keeps damaged index files, in its `local/damaged`.
     """
     if source is not None:
         check_distinct(source, remote)

@@ -6,13 +6,7 @@ from operator import itemgetter
 from typing import Any
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.collect import (
-    PUSH_WAIT_SECONDS,
-    CollectResult,
-    blob_keys,
-    collect,
-    survey,
-)
+from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, CollectResult, blob_keys, collect, survey
 from onnxreg.registry.log.contents import present_versions, references
 from onnxreg.registry.log.decisions import Decisions, withdraw_deltas
 from onnxreg.registry.log.log import Log
@@ -25,11 +19,8 @@ from onnxreg.schema.log.events import Expire
 
 
 def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
-    """The document of `reg du --json`: each model (or only those of these names), the one with most bytes of its own first.
-
-    A model has `versions` whose files are here, `blobs`, all their `bytes`, `unique` ones that only it refers to, and the
-    `shared` rest. Every log is read, since a blob is unique only if no other model has it. NotFoundError for an unknown
-    name; IntegrityError if a log or manifest cannot be read.
+    """The document of `reg du --json`: the models (of these names), with `versions` and `blobs` here, all their `bytes`, `unique`
+    ones that only they refer to, and the `shared` rest. NotFoundError for an unknown name; IntegrityError for a bad log.
     """
     sizes: Counter[Digest] = Counter()
     keys = blob_keys(remote)
@@ -63,8 +54,8 @@ def gc(
 ) -> tuple[list[Ref], CollectResult]:
     """Let all but the newest `keep` releases of each model expire, then delete every blob that nothing refers to.
 
-    Returns the versions that expired and what was deleted; with `dry_run` what would be. The caller checks first that no
-    log went back in time: the registry would lose files that it no longer names.
+    Returns the versions that expired and what was deleted, or with `dry_run` would be. The caller checks first that no log
+    went back in time.
     """
     store, expired = decisions.store, list[Ref]()
     if not dry_run:

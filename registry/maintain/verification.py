@@ -322,15 +322,9 @@ def is_registry_file(file: TreeFile) -> bool:
 
 def stray_files(files: Collection[TreeFile]) -> list[Damage]:
     """Files that no registry has, such as a link or the conflict copy of a sync program; but for those of systems."""
-    return [
-        Damage(
-            "stray",
-            file.path,
-            f"{file.path} is not a {'file of a registry' if file.size is not None else 'regular file'}",
-        )
-        for file in files
-        if not is_registry_file(file) and not is_system_path(file.path)
-    ]
+    strays = [file for file in files if not is_registry_file(file) and not is_system_path(file.path)]
+    kinds = {file.path: "regular file" if file.size is None else "file of a registry" for file in strays}
+    return [Damage("stray", path, f"{path} is not a {kind}") for path, kind in kinds.items()]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from operator import itemgetter
 from typing import Annotated, Any
 from unicodedata import normalize
@@ -44,8 +44,6 @@ BATCH_MODELS = 64
 REVISIONS = count()
 MAX_WORDS = 20
 """Words of one search for models."""
-UNSETTLED = ""
-"""The token of a file that must be read again; no other token equals it."""
 
 
 class CatalogError(Exception):
@@ -67,13 +65,12 @@ class Header(msgspec.Struct, omit_defaults=True):
 
 
 class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
-    """A model as of `head`, with the token of its index file; or `damage`, the reason why it cannot be read.
-
-    From `manifest` on it is about the newest release; `size` counts the bytes that are here. `find_models` reads the last three.
+    """A model as of `head`, with the token of its index file; or the reason why it cannot be read. From `manifest` on it is
+    about the newest release; `size` counts the bytes that are here. `find_models` reads the last three.
     """
 
     name: str
-    token: str = UNSETTLED
+    token: str = ""
     newest: str | None = None
     versions: Count = 0
     channels: dict[str, str] = {}
@@ -197,13 +194,8 @@ class Catalog:
         """The reasons why models cannot be read; with `artifacts` also those of versions."""
         fitting = self.fitting(pattern)
         damages = [model.damage for model in fitting if model.damage is not None]
-        return damages + [
-            gap
-            for model in fitting
-            if artifacts
-            for piece in self.pieces.get(model.name, ())
-            for gap in piece.gaps
-        ]
+        pieces = chain(*(self.pieces.get(model.name, ()) for model in fitting if artifacts))
+        return damages + [gap for piece in pieces for gap in piece.gaps]
 
     def query(self, expression: Expression | None = None, pattern: str = "*") -> Iterator[Any]:
         """The artifacts that an expression is true of (None: all), by name, then version, then path."""
@@ -228,7 +220,7 @@ class Catalog:
         progress: Progress = SILENT,
     ) -> None:
         """Read the index files that changed. What cannot be read is damage, and is read again the next time."""
-        tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, UNSETTLED)
+        tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, "")
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
             self.pieces.pop(name, None)
@@ -247,9 +239,10 @@ class Catalog:
 
     def _is_current(self, name: str, token: str, with_artifacts: bool) -> bool:
         model, pieces = self.models.get(name), self.pieces.get(name)
-        if model is None or not token or model.token != token or not with_artifacts:
-            return model is not None and token != UNSETTLED and model.token == token
-        return pieces is not None and all(piece.head == model.head and not piece.gaps for piece in pieces)
+        if model is None or not token or model.token != token:
+            return False
+        is_whole = pieces is not None and all(piece.head == model.head and not piece.gaps for piece in pieces)
+        return is_whole or not with_artifacts
 
     def _contents(self, name: str) -> "Contents":
         """The artifacts of a model that were read before."""
@@ -330,13 +323,11 @@ def read_model(
         if pieces[0].gaps and _read_state(reader, name, reader.read_index(name))[0].head != state.head:
             return read_model(reader, name, tokens, contents)  # a version went meanwhile
         return line, pieces
-    except InputError as error:
-        damage = f"the index of {name} in {reader.url} is damaged: {error.message}"
-        return ModelLine(name, damage=damage), None
     except RegError as error:
-        if error.family not in ("not-found", "integrity", "environment"):
+        if error.family not in ("input", "not-found", "integrity", "environment"):
             raise
-        return ModelLine(name, damage=error.message), None
+        label = f"the index of {name} in {reader.url} is damaged: " if error.family == "input" else ""
+        return ModelLine(name, damage=f"{label}{error.message}"), None
 
 
 def _read_state(

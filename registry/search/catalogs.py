@@ -102,12 +102,11 @@ def read_remote(
     copy = next(copies, None)
     if max_age != 0:
         try:
-            stored = _fetch(reader, copy)
-            published = None if stored is None else _decoded(stored, reader.registry_id, artifacts)
-            if published is not None and max_age is not None and age_of(published.time) > max_age:
+            if (stored := _fetch(reader, copy)) is not None:
+                published = _decoded(stored, reader.registry_id, artifacts)
+                if max_age is None or age_of(published.time) <= max_age:
+                    return published
                 raise CatalogError("is older than allowed")
-            if published is not None:
-                return published
         except RegError as error:
             problem = error
         except CatalogError as error:
@@ -181,11 +180,10 @@ class CatalogPublication(NamedTuple):
 
 
 def publish(store: RegistryStore, copy: Path | None, progress: Progress = SILENT) -> CatalogPublication:
-    """Publish the catalog of a registry.
+    """Publish the catalog of a registry, reading only index files whose token changed, and new manifests.
 
-    Only index files whose token changed since the last one are read (a directory, S3 and the Hub list tokens), and only
-    new manifests. `copy` is the file of this machine's copy of the last catalog, None if nothing can be kept. InputError
-    for a mirror, or a place that is only read; LostRaceError if another run was faster.
+    `copy` is the file of this machine's copy of the last catalog, None if nothing can be kept. InputError for a mirror, or a
+    place that is only read; LostRaceError if another run was faster.
     """
     if store.is_mirror:
         raise InputError(f"{store.url} is a mirror", "publish at the registry; a mirror carries its catalog")
@@ -193,10 +191,9 @@ def publish(store: RegistryStore, copy: Path | None, progress: Progress = SILENT
     if stored is not None:
         try:
             catalog = _decoded(stored, store.registry_id)
-        except LaterFormatError as error:
-            raise HostError(f"the catalog of {store.url} {error}", UPGRADE) from error
-        except CatalogError:
-            pass
+        except CatalogError as error:
+            if isinstance(error, LaterFormatError):
+                raise HostError(f"the catalog of {store.url} {error}", UPGRADE) from error
     catalog.update(store, artifacts=True, progress=progress)
     time = datetime.now(UTC).strftime(TIME_FORMAT)
     lines = b"".join([*catalog.model_lines(time), *catalog.piece_lines()])

@@ -53,13 +53,7 @@ from onnxreg.registry.support.disk import (
 )
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import (
-    HostError,
-    InputError,
-    IntegrityError,
-    LostRaceError,
-    NotFoundError,
-)
+from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, LostRaceError, NotFoundError
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

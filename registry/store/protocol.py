@@ -32,13 +32,7 @@ from onnxreg.registry.store.layout import (
 )
 from onnxreg.registry.store.streams import Hasher, HashingReader
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import (
-    VERIFY_ADVICE,
-    InputError,
-    LostRaceError,
-    NotFoundError,
-    RemoteError,
-)
+from onnxreg.schema.core.errors import VERIFY_ADVICE, InputError, LostRaceError, NotFoundError, RemoteError
 from onnxreg.schema.core.ref import Version
 
 SPOOL_BYTES = 2 * 2**20

@@ -18,13 +18,7 @@ from onnxreg.registry.log.contents import ArtifactPaths, Reference
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import (
-    BlobReader,
-    Push,
-    RegistryReader,
-    RegistryStore,
-    innermost,
-)
+from onnxreg.registry.store.protocol import BlobReader, Push, RegistryReader, RegistryStore, innermost
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.transfer.merge import ExchangeRequest, Merge, merge, refused_versions
