@@ -257,7 +257,18 @@ def fetch_version(
     if reference is None:
         raise InputError(f"{target} names no version", "name a tag: oci://host/repository:1.2.0")
     document = client.manifest(reference)
-    digest, version = _version_of(client, document)
+    try:
+        about = json.loads(document).get("annotations") or {}
+        digest, version = (
+            (Digest.parse(about[WHOLE]), Version.parse(about[VERSION])) if WHOLE in about else (None, None)
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError):
+        raise IntegrityError(f"{client.url} sends a malformed manifest of a version") from None
+    if digest is None:
+        raise InputError(
+            f"{client.url} has no version of onnxreg there",
+            "read it with oras, and import the files: reg import DIRECTORY --name NAME",
+        )
     data = read_blob(client, digest)
     manifest = Manifest.decode(data)
     if name is not None and manifest.name != name:
@@ -279,20 +290,6 @@ def fetch_version(
     for statement, media_type, verdict in attested:
         decisions.attest(published.ref, statement, media_type, None, verdict)
     return published
-
-
-def _version_of(client: OciClient, document: bytes) -> tuple[Digest, Version]:
-    """The digest of our manifest, and the version, as an OCI manifest states them."""
-    try:
-        about = json.loads(document).get("annotations") or {}
-        if WHOLE in about:
-            return Digest.parse(about[WHOLE]), Version.parse(about[VERSION])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError):
-        raise IntegrityError(f"{client.url} sends a malformed manifest of a version") from None
-    raise InputError(
-        f"{client.url} has no version of onnxreg there",
-        "read it with oras, and import the files: reg import DIRECTORY --name NAME",
-    )
 
 
 def _read_statements(

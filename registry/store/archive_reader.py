@@ -224,7 +224,10 @@ def _fault(entries: Collection[zipfile.ZipInfo]) -> str:
             return "begins with something else"
         if name in names:
             return f"has two entries {name[:80]!r}"
-        if not _is_part(name) or stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
+        key = BlobKey.of_path(name)
+        is_part = (key is not None and not key.generation) or model_of(name) is not None
+        is_part |= name in (ABOUT, IDENTITY, POLICIES)
+        if not is_part or stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
             return f"has {name[:80]!r}, which no registry has"
         is_plain = info.compress_type == zipfile.ZIP_STORED and info.compress_size == info.file_size
         if not is_plain or info.flag_bits & 1:
@@ -234,10 +237,3 @@ def _fault(entries: Collection[zipfile.ZipInfo]) -> str:
         names.add(name)
         behind = info.header_offset + HEADER_BYTES + len(name) + info.file_size
     return ""
-
-
-def _is_part(name: str) -> bool:
-    """True if an archive may have an entry of this name."""
-    key = BlobKey.of_path(name)
-    is_plain = key is not None and not key.generation
-    return is_plain or name in (ABOUT, IDENTITY, POLICIES) or model_of(name) is not None

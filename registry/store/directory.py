@@ -162,19 +162,6 @@ def temporary(parent: Path | None = None) -> Iterator[Path]:
         yield directory
 
 
-def is_held(marker: Path) -> bool | None:
-    """True if a running process holds the marker of its staging directory; None if that cannot be known."""
-    if not marker.exists():
-        return False
-    try:
-        lock = take(marker, 0)
-    except PermissionError:
-        return None
-    if lock is not None:
-        lock.release()
-    return lock is None
-
-
 MAX_FILE_BYTES = 2**44
 """The largest file of ext4: of a larger one, the bytes that arrive decide."""
 
@@ -210,23 +197,21 @@ class StagedBlobs:
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
         """Move the file if that needs no copy, and hash it where nobody else writes. Bytes behind a link are copied."""
         temporary = self.directory / secrets.token_hex(8)
-        if not is_regular(path) or path.lstat().st_nlink > 1 or not self._move(path, temporary):
+        can_move = is_regular(path) and path.lstat().st_nlink == 1
+        try:
+            if can_move:
+                self._disk.rename(path, temporary)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EACCES, errno.EPERM):
+                raise
+            can_move = False
+        if not can_move:
             with path.open("rb") as source:
                 return self.put(source, hasher=hasher)
         with host_errors(f"reading {path.name}"), temporary.open("rb") as source:
             digest, size = streams.pump(source, None, hasher=hasher)
         self._keep(temporary, digest)
         return digest, size
-
-    def _move(self, source: Path, target: Path) -> bool:
-        """Move a file without a copy; False across file systems, or if its directory may not be written."""
-        try:
-            self._disk.rename(source, target)
-        except OSError as error:
-            if error.errno not in (errno.EXDEV, errno.EACCES, errno.EPERM):
-                raise
-            return False
-        return True
 
     def _keep(self, path: Path, digest: Digest) -> None:
         set_mode(path, 0o444)
@@ -535,8 +520,15 @@ class DirectoryRegistry(RegistryStore):
             self.disk.rename(temporary, path)
 
     def is_alive(self, note: str) -> bool | None:
+        marker = self.scratch / f"{note.partition('-')[0]}.lock"
         with host_errors(f"looking at the locks of {self.url}"):
-            return is_held(self.scratch / f"{note.partition('-')[0]}.lock")
+            try:
+                lock = take(marker, 0) if marker.exists() else None
+            except PermissionError:
+                return None
+            if lock is not None:
+                lock.release()
+            return lock is None and marker.exists()
 
     def clear_partial(self) -> None:
         """Remove partial downloads, except those of running pulls."""

@@ -289,11 +289,16 @@ class HubPush(StagedBlobs, Push):
                 f"the repository has files that the layout would replace: {', '.join(foreign_paths[:5])}",
                 "move them away there, or push to another repository",
             )
-        operations: list[Operation] = [
-            self._second_path(at, file)
-            for path, file in files.items()
-            if path not in intact or written[path] != file.digest
-        ]
+        operations: list[Operation] = []
+        for path, file in files.items():
+            if path in intact and written[path] == file.digest:
+                continue
+            if file.digest in self._staged:
+                operations.append(addition(path, file.digest, self._staged[file.digest]))
+            elif present_keys := at.blobs(key.path for key in keys_of(file.digest)):
+                operations.append(CommitOperationCopy(min(present_keys), path))
+            else:
+                raise MissingBlobError(file.digest, self._url)
         outdated = [path for path in written if path not in files and path in present]
         operations += [CommitOperationDelete(path, is_folder=False) for path in outdated]
         new = layout.replace(files={path: file.digest for path, file in files.items()}, card=dict(metadata))
@@ -309,14 +314,6 @@ class HubPush(StagedBlobs, Push):
             raise MissingBlobError(digest, self._url)
         streams.check(Digest.of(data), digest, f"blob {digest}")
         return data
-
-    def _second_path(self, at: CommitSnapshot, file: LayoutFile) -> Operation:
-        if file.digest in self._staged:
-            return addition(file.path, file.digest, self._staged[file.digest])
-        present = at.blobs(key.path for key in keys_of(file.digest))
-        if not present:
-            raise MissingBlobError(file.digest, self._url)
-        return CommitOperationCopy(min(present), file.path)
 
     def _card_change(
         self,
