@@ -10,7 +10,6 @@ from support.servers.regserve import Site, wait
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.store.requests import http_remote
 
 
 @pytest.fixture(autouse=True)
@@ -27,17 +26,6 @@ def test_pull(site: Site, filled: Registry, other: Registry) -> None:
     wait(lambda: all(any(path in line for line in site.lines) for path in paths))
     requests = [(line["path"], line["status"]) for line in site.log(0) if line["path"] in paths]
     assert sorted(requests) == sorted((path, 200) for path in paths)
-
-
-def test_an_index_is_asked_for_with_its_tag(site: Site, filled: Registry) -> None:
-    remote = http_remote(site.url)
-    first = remote.read_index("tiny")
-    assert remote.read_index("tiny", first) is first
-    assert [line["status"] for line in site.log(3)] == [200, 200, 304]
-    filled.tag("tiny:1.0.0", "stable")
-    second = remote.read_index("tiny")
-    assert second is not None
-    assert second.data == (site.root / "index/tiny.jsonl").read_bytes()
 
 
 def test_the_command_line(site: Site, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
