@@ -21,7 +21,7 @@ pytestmark = pytest.mark.more
 
 REPOSITORY = Path(__file__).parents[1]
 CODE = ("cli", "converters", "registry", "schema")
-EXTRAS = (
+EXTRAS = [
     "torch",
     "httpx2",
     "huggingface_hub",
@@ -41,7 +41,6 @@ EXTRAS = (
     "pytest",
     "safetensors",
     "tokenizers",
-    "huggingface_hub",
     "starlette",
     "uvicorn",
     "prometheus_client",
@@ -50,7 +49,7 @@ EXTRAS = (
     "jinja2",
     "dask",
     "distributed",
-)
+]
 MODULES = sorted(
     f"onnxreg.{path.relative_to(REPOSITORY).with_suffix('').as_posix().replace('/', '.')}".removesuffix(
         ".__init__"
@@ -139,66 +138,51 @@ def test_without_numpy_an_update_is_fetched_whole_and_says_so(bare: Path, tmp_pa
     assert reg(bare, tmp_path, "verify").returncode == 0
 
 
+READING = """ls; ls acme/pii; resolve acme/pii --format onnx; show acme/pii; verify; diff acme/pii:0.1.0 acme/pii:0.1.1;
+log acme/pii; tag acme/pii stable; push acme/pii ./share; remote list; builtin schemas manifest-v2"""
+
+
 def test_the_verbs_that_need_no_library(bare: Path, origin: Path, tmp_path: Path) -> None:
     assert reg(bare, tmp_path, "--version").stdout.startswith("reg ")
     pulled = reg(bare, tmp_path, "pull", "acme/pii:0.1.0", origin, "--output", "out")
     assert (pulled.returncode, pulled.stderr) == (0, "")
     assert (tmp_path / "out" / FILENAME).is_file()
     assert reg(bare, tmp_path, "pull", "acme/pii", origin).returncode == 0
-    for words in (
-        ["ls"],
-        ["ls", "acme/pii"],
-        ["resolve", "acme/pii", "--format", "onnx"],
-        ["show", "acme/pii"],
-        ["verify"],
-        ["diff", "acme/pii:0.1.0", "acme/pii:0.1.1"],
-        ["log", "acme/pii"],
-        ["tag", "acme/pii", "stable"],
-        ["push", "acme/pii", "./share"],
-        ["remote", "list"],
-        ["builtin", "schemas", "manifest-v2"],
-    ):
-        done = reg(bare, tmp_path, *words)
+    for words in READING.split(";"):
+        done = reg(bare, tmp_path, *words.split())
         assert (done.returncode, done.stderr) == (0, ""), words
-        assert done.stdout or words[:2] == ["remote", "list"]
-
-
-def test_the_others_say_in_one_line_what_to_install(bare: Path, tmp_path: Path) -> None:
-    (tmp_path / "ckpt").mkdir()
-    (tmp_path / "ckpt" / "config.json").write_text("{}")
-    (tmp_path / "model.onnx").write_bytes(b"\x08\x09")
-    wanted = {
-        ("export", "ckpt", "--profile", "android", "--name", "x"): "export",
-        ("add", "model.onnx", "--name", "x"): "onnx",
-    }
-    for words, extra in wanted.items():
-        done = reg(bare, tmp_path, *words)
-        assert (done.returncode, done.stdout) == (9, ""), words
-        problem, hint = done.stderr.splitlines()
-        assert problem.startswith("error: ")
-        assert problem.endswith(", which is not installed")
-        assert f"[{extra}]" in hint
-        assert json.loads(reg(bare, tmp_path, *words, "--json").stderr)["error"]["family"] == "environment"
-
-
-def test_running_an_artifact_does_too(bare: Path, origin: Path, tmp_path: Path) -> None:
-    done = reg(bare, tmp_path, "--registry", origin, "run", "acme/pii", "--self-test")
-    assert (done.returncode, done.stdout) == (9, "")
-    assert "[onnx]" in done.stderr.splitlines()[-1]
+        assert done.stdout or "remote list" in words
 
 
 @pytest.mark.parametrize(
-    ("url", "extra"), [("s3://models/x", "s3"), ("s3://models/x?anonymous=yes", "s3"), ("hf://acme/x", "hf")]
+    ("words", "extra"),
+    [
+        ("export ckpt --profile android --name x", "export"),
+        ("add model.onnx --name x", "onnx"),
+        ("run acme/pii --self-test", "onnx"),
+        ("serve", "serve"),
+        *(
+            (words.replace("URL", url), extra)
+            for url, extra in {
+                "s3://models/x": "s3",
+                "s3://models/x?anonymous=yes": "s3",
+                "hf://acme/x": "hf",
+            }.items()
+            for words in ("ls --remote URL", "pull acme/pii URL", "push acme/pii URL")
+        ),
+    ],
 )
-@pytest.mark.parametrize("verb", ["ls", "pull", "push"])
-def test_so_do_remotes(bare: Path, origin: Path, tmp_path: Path, verb: str, url: str, extra: str) -> None:
-    words = ["ls", "--remote", url] if verb == "ls" else [verb, "acme/pii", url]
-    done = reg(bare, tmp_path, *(["--registry", origin] if verb == "push" else []), *words)
-    assert (done.returncode, done.stdout) == (9, "")
-    assert f"[{extra}]" in done.stderr.splitlines()[-1]
-
-
-def test_so_does_the_server(bare: Path, origin: Path, tmp_path: Path) -> None:
-    done = reg(bare, tmp_path, "--registry", origin, "serve")
-    assert (done.returncode, done.stdout) == (9, "")
-    assert "[serve]" in done.stderr.splitlines()[-1]
+def test_the_others_say_in_one_line_what_to_install(
+    bare: Path, origin: Path, tmp_path: Path, words: str, extra: str
+) -> None:
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "config.json").write_text("{}")
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x09")
+    command = ["--registry", origin, *words.split()]
+    done = reg(bare, tmp_path, *command)
+    assert (done.returncode, done.stdout) == (9, ""), words
+    problem, hint = done.stderr.splitlines()
+    assert problem.startswith("error: ") and "which is not installed" in problem and f"[{extra}]" in hint
+    if words != "serve":
+        found = json.loads(reg(bare, tmp_path, *command, "--json").stderr)["error"]
+        assert found["family"] == "environment"
