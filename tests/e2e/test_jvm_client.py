@@ -139,7 +139,7 @@ def slot_version(store: Path) -> str | None:
 
 
 def test_killed_at_random_moments(registry: Registry, tmp_path: Path) -> None:
-    """A hundred kills; the next update goes on from what the disk has."""
+    """A hundred kills, later and later; the next update goes on from what the disk has."""
     chance, store = Random(7), tmp_path / "store"
     kills = complete = version = 0
     files: dict[str, str] = {}
@@ -156,7 +156,7 @@ def test_killed_at_random_moments(registry: Registry, tmp_path: Path) -> None:
             with subprocess.Popen([str(jvm.JAVA), *options], **pipes) as process:
                 assert process.stdin is not None and process.stdout is not None
                 print(request, file=process.stdin, flush=True)
-                time.sleep(chance.uniform(0.15, 0.9))
+                time.sleep(chance.uniform(0.15, 0.9 + kills / 100))
                 process.send_signal(signal.SIGKILL)
                 answer = process.stdout.read().strip()
             kills += not answer
