@@ -212,6 +212,8 @@ def test_a_mirror_lists_what_stays_behind_and_refuses_a_fork(
     done = reg("mirror", home, "./own")
     assert done.ended(5, "has manifest") and done.out.splitlines()[1].split()[:2] == ["acme/pii", "0.1.0"]
     assert reg("--registry", "own", "show", "acme/pii:0.2.0").status == 0
+    (stays,) = reg("mirror", home, "./own", "--json").json["skipped"]
+    assert (stays["name"], stays["tag"]) == ("acme/pii", "0.1.0") and "has manifest" in stays["reason"]
     for root in (home, copied):
         reg("--registry", root, "tag", "tiny", "stable")
     assert reg("mirror", home, copied).ended(4, "different histories of tiny")
