@@ -29,9 +29,8 @@ from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.parts import Code
 
-RECIPE = "recipe"
-"""The profile of a recipe that belongs to no profile."""
-SUITE = "the evaluation suite"
+RECIPE, SUITE = "recipe", "the evaluation suite"
+"""The profile of a recipe that belongs to no profile, and the name of that file."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -69,7 +68,6 @@ def rebuild(
 
 
 def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
-    """The plan of the recorded recipe; its source, code and data are the recorded ones."""
     recipe, origin = manifest.recipe, manifest.source
     if recipe is None or "recipe" not in recipe.parameters:
         reason = "it records none" if recipe is None else f"it was made by {recipe.profile}"
@@ -178,7 +176,6 @@ def _check_code(recorded: Code | None, current: Code | None, label: str) -> None
 
 
 def _plan_family(manifest: Manifest, label: str, materials: Materials) -> FamilyPlan:
-    """The plan of the recorded family; its document, code and files are the recorded ones."""
     recipe, source, by_name = manifest.recipe, materials.source, "name it: --source family.yaml"
     if materials.suite is not None or materials.data:
         raise InputError(f"{label} is a family: its document names all rows", by_name)

@@ -197,8 +197,7 @@ class ExportRequest:
         return changes
 
 
-def _plain(value: Any) -> Any:
-    """A path as text that means the same file from any directory; all else unchanged."""
+def _plain(value: Any) -> Any:  # a path as text that means the same file from any directory
     return str(value.absolute()) if isinstance(value, Path) else value
 
 

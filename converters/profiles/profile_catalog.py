@@ -27,8 +27,6 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 PATH, INT8 = "model.onnx", "model_int8.onnx"
-EVERYTHING = ("MatMul", "Gemm", "Gather")
-"""The operators that INT8 quantizes, embedding tables (`Gather`) included."""
 PROVIDERS = ["NNAPI", "XNNPACK"]
 
 
@@ -172,7 +170,8 @@ def task_recipe(
         first = {"name": "fp32", "pass": "OnnxConversion", "params": {"target_opset": target}}
     steps, outputs = [first], [{"step": first["name"], "path": path}]
     if quantize:
-        params = {"params": {"op_types_to_quantize": EVERYTHING}} if int8_embeddings else {}
+        with_tables = {"op_types_to_quantize": ["MatMul", "Gemm", "Gather"]}
+        params = {"params": with_tables} if int8_embeddings else {}
         steps.append({"name": "int8", "pass": "OnnxDynamicQuantization", "input": first["name"], **params})
         outputs.append({"step": "int8", "path": f"{path.removesuffix('.onnx')}_int8.onnx"})
     value = {
