@@ -230,10 +230,10 @@ class TestOffline:
         os.utime(token, (then, then))
         for verb in ("resolve", "ls", "log"):
             words = verb, "acme/pii", "--remote", gone, "--offline"
-            assert "offline: acme/pii as it was 3 hours ago" in reg(*words, "--max-age", "4h")[1]
+            assert "offline: acme/pii as it was 3 h 0" in reg(*words, "--max-age", "4h")[1]
             error, _ = reg(*words, "--max-age", "3h", status=8)
             assert error["error"]["family"] == "gate"
-            assert "acme/pii is 3 hours old" in error["error"]["message"]
+            assert "acme/pii is 3 h 0" in error["error"]["message"]
             monkeypatch.setenv("REG_MAX_AGE", "1h")
             reg(*words, status=8)
             reg(*words, "--max-age", "1d")

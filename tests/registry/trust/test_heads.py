@@ -140,7 +140,7 @@ def test_a_place_that_is_stale_for_longer_than_allowed_is_a_gate(
     ):
         capfd.readouterr()
         assert main(["--registry", str(reader), *words, "--max-age", "2h"]) == 8, words
-        assert f"what is known of {NAME} is 3 hours old" in capfd.readouterr().err
+        assert f"what is known of {NAME} is 3 h 0" in capfd.readouterr().err
         monkeypatch.setenv("REG_MAX_AGE", "2h")
         assert main(["--registry", str(reader), *words]) == 8, words
         monkeypatch.delenv("REG_MAX_AGE")
