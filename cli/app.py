@@ -212,9 +212,9 @@ def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
     for item in parameters:
         if item.annotation is bool and not item.default.param_decls:
             item.default.param_decls = (f"--{item.name.replace('_', '-')}",)  # else there is a --no- too
-        elif item.annotation is not bool and isinstance(item.default, OptionInfo):
-            kind_of_value = next(iter(get_args(item.annotation)), item.annotation)
-            item.default.metavar = item.default.metavar or METAVARS.get(kind_of_value, "TEXT")
+        value_type = next(iter(get_args(item.annotation)), item.annotation)
+        if isinstance(item.default, OptionInfo) and value_type is not bool and item.default.metavar is None:
+            item.default.metavar = METAVARS.get(value_type, "TEXT")
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {item.name: item.annotation for item in parameters}
     return run

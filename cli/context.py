@@ -98,7 +98,6 @@ class Session:
         self._check_age(name, seconds)
 
     def _check_age(self, name: str, seconds: float) -> None:
-        """GateError if the answer about a model is older than it may be."""
         if self.max_age is not None and seconds > self.max_age:
             old = f"what is known of {name} is {duration(seconds)} old, at most {duration(self.max_age)} is allowed"
             raise GateError(old, "ask a place that is up to date, or allow more with --max-age")

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 MAX_ARTIFACTS, MAX_FIGURES, MAX_FACTS, MAX_REASONS = 10, 15, 7, 2
 """Rows of each table. Breaking and degrading facts are always shown."""
-WITHOUT_EFFECT = "without effect on an app"
 BASES = {
     "published": "the published interval of each version",
     "samples": "the number of gold spans or items",
@@ -77,16 +76,15 @@ def folded_line(screen: DiffOverview, listing: str) -> str:
     """`and 47 changes that follow from new weights (--full)`; "" if none is folded. `listing` says where they are listed."""
     groups = {group.cause: len(group.changes) for group in screen.folded}
     total = sum(groups.values())
+    causes = {cause: f"from {cause}" if cause else "without effect on an app" for cause in groups}
     if not total:
         return ""
     if len(groups) > 1:
-        causes = (
-            f"{count} {f'from {cause}' if cause else WITHOUT_EFFECT}" for cause, count in groups.items()
-        )
-        return f"and {total} changes that follow ({listing}): {', '.join(causes)}"
+        counts = ", ".join(f"{count} {causes[cause]}" for cause, count in groups.items())
+        return f"and {total} changes that follow ({listing}): {counts}"
     (cause,) = groups
-    follows = f"that {'follows' if total == 1 else 'follow'} from {cause}" if cause else WITHOUT_EFFECT
-    return f"and {counted(total, 'change')} {follows} ({listing})"
+    verb = f"that {'follows' if total == 1 else 'follow'} " if cause else ""
+    return f"and {counted(total, 'change')} {verb}{causes[cause]} ({listing})"
 
 
 def escaped(text: str) -> str:

@@ -101,6 +101,15 @@ def one_remote(remote: str | None, option: str | None) -> str | None:
     return remote or option
 
 
+def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) -> Iterator[tuple[str, str]]:
+    """The sides of texts such as NAME=PATH. InputError for one of another `form`; with `empty` a value may be empty."""
+    for text in texts or ():
+        name, sign, value = text.partition("=")
+        if not (name and sign and (value or empty)):
+            raise InputError(f"{text[:80]!r} is not {form}", hint)
+        yield name, value
+
+
 ANYTHING: Any = None
 """Stands for the default of a parameter that `takes_query` replaces."""
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from onnxreg.cli import output
 from onnxreg.cli.context import Session
+from onnxreg.cli.output import duration
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, innermost
 from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
@@ -42,7 +42,7 @@ def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dic
         return {}
     from onnxreg.registry.search.catalogs import age_of
 
-    age = output.duration(age_of(time))
+    age = duration(age_of(time))
     session.warn(f"catalog: {reader.url} as it was {age} ago; --max-age 0s reads every index file")
     return {"snapshot": time}
 

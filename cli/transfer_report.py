@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 
 class Stopwatch:
-    """Runs from when it is made."""
-
     def __init__(self) -> None:
         self._begun = time.monotonic()
 

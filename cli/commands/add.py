@@ -3,13 +3,13 @@
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import DESCRIPTION, LICENSE, VERSION, argument, option
+from onnxreg.cli.options import DESCRIPTION, LICENSE, VERSION, argument, option, pairs
 from onnxreg.cli.output import printable, table
 from onnxreg.cli.services import prove_version
 from onnxreg.cli.versions import report_published
@@ -41,10 +41,8 @@ def _task(text: str) -> str:
     from onnxreg.converters.tasks.task_catalog import ALIASES
 
     if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", text) is None:
-        raise InputError(
-            f"not a task: {text[:80]!r}",
-            "write lower-case words joined by hyphens, such as text-classification",
-        )
+        hint = "write lower-case words joined by hyphens, such as text-classification"
+        raise InputError(f"not a task: {text[:80]!r}", hint)
     return ALIASES.get(text, text)
 
 
@@ -55,7 +53,6 @@ def add(
     members: list[str] | None = option(
         "A model that works together with others, under this name; may be repeated.",
         "--member",
-        "--role",
         metavar="NAME=FILE",
     ),
     version: str | None = VERSION,
@@ -84,7 +81,7 @@ def add(
     With --json: {ref, name, version, digest, manifest, states, yanked, output}; states by path, yanked is null or
     {version, reason}, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].
     """
-    named = _members(members or ())
+    named = _members(members)
     if not files and not named:
         raise InputError("no file is named", "name at least one model file")
     new_version = None if version is None else Version.parse(version)
@@ -111,16 +108,12 @@ def add(
     report_published(session, published, remarks=_proof_lines(proofs), **more)
 
 
-def _members(texts: Sequence[str]) -> dict[Path, str]:
+def _members(texts: list[str] | None) -> dict[Path, str]:
     """The member of each file. InputError if a text is not NAME=FILE, or a file has two names."""
     members: dict[Path, str] = {}
-    for text in texts:
-        name, _, file = text.partition("=")
-        if not name or not file:
-            raise InputError(f"not a member: {text[:80]!r}", "write --member NAME=FILE")
-        path = Path(file)
-        if members.setdefault(path, check_member(name)) != name:
-            raise InputError(f"{file} is {members[path]} and {name}", "a file is of one member")
+    for name, file in pairs(texts, "NAME=FILE", "write --member NAME=FILE"):
+        if members.setdefault(Path(file), check_member(name)) != name:
+            raise InputError(f"{file} is {members[Path(file)]} and {name}", "a file is of one member")
     return members
 
 

@@ -1,6 +1,6 @@
 """`reg export`: from a trained checkpoint to a published version."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -17,6 +17,7 @@ from onnxreg.cli.options import (
     argument,
     flag,
     option,
+    pairs,
 )
 from onnxreg.cli.services import publish
 from onnxreg.cli.versions import report_published
@@ -131,7 +132,8 @@ def command(
     given = {key: arguments[key] for key in requests.OPTIONS if arguments[key] not in (None, [])}
     given = {key: value for key, value in given.items() if value is not (key in requests.ON_BY_DEFAULT)}
     if label_map:
-        given["label_map"] = _read_label_map(label_map)
+        labels = pairs(label_map, "GOLD=LABEL", "GOLD= excludes the label", empty=True)
+        given["label_map"] = {gold: label or None for gold, label in labels}
     if dry_run:
         _refuse("--dry-run", {"push": push, "output": output, "batch": batch}, "leave one out")
     if batch is not None:
@@ -208,14 +210,3 @@ def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:
         if value is not None:
             other = "SOURCE" if key == "source" else requests.flag(key)
             raise InputError(f"{option} and {other} contradict each other", hint)
-
-
-def _read_label_map(pairs: Sequence[str]) -> dict[str, str | None]:
-    """The labels of the model by those of the gold; None excludes one. InputError for what is not GOLD=LABEL."""
-    labels: dict[str, str | None] = {}
-    for pair in pairs:
-        gold, sign, label = pair.partition("=")
-        if not (gold and sign):
-            raise InputError(f"--label-map takes GOLD=LABEL, not {pair[:80]!r}", "GOLD= excludes the label")
-        labels[gold] = label or None
-    return labels

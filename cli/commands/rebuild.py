@@ -1,14 +1,14 @@
 """`reg rebuild`: a version's recipe run again, and what came out held against what was published."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
-from onnxreg.cli.options import ALLOW_CODE, REF, flag, option
+from onnxreg.cli.options import ALLOW_CODE, REF, flag, option, pairs
 from onnxreg.cli.output import counted, table
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 
 if TYPE_CHECKING:
     from onnxreg.registry.log.lookup import Release
@@ -52,7 +52,9 @@ def command(
         published = registry.get(ref)
         label = str(published.ref)
         with registry.scratch() as workspace, session.steps() as progress:
-            store, files, allowed = registry.store, _named(data or ()), allow_code or ()
+            store, allowed = registry.store, allow_code or ()
+            named = pairs(data, "NAME=PATH", "such as --data int8=rows.npz")
+            files = {key: Path(path) for key, path in named}
             materials = Materials(
                 *(source, eval_suite, trust_remote_code, files, allowed),
                 stored=lambda digest: store.blob_path(digest) if store.has({digest}) else None,
@@ -80,18 +82,6 @@ def _compare(registry: "Registry", published: "Release", draft: "Draft") -> "Reb
             return None
 
     return compare(published.manifest, draft.manifest(measure(draft.root, draft.paths())), contents)
-
-
-def _named(data: Sequence[str]) -> dict[str, Path]:
-    """Paths by name; InputError for what is not NAME=PATH."""
-    paths: dict[str, Path] = {}
-    for assignment in data:
-        name, _, path = assignment.partition("=")
-        if not name or not path:
-            message = f"--data takes NAME=PATH, not {assignment[:80]!r}"
-            raise InputError(message, "such as --data int8=rows.npz")
-        paths[name] = Path(path)
-    return paths
 
 
 def _lines(label: str, comparison: "RebuildComparison") -> Iterator[str]:

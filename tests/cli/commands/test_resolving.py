@@ -484,7 +484,7 @@ def graphs(tmp_path: Path, reader_in_process: None) -> None:
 @pytest.fixture
 def ocr(reg: Reg, graphs: None) -> None:
     """A detector in two variants, a recognizer and a classifier."""
-    words = (*DETECTOR, "--member", "detector=det-fixed.onnx", *RECOGNIZER, "--role", "classifier=cls.onnx")
+    words = (*DETECTOR, "--member", "detector=det-fixed.onnx", *RECOGNIZER, "--member", "classifier=cls.onnx")
     assert reg("add", *words, *OCR_NAME).status == 0
 
 
@@ -500,7 +500,7 @@ def ocr(reg: Reg, graphs: None) -> None:
         (("det.onnx", "rec.onnx"), 2, "--member NAME=FILE"),
         (("det.onnx", *RECOGNIZER), 2, "det.onnx has no name"),
         ((*DETECTOR, "--member", "detector=rec.onnx"), 2, "det.onnx and rec.onnx are not alternatives"),
-        (("--member", "det.onnx"), 2, "not a member: 'det.onnx'"),
+        (("--member", "det.onnx"), 2, "'det.onnx' is not NAME=FILE"),
         (("--member", "a b=det.onnx"), 2, "'a b' cannot be the name of a member"),
         ((*DETECTOR, "--member", "other=det.onnx"), 2, "det.onnx is detector and other"),
         ((), 2, "no file is named"),
