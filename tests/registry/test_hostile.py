@@ -10,17 +10,20 @@ import pytest
 from support.registries import owner
 
 from onnxreg.registry import Registry
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError, RegError
-from onnxreg.schema.log.events import Tag
+from onnxreg.schema.core.ref import Version
+from onnxreg.schema.log.events import Attest, Tag
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
 INDEX = Path("index/acme/pii.jsonl")
+ABOUT: dict[str, Any] = {"name": "acme/pii", "time": "2026-01-02T03:04:05Z", "nonce": "0" * 32}
 
 
 @pytest.mark.parametrize("reason", ["", "x" * 2001])
@@ -183,21 +186,13 @@ def test_remotes_added_at_once_are_all_kept(registry: Registry) -> None:
 
 
 def test_a_line_has_room_for_a_signature_and_news_of_an_upgrade() -> None:
-    event = {"name": "m", "time": "2026-01-02T03:04:05Z", "nonce": "0" * 32}
-    line = LogLine.make(
-        1, Digest.of(b""), Tag(**event, tag="stable", version=_version(), manifest=Digest.of(b""))
-    )
+    tag = Tag(**ABOUT, tag="stable", version=Version(1, 0, 0), manifest=Digest.of(b""))
+    line = LogLine.make(1, Digest.of(b""), tag)
     signed = line.raw.replace(b'"seq":1}', b'"seq":1,"sig":"abc"}')
-    assert LogLine.decode(signed).event == line.event
+    assert LogLine.decode(signed).event == tag
     with pytest.raises(InputError) as error:
         LogLine.decode(line.raw.replace(b'"kind":"tag"', b'"kind":"fly"'))
     assert "upgrade" in error.value.hint
-
-
-def _version() -> Any:
-    from onnxreg.schema.core.ref import Version
-
-    return Version(1, 0, 0)
 
 
 @pytest.mark.parametrize("where", ["cwd", "parent", "inside", "file", "foreign"])
@@ -235,16 +230,7 @@ def test_leftovers_of_a_killed_write_out_are_swept(
 
 
 def test_an_attestation_needs_its_manifest(registry: Registry, make_draft: MakeDraft) -> None:
-    from onnxreg.registry.log.lookup import load
-    from onnxreg.schema.log.events import Attest
-
     registry.add(make_draft())
-    ledger = load(registry.store, "acme/pii")
-    event = {
-        "name": "acme/pii",
-        "time": "2026-01-02T03:04:05Z",
-        "nonce": "0" * 32,
-        "media_type": "text/plain",
-    }
+    statement = {"manifest": Digest.of(b"?"), "statement": Digest.of(b"!"), "media_type": "text/plain"}
     with pytest.raises(ConflictError):
-        ledger.append(Attest(**event, manifest=Digest.of(b"?"), statement=Digest.of(b"!")))
+        load(registry.store, "acme/pii").append(Attest(**ABOUT, **statement))
