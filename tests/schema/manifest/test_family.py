@@ -49,38 +49,29 @@ EMBEDDING = tensor("embedding", "batch_size", WIDTH)
 LAYOUT = {"role": "metadata", "path": "onnx-metadata.json", "digest": sha(90), "size": 2}
 
 
+def about(name: str, role: str, *artifacts: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "role": role, **({"artifacts": list(artifacts)} if artifacts else {}), **more}
+
+
 @pytest.fixture
 def family() -> dict[str, Any]:
     pixels = tensor("input", "batch_size", 3, 16, 16)
     species = tensor("species_logits", "batch_size", len(SPECIES))
     artifacts = [artifact("swin.onnx", 1, [pixels], [species, EMBEDDING])]
-    members: list[dict[str, Any]] = [
-        {
-            "name": "backbone",
-            "role": "backbone",
-            "artifacts": ["swin.onnx"],
-            "classes": classes("species_logits", SPECIES),
-        }
-    ]
+    members = [about("backbone", "backbone", "swin.onnx", classes=classes("species_logits", SPECIES))]
     for number, (species_id, ids) in enumerate(HEADS.items(), 10):
         path = f"heads/{species_id}.onnx"
         logits = tensor("disease_logits", "batch_size", len(ids))
         artifacts.append(artifact(path, number, [EMBEDDING], [logits]))
-        members.append(
-            {
-                "name": f"head:{species_id}",
-                "role": "head",
-                "artifacts": [path],
-                "classes": classes("disease_logits", ids),
-            }
-        )
+        members.append(about(f"head:{species_id}", "head", path, classes=classes("disease_logits", ids)))
     artifacts.append(artifact("ood.onnx", 40, [EMBEDDING], [tensor("distance", "batch_size")]))
-    members.append({"name": "ood", "role": "ood", "artifacts": ["ood.onnx"]})
-    members.append({"name": "layout", "role": "metadata", "files": ["onnx-metadata.json"]})
+    members.append(about("ood", "ood", "ood.onnx"))
+    members.append(about("layout", "metadata", files=["onnx-metadata.json"]))
     edges = [
         {"source": "backbone", "output": "embedding", "target": role, "input": "embedding"}
         for role in ("head", "ood")
     ]
+    routing = {"tomato": "head:tomato", "potato": "head:potato", "weed": None}
     return {
         "format": "openmed-onnx",
         "format_version": 2,
@@ -88,11 +79,7 @@ def family() -> dict[str, Any]:
         "formats": ["onnx"],
         "artifacts": artifacts,
         "files": [LAYOUT],
-        "model_family": {
-            "members": members,
-            "edges": edges,
-            "routing": {"tomato": "head:tomato", "potato": "head:potato", "weed": None},
-        },
+        "model_family": {"members": members, "edges": edges, "routing": routing},
     }
 
 
