@@ -36,6 +36,9 @@ BEFORE = {
     "k = Shape <end = 2> (x) u = Div (k, twoi) q = Concat <axis = 0> (u, three, four)": False,
     "k = Shape <end = 2> (x) t = Mul (k, k) q = Concat <axis = 0> (t, three, four)": False,
     "k = Shape <end = 2> (x) e = Equal (k, onei) t = Where (e, twoi, k) q = Concat <axis = 0> (t, three, four)": False,
+    "b = Gather (s, i0v) l = Gather (s, i1) g = Range (i0, l, i1) n = Shape (g) q = Concat <axis = 0> (b, n, three, four)": True,
+    "b = Gather (s, i0v) l = Gather (s, i1) g = Range (i1, l, i1) n = Shape (g) q = Concat <axis = 0> (b, n, three, four)": False,
+    "b = Gather (s, i0v) l = Gather (s, i1) t = Add (i1, i1) g = Range (i0, l, t) n = Shape (g) q = Concat <axis = 0> (b, n, three, four)": False,
 }
 """Ways to compute the sizes q, and whether they are those of COMPUTED."""
 
