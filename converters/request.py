@@ -257,7 +257,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 
 def export(
-    model: str | os.PathLike[str],
+    model: Any,
     task: str = "default",
     output: str | os.PathLike[str] | None = None,
     quantize: bool = False,
@@ -267,7 +267,8 @@ def export(
     """Export a checkpoint to ONNX; nothing is returned if a graph is not the checkpoint's model.
 
     Args:
-        model: a checkpoint directory, or a hub id with an optional `@revision`.
+        model: a checkpoint directory, a hub id with an optional `@revision`, or `(model, tokenizer)` of transformers,
+            which do not change.
         task: `default`, `pooling`, `question-answering`, ...: see `docs/tasks.md`.
         output: a file to write, or a directory (one that exists, or a text that ends in a slash), which gets
             `model.onnx` with config, labels and tokenizer beside it.
@@ -297,7 +298,8 @@ def export(
     above = [] if target is None else [target.absolute(), *target.absolute().parents]
     nearest = next((folder for folder in above if folder.is_dir()), None)  # files are renamed from there
     with tempfile.TemporaryDirectory(prefix=".onnxreg-", dir=nearest) as scratch:
-        draft, _ = run(plan_export(recipe, str(model), "model"), Path(scratch, "workspace"))
+        source = _save(model, task, Path(scratch, "model")) if isinstance(model, tuple | list) else str(model)
+        draft, _ = run(plan_export(recipe, source, "model"), Path(scratch, "workspace"))
         last = draft.artifacts[-1]
         sidecars = [file for item in draft.artifacts for file in item.sidecars]
         files = [file for file in sidecars if file.role == "external-data"]
@@ -311,3 +313,27 @@ def export(
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
             (draft.root / path).replace(directory / path)
     return directory / last.path
+
+
+def _save(objects: Any, task: str, directory: Path) -> str:
+    """Save a model and its tokenizer; InputError for others, and for pooling, which follows the files of a checkpoint."""
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from onnxreg.converters.onnx.quiet import silent_transformers
+    from onnxreg.converters.tasks import task_catalog
+    from onnxreg.converters.tasks.text import Pooling
+
+    types = [type(item) for item in objects]
+    if len(types) != 2 or not all(map(issubclass, types, (PreTrainedModel, PreTrainedTokenizerBase))):
+        names = ", ".join(kind.__name__ for kind in types) or "nothing"
+        raise InputError(f"not a model and a tokenizer of transformers: {names}")
+    if issubclass(task_catalog.find(task), Pooling):
+        hint = "save both with save_pretrained, and name the directory"
+        raise InputError("pooling follows the files of a checkpoint, which objects lack", hint)
+    config = dict(vars(objects[0].config))
+    with silent_transformers():
+        for item in objects:
+            item.save_pretrained(directory)
+    vars(objects[0].config).clear()
+    vars(objects[0].config).update(config)
+    return str(directory)

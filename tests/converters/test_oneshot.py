@@ -203,3 +203,33 @@ def test_a_place_that_is_none() -> None:
 def test_nothing_is_printed(encoder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     export(encoder, "pooling", quantize=True)
     assert capfd.readouterr() == ("", "")
+
+
+def test_objects_are_exported_as_the_checkpoint_that_they_would_be_and_stay_as_they_are(
+    encoder: Path,
+) -> None:
+    """The caller's model is in half precision and in training mode; the graph has its weights in float32."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    assert export((AutoModel.from_pretrained(encoder), tokenizer), "default") == export(encoder, "default")
+    model = AutoModel.from_pretrained(encoder, dtype=torch.float16).train()
+    model.config.use_cache = True
+    before = {name: (value, value.clone()) for name, value in model.state_dict(keep_vars=True).items()}
+    config = dict(vars(model.config))
+    assert quantized(export([model, tokenizer], "default", quantize=True))
+    assert all(module.training for module in model.modules())
+    assert vars(model.config) == config
+    for name, value in model.state_dict(keep_vars=True).items():
+        assert (
+            value is before[name][0] and value.dtype == torch.float16 and torch.equal(value, before[name][1])
+        )
+    with pytest.raises(InputError):
+        export((model, tokenizer), "pooling")
+
+
+@pytest.mark.parametrize("given", [("a", "b"), (1,), [], (None, None)])
+def test_objects_other_than_model_and_tokenizer_are_refused(given: Any) -> None:
+    with pytest.raises(InputError):
+        export(given)
