@@ -61,8 +61,9 @@ class Credential:
     identity_token: str = ""
 
     @property
-    def basic(self) -> str:
-        return f"Basic {base64.b64encode(f'{self.user}:{self.secret}'.encode()).decode()}"
+    def basic(self) -> dict[str, str]:
+        """The header of HTTP Basic."""
+        return {"Authorization": f"Basic {base64.b64encode(f'{self.user}:{self.secret}'.encode()).decode()}"}
 
 
 def find_credential(host: str, repository: str) -> Credential | None:
@@ -156,10 +157,8 @@ class OciTarget:
         """oci://host[:port]/repository[:tag|@digest]; InputError for anything else."""
         match = _URL.fullmatch(url)
         if match is None:
-            raise InputError(
-                f"not the URL of an OCI repository: {url[:80]!r}",
-                "write oci://host[:port]/repository:tag; a repository has lower-case letters, digits and single . _ - between them",
-            )
+            hint = "write oci://host[:port]/repository:tag, in lower-case letters and digits with single . _ - between"
+            raise InputError(f"not the URL of an OCI repository: {url[:80]!r}", hint)
         host, repository, tag, digest = match.groups()
         return cls(host, repository, tag, None if digest is None else Digest.parse(digest))
 
@@ -249,7 +248,7 @@ class OciServer(HttpStore):
                     parameters = dict(re.findall(r'([a-zA-Z_]+)="([^"]*)"', challenge))
                     self._authorization = {"Authorization": f"Bearer {self._token(parameters, credential)}"}
                 elif credential is not None and not credential.identity_token:
-                    self._authorization = {"Authorization": credential.basic}
+                    self._authorization = credential.basic
                 return self._authorization != refused
             return False
 
@@ -267,7 +266,7 @@ class OciServer(HttpStore):
             form = urlencode({**fields, **grant, "client_id": "onnxreg"}).encode()
         else:
             realm += f"{'&' if '?' in realm else '?'}{urlencode(fields)}"
-            authorization = {"Authorization": credential.basic} if credential else {}
+            authorization = credential.basic if credential else {}
         endpoint = HttpStore(realm.partition("?")[0], authorization)
 
         def read(answer: HTTPResponse) -> bytes:
@@ -291,10 +290,8 @@ class OciServer(HttpStore):
 def _created(answer: HTTPResponse) -> Message:
     """The headers of an answer. RemoteError if it does not say that something was stored."""
     if answer.status != 201:
-        raise RemoteError(
-            f"{answer.url.partition('?')[0]} answers {answer.status} to an upload",
-            "is there a proxy in between?",
-        )
+        problem = f"{answer.url.partition('?')[0]} answers {answer.status} to an upload"
+        raise RemoteError(problem, "is there a proxy in between?")
     return answer.headers
 
 
@@ -327,10 +324,10 @@ class OciClient:
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
         """Store a document whose blobs are there; the headers of the answer. InputError if it is too large."""
         if len(document.data) > MAX_OCI_BYTES:
-            raise InputError(
-                f"a document of this version has more than the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest",
-                "a version of fewer files fits",
+            problem = (
+                f"a document of this version has more than the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest"
             )
+            raise InputError(problem, "a version of fewer files fits")
         key = f"manifests/{reference or document.digest}"
         headers = {"Content-Type": document.media_type}
         return self._server.ask("PUT", key, headers, _created, lambda: document.data)
@@ -349,11 +346,9 @@ class OciClient:
     def upload(self, digest: Digest, size: int, body: Callable[[], Any]) -> None:
         """Send a blob that is not there. `body` opens its bytes, for each try: a broken upload begins again."""
 
-        def location(answer: HTTPResponse) -> str | None:
-            return answer.headers.get("Location")
-
         def attempt() -> None:
-            address = self._server.ask("POST", "blobs/uploads/", {}, location, lambda: b"", tries=False)
+            begin: Any = lambda answer: answer.headers.get("Location")
+            address = self._server.ask("POST", "blobs/uploads/", {}, begin, lambda: b"", tries=False)
             url = requests.target(f"{self._server.url}/blobs/uploads/", address)
             url += f"{'&' if '?' in url else '?'}{urlencode({'digest': str(digest)})}"
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
@@ -381,10 +376,9 @@ class OciClient:
             if size > MAX_REFERRER_BYTES:
                 break
             page = requests.target(f"{self._server.url}/referrers/{digest}", match[1])
-        raise RemoteError(
-            f"the list of referrers of {self.url} is longer than {MAX_REFERRER_PAGES:,} pages or {MAX_REFERRER_BYTES >> 20} MiB",
-            "it may not be the registry that you mean",
-        )
+        limit = f"{MAX_REFERRER_PAGES:,} pages or {MAX_REFERRER_BYTES >> 20} MiB"
+        problem = f"the list of referrers of {self.url} is longer than {limit}"
+        raise RemoteError(problem, "it may not be the registry that you mean")
 
     def put_referrer(self, document: OciDocument, subject: Digest) -> None:
         """Store a manifest with a subject; if the registry does not index it, add it to the fallback tag."""

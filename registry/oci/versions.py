@@ -128,10 +128,9 @@ def publish(
     progress: Progress = SILENT,
     known_heads: KnownHeads | None = None,
 ) -> PublishResult:
-    """Publish a version. Blobs that the repository has are not sent.
+    """Publish a version. Blobs that the repository has are not sent. ConflictError if the tag names another manifest.
 
-    ConflictError if the tag names another manifest. NotFoundError for a yanked version, also if its digest is named, and
-    if some files of the version are not here. GateError if the ref names a governed channel whose version fails the policy.
+    NotFoundError for a yanked version, and if some files are not here. GateError if the policy of a named channel bars it.
     """
     located = lookup.find(reader, ref)
     check_version_trust(reader, ref, located, None, known_heads)
@@ -148,10 +147,8 @@ def publish(
     client = OciClient(target, writes=True)
     before = client.find_manifest(tag)
     if before is not None and Digest.of(before) != version.digest:
-        raise ConflictError(
-            f"{client.url}:{tag} is another manifest, {Digest.of(before).short}...",
-            "what is published never changes: publish under another tag",
-        )
+        problem = f"{client.url}:{tag} is another manifest, {Digest.of(before).short}..."
+        raise ConflictError(problem, "what is published never changes: publish under another tag")
     result = PublishResult(published, OciTarget(target.host, target.repository, tag, version.digest))
 
     if before is None:
@@ -243,12 +240,9 @@ def fetch_version(
 ) -> Release:
     """Publish here what `reg push` published at an `oci://` URL, under the version that its manifest states.
 
-    Args:
-        statements: record the statements about the version, too. None: unless a key here would sign their lines.
-
-    InputError if it is not a version of onnxreg, or of another model than `name`, or if a key would sign lines of statements
-    and nobody said so. IntegrityError if bytes are not those of their digests. RemoteError for more than
-    `MAX_STATEMENTS` statements.
+    `statements`: record the statements about it, too; None: unless a key here would sign their lines, which is an InputError.
+    InputError if it is not a version of onnxreg, or not of the model `name`. IntegrityError for wrong bytes. RemoteError for
+    more than `MAX_STATEMENTS` statements.
     """
     target = OciTarget.parse(url)
     DirectoryRegistry.create(publisher.store.root, publisher.store.disk)
@@ -265,10 +259,8 @@ def fetch_version(
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError):
         raise IntegrityError(f"{client.url} sends a malformed manifest of a version") from None
     if digest is None:
-        raise InputError(
-            f"{client.url} has no version of onnxreg there",
-            "read it with oras, and import the files: reg import DIRECTORY --name NAME",
-        )
+        hint = "read it with oras, and import the files: reg import DIRECTORY --name NAME"
+        raise InputError(f"{client.url} has no version of onnxreg there", hint)
     data = read_blob(client, digest)
     manifest = Manifest.decode(data)
     if name is not None and manifest.name != name:

@@ -1,8 +1,7 @@
 """Push, pull, mirror and archive: one exchange of versions and their bytes.
 
-An `ExchangeRequest` names the versions that the destination is to have, `merge` compares the two logs, `exchange` moves
-blobs in parallel, then the manifest, then the index, and returns a `TransferResult`. `mirror` copies a whole registry,
-`archive` writes one file, `export_files` writes a version as plain files.
+`merge` compares two logs, `exchange` moves blobs in parallel, then the manifest, then the index. `mirror` copies a whole
+registry, `archive` writes one file, `export_files` writes a version as plain files.
 
 Start with `exchange.py`, then `merge.py`. The rule for two logs: docs/format.md.
 Must not import: `publish`, `maintain`, `server`.

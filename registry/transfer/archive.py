@@ -78,10 +78,10 @@ def create_archive(
     target: Path,
     progress: Progress = SILENT,
 ) -> ArchiveResult:
-    """Write an archive, which replaces an earlier archive at the target.
+    """Write an archive, which replaces an earlier one; after an error or a kill, the target is as it was before.
 
-    InputError if the target is anything else, or for more than an archive may have; NotFoundError or IntegrityError if
-    a part of the source is missing or damaged. After an error or a kill, the target is as it was before.
+    InputError if the target is anything else, or for more than an archive may have; NotFoundError or IntegrityError for a part
+    of the source.
     """
     if target.is_dir():
         raise InputError(f"{target} is a directory", "name the file to write")

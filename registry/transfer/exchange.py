@@ -1,8 +1,7 @@
 """One exchange: versions of a model go from a source to a destination, with their events, in one swap.
 
-Push, pull and mirror are calls of `exchange`. Blobs move first, several at a time, verified while they stream, by deltas if
-possible, then the documents, then the index file is swapped. Nothing is visible at the destination before everything
-arrived.
+Blobs move first, several at a time, verified while they stream, by deltas if possible, then the documents, then the index file
+is swapped. Nothing is visible at the destination before everything arrived.
 """
 
 import os
@@ -42,7 +41,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Arrival:
-    """The arrival of a file: its bytes, those that moved, the version from whose file a delta made it, and why so."""
+    """The arrival of a file: its bytes, those that moved, the version from whose file a delta made it, and why so; a `doubt` if
+    a delta was there, and could not be used or gave wrong bytes.
+    """
 
     path: str
     digest: Digest
@@ -51,15 +52,11 @@ class Arrival:
     since: Version | None = None
     reason: str = ""
     is_doubt: bool = False
-    """True if a delta was there, and could not be used or gave wrong bytes."""
 
 
 @dataclass
 class BlobMover:
-    """Moves blobs, several at a time, the large ones first.
-
-    Bytes may be garbled on their way: a blob that does not match its digest is fetched once more.
-    """
+    """Moves blobs, several at a time, the large ones first. One that was garbled on its way is fetched once more."""
 
     source: BlobReader
     progress: Progress
@@ -148,11 +145,9 @@ class SkippedVersion:
 
 @dataclass(frozen=True)
 class TransferResult:
-    """Outcome for one model: its versions at the destination now, how many of them are new, and what moved.
-
-    `log` is the destination's log now, None if it could not be read; `artifacts` are the artifacts of each version that the
-    destination has now, `channels` the moves of channels, `yanks` those of versions that are yanked there. `has_copied`
-    is False if no copy was necessary or possible. `arrivals`: how each blob came.
+    """Outcome for one model: its versions at the destination now, how many are new, and what moved; False in `has_copied` if
+    no copy was necessary or possible. `log` is the destination's, None if it could not be read, `artifacts` what it has of each
+    version, `channels` the moves of channels, `yanks` those of versions that are yanked there.
     """
 
     name: str
@@ -189,12 +184,9 @@ def exchange(
 ) -> TransferResult:
     """Let the destination have the versions and channels of a request. A second run transfers nothing.
 
-    Raises what `merge` and the two registries raise; GateError if the destination governs a channel to move.
-
-    Args:
-        log: the model's log at the source, if it was read before.
-        own: the destination's, of `load_own`; `plan` is the merge of both.
-        near: more readers that may have documents of the destination.
+    Raises what `merge` and the two registries raise; GateError if the destination governs a channel to move. `log` is the
+    source's log and `own` the destination's (`load_own`), if they were read, `plan` the merge of both; `near` are more readers
+    that may have documents of the destination.
     """
     name = request.name
     source_log = log or load(source, name, destination)
@@ -261,10 +253,8 @@ def exchange_possible(
     choose: Callable[[Log], ExchangeRequest],
     progress: Progress,
 ) -> TransferResult:
-    """Exchange the versions and channels of a model that `choose` names and that may travel; the others are listed.
-
-    If the destination lacks no event, no blob is looked up. A channel does not move if its version does not travel. Errors
-    of the model are listed; errors of a registry or of this machine are raised.
+    """Exchange what `choose` names of a model and may travel; the rest, and errors of the model, are listed. A channel does not
+    move without its version. If the destination lacks no event, no blob is looked up.
     """
     result = TransferResult(name)
     with list_errors(name, result.skipped):

@@ -1,11 +1,10 @@
 """Write files of a version into a directory, verified: a version, one artifact of it, or an ORT package.
 
-A fresh directory is filled, and takes the target's place as a whole. `unpacked` and `fetched` give one artifact for a
-while, in a temporary directory: `unpacked` with its sidecars and the companions, `fetched` only its main file and
-external data.
+A fresh directory is filled, and takes the target's place as a whole. `unpacked` and `fetched` give one artifact for a while:
+with its sidecars and the companions, or only its main file and external data.
 
-A version that is written into the run directory of a training goes into `exports/`, beside its `checkpoints/`. That is
-Orchard's layout. The manifest of an export calls its graph `exports/model.onnx`, and there it is.
+In the run directory of a training a version goes into `exports/`, beside its `checkpoints/`, as Orchard lays it out. The
+manifest of an export calls its graph `exports/model.onnx`, and there it is.
 """
 
 import os
@@ -85,8 +84,7 @@ def check_target(
         path = target.resolve()
         if not next(above for above in (path, *path.parents) if above.exists()).is_dir():
             raise InputError(
-                f"{target} is a file, or below one",
-                f"name a directory that does not exist yet, or an earlier {kind}",
+                f"{target} is a file, or below one", f"name a new directory, or an earlier {kind}"
             )
         if registry is not None and path.is_relative_to(registry.resolve()):
             raise InputError(f"{target} is inside the registry", "name a directory outside of it")
@@ -94,11 +92,9 @@ def check_target(
             raise InputError(f"{target} is the working directory", "go elsewhere, or name another directory")
         others = sorted(_files_below(path) - expected_files(path)) if path.is_dir() else []
     if others:
-        raise InputError(
-            f"{target} holds {', '.join(others[:3])}{' ...' if len(others) > 3 else ''}, "
-            f"which no earlier {kind} wrote",
-            "name a new directory, or move those files away",
-        )
+        names = f"{', '.join(others[:3])}{' ...' if len(others) > 3 else ''}"
+        hint = "name a new directory, or move those files away"
+        raise InputError(f"{target} holds {names}, which no earlier {kind} wrote", hint)
     with host_errors(f"making {target}"):
         Path(mkdtemp(prefix=".reg-", dir=next(above for above in path.parents if above.exists()))).rmdir()
 
@@ -120,10 +116,8 @@ def materialize(
     target: Path,
     progress: Progress = SILENT,
 ) -> None:
-    """Write files of a manifest, and the manifest's own bytes `data`, into `target`.
-
-    An earlier export there is replaced as a whole. In `exports/` of a run directory paths lose that prefix. IntegrityError
-    if a blob is damaged: the target then is as it was before.
+    """Write files of a manifest, and its own bytes `data`, into `target`, which is replaced as a whole. In `exports/` of a run
+    directory paths lose that prefix. IntegrityError if a blob is damaged: the target then is as it was before.
     """
     with replacing(target) as fresh:
         fill(store, files, fresh, progress, prefix_in(target.resolve()))
@@ -137,10 +131,8 @@ def write_package(
     selection: Selection = EVERYTHING,
     progress: Progress = SILENT,
 ) -> tuple[Release, PackageLayout]:
-    """Write the present or the selected artifacts of a version as a model package of ONNX Runtime.
-
-    An earlier package there is replaced as a whole. NotFoundError if a selected artifact is not here, InputError if ONNX
-    Runtime loads none of them. IntegrityError if a blob is damaged: the target then is as it was before.
+    """Write the present or selected artifacts of a version as a model package of ONNX Runtime, which replaces an earlier one.
+    NotFoundError if an artifact is not here, InputError if ONNX Runtime loads none, IntegrityError if a blob is damaged.
     """
     check_target(target, store.root, packaged, "package")
     release = read_version(store, ref)

@@ -43,10 +43,8 @@ class ExchangeRequest:
         selection: copy only these artifacts, beside those already there; an event records which are held.
         channels: channels that are to hold one of these versions, as in the source, by events of the destination.
         restore: creates the event that brings back a version that the destination expired, with its files.
-        heal: copy again files that the destination has lost; without it, a destination whose log is complete
-            is believed to have them, and is not asked.
-        actor: the claimed author of the events that record which artifacts are held, and that move channels.
-        deltas: if files may arrive by deltas.
+        heal: copy lost files again; without it, a destination whose log is complete is believed to have them.
+        actor: the claimed author of the destination's own events; `deltas`: if files may arrive by deltas.
     """
 
     name: str
@@ -61,10 +59,8 @@ class ExchangeRequest:
 
 @dataclass(frozen=True)
 class Merge:
-    """The difference between a request and a destination's log at `head`.
-
-    `lines` are the source's lines that it lacks, `returning` the versions to bring back, `artifacts` the artifacts of each
-    version that it holds afterwards, `moves` the events of channels, `blobs` all blobs that it must have for this.
+    """The difference between a request and a destination's log at `head`: the `lines` that it lacks, the versions `returning`,
+    the `artifacts` of each version that it holds afterwards, the `moves` of channels, all `blobs` that it must have for this.
     """
 
     request: ExchangeRequest
@@ -107,9 +103,8 @@ def merge(
 ) -> Merge:
     """Compare both logs. `channels_before` are the destination's channels when it was first read.
 
-    Raises what `missing_lines` raises; ConflictError if the destination took needed files down, or somebody moved a
-    channel meanwhile; IntegrityError if the source's documents contradict each other; InputError if the selection has more
-    artifacts than an event can name.
+    Raises what `missing_lines` raises; ConflictError if needed files were taken down there, or a channel was moved meanwhile;
+    IntegrityError if the source's documents contradict each other; InputError for too many selected artifacts.
     """
     versions, is_copy = request.versions, source.registry == destination.registry
     lines = missing_lines(request, source, destination)
@@ -144,14 +139,11 @@ def merge(
 
 
 def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
-    """The source's lines that the destination lacks, in source order, verdicts and yanks last.
+    """The source's lines that the destination lacks, in source order, verdicts and yanks last: after their version.
 
-    So they find the version that they are about, also if the source published that once more after them. To another
-    registry travels what is about the requested versions, or about versions that it has; refusals always, since the same
-    bytes may be there, or come later, under another manifest. Channels, pins and expiry never do.
-
-    Raises what `check_versions` raises; ConflictError if only some artifacts are asked for between copies of one
-    registry; ForkError if the logs of one registry have forked.
+    To another registry travels what is about the requested versions, or about versions that it has; refusals always, since
+    the same bytes may come under another manifest. Channels, pins and expiry never do. Raises what `check_versions` raises;
+    ConflictError for a selection between copies of one registry; ForkError if their logs have forked.
     """
     if source.registry == destination.registry:
         _check_present(source, request.versions)
@@ -202,8 +194,8 @@ def check_versions(
 ) -> None:
     """Check that versions may travel between registries with different ids.
 
-    Raises ConflictError if a version has another manifest there or its files were given up there (unless the request
-    restores expired ones); NotFoundError if the source lacks a version or an artifact of it that is asked for.
+    ConflictError if a version is another one there, or was given up there and is not restored; NotFoundError if the source
+    lacks a version or an artifact that is asked for.
     """
     _check_present(source, versions)
     for version in versions:
@@ -247,10 +239,7 @@ def _check_present(source: Log, versions: Collection[Version]) -> None:
 
 
 def _check_arrived(source: Log, destination: Log, versions: Collection[Version]) -> None:
-    """IntegrityError if the source's log and its state line differ about a version.
-
-    Two copies with one head have one log: their entries must be equal.
-    """
+    """IntegrityError if the logs, or for one head the state lines, of source and destination differ about a version."""
     if source.head == destination.head and source.versions != destination.versions:
         raise IntegrityError(
             f"two copies of one log of {source.name} say different things of its versions",

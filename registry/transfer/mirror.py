@@ -1,7 +1,6 @@
 """Mirror a whole registry: as a verbatim copy with its id, or version by version into a registry with its own id.
 
-A verbatim mirror takes every line as it is and every blob that the source refers to; its log is always a prefix of the
-source's, and it never creates an event.
+A verbatim mirror's log is always a prefix of the source's; it never creates an event.
 """
 
 from dataclasses import dataclass, field
@@ -61,7 +60,6 @@ class MirrorResult:
         }
 
     def add(self, result: TransferResult) -> None:
-        """Add the outcome for one model."""
         self.versions += result.new
         self.events += result.events
         self.blobs += result.blobs
@@ -80,10 +78,8 @@ def open_both(
     mirror_of = None if new_id else source_store.registry_id
     destination_store = remotes.open(destination, create=True, mirror_of=mirror_of)
     if new_id and destination_store.registry_id == source_store.registry_id:
-        raise InputError(
-            f"{destination_store.url} has the id of {source_store.url}",
-            "leave --new-id away, or name another place",
-        )
+        problem = f"{destination_store.url} has the id of {source_store.url}"
+        raise InputError(problem, "leave --new-id away, or name another place")
     return source_store, destination_store
 
 
@@ -94,11 +90,10 @@ def mirror(
     progress: Progress = SILENT,
     actor: str | None = None,
 ) -> MirrorResult:
-    """Copy everything from one registry to another; versions and blobs that are there already are not sent again.
+    """Copy everything from one registry to another; what is there already is not sent again, what cannot be copied is listed.
 
-    ForkError, before anything is written, if both have one id and a log has forked. A version or model that
-    cannot be copied is listed, and the others go on. `channels` sets the destination's channels to those of
-    the source, by events of its own; a verbatim mirror has them anyway.
+    ForkError, before anything is written, if both have one id and a log has forked. `channels` sets the destination's channels
+    to those of the source, by events of its own; a verbatim mirror has them anyway.
     """
     report = MirrorResult(source.url, destination.url)
     try:
