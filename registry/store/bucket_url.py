@@ -68,10 +68,8 @@ class BucketUrl:
         allowed = SCHEMES[parts.scheme]
         for name, value in options:
             if name not in allowed or (name in FLAGS and value not in ("yes", "no")):
-                raise InputError(
-                    f"such a URL has no option {name}={value[:20]}",
-                    f"options, some yes or no: {', '.join(allowed)}",
-                )
+                hint = f"options, some yes or no: {', '.join(allowed)}"
+                raise InputError(f"such a URL has no option {name}={value[:20]}", hint)
         for endpoint in endpoints:
             check_endpoint(endpoint, "the option endpoint")
         return cls(parts.scheme, parts.netloc, prefix, tuple(sorted(options)))
@@ -168,10 +166,8 @@ def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str,
             credentials = session.get_credentials()
             frozen = credentials.get_frozen_credentials() if credentials else None
         if frozen is None:
-            raise RemoteError(
-                f"no credentials for {url} were found",
-                "set AWS_PROFILE or AWS_ACCESS_KEY_ID; a public bucket is read with ?anonymous=yes",
-            )
+            hint = "set AWS_PROFILE or AWS_ACCESS_KEY_ID; a public bucket is read with ?anonymous=yes"
+            raise RemoteError(f"no credentials for {url} were found", hint)
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,

@@ -439,10 +439,8 @@ class DirectoryRegistry(RegistryStore):
         names = {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
         names = {name for name in names if not is_system_path(name)}
         if "registry.json" not in names and names - {"local"}:
-            raise InputError(
-                f"{self.root} is not a registry and not empty",
-                "name a registry, or a directory that is empty or does not exist yet",
-            )
+            hint = "name a registry, or a directory that is empty or does not exist yet"
+            raise InputError(f"{self.root} is not a registry and not empty", hint)
 
     @property
     def location(self) -> str:

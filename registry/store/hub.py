@@ -132,10 +132,8 @@ class RepositoryLayout(Record, frozen=True):
         if current.name == name:
             return current
         if is_asked:
-            raise InputError(
-                f"the repository has the layout of {current.name} already",
-                "push each model that other libraries load to a repository of its own",
-            )
+            hint = "push each model that other libraries load to a repository of its own"
+            raise InputError(f"the repository has the layout of {current.name} already", hint)
         return None
 
 
@@ -378,10 +376,8 @@ def open_hub(
             return []
         paths = [entry.path for entry in hub.tree(at.revision, recursive=False)]
         if foreign_paths := [path for path in paths if path not in HUB_FILES]:
-            raise InputError(
-                f"{registry.url} is not a registry and holds {foreign_paths[0]}",
-                "name a registry, or a repository that is empty or does not exist yet",
-            )
+            hint = "name a registry, or a repository that is empty or does not exist yet"
+            raise InputError(f"{registry.url} is not a registry and holds {foreign_paths[0]}", hint)
         rules = (at.read(ATTRIBUTES) or b"").decode(errors="replace").splitlines()
         rules = [*(rule for rule in rules if rule != LFS_RULE), LFS_RULE, ""]
         return [

@@ -275,10 +275,8 @@ class HubClient:
             return retrying(attempt, _is_passing, pause)
 
     def _no_answer(self, operation: str) -> RemoteError:
-        return RemoteError(
-            f"{operation}: {self.url}: the answer is not the Hub's",
-            "check HF_ENDPOINT; is there a proxy in between?",
-        )
+        hint = "check HF_ENDPOINT; is there a proxy in between?"
+        return RemoteError(f"{operation}: {self.url}: the answer is not the Hub's", hint)
 
     @contextmanager
     def _errors(self, operation: str) -> Iterator[None]:
@@ -286,10 +284,8 @@ class HubClient:
         try:
             client = get_session()
         except (ImportError, ValueError, httpx2.InvalidURL, OSError) as error:
-            raise HostError(
-                f"{operation}: {self.url}: {_one_line(error)}",
-                f"check SSL_CERT_FILE and {requests.proxy_variables()}",
-            ) from error
+            hint = f"check SSL_CERT_FILE and {requests.proxy_variables()}"
+            raise HostError(f"{operation}: {self.url}: {_one_line(error)}", hint) from error
         if _check_redirect not in (hooks := client.event_hooks)["response"]:
             client.event_hooks = {**hooks, "response": [*hooks["response"], _check_redirect]}
         if client.timeout == httpx2.Timeout(None):

@@ -71,10 +71,8 @@ def usable_key(digest: Digest, condemned: Collection[BlobKey]) -> BlobKey:
     for key in keys_of(digest):
         if key not in condemned:
             return key
-    raise LostRaceError(
-        f"every key of blob {digest.short}... is condemned by some collector",
-        "`reg doctor` names the collectors that never ended",
-    )
+    hint = "`reg doctor` names the collectors that never ended"
+    raise LostRaceError(f"every key of blob {digest.short}... is condemned by some collector", hint)
 
 
 def note_path(kind: Kind, note: str) -> str:
@@ -126,10 +124,8 @@ def new_identity(registry_id: str | None = None, mirror: bool = False, **more: A
 
 def other_registry(url: str, actual_id: str, known_id: str) -> IntegrityError:
     """The error for a URL that now holds another registry than before."""
-    return IntegrityError(
-        f"{url} holds another registry than before: id {actual_id[:12]}..., was {known_id[:12]}...",
-        f"find out who changed it; if that is meant: reg trust reset {known_id}",
-    )
+    problem = f"{url} holds another registry than before: id {actual_id[:12]}..., was {known_id[:12]}..."
+    return IntegrityError(problem, f"find out who changed it; if that is meant: reg trust reset {known_id}")
 
 
 def read_identity(data: bytes, url: str) -> dict[str, Any]:
@@ -139,10 +135,8 @@ def read_identity(data: bytes, url: str) -> dict[str, Any]:
         layout, reader, identity = value["layout"], value["min_reader"], value["id"]
         writer = value.get("min_writer", LAYOUT_VERSION)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise IntegrityError(
-            f"registry.json of {url} is damaged",
-            "restore it from a backup, or copy a mirror's and write false for its `mirror`",
-        ) from None
+        hint = "restore it from a backup, or copy a mirror's and write false for its `mirror`"
+        raise IntegrityError(f"registry.json of {url} is damaged", hint) from None
     are_valid = isinstance(reader, int) and isinstance(writer, int) and isinstance(identity, str)
     if layout != "onnxreg" or not are_valid or REGISTRY_ID.fullmatch(identity) is None:
         raise IntegrityError(f"registry.json of {url} does not describe an onnxreg registry")

@@ -88,10 +88,8 @@ def absolute(address: str) -> str:
     """An absolute path, or a normalized URL. InputError if a URL holds a secret, which would be stored and shown."""
     parts = urlsplit(address) if len(_scheme(address)) > 1 else None
     if parts and (parts.password is not None or _SECRET.search(parts.query)):
-        raise InputError(
-            "the URL holds credentials, which would be written to disk and shown",
-            "leave them out: each kind of place finds them where its own tools do",
-        )
+        hint = "leave them out: each kind of place finds them where its own tools do"
+        raise InputError("the URL holds credentials, which would be written to disk and shown", hint)
     path = path_of(address)
     if parts is None and path is not None:
         return path_text(Path(os.path.abspath(path)))  # noqa: PTH100

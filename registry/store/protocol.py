@@ -489,10 +489,8 @@ def open_registry(
     """Open the registry in a store; `create` makes one if there is nothing. InputError if something else is there."""
     if create and store.get("registry.json") is None:
         if not store.is_empty() and store.get("registry.json") is None:
-            raise InputError(
-                f"{store.url} is not a registry and not empty",
-                "name a registry, or a place with nothing below it",
-            )
+            hint = "name a registry, or a place with nothing below it"
+            raise InputError(f"{store.url} is not a registry and not empty", hint)
         return create_registry(store, mirror_of, mirror_of is not None)
     registry = RegistryStore(store, known_id)
     registry.check_exists()

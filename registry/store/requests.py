@@ -603,10 +603,8 @@ class HttpStore(ReadOnlyStore):
             reason = getattr(error, "reason", error)
             raise unanswered(f"reading {url} failed: {why(reason)}", error) from error
         except ValueError as error:
-            raise RemoteError(
-                f"{url}: the answer is malformed: {why(error)}"[:400],
-                "is there a proxy in between, or is the URL wrong?",
-            ) from error
+            hint = "is there a proxy in between, or is the URL wrong?"
+            raise RemoteError(f"{url}: the answer is malformed: {why(error)}"[:400], hint) from error
 
 
 def _blocks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
