@@ -19,8 +19,9 @@ from onnxreg.schema.log.events import Expire
 
 
 def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
-    """The document of `reg du --json`: the models (of these names), with `versions` and `blobs` here, all their `bytes`, `unique`
-    ones that only they refer to, and the `shared` rest. NotFoundError for an unknown name; IntegrityError for a bad log.
+    """The document of `reg du --json`: the models (of these names), with `versions` and `blobs` here, all their `bytes`,
+    `unique` ones that only they refer to, and the `shared` rest. NotFoundError for an unknown name; IntegrityError for a
+    bad log.
     """
     sizes: Counter[Digest] = Counter()
     keys = blob_keys(remote)

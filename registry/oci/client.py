@@ -115,7 +115,6 @@ def _of_entry(entry: Mapping[str, Any]) -> Credential | None:
 
 
 def _ask_helper(helper: str, host: str) -> Credential | None:
-    """Ask a helper program for the credential of a host; None if it has none."""
     if not re.fullmatch(r"[A-Za-z0-9._-]+", helper):
         raise ValueError("not the name of a credential helper")
     command = [f"docker-credential-{helper}", "get"]
@@ -288,7 +287,6 @@ class OciServer(HttpStore):
 
 
 def _created(answer: HTTPResponse) -> Message:
-    """The headers of an answer. RemoteError if it does not say that something was stored."""
     if answer.status != 201:
         problem = f"{answer.url.partition('?')[0]} answers {answer.status} to an upload"
         raise RemoteError(problem, "is there a proxy in between?")

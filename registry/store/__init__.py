@@ -4,6 +4,5 @@
 (a local directory, buckets, fsspec, memory, the Hub); web servers and archives are read only. `tests/conformance` is the
 test suite that every store passes; `open.py` picks the store for a URL.
 
-Start with `protocol.py`, then `directory.py`.
-Must not import: anything of `registry` except `support`.
+Start with `protocol.py`, then `directory.py`. Must not import: anything of `registry` except `support`.
 """

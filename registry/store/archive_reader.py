@@ -101,7 +101,6 @@ class ArchiveStore(ReadOnlyStore):
             raise IntegrityError(f"{path} is not an archive of onnxreg: it {fault}", COPY_AGAIN)
 
     def _read(self, offset: int, count: int) -> bytes:
-        """Up to this many bytes of the file from an offset on."""
         file = cast(BinaryIO, self._archive.fp)
         with self._lock, host_errors(f"reading {self.url}"):
             file.seek(offset)
@@ -216,7 +215,6 @@ def open_archive(path: Path) -> ArchiveRegistry:
 
 
 def _fault(entries: Collection[zipfile.ZipInfo]) -> str:
-    """The fault of entries, in a few words; empty if there is none."""
     behind, names = 0, set[str]()
     for info in sorted(entries, key=lambda info: info.header_offset):
         name = info.orig_filename  # zipfile cuts the other at a zero byte

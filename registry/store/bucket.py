@@ -1,12 +1,10 @@
 """Objects in a bucket of S3, Google Cloud Storage or Azure, or of a compatible server, through obstore.
 
-The server must honour conditions, as a trial before the first write proves: an index file is replaced only if it has the bytes that were
-read. A blob of up to `PART_BYTES` is created only if its key is free; a larger one goes up in parts, whose end knows no
-condition, so that it may replace a blob with equal bytes.
+The server must honour conditions, as a trial before the first write proves. A blob of up to `PART_BYTES` is created only if
+its key is free; a larger one goes up in parts, whose end knows no condition: it may replace a blob with equal bytes.
 
-Failed requests are repeated here: the meaning of a refused condition depends on earlier tries. obstore itself repeats
-only the parts of an upload. It describes a failure in a text: a summary, which has the server's answer, then its causes,
-which nobody is shown (`translated`).
+Failed requests are repeated here: the meaning of a refused condition depends on earlier tries. obstore repeats only the parts
+of an upload. Its text of a failure has a summary with the server's answer, then causes, which nobody is shown (`translated`).
 """
 
 import re
@@ -50,9 +48,8 @@ from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError, why
 
-SMALL_BYTES = 2**20
-PART_BYTES = 5 * 2**20
-"""A larger object goes up in parts of this size."""
+SMALL_BYTES, PART_BYTES = 2**20, 5 * 2**20
+"""A larger object than that goes up in parts."""
 MAX_PARTS = 9_000
 """The parts of an object, of which S3 takes 10,000: those of a larger object are larger."""
 PARTS_AT_A_TIME = 2
@@ -275,10 +272,8 @@ class BucketStore(ObjectStore):
             self._memory.release()
 
     def _upload(self, key: str, blocks: Iterator[Buffer], length: int) -> None:
-        """Create a large object. An error of reading is raised as it is, and then nothing is visible.
-
-        After an error its parts are given up, unless only the last ones (`PARTS_AT_A_TIME`) are on their way: the client
-        cannot give up what it completes. IntegrityError if a part was garbled on its way.
+        """Create a large object. After an error its parts are given up, unless only the last ones (`PARTS_AT_A_TIME`) are
+        on their way: the client cannot give up what it completes. IntegrityError if a part was garbled on its way.
         """
         part = max(PART_BYTES, -(-length // MAX_PARTS))
         limits: Any = {"use_multipart": True, "chunk_size": part, "max_concurrency": PARTS_AT_A_TIME}
@@ -359,7 +354,6 @@ class BucketStore(ObjectStore):
         return f"{meta['version']}#{meta['e_tag']}" if self._location.scheme == "gs" else str(meta["e_tag"])
 
     def _version(self, token: str) -> dict[str, str]:
-        """The version of an object, for a condition, of a token."""
         if self._location.scheme != "gs":
             return {"e_tag": token}
         version, _, tag = token.partition("#")
@@ -401,10 +395,8 @@ class BucketStore(ObjectStore):
 
 
 def prove(store: ObjectStore, server: str) -> None:
-    """Try conditional writes before the first write of this user to a `server`: some accept a condition and ignore it.
-
-    RemoteError if they are not honoured. A success is recorded in the user's state directory; a record that cannot be
-    written costs a trial more.
+    """Try conditional writes before the first write of this user to a `server`; RemoteError if they are not honoured. A
+    success is recorded in the user's state directory; a record that cannot be written costs a trial more.
     """
     record = state_directory() / "proven" / Digest.of(server.encode()).hex[:32]
     if record.is_file():
@@ -442,7 +434,6 @@ def cas_faults(store: ObjectStore) -> list[str]:
 
 
 def _fill(head: bytearray, source: BinaryIO, limit: int) -> bool:
-    """Read until there are more bytes than the limit; True if the source ended before."""
     while len(head) <= limit:
         block = source.read(CHUNK_BYTES)
         if not block:

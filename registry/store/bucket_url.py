@@ -5,10 +5,9 @@
     s3://bucket/prefix?anonymous=yes            read a public bucket, unsigned
     gs://bucket/prefix    az://container/prefix?account=name
 
-For S3, credentials, endpoint, region and profile are found as every AWS client finds them (`AWS_PROFILE`,
-`AWS_ENDPOINT_URL`, `~/.aws/config`, roles, single sign-on, ...), by botocore, which sends no request to S3 here; an option
-of the URL comes before them. For the others obstore finds them (`GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME`, ...). A URL with
-credentials in it is refused.
+For S3, botocore finds credentials, endpoint, region and profile as every AWS client does (`AWS_PROFILE`, `~/.aws/config`,
+single sign-on, ...), without a request to S3; an option of the URL comes first. For the others obstore finds them
+(`GOOGLE_APPLICATION_CREDENTIALS`, ...). A URL with credentials in it is refused.
 """
 
 import os
@@ -102,10 +101,7 @@ class BucketUrl:
     def client(
         self, settings: dict[str, Any], limit: float, silence: float | None = None, retries: int = 0
     ) -> Any:
-        """Make a client of obstore whose keys are below the prefix.
-
-        A request may take `limit` seconds, its answer may be silent for `silence` seconds (None: no limit).
-        """
+        """A client of obstore with keys below the prefix; a request may take `limit` seconds, and be silent for `silence`."""
         from obstore import store as stores
 
         options = {"timeout": f"{limit * 1000:.0f}ms", "connect_timeout": f"{CONNECT_SECONDS}s"}
@@ -125,10 +121,7 @@ PROFILE_HINT = "check AWS_PROFILE, ~/.aws/config and the URL"
 
 
 def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of `obstore.store.S3Store` for a URL and its options.
-
-    InputError for a configuration that can never work, RemoteError if there are no credentials.
-    """
+    """The arguments of obstore's `S3Store`. InputError for what can never work, RemoteError without credentials."""
     try:
         from botocore import configprovider
         from botocore import session as sessions
@@ -191,7 +184,6 @@ def check_endpoint(endpoint: str, source: str) -> None:
 
 
 def _certificates(path: Path) -> bytes:
-    """The certificates of a file. RemoteError if it has none."""
     with suppress(OSError):
         data = path.read_bytes()
         if b"-----BEGIN CERTIFICATE-----" in data:
@@ -201,7 +193,6 @@ def _certificates(path: Path) -> bytes:
 
 @contextmanager
 def _errors(url: str, options: Mapping[str, str]) -> Iterator[None]:
-    """Turn the errors of botocore's configuration and logins into ours."""
     from botocore import exceptions as boto
 
     failure = f"finding the credentials for {url} failed"

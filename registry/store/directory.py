@@ -1,11 +1,8 @@
 """A registry in a local directory, written durably and by any number of processes at once.
 
-Beside the tree that every store keeps, `local/` belongs to this machine: scratch space, locks, remotes, tracking
-copies. It is never published.
-
-The next command sweeps the scratch files of a killed one. A large blob is fetched into `local/partial/<64 hex>`, so that
-an interrupted pull resumes: the file has the blob's first bytes; its size says how many. Its content is not trusted: it
-is hashed again from its beginning before anything is added.
+Beside the tree that every store keeps, `local/` belongs to this machine: scratch space, which the next command sweeps after a
+kill, locks, remotes, tracking copies. A large blob is fetched into `local/partial/<64 hex>`, so that an interrupted pull
+resumes; its content is not trusted: it is hashed again from its beginning before anything is added.
 """
 
 import errno
@@ -86,10 +83,8 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def take(path: Path, seconds: float = -1) -> "BaseFileLock | None":
-    """Lock a file, which is made if there is none, until `release`; None if another process holds it for that long.
-
-    HostError if the file system has no locks. FileNotFoundError if no file can be made, such as below /proc: waiting
-    for the lock would never end.
+    """Lock a file, which may be made, until `release`; None if another process holds it for that long. HostError if the
+    file system has no locks, FileNotFoundError if no file can be made, such as below /proc: waiting would never end.
     """
     from filelock import FileLock, Timeout
 
@@ -220,9 +215,8 @@ class StagedBlobs:
 
 
 def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: Callable[[int], BinaryIO]) -> int:
-    """Fetch what a partial download lacks; returns the size in bytes. IntegrityError, and no file, if the bytes are wrong.
-
-    A link, or a file that this user may not write, is removed first: its bytes belong to somebody else.
+    """Fetch what a partial download lacks; its size in bytes. IntegrityError, and no file, if the bytes are wrong. A link,
+    or a file that this user may not write, is removed first: its bytes belong to somebody else.
     """
     is_own = is_regular(path) and path.lstat().st_nlink == 1
     if is_own:
@@ -260,10 +254,7 @@ def settled_mark(status: os.stat_result, now: int) -> str:
 
 
 class DirectoryStore(ObjectStore):
-    """The files below `root`, which is reached through a `disk`.
-
-    A token is the SHA-256 of a file's bytes; in a list it is the `settled_mark`.
-    """
+    """The files below `root`. A token is the SHA-256 of a file's bytes; in a list it is the `settled_mark`."""
 
     def __init__(self, root: Path, disk: Disk, url: str = "") -> None:
         self.root = root

@@ -3,9 +3,8 @@
     sftp://user@host/path?single_writer=yes
 
 fsspec knows no compare-and-swap, so two writers would lose each other's work without a word. Such a registry is only
-read, unless its URL says `?single_writer=yes`: a promise that nobody else writes to it meanwhile.
-
-Credentials are found by the driver (key files, agents, its environment variables); a password in the URL is refused.
+read, unless its URL says `?single_writer=yes`: a promise that nobody else writes to it meanwhile. Credentials are found by
+the driver (key files, agents, its environment variables); a password in the URL is refused.
 """
 
 import io
@@ -141,7 +140,6 @@ class FileStore(ObjectStore):
 
     @contextmanager
     def _asking(self, doing: str) -> Iterator[None]:
-        """Turn every error of a driver into one family of errors."""
         try:
             yield
         except RegError:
@@ -152,8 +150,6 @@ class FileStore(ObjectStore):
 
 
 class _Stream(io.RawIOBase):
-    """A stream of a driver, read with its errors as ours."""
-
     def __init__(self, stream: Any, asking: Callable[[], AbstractContextManager[None]]) -> None:
         self._stream, self._asking = stream, asking
 
@@ -170,10 +166,7 @@ class _Stream(io.RawIOBase):
 
 
 def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-    """The registry at the URL of a file system; `create` makes one if there is nothing.
-
-    InputError if no driver reads the URL, or it has a password or unknown option.
-    """
+    """The registry at the URL of a file system, which `create` may make. InputError for a bad URL, HostError without a driver."""
     parts, address = urlsplit(url), url.partition("?")[0]
     if parts.scheme not in PROTOCOLS:
         schemes = "s3, gs, az, https, hf, file, " + ", ".join(PROTOCOLS)

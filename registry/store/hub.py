@@ -1,29 +1,22 @@
 """A registry in a repository on the Hugging Face Hub: `hf://ORG/NAME[@BRANCH]`.
 
-**A push is one commit.** Its blobs, the index file and the repository's card go up together, upon one parent; the Hub
-refuses the commit if that parent is no longer the head (412). So a push is seen whole or not at all.
-
-**A transaction.** Everything is decided on one commit, the parent: that the index is the one that was read, that the
-blobs which the push relies on are there, that no collector condemned them. If another commit came first, all of this is
-looked at again on the new head. Since every condemnation is a commit too, it is either before that parent, and the push
-sees it, or after the push, and the collector reads the push's log after it. So intents (`docs/format.md`) stay in this
-process.
+**A push is one commit** of its blobs, the index file and the card, upon one parent; the Hub refuses it if that is no longer
+the head (412). Everything is decided on the parent: that the index is the one that was read, that the blobs which the push
+relies on are there, that no collector condemned them. If another commit came first, all of this is looked at again. Since
+every condemnation is a commit too, the push sees it, or the collector reads the push's log after it. So intents
+(`docs/format.md`) stay in this process.
 
 **Reading** pins the commit that the first answer came from. The pin moves on with what this object writes, after a lost
 race, and when names, notes or files are listed.
 
-**The card** (README.md) has a section for each model between two marks. A push rewrites its own model's section and
-nothing else, so that text of people, and sections of other models, stay.
+**The card** (README.md) has a section for each model between two marks; a push rewrites its own model's section alone.
 
-**The layout.** `reg push --layout hub` writes the usual files of one model beside the registry: `config.json`, the
-tokenizer, `onnx/...`, from its newest release. `layout.json` remembers each file that was written, so every later commit
-to that model's log moves the files with it. A file that was not written here is never replaced.
+**The layout**: `reg push --layout hub` writes the usual files of one model's newest release beside the registry.
+`layout.json` remembers them, so every later commit to that model's log moves them. Files of others are never replaced.
 
-Uploads go the way `hf` sends them: through Xet if hf_xet is installed, else (`HF_HUB_DISABLE_XET=1`) through LFS;
-files are handed over as paths, since from streams huggingface_hub uploads through LFS alone.
-
-Tested with the real client against an emulator of the Hub (`tests/support/servers/hub.py`). Nothing here was ever compared
-with the live Hub.
+Uploads go through Xet if hf_xet is installed, else (`HF_HUB_DISABLE_XET=1`) through LFS; from streams, not paths,
+huggingface_hub would upload through LFS alone. Tested with the real client against an emulator
+(`tests/support/servers/hub.py`), never with the live Hub.
 """
 
 import re
@@ -402,7 +395,6 @@ def attributes(at: CommitSnapshot) -> list[Operation]:
 
 
 def _has(at: CommitSnapshot, entry: TreeFile, digest: Digest) -> bool:
-    """True if a file of a commit still has the bytes that were written."""
     if entry.token == digest.hex or len(entry.token) == len(digest.hex) or entry.size is None:
         return entry.token == digest.hex
     data = at.read(entry.path)
@@ -410,10 +402,8 @@ def _has(at: CommitSnapshot, entry: TreeFile, digest: Digest) -> bool:
 
 
 def described(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]) -> str:
-    """The card with this metadata in place of what was `written` before; the keys of people stay.
-
-    Its metadata is written anew as YAML, by itself: `ModelCard` of huggingface_hub leaves out keys that are null, and
-    changes a `model-index`. Unchanged if nothing else is to be said, or if its metadata cannot be read.
+    """The card with this metadata in place of what was `written` before; the keys of people stay. Its metadata is written
+    anew as YAML: `ModelCard` leaves out keys that are null, and changes a `model-index`. Unchanged if it cannot be read.
     """
     import yaml
 

@@ -66,7 +66,6 @@ MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 2.0
 """Seconds between two tries to commit."""
 MAX_UNANSWERED_COMMITS = 5
-"""Commits of one transaction that may stay without an answer."""
 MAX_PATHS = 1000
 """The Hub takes no more paths in one request."""
 MAX_SILENCE_SECONDS = 120.0
@@ -168,10 +167,8 @@ class HubClient:
     def read(
         self, path: str, revision: str | None = None, cached: bytes | None = None
     ) -> tuple[bytes | None, str]:
-        """Read a small file (None if there is none); returns also the commit that it was read from: `revision`, if given.
-
-        The Hub need not send the bytes again if they are still those in `cached`. Of an answer that names no commit, the
-        newest one may be another by now: it is asked for again.
+        """Read a small file, None if there is none, and the commit that it was read from: `revision`, if given. Bytes that
+        are still those in `cached` need not come again. If an answer names no commit, the newest one is asked for.
         """
         conditions = {"If-None-Match": f'"{git_oid(cached)}"'} if cached is not None else {}
         data: bytes | None
@@ -226,10 +223,8 @@ class HubClient:
         self._ask("making the repository", create)
 
     def commit(self, operations: list[Operation], message: str, parent: str) -> str:
-        """Upload what the operations add, then apply all of them in one commit upon `parent`; returns its id.
-
-        Bytes that several files have are uploaded once: the Hub has them when the others are looked at. A .gitignore of
-        the repository hides nothing. StaleParentError if it was not applied, UnansweredError if nobody knows.
+        """Upload what the operations add, each bytes once, then apply all of them in one commit upon `parent`; returns its
+        id. A .gitignore hides nothing. StaleParentError if it was not applied, UnansweredError if nobody knows.
         """
         additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
         first = {addition.upload_info.sha256: addition for addition in additions}
@@ -321,13 +316,11 @@ class HubClient:
 
 
 def _check_redirect(response: httpx2.Response) -> None:
-    """RemoteError if an answer redirects to a forbidden place."""
     if response.has_redirect_location:
         requests.target(str(response.request.url), response.headers["Location"])
 
 
 def _is_passing(error: Exception) -> bool:
-    """True if the same request may succeed later."""
     if isinstance(error, HfHubHTTPError):
         return error.response.status_code in (408, 429) or error.response.status_code >= 500
     if isinstance(error, httpx2.ProxyError | httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):

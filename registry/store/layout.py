@@ -23,14 +23,10 @@ LAYOUT_VERSION = 1
 UPGRADE = "upgrade onnxreg, from where you installed it"
 GENERATIONS = 8
 """The number of keys that a blob may have; a reader that does not find the plain key tries the others."""
-
 Kind = Literal["intents", "condemned"]
 """The notes that pushers and collectors leave for each other."""
-
 NOTE = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
 """The name of a note: the id of the push that wrote it, and for an intent the attempt."""
-
-
 PROBE = "gc/probe-"
 """The prefix of the object that the trial of a store writes, and deletes at its end."""
 

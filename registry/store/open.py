@@ -19,10 +19,9 @@ _SECRET = re.compile(r"(?i)(^|&)[^=&]*(token|secret|password|signature|credentia
 def open_url(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> RegistryStore:
-    """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, `gs://`, ...) or path.
-
-    `create` makes one if there is none, which may be a mirror of that with this id. `known_id` is the id that was
-    there before: a place that asks for it in a request may take it on trust until it reads an index file.
+    """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, ...) or path; `create` makes one, or a mirror of
+    that id. `known_id` was there before: a place that asks for it in a request may take it on trust until it reads an index
+    file.
     """
     scheme = _scheme(url)
     if scheme in BUCKETS:

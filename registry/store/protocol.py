@@ -103,10 +103,7 @@ class RegistryReader(BlobReader, Protocol):
         """True if it is a verbatim copy of the registry with its id: no event is made in it."""
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        """A model's index file as it is now; None if the model is unknown.
-
-        `cached` is the file as read before: if it has not changed, a store may return it instead of sending it again.
-        """
+        """A model's index file as it is now, or `cached` if it is that still; None if the model is unknown."""
 
     def read_fresh(self, name: str) -> IndexFile | None:
         """Read a model's index file past caches in between, and past a commit that was pinned before."""
@@ -115,9 +112,8 @@ class RegistryReader(BlobReader, Protocol):
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
         """A small file of the tree, such as the catalog, and the token for its next swap; None if it is absent.
 
-        `cached` is an earlier result, which may be returned again if the file has not changed; it may be a token
-        without the bytes. At a store with caches in between, or that reads at a pinned commit, `cached` None means:
-        as it is now.
+        `cached` is an earlier result, or its token without the bytes, which may be returned again if the file has not
+        changed. None means: as it is now, past caches in between and pinned commits.
         """
         return None
 
@@ -213,10 +209,7 @@ class Push(Protocol):
         """
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        """Store a file that the caller gives up: it may be moved, and is gone or unchanged afterwards. See `put`.
-
-        A given `hasher` receives the bytes as they pass.
-        """
+        """See `put`; a file that the caller gives up may be moved. A given `hasher` receives the bytes as they pass."""
 
     def fetch(
         self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
@@ -250,10 +243,7 @@ class ObjectStore(Protocol):
     """The URL as people write it; without secrets."""
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """A small object and the token that a swap must bring to replace it; None if it is absent.
-
-        `cached` is an earlier result: it may be returned again, without a transfer, if the object has not changed.
-        """
+        """A small object and the token for its next swap, or `cached` if it has not changed; None if it is absent."""
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         """A stream over an object from an offset on; None if it is absent. It reads as much as is asked for."""
@@ -345,8 +335,7 @@ class ReadOnlyStore(ObjectStore):
 class RegistryStore(RegistryReader):
     """A registry, here or elsewhere, to read and write: the files of `layout` in an object store.
 
-    Its notes are small files by which pushers and collectors see each other; see `docs/format.md`. Its files can be
-    listed, and deleted, for the collector, verify and the doctor alone. `known_id` is its id if that is known: it is
+    By its notes pushers and collectors see each other, see `docs/format.md`. `known_id` is its id if that is known: it is
     trusted until an index file is read, which is checked against it.
     """
 
@@ -395,7 +384,6 @@ class RegistryStore(RegistryReader):
         return {plain[path] for path in present} | {key.digest for key in self._elsewhere(absent)}
 
     def _elsewhere(self, digests: Iterable[Digest]) -> list[BlobKey]:
-        """The keys of blobs other than their plain keys."""
         keys = {key.path: key for digest in digests for key in keys_of(digest)[1:]}
         return sorted(keys[path] for path in self.store.has(keys)) if keys else []
 
@@ -527,7 +515,6 @@ class ObjectPush(Push):
     def _put_spooled(
         self, source: BinaryIO, expected: Digest | None, hasher: Hasher | None = None
     ) -> tuple[Digest, int]:
-        """The bytes are known before anything is sent."""
         with SpooledTemporaryFile(SPOOL_BYTES) as spool:
             digest, size = streams.pump(source, spool, hasher=hasher)
             if expected is not None:

@@ -1,17 +1,14 @@
 """Requests to servers, and a registry on any static web server or CDN, for reading: the same tree below an `https://` URL.
 
-A server may be silent for `REG_READ_TIMEOUT` seconds. It has `REG_READ_DEADLINE` seconds for one file: a server that sends
-a byte a second never lets a socket time out. It says when to come back by `Retry-After`, in seconds or as a date, or by
-`RateLimit`.
+A server may be silent for `REG_READ_TIMEOUT` seconds, and has `REG_READ_DEADLINE` seconds for one file. It says when to come
+back by `Retry-After`, in seconds or as a date, or by `RateLimit`.
 
-A redirect never leads from TLS to plain HTTP, from the internet into a private network or to this machine, to
-another scheme (`file:`), or to a URL with a user name in it. Messages name hosts only: the query of a signed
-address is a secret. The bearer token of `REG_TOKEN_<HOST>` goes to that host only, over TLS or to this machine
-itself; no redirect takes it along.
+A redirect never leads from TLS to plain HTTP, from the internet into a private network or to this machine, to another scheme,
+or to a URL with a user name in it. Messages name hosts only: the query of a signed address is a secret. The bearer token of
+`REG_TOKEN_<HOST>` goes to that host only, over TLS or to this machine itself; no redirect takes it along.
 
-A web server lists nothing, so models are asked for by name. An index file is asked for with the ETag that it had; a blob
-comes in one answer, of which the rest is requested if the connection breaks. Proxies are those of the environment.
-Some hosts answer 403 for files that are absent. `HttpStore` finds out once, with a name that cannot exist.
+A web server lists nothing. An index file is asked for with the ETag that it had. Some hosts answer 403 for files that are
+absent: `HttpStore` finds out once, with a name that cannot exist.
 """
 
 import http.client
@@ -50,9 +47,8 @@ from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import InputError, RemoteError, why
 
 LIMITS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_DEADLINE": 86_400.0}
-MAX_TRIES = 8
-MAX_SILENT_TRIES = 2
-"""Tries of them that may end because the server was silent."""
+MAX_TRIES, MAX_SILENT_TRIES = 8, 2
+"""Tries in all, and of them that may end because the server was silent."""
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
 """Before try n + 1 a random time up to FIRST_WAIT_SECONDS * 2**n passes, never more than MAX_WAIT_SECONDS."""
 MAX_PAUSE_SECONDS = 300
@@ -112,9 +108,7 @@ def hides_absence(read: Callable[[str], object]) -> bool:
 
 def is_passing(error: Exception) -> bool:
     """True if a request that failed so may succeed the next time."""
-    return isinstance(error, UnansweredError) or (
-        isinstance(error, RefusedError) and error.status in PASSING_STATUS
-    )
+    return isinstance(error, UnansweredError) or getattr(error, "status", None) in PASSING_STATUS
 
 
 def retrying(
@@ -122,9 +116,8 @@ def retrying(
     passing: Callable[[Exception], bool] = is_passing,
     pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
 ) -> Result:
-    """Return the result of `attempt`, called again, up to `MAX_TRIES` times, if it raises an error that is `passing`.
-
-    `pause` gives the least seconds to wait after an error; above `MAX_PAUSE_SECONDS` there is no further try.
+    """The result of `attempt`, called up to `MAX_TRIES` times if it raises what is `passing`. `pause` gives the least
+    seconds to wait after an error; above `MAX_PAUSE_SECONDS` there is no further try.
     """
     silent = 0
     for number in range(1, MAX_TRIES):
@@ -141,7 +134,6 @@ def retrying(
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error, and those that led to it."""
     cause: BaseException | None = error
     for _ in range(10):
         if cause is None:
@@ -192,11 +184,8 @@ class ObjectAnswer(NamedTuple):
 
 
 class ObjectStream(io.RawIOBase):
-    """An object from an offset on. If the connection breaks, the rest of that very object is requested.
-
-    Args:
-        begin: requests the object from an offset on; with a tag that is not empty, of the object with that tag.
-        ask: calls a function, again after a passing failure.
+    """An object from an offset on, whose rest is requested if the connection breaks: `begin` requests it from an offset on,
+    with a tag of that very object; `ask` calls a function, again after a passing failure.
     """
 
     def __init__(
@@ -227,9 +216,8 @@ class ObjectStream(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         if not self._block:
-            self._block = memoryview(
-                self._advance(lambda answer: next(timely(answer.blocks, self._end), b""))
-            )
+            block = self._advance(lambda answer: next(timely(answer.blocks, self._end), b""))
+            self._block = memoryview(block)
         count = min(len(buffer), len(self._block))
         buffer[:count] = self._block[:count]
         self._block = self._block[count:]
@@ -427,9 +415,8 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 class HttpStore(ReadOnlyStore):
-    """An `ObjectStore` that refuses to write. A key may also be a URL, to which the server sent us.
-
-    Registries with an API of their own (OCI, the Hub) subclass it, with `authorization`, `hint` and `words`.
+    """An `ObjectStore` that refuses to write. A key may also be a URL, to which the server sent us. Registries with an API
+    of their own (OCI, the Hub) subclass it, with `authorization`, `hint` and `words`.
     """
 
     description = "a registry on a web server"

@@ -67,7 +67,6 @@ def describe(digest: Digest, size: int, hasher: PieceHasher | None) -> Descripto
 
 def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
     """The descriptors of files below a directory."""
-
     descriptors = {}
     for path in paths:
         hasher = piece_hasher((root / path).stat().st_size)
@@ -82,10 +81,8 @@ def pump(
     advance: Advance = lambda count: None,
     hasher: Hasher | None = None,
 ) -> tuple[Digest, int]:
-    """Move a stream's bytes into a sink (None: nowhere), hashing them as they pass; returns digest and size.
-
-    `advance` receives the bytes moved since the last call; a `hasher` may have seen bytes before these. Memory: one block
-    of 1 MiB.
+    """Move a stream's bytes into a sink (None: nowhere), hashing them as they pass; returns digest and size. `advance`
+    receives the bytes moved since the last call; a `hasher` may have seen bytes before these. Memory: one block of 1 MiB.
     """
     hasher = hasher or hashlib.sha256()
     block, total = memoryview(bytearray(CHUNK_BYTES)), 0

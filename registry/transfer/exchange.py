@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Arrival:
-    """The arrival of a file: its bytes, those that moved, the version from whose file a delta made it, and why so; a `doubt` if
-    a delta was there, and could not be used or gave wrong bytes.
+    """The arrival of a file: its bytes, those that moved, the version from whose file a delta made it, and why so; a
+    `doubt` if a delta was there, and could not be used or gave wrong bytes.
     """
 
     path: str
@@ -145,9 +145,9 @@ class SkippedVersion:
 
 @dataclass(frozen=True)
 class TransferResult:
-    """Outcome for one model: its versions at the destination now, how many are new, and what moved; False in `has_copied` if
-    no copy was necessary or possible. `log` is the destination's, None if it could not be read, `artifacts` what it has of each
-    version, `channels` the moves of channels, `yanks` those of versions that are yanked there.
+    """Outcome for one model: its versions at the destination now, how many are new, and what moved; False in `has_copied`
+    if no copy was necessary or possible. `log` is the destination's, None if it could not be read, `artifacts` what it has
+    of each version, `channels` the moves of channels, `yanks` those of versions that are yanked there.
     """
 
     name: str
@@ -253,8 +253,8 @@ def exchange_possible(
     choose: Callable[[Log], ExchangeRequest],
     progress: Progress,
 ) -> TransferResult:
-    """Exchange what `choose` names of a model and may travel; the rest, and errors of the model, are listed. A channel does not
-    move without its version. If the destination lacks no event, no blob is looked up.
+    """Exchange what `choose` names of a model and may travel; the rest, and errors of the model, are listed. A channel does
+    not move without its version. If the destination lacks no event, no blob is looked up.
     """
     result = TransferResult(name)
     with list_errors(name, result.skipped):

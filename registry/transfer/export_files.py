@@ -116,8 +116,8 @@ def materialize(
     target: Path,
     progress: Progress = SILENT,
 ) -> None:
-    """Write files of a manifest, and its own bytes `data`, into `target`, which is replaced as a whole. In `exports/` of a run
-    directory paths lose that prefix. IntegrityError if a blob is damaged: the target then is as it was before.
+    """Write files of a manifest, and its own bytes `data`, into `target`, which is replaced as a whole. In `exports/` of a
+    run directory paths lose that prefix. IntegrityError if a blob is damaged: the target then is as it was before.
     """
     with replacing(target) as fresh:
         fill(store, files, fresh, progress, prefix_in(target.resolve()))
@@ -131,8 +131,9 @@ def write_package(
     selection: Selection = EVERYTHING,
     progress: Progress = SILENT,
 ) -> tuple[Release, PackageLayout]:
-    """Write the present or selected artifacts of a version as a model package of ONNX Runtime, which replaces an earlier one.
-    NotFoundError if an artifact is not here, InputError if ONNX Runtime loads none, IntegrityError if a blob is damaged.
+    """Write the present or selected artifacts of a version as a model package of ONNX Runtime, which replaces an earlier
+    one. NotFoundError if an artifact is not here, InputError if ONNX Runtime loads none, IntegrityError if a blob is
+    damaged.
     """
     check_target(target, store.root, packaged, "package")
     release = read_version(store, ref)

@@ -59,8 +59,9 @@ class ExchangeRequest:
 
 @dataclass(frozen=True)
 class Merge:
-    """The difference between a request and a destination's log at `head`: the `lines` that it lacks, the versions `returning`,
-    the `artifacts` of each version that it holds afterwards, the `moves` of channels, all `blobs` that it must have for this.
+    """The difference between a request and a destination's log at `head`: the `lines` that it lacks, the versions
+    `returning`, the `artifacts` of each version that it holds afterwards, the `moves` of channels, all `blobs` that it must
+    have for this.
     """
 
     request: ExchangeRequest
