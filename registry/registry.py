@@ -22,6 +22,7 @@ from onnxreg.registry.transfer.exchange import (
     TransferResult,
     exchange,
     exchange_possible,
+    list_errors,
     record_push,
 )
 from onnxreg.registry.transfer.merge import ExchangeRequest
@@ -237,15 +238,10 @@ class Registry:
         result = exchange(home, remote, request, progress, log=log, own=own, near=[copy.store])
         if hub is not None:
             hub.refresh_layout(log.name)
-        self._remember(remote, result)
         if result.log is not None:
+            self.heads.remember(remote, result.name, result.log.index)
             _keep(copy, result.log)
         return result
-
-    def _remember(self, store: RegistryReader, result: TransferResult) -> None:
-        """The log that a transfer wrote is known from now on."""
-        if result.log is not None:
-            self.heads.remember(store, result.name, result.log.index)
 
     def push_many(
         self,
@@ -277,7 +273,9 @@ class Registry:
         results = []
         for name in names:
             result = exchange_possible(self.store, remote, name, choose, progress)
-            self._remember(remote, result)
+            with list_errors(name, result.skipped):
+                if result.log is not None:
+                    self.heads.remember(remote, result.name, result.log.index)
             if not result.versions and not result.skipped:
                 lack = "version" if every else "usable release: each version is yanked or a pre-release"
                 result.skipped.append(SkippedVersion(name, None, f"{name} has no {lack}"))
@@ -331,7 +329,8 @@ class Registry:
             more = {"selection": selection, "channels": channels, "deltas": deltas}
             request = self._request(log, versions, restore, **more)
             result = exchange(reader, home, request, progress, log=log, own=own)
-        self._remember(home, result)
+        if result.log is not None:
+            self.heads.remember(home, result.name, result.log.index)
         _keep(reader.copy, log, _evidence(log))
         return result
 
