@@ -102,11 +102,11 @@ def one_remote(remote: str | None, option: str | None) -> str | None:
 
 
 def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) -> Iterator[tuple[str, str]]:
-    """The sides of texts such as NAME=PATH. InputError for one of another `form`; with `empty` a value may be empty."""
+    """The sides of texts of a `form` such as `--data NAME=PATH`, else InputError; with `empty` a value may be empty."""
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not (name and sign and (value or empty)):
-            raise InputError(f"{text[:80]!r} is not {form}", hint)
+            raise InputError(f"write {form}, not {text[:80]!r}", hint)
         yield name, value
 
 

@@ -111,7 +111,7 @@ def add(
 def _members(texts: list[str] | None) -> dict[Path, str]:
     """The member of each file. InputError if a text is not NAME=FILE, or a file has two names."""
     members: dict[Path, str] = {}
-    for name, file in pairs(texts, "NAME=FILE", "write --member NAME=FILE"):
+    for name, file in pairs(texts, "--member NAME=FILE", "the name is of your choice, such as detector"):
         if members.setdefault(Path(file), check_member(name)) != name:
             raise InputError(f"{file} is {members[Path(file)]} and {name}", "a file is of one member")
     return members

@@ -132,7 +132,7 @@ def command(
     given = {key: arguments[key] for key in requests.OPTIONS if arguments[key] not in (None, [])}
     given = {key: value for key, value in given.items() if value is not (key in requests.ON_BY_DEFAULT)}
     if label_map:
-        labels = pairs(label_map, "GOLD=LABEL", "GOLD= excludes the label", empty=True)
+        labels = pairs(label_map, "--label-map GOLD=LABEL", "GOLD= excludes the label", empty=True)
         given["label_map"] = {gold: label or None for gold, label in labels}
     if dry_run:
         _refuse("--dry-run", {"push": push, "output": output, "batch": batch}, "leave one out")

@@ -53,7 +53,7 @@ def command(
         label = str(published.ref)
         with registry.scratch() as workspace, session.steps() as progress:
             store, allowed = registry.store, allow_code or ()
-            named = pairs(data, "NAME=PATH", "such as --data int8=rows.npz")
+            named = pairs(data, "--data NAME=PATH", "such as --data int8=rows.npz")
             files = {key: Path(path) for key, path in named}
             materials = Materials(
                 *(source, eval_suite, trust_remote_code, files, allowed),

@@ -500,7 +500,7 @@ def ocr(reg: Reg, graphs: None) -> None:
         (("det.onnx", "rec.onnx"), 2, "--member NAME=FILE"),
         (("det.onnx", *RECOGNIZER), 2, "det.onnx has no name"),
         ((*DETECTOR, "--member", "detector=rec.onnx"), 2, "det.onnx and rec.onnx are not alternatives"),
-        (("--member", "det.onnx"), 2, "'det.onnx' is not NAME=FILE"),
+        (("--member", "det.onnx"), 2, "write --member NAME=FILE, not 'det.onnx'"),
         (("--member", "a b=det.onnx"), 2, "'a b' cannot be the name of a member"),
         ((*DETECTOR, "--member", "other=det.onnx"), 2, "det.onnx is detector and other"),
         ((), 2, "no file is named"),
