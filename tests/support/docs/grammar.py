@@ -12,6 +12,8 @@ def parse(words: list[str]) -> Any:
     group, context = ROOT, ROOT.make_context("reg", words)
     while hasattr(group, "commands"):
         rest = [*context._protected_args, *context.args]
+        if not rest and context.params.get("version"):
+            return group
         name, group, rest = group.resolve_command(context, rest)
         context = group.make_context(name, rest, parent=context)
     return group
