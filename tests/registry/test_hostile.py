@@ -165,13 +165,6 @@ def test_a_broken_chain_is_not_extended(registry: Registry, make_draft: MakeDraf
         registry.add(make_draft(seed="d"))
 
 
-def test_tagging_the_holder_again_is_nothing(registry: Registry, make_draft: MakeDraft) -> None:
-    registry.add(make_draft())
-    registry.tag("acme/pii", "stable")
-    registry.tag("acme/pii", "stable")
-    assert len(registry.log("acme/pii")) == 2
-
-
 def test_many_may_make_the_same_registry_at_once(tmp_path: Path) -> None:
     for attempt in range(10):
         with ThreadPoolExecutor(8) as pool:
