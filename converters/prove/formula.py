@@ -229,10 +229,7 @@ def is_readable(tensor: ir.TensorProtocol) -> bool:
 
 
 def read_array(tensor: ir.TensorProtocol) -> Any:
-    """The elements of a tensor as numpy knows them: bfloat16 as float32, 4-bit integers as int8 or uint8.
-
-    Raises ValueError for a type without such a form, or a tensor that is shorter than its shape.
-    """
+    """The elements as numpy knows them: bfloat16 as float32, 4-bit integers as int8 or uint8. ValueError for other types."""
     kind = type_of(tensor)
     if not is_readable(tensor):
         raise ValueError(f"elements of type {kind} cannot be compared")

@@ -53,10 +53,7 @@ ELEMENTWISE = names(
 
 
 def epoch(domain: str, name: str, version: int) -> int:
-    """The version since which an operator of an operator set means what it means in this one.
-
-    com.microsoft has one version; of other domains nothing is known.
-    """
+    """The version since which an operator means what it means in this one; com.microsoft has one, of others nothing is known."""
     if domain == CONTRIB:
         return 1
     schema = find_schema(domain, name, version)
@@ -66,11 +63,7 @@ def epoch(domain: str, name: str, version: int) -> int:
 
 
 def depends_on_output_count(domain: str, name: str, version: int) -> bool:
-    """Return True if one result of an operator may depend on how many outputs the node has.
-
-    Split divides by it, BatchNormalization before version 14 trains if there are more than one; of operators that onnx
-    does not know it may always.
-    """
+    """Return True if a result may depend on the number of outputs: of Split, of BatchNormalization that trains, of unknown ones."""
     schema = find_schema(domain, name, version)
     if schema is None or any(map(_is_variadic, schema.outputs)):
         return True

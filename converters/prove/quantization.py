@@ -132,10 +132,7 @@ def _is_integer_product(formula: Formula) -> bool:
 
 
 def _factor(codes: Operand, scale: Operand, zero: Operand, name: str, is_first: bool = False) -> Operand:
-    """The value of one factor of `MatMul` or `Conv`; None if codes, scale and zero point do not belong together.
-
-    Codes are stored, or DynamicQuantizeLinear makes them of a value while the model runs: its range is that of the value.
-    """
+    """One factor of `MatMul` or `Conv`, stored or quantized while the model runs; None if its parts do not belong together."""
     if codes is None or scale is None:
         return None
     if codes.is_op(DYNAMIC):

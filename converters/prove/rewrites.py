@@ -84,10 +84,7 @@ class Rewriter:
         element: str | None = None,
         epoch: int = 1,
     ) -> Formula:
-        """The formula of one output of an operator, rewritten as far as the rules go.
-
-        Without an `element` the type is that which the operands give.
-        """
+        """The formula of one output, rewritten as far as the rules go. Without an `element` the operands give its type."""
         if element is None:
             element = result_type(operator, epoch, operands) if not output else ""
         formula = Formula(operator, operands, attributes, output, element, node, epoch)

@@ -111,10 +111,7 @@ class Shapes:
         return self._of(formula)[0] if formula is not None else None
 
     def value(self, formula: Formula | None) -> Any:
-        """The array of a formula that depends on sizes at most; None of any other, and of a large one.
-
-        An array of objects is one of int64 with an expression among its elements.
-        """
+        """The array of a formula that depends on sizes at most, of int64 or objects with an expression; None of other and large ones."""
         if formula is None or formula.constant is not None:
             return array_of(formula, MAX_ELEMENTS)
         return self._of(formula)[1]

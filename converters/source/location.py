@@ -223,10 +223,7 @@ class Location:
 
 
 def hub_id(source: str) -> str | None:
-    """The hub id that a source names, without its revision; None if it names a directory.
-
-    Raises NotFoundError for a text that is neither a directory nor can be a hub id.
-    """
+    """The hub id that a source names, without its revision; None for a directory, NotFoundError for a text that can be neither."""
     if Path(source).is_dir():
         return None
     if Path(source).suffix in (".onnx", ".ort") and Path(source).is_file():

@@ -41,10 +41,7 @@ _FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---\s*$", re.DOTALL | re.MULTILINE)
 
 
 def weight_files(directory: Path) -> list[str]:
-    """The weight files that will be read, safetensors before pickles; empty if there are none.
-
-    Raises InputError for a shard that the index names but that is missing.
-    """
+    """The weight files that will be read, safetensors before pickles. InputError for a shard that is missing."""
     for single in WEIGHTS:
         if (directory / single).is_file():
             return [single]

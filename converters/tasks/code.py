@@ -106,10 +106,7 @@ def is_factory(source: str) -> bool:
 
 
 def find(source: str, *places: Path) -> Factory:
-    """Find a factory in `places`, and a module also where Python looks for modules; nothing of it is imported.
-
-    Raises InputError for a text that names none, NotFoundError if there is no such file or module.
-    """
+    """Find a factory in `places`, or where Python looks for modules; nothing of it is imported. NotFoundError without one."""
     if not is_factory(source):
         raise InputError(f"{source[:80]!r} is not a factory", FACTORY_HINT)
     module, _, function = source.rpartition(":")
@@ -194,10 +191,7 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
 
 
 def _function(factory: Factory) -> Any:
-    """Import the module of a factory as its files are now, and return the function, which must be of these files.
-
-    `net:getoutput` may not be `subprocess:getoutput`. An installed one may be of another module of its distribution.
-    """
+    """Import a module as its files are now, and return its function: `net:getoutput` may not be `subprocess:getoutput`."""
     if list(factory.files) == [factory.file.name]:  # a module alone, whose name may be that of another one
         name = f"onnxreg_factory_{factory.file.stem}"
         spec = importlib.util.spec_from_file_location(

@@ -288,10 +288,7 @@ class TokenClassification(TextTask):
 
 
 class TextGeneration(Task):
-    """A checkpoint of a causal language model, which the pass `ModelBuilder` takes unchanged, and compares its graph with.
-
-    Nothing is loaded here and no code of the checkpoint is run.
-    """
+    """A checkpoint of a causal language model, which the pass `ModelBuilder` takes unchanged: nothing of it is loaded or run."""
 
     id = "text-generation"
     aliases = ("causal-lm", "causal-lm-with-past", "text-generation-with-past")

@@ -15,10 +15,7 @@ PREFIXES = ("_orig_mod.", "module.", "model.")
 
 
 def best_of(run: Path) -> Path:
-    """Find the checkpoint of a training run: the only `checkpoints/best_*.pth` in its directory.
-
-    Raises NotFoundError if there is no such file, InputError if there are several.
-    """
+    """The only `checkpoints/best_*.pth` of a training run. NotFoundError without one, InputError for several."""
     checkpoints = sorted((run / "checkpoints").glob("best_*.pth"))
     if not checkpoints:
         raise NotFoundError(f"{run} holds no checkpoints/best_*.pth", "name the file: --checkpoint FILE")
