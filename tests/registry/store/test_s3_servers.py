@@ -47,16 +47,6 @@ class TestSeaweedFS(ObjectContract):
 
 
 @pytest.mark.large
-def test_processes_pushing_versions_of_one_model_lose_nothing_there_either(
-    seaweedfs: s3servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seaweedfs.enter(monkeypatch)
-    url = seaweedfs.fresh()
-    push_at_once(url, tmp_path)
-    assert_nothing_lost(bucket_remote(url))
-
-
-@pytest.mark.large
 class TestCeph(ObjectContract):
     """Ceph 16 knows an ETag without the quotes that it gives it with, and no checksums."""
 
@@ -67,11 +57,13 @@ class TestCeph(ObjectContract):
 
 
 @pytest.mark.large
-def test_processes_that_push_to_ceph_at_once(
-    ceph: s3servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["seaweedfs", "ceph"])
+def test_processes_that_push_versions_of_one_model_lose_nothing_there_either(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ceph.enter(monkeypatch)
-    url = ceph.fresh()
+    server: s3servers.Server = request.getfixturevalue(name)
+    server.enter(monkeypatch)
+    url = server.fresh()
     push_at_once(url, tmp_path)
     assert_nothing_lost(bucket_remote(url))
 

@@ -376,25 +376,23 @@ def made(three: Registry, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+NO_ENTRIES = [
+    *(
         "../evil",
         "/etc/passwd",
         "blobs/sha256/../../x",
         "blobs\\sha256",
-        "index/../x.jsonl",
-        "index/ACME.jsonl",
-        "gc/condemned/0123456789abcdef",
-        "local/remotes.json",
-        f"{blob_path(Digest.of(b'x'))}.1",
-        f"blobs/sha256/00/{Digest.of(b'x').hex}",
         "blobs/",
         "policy.json",
-        "index/a\u202eb.jsonl",
-        info(blob_path(Digest.of(b"x")), 0o120777),
-    ],
-)
+        "local/remotes.json",
+    ),
+    *("index/../x.jsonl", "index/ACME.jsonl", "index/a\u202eb.jsonl", "gc/condemned/0123456789abcdef"),
+    *(f"{blob_path(Digest.of(b'x'))}.1", f"blobs/sha256/00/{Digest.of(b'x').hex}"),
+    info(blob_path(Digest.of(b"x")), 0o120777),
+]
+
+
+@pytest.mark.parametrize("name", NO_ENTRIES)
 def test_an_entry_that_no_registry_has_is_refused(made: Path, name: str | zipfile.ZipInfo) -> None:
     zipped(made, (name, b"x"))
     with pytest.raises(IntegrityError, match="which no registry has"):
