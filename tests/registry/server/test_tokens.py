@@ -84,22 +84,14 @@ def test_without_a_token_the_error_says_what_to_set(guarded: Site, reg: Callable
         assert variable(guarded.url) in error["error"]["hint"]
 
 
-def test_a_wrong_token_is_not_repeated(
-    guarded: Site, reg: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable(guarded.url), "another-secret")
-    error, told = reg("resolve", "tiny", "--remote", guarded.url, status=6)
-    assert f"the server's token in {variable(guarded.url)}" in error["error"]["hint"]
-    assert "another-secret" not in told
-
-
-@pytest.mark.parametrize("bad", ["two words", "a\nX-Evil: yes", "caf\u00e9", "'quoted'"])
-def test_an_invalid_token_is_not_printed(
+@pytest.mark.parametrize("bad", ["another-secret", "two words", "a\nX-Evil: yes", "caf\u00e9", "'quoted'"])
+def test_a_wrong_or_invalid_token_is_not_printed(
     guarded: Site, bad: str, reg: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable(guarded.url), bad)
-    error, told = reg("resolve", "tiny", "--remote", guarded.url, status=2)
-    assert variable(guarded.url) in error["error"]["message"]
+    is_token = bad == "another-secret"
+    error, told = reg("resolve", "tiny", "--remote", guarded.url, status=6 if is_token else 2)
+    assert variable(guarded.url) in error["error"]["hint" if is_token else "message"]
     assert bad not in told
 
 
