@@ -253,9 +253,8 @@ def fetch_version(
     document = client.manifest(reference)
     try:
         about = json.loads(document).get("annotations") or {}
-        digest, version = (
-            (Digest.parse(about[WHOLE]), Version.parse(about[VERSION])) if WHOLE in about else (None, None)
-        )
+        digest = Digest.parse(about[WHOLE]) if WHOLE in about else None
+        version = Version.parse(about[VERSION]) if digest else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError):
         raise IntegrityError(f"{client.url} sends a malformed manifest of a version") from None
     if digest is None:
