@@ -39,8 +39,15 @@ def client(request: pytest.FixtureRequest) -> Iterator[web_client.Call]:
 
 @pytest.fixture
 def release(registry: Registry, tmp_path: Path) -> Callable[..., dict[str, str]]:
-    """Publish a version; returns the digests of the files that a device downloads."""
-    return lambda version, *size, **more: publish(registry, tmp_path / version, version, *size, **more)
+    """Publish a version, and move a channel to it; returns the digests of the files that a device downloads."""
+
+    def release(version: str, *size: int, channel: str | None = None, **more: Any) -> dict[str, str]:
+        files = publish(registry, tmp_path / version, version, *size, **more)
+        if channel is not None:
+            registry.tag(f"acme/pii:{version}", channel)
+        return files
+
+    return release
 
 
 @pytest.fixture

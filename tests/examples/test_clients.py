@@ -211,9 +211,8 @@ def test_a_release_that_fails_its_self_test_is_not_taken_again(release: Publish,
 @pytest.fixture
 def two(registry: Registry, release: Publish) -> Registry:
     """Two versions, the first of which is stable."""
-    release("1.0.0")
+    release("1.0.0", channel="stable")
     release("2.0.0")
-    registry.tag(f"{NAME}:1.0.0", "stable")
     return registry
 
 
@@ -408,8 +407,7 @@ def test_the_same_log_with_another_state_is_refused(
 
 
 def test_keys_of_a_newer_build_are_not_compared(registry: Registry, release: Publish, call: Calls) -> None:
-    release("1.0.0")
-    registry.tag(f"{NAME}:1.0.0", "stable")
+    release("1.0.0", channel="stable")
     call("resolve")
 
     def encode_anew(state: Any) -> None:

@@ -65,27 +65,23 @@ def test_no_device_stays_on_a_yanked_release(registry: Registry, release: Publis
 def test_a_yank_of_the_channels_release_brings_the_one_before(
     registry: Registry, release: Publish, call: Calls
 ) -> None:
-    release("1.0.0")
-    registry.tag(f"{NAME}:1.0.0", "stable")
+    release("1.0.0", channel="stable")
     call("update", STABLE)
-    release("1.1.0")
-    registry.tag(f"{NAME}:1.1.0", "stable")
+    release("1.1.0", channel="stable")
     assert call("update", STABLE)["version"] == "1.1.0"
     registry.yank(f"{NAME}:1.1.0")
     assert call("update", STABLE)["version"] == "1.0.0"
     assert call("update", STABLE)["version"] == "1.0.0"
     assert call("rollback")["error"] == "not-found"
-    release("1.2.0")
-    registry.tag(f"{NAME}:1.2.0", "stable")
+    release("1.2.0", channel="stable")
     assert call("update", STABLE)["version"] == "1.2.0"
 
 
 def test_no_device_goes_back_to_a_halted_release(
     registry: Registry, release: Publish, call: Calls, site: Proxy
 ) -> None:
-    release("1.0.0")
+    release("1.0.0", channel="stable")
     release("2.0.0")
-    registry.tag(f"{NAME}:1.0.0", "stable")
     call("update", STABLE)
     rollouts = owner.rollouts(registry)
     rollouts.start(Ref.parse(f"{NAME}:2.0.0"), "stable", 100)
@@ -99,8 +95,7 @@ def test_no_device_goes_back_to_a_halted_release(
     rollouts.start(Ref.parse(f"{NAME}:2.0.0"), "stable", 100)
     assert call("update", STABLE)["version"] == "2.0.0"
     rollouts.finish(NAME, "stable")
-    release("3.0.0")
-    registry.tag(f"{NAME}:3.0.0", "stable")
+    release("3.0.0", channel="stable")
     assert call("update", STABLE)["version"] == "3.0.0"
     assert call("rollback")["version"] == "2.0.0", "its rollout was finished"
 
@@ -184,11 +179,8 @@ def test_another_history_that_is_shorter_is_an_error(
     assert call("present")["version"] == "1.2.0"
 
 
-def test_a_channel_that_is_not_there_is_answered_with_those_that_are(
-    registry: Registry, release: Publish, call: Calls
-) -> None:
-    release("1.0.0")
-    registry.tag(f"{NAME}:1.0.0", "stable")
+def test_a_channel_that_is_not_there_is_answered_with_those_that_are(release: Publish, call: Calls) -> None:
+    release("1.0.0", channel="stable")
     answer = call("update", {"tag": "prod"})
     assert answer["error"] == "not-found"
     assert "prod" in answer["message"] and "stable" in answer["message"]
