@@ -116,6 +116,9 @@ class Waiting {
     this.signal = this.#controller?.signal
     if (signal?.aborted) this.#giveUp()
     signal?.addEventListener('abort', this.#giveUp)
+    /** @type {Promise<never>} */
+    this.gone = new Promise((_, reject) => this.signal?.addEventListener('abort', () => reject(this.signal?.reason)))
+    this.gone.catch(() => undefined)
     this.renew()
   }
 
@@ -159,7 +162,7 @@ async function* chunks(path, response, waiting) {
   try {
     if (!response.body && response.arrayBuffer) yield new Uint8Array(await response.arrayBuffer())
     while (reader) {
-      const { done, value } = await reader.read()
+      const { done, value } = await Promise.race([reader.read(), waiting.gone]) // Node 20 leaves some reads waiting
       if (done) return
       waiting.renew()
       yield value
@@ -168,7 +171,7 @@ async function* chunks(path, response, waiting) {
     throw failure(path, error, waiting.caller)
   } finally {
     waiting.end()
-    await reader?.cancel().catch(() => undefined)
+    reader?.cancel().catch(() => undefined)
   }
 }
 

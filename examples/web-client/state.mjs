@@ -101,22 +101,24 @@ async function chain(lines) {
   /** @type {Line[]} */
   const found = []
   for (const line of lines) {
-    const { seq, prev, event } = decode(line)
+    const { seq, prev, event } = decode(line, 'event')
     const before = found.at(-1)
     if (before && (seq !== before.seq + 1 || prev !== before.head)) {
       throw new IntegrityError(`line ${seq} of a log does not follow the one before it`)
     }
-    found.push({ seq, prev, head: `sha256:${await sha256(line)}`, event: mapping(event) })
+    found.push({ seq, prev, head: `sha256:${await sha256(line)}`, event })
   }
   return found
 }
 
-/** @param {Uint8Array} bytes @returns {Json} */
-export function decode(bytes) {
+/** @param {Uint8Array} bytes @param {string[]} parts that are objects too @returns {Json} */
+export function decode(bytes, ...parts) {
   try {
-    return mapping(JSON.parse(platform.decode(bytes)))
+    const value = mapping(JSON.parse(platform.decode(bytes)))
+    parts.forEach((part) => mapping(value[part]))
+    return value
   } catch {
-    throw new IntegrityError('what the registry sent is not JSON')
+    throw new IntegrityError('what the registry sent is malformed')
   }
 }
 
