@@ -179,12 +179,9 @@ def test_manifests_of_old_versions_are_read_once(home: DirectoryRegistry) -> Non
 
 
 CHANGES: dict[str, Callable[[DirectoryRegistry], object]] = {
-    "a yank": lambda home: Registry(home.root).yank(f"{FIRST}:{OLD}"),
     "a yank of the newest": lambda home: Registry(home.root).yank(f"{FIRST}:1.11.0"),
     "a pin": lambda home: owner.pin(Registry(home.root), f"{FIRST}:{OLD}"),
     "a channel": lambda home: Registry(home.root).tag(f"{FIRST}:{OLD}", "beta"),
-    "a channel taken away": lambda home: owner.untag(Registry(home.root), FIRST, "stable"),
-    "a drop": lambda home: owner.drop(Registry(home.root), f"{FIRST}:{OLD}"),
     "a purge": lambda home: owner.purge(Registry(home.root), f"{FIRST}:{OLD}", "leaked"),
     "an expiry": lambda home: owner.gc(Registry(home.root), 3),
     "another model": lambda home: grow.add_model(Registry(home.root), 20, 7, True),
