@@ -662,7 +662,9 @@ def read_manifest(data: bytes, digest: Digest, name: str) -> "Manifest":
 
 
 def read_segment(data: bytes, name: str) -> list[LogLine]:
-    """The lines of a sealed segment. IntegrityError if one is malformed; the chain tells if one is missing."""
+    """The lines of a sealed segment. IntegrityError if one is malformed, or if there are more or fewer than a segment has."""
+    if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT_LINES:
+        raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT_LINES} lines", REWRITTEN)
     return [read_line(line, name) for line in data[:-1].split(b"\n")]
 
 

@@ -82,6 +82,15 @@ def test_index_file_stays_bounded(store: Store) -> None:
     assert large < small + 9 * 100 + 200
 
 
+@pytest.mark.parametrize("more", [b"\n", b"{}\n", b"x"])
+def test_a_segment_has_as_many_lines_as_a_segment_has(store: Store, more: bytes) -> None:
+    ledger = filled(store, 65)
+    data = store[ledger.segments[0]]
+    store[ledger.segments[0]] = data + more if more.endswith(b"\n") else data[:-1] + more
+    with pytest.raises(IntegrityError, match="does not hold 64 lines"):
+        list(Log.decode(ledger.encode(), REGISTRY, "m", store.__getitem__).lines())
+
+
 def test_a_written_and_reread_ledger_continues_the_same(store: Store) -> None:
     straight = filled(store, 70)
     ledger = Log(REGISTRY, "m", store.__getitem__)
