@@ -331,7 +331,7 @@ class KnownHeads:
         """Remember an index file that this user just wrote, so that a place that then loses it is noticed."""
         try:
             self._accept(store, name, index, self.read(store.registry_id, name), is_own=True)
-        except IntegrityError:  # another writer was quicker
+        except (IntegrityError, MissingBlobError):  # another writer, and its collector, was quicker
             self.read_index(store, name, is_own=True)
 
     def audit(self, reader: RegistryReader, name: str, index: IndexFile) -> Iterator[tuple[str, str]]:

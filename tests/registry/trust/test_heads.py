@@ -18,6 +18,7 @@ from support.trust.world import LONG, World
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
+from onnxreg.registry.log.collect import collect
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.lookup import read_lines
 from onnxreg.registry.store.archive_reader import open_archive
@@ -275,6 +276,18 @@ def test_what_this_user_wrote_is_known_before_it_is_read(
     put_back(share, lambda: registry.push(f"{NAME}:0.1.0", str(share)))
     reader = Registry(tmp_path / "reader")
     put_back(reader.store.root, lambda: reader.pull(NAME, str(share)))
+
+
+def test_a_write_is_known_though_a_collector_freed_its_checkpoint(
+    history: Callable[[int], RegistryStore],
+) -> None:
+    place, heads = history(63), KnownHeads()
+    written = place.read_index(NAME)
+    history(127)
+    assert collect(place).freed, "the checkpoint of the index file that was written"
+    heads.remember(place, NAME, written)
+    known = heads.read(place.registry_id, NAME)
+    assert known is not None and known.seq == 129
 
 
 def test_a_damaged_file_is_named_with_the_way_out(published: Registry, own_user: Path) -> None:
