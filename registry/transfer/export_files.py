@@ -177,8 +177,13 @@ def replacing(target: Path) -> Iterator[Path]:
 def fill(
     store: BlobReader, files: Iterable[FileEntry], directory: Path, progress: Progress, prefix: str = ""
 ) -> None:
-    """Write files into a directory without the prefix of their paths. IntegrityError if a blob is damaged."""
+    """Write files into a directory without the prefix of their paths. IntegrityError if a blob is damaged; InputError if two
+    files would be one.
+    """
     entries = list({entry.path: entry for entry in files}.values())
+    if len({entry.path.removeprefix(prefix) for entry in entries}) < len(entries):
+        problem = f"two files of the version would be one in the {EXPORTS} of a run directory"
+        raise InputError(problem, "write it to another directory")
     progress.plan(len(entries), sum(entry.size for entry in entries))
 
     def write(entry: FileEntry) -> None:

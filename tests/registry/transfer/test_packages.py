@@ -7,10 +7,13 @@ import pytest
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.contents import Selection
-from onnxreg.registry.transfer.export_files import folder_in, prefix_in, write_package
+from onnxreg.registry.store.protocol import memory_remote
+from onnxreg.registry.transfer.export_files import folder_in, materialize, prefix_in, write_package
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.manifest.manifest import FileEntry
 
 MakeDraft = Callable[..., Draft]
 
@@ -111,3 +114,13 @@ def test_only_a_directory_with_checkpoints_is_a_run_directory(tmp_path: Path) ->
     assert prefix_in(tmp_path / "exports") == "exports/"
     (tmp_path / "openmed-onnx.json").write_text("{}")
     assert folder_in(tmp_path) == tmp_path, "an earlier export with checkpoints of its own"
+
+
+def test_no_file_takes_the_place_of_another_in_a_run_directory(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    files = [
+        FileEntry(path=path, digest=Digest.of(b""), size=0, role="config") for path in ("a", "exports/a")
+    ]
+    with pytest.raises(InputError, match="would be one"):
+        materialize(memory_remote(), files, b"{}", tmp_path / "exports")
+    assert not (tmp_path / "exports").exists()
