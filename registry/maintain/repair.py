@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from onnxreg.registry.log.commit import announced, read_condemned
 from onnxreg.registry.log.log import Fetch, Log, read_segment
-from onnxreg.registry.log.lookup import fetcher, open_log, read_blob
+from onnxreg.registry.log.lookup import open_log, read_blob
 from onnxreg.registry.maintain.verification import Damage, VerifyReport, verify
 from onnxreg.registry.remotes import Remotes, check_distinct
 from onnxreg.registry.store.directory import DirectoryRegistry
@@ -143,7 +143,11 @@ class _Repair:
         """Rebuild an index file from the local lines if they are complete, else with those of a copy; return a description."""
         remote, source, index = self.remote, self.source, self.remote.read_index(name)
 
-        fetch = fetcher(remote, *([source] if source else []))
+        def fetch(digest: Digest) -> bytes:
+            with suppress(RegError):  # it is damaged, missing or not readable here
+                return read_blob(remote, digest)
+            return read_blob(source or remote, digest)
+
         own, end = salvage(index.data if index else b"", remote.registry_id, name, fetch)
         lines = joined(remote.registry_id, name, own)
         is_complete = bool(lines) and end == (lines[-1].seq, lines[-1].digest)

@@ -1,9 +1,12 @@
 """Repair: good copies come back verified, logs only from a copy of the same registry, no readable line is lost."""
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import BinaryIO
 
 import pytest
 from hypothesis import given
@@ -159,6 +162,24 @@ def test_lines_that_the_mirror_lacks_stay(filled: Registry, make_draft: MakeDraf
     assert not done.report.damages
     assert path.read_bytes() == good
     assert "4 lines were taken" in done.repaired[0].detail and "1 were saved" in done.repaired[0].detail
+
+
+def test_a_log_is_rebuilt_with_a_copy_of_what_the_disk_does_not_read(
+    filled: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, path = mirror(filled, tmp_path), filled.store.root / INDEX
+    manifest, open_blob = filled.get("acme/pii:0.1.1").digest, filled.store.open_blob
+    good = path.read_bytes()
+
+    def read(digest: Digest, start: int = 0) -> BinaryIO:
+        if digest == manifest:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return open_blob(digest, start)
+
+    overwrite(path, good.replace(b"publish", b"publosh", 1))
+    monkeypatch.setattr(filled.store, "open_blob", read)
+    assert [damage.kind for damage in mend(filled, copied).repaired] == ["log"]
+    assert path.read_bytes() == good
 
 
 @pytest.mark.parametrize(("right", "rotten"), [(b"publish", b"publosh"), (b'"time":"20', b'"time":"21')])
