@@ -308,6 +308,8 @@ class Registry:
         remote = remotes.reach(source)
         check_distinct(remote, home)
         reader = RemoteReader(remote, self.heads)
+        if home.is_there:
+            self.heads.check_own(home, ref.name, reader)
         own = load_own(home, ref.name, reader) if home.is_there else None
 
         def choose(log: Log) -> tuple[Log, list[Version]]:

@@ -322,10 +322,10 @@ class KnownHeads:
             self._accept(reader, name, index, before, near, is_own)
         return index
 
-    def check_own(self, store: RegistryReader, name: str) -> None:
+    def check_own(self, store: RegistryReader, name: str, *near: BlobReader) -> None:
         """Raise IntegrityError or ForkError, before a change, if a registry of the user contradicts its known head."""
         if self.knows(store.registry_id, name):
-            self.read_index(store, name, is_own=True)
+            self.read_index(store, name, near=near, is_own=True)
 
     def remember(self, store: RegistryReader, name: str, index: IndexFile | None) -> None:
         """Remember an index file that this user just wrote, so that a place that then loses it is noticed."""

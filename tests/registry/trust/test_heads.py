@@ -214,6 +214,17 @@ def test_a_push_onto_a_rewritten_log_is_refused(published: Registry, tmp_path: P
     assert Registry(there).state(NAME).seq == 1
 
 
+def test_nothing_is_pulled_where_the_log_went_back(published: Registry, tmp_path: Path) -> None:
+    ours, source = Registry(tmp_path / "ours"), str(published.store.root)
+    ours.pull(f"{NAME}:0.1.0", source)
+    backup = shutil.copytree(ours.store.root, tmp_path / "backup")
+    ours.pull(f"{NAME}:0.1.1", source)
+    put_back(ours.store.root, backup)
+    with pytest.raises(IntegrityError, match="went back in time"):
+        ours.pull(f"{NAME}:0.1.1", source)
+    assert Registry(ours.store.root).state(NAME).seq == 1
+
+
 @pytest.mark.parametrize("lost", ["the last lines", "the model"])
 def test_nothing_is_added_where_the_log_went_back(published: Registry, lost: str) -> None:
     published.tag(f"{NAME}:0.1.0", "stable")
