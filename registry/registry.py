@@ -22,13 +22,12 @@ from onnxreg.registry.transfer.exchange import (
     TransferResult,
     exchange,
     exchange_possible,
-    list_errors,
     record_push,
 )
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, checked_reader
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RemoteError
+from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.log.events import check_channel
@@ -273,9 +272,11 @@ class Registry:
         results = []
         for name in names:
             result = exchange_possible(self.store, remote, name, choose, progress)
-            with list_errors(name, result.skipped):
+            try:
                 if result.log is not None:
                     self.heads.remember(remote, result.name, result.log.index)
+            except (IntegrityError, NotFoundError) as error:  # of a fork, too: the other models go on
+                result.skipped.append(SkippedVersion(name, None, error.message, error))
             if not result.versions and not result.skipped:
                 lack = "version" if every else "usable release: each version is yanked or a pre-release"
                 result.skipped.append(SkippedVersion(name, None, f"{name} has no {lack}"))

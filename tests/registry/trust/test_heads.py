@@ -37,7 +37,7 @@ from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.registry.trust import known_heads as observing
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, StaleNotice
-from onnxreg.schema.core.errors import IntegrityError
+from onnxreg.schema.core.errors import ForkError, IntegrityError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft
@@ -223,6 +223,21 @@ def test_nothing_is_pulled_where_the_log_went_back(published: Registry, tmp_path
     with pytest.raises(IntegrityError, match="went back in time"):
         ours.pull(f"{NAME}:0.1.1", source)
     assert Registry(ours.store.root).state(NAME).seq == 1
+
+
+def test_a_push_of_many_lists_each_fork(published: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    published.add(make_draft(name="acme/x", seed="x"))
+    for ref in (f"{NAME}:0.1.0", "acme/x"):
+        published.push(ref, str(there))
+    backup = shutil.copytree(there, tmp_path / "backup")
+    for name in (NAME, "acme/x"):
+        published.decisions(name, published.remotes.open(str(there))).tag(Ref(name, "0.1.0"), "beta")
+    put_back(there, backup)
+    published.add(make_draft(name="acme/x", seed="y"))
+    sent = published.push_many("*", str(there))
+    assert [(result.name, result.new) for result in sent] == [(NAME, 1), ("acme/x", 1)]
+    assert [type(item.error) for result in sent for item in result.skipped] == [ForkError] * 2
 
 
 @pytest.mark.parametrize("lost", ["the last lines", "the model"])
