@@ -164,7 +164,7 @@ def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredVal
     scales = scales if block else scales.reshape(spread)
     if quantization.zero is not None:
         zeros = read_array(quantization.zero)
-    zeros = np.broadcast_to(zeros if zeros.size == 1 else zeros.reshape(scales.shape), scales.shape)
+    zeros = np.broadcast_to(zeros.reshape(() if zeros.size == 1 else scales.shape), scales.shape)
     limits = _LIMITS.get(type_of(child.tensor), (0, 0))
     if not np.isfinite(scales).all():
         raise UnprovableError(f"{name} has a scale that is not a number")

@@ -106,6 +106,7 @@ ROWS = [
     row("u = local.Any (x) y = Cast <to = 1> (u)", "u = local.Any (x) v = Cast <to = 6> (u) y = Cast <to = 1> (v)", OTHER),
     # codes, scales and zero points
     row("y = MatMul (x, w)", CODED.format("q, s"), PROVEN),
+    row("y = MatMul (x, w)", CODED.format("q, s, z"), PROVEN, z=np.zeros((1, 1), np.int8)),
     row("y = MatMul (x, w)", CODED.format("q, s"), BOUNDED, "no known rule gives the scales of q", q=np.zeros((8, 8), np.int8), s=100.0),
     row("y = MatMul (x, w)", CODED.format("q, s"), OTHER, "a scale that is not a number", s=np.float32(np.nan)),
     row("y = MatMul (x, w)", CODED.format("q, s"), OTHER, "a scale of zero for weights that are not zero", s=0.0),
