@@ -208,8 +208,8 @@ def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
     part.replace(blob)
 
 
-WEIGHTS = ("model*.safetensors*", "pytorch_model*.bin*")
-"""Weights at the root of a repository, and their index: the first kind that there is."""
+WEIGHTS = {"model.safetensors": "model*.safetensors*", "pytorch_model.bin": "pytorch_model*.bin*"}
+"""Weights at the root of a repository, or what their index is called after; of the first that there are, these are fetched."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
 
 
@@ -260,8 +260,8 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
 
     def choose(paths: Iterable[str]) -> set[str]:
         root = [path for path in paths if "/" not in path]
-        weights = (matching([pattern])(root) for pattern in WEIGHTS)
-        chosen = {*next(filter(None, weights), []), *({CONFIG, CARD, *TOKENIZER} & {*root})}
+        weights = [pattern for one, pattern in WEIGHTS.items() if {one, f"{one}.index.json"} & {*root}]
+        chosen = {*matching(weights[:1])(root), *({CONFIG, CARD, *TOKENIZER} & {*root})}
         chosen |= {path for path in root if code and path.endswith(".py")}
         return chosen | {*matching(more)(paths)}
 

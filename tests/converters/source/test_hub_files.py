@@ -146,6 +146,21 @@ def test_a_missing_revision_is_no_missing_repository(hub: Hub) -> None:
     assert "revision nope" in revision.value.message and "repository" in repository.value.message
 
 
+@pytest.mark.parametrize(
+    ("there", "fetched"),
+    [
+        ("model.safetensors pytorch_model.bin", "model.safetensors"),
+        ("model.safetensors.index.json model-1.safetensors pytorch_model.bin", "model-1.safetensors model.safetensors.index.json"),
+        ("model.fp16.safetensors pytorch_model.bin", "pytorch_model.bin"),
+    ],
+)  # fmt: skip
+def test_the_weights_that_will_be_read_are_fetched(hub: Hub, there: str, fetched: str) -> None:
+    hub.files(NAME).update({name: file(b"{}") for name in there.split()})
+    assert sorted(path.name for path in locate(NAME).directory.iterdir()) == sorted(
+        ["config.json", *fetched.split()]
+    )
+
+
 def test_links_out_of_a_directory_are_refused(tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_text("{}")
     directory = tmp_path / "model"
