@@ -488,7 +488,8 @@ EXPECTED = {
 """Values that a setting may have, by its name; absent ones are these."""
 NEUTRAL = re.compile(
     r"(max_seq_length|do_lower_case|unpad_inputs|(word_)?embedding_dimension|pooling_mode\w*)"
-    r"|modality_config\.(?!text$).*|\w+_k?w?args\.(attn_implementation|add_pooling_layer|\w*dtype|use_\w+|trust_remote_code)"
+    r"|modality_config\.(?!text$).*|\w+_(kw)?args\.(attn_implementation|cache_dir|device_map|(torch_)?dtype|low_cpu_mem_usage"
+    r"|use_fast|trust_remote_code|revision|token|local_files_only|add_pooling_layer|use_safetensors)"
 )
 """Settings that the task does, that are for other inputs, or that change no vector."""
 WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
@@ -558,7 +559,8 @@ def read_pooling(directory: Path) -> SentenceConfig:
     """
     modules = _modules(directory)
     kinds = [module.kind for module in modules if module.kind != "Dropout"]
-    if modules and kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+    orders = ["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]
+    if (directory / MODULES_FILE).is_file() and kinds not in orders:
         raise InputError(
             f"{MODULES_FILE} runs a text through {', '.join(kinds)[:200]}; the task does Transformer, Pooling, Normalize"
         )

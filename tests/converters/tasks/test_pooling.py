@@ -132,6 +132,7 @@ def test_the_documents_of_a_sentence_encoder_are_read(
         ([1], None, "not a JSON object"),
         ({}, ["Transformer", "Pooling", "Dense"], "Transformer, Pooling, Dense"),
         ({}, ["Transformer"], "runs a text through Transformer;"),
+        ({}, [], "runs a text through ;"),
         ({}, ["StaticEmbedding"], "StaticEmbedding"),
         ({"token_weights": [1]}, None, r"token_weights in 1_Pooling/config\.json"),
     ],
@@ -182,6 +183,7 @@ def test_the_mode_is_on_record_and_may_be_asked_for(checkpoint: Path, tmp_path: 
         ("sentence_bert_config.json", {"modality_config": {"text": {"method": "get_text_features", "method_output_name": "x"}}}, "modality_config.text"),
         ("sentence_bert_config.json", {"processing_kwargs": {"text": {"add_special_tokens": False}}}, "processing_kwargs.text"),
         ("sentence_bert_config.json", {"config_args": {"is_decoder": True}}, "config_args.is_decoder"),
+        ("sentence_bert_config.json", {"config_args": {"use_sliding_window": True}}, "config_args.use_sliding_window"),
         ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim"),
         ("config_sentence_transformers.json", {"default_prompt_name": "query"}, "default_prompt_name"),
     ],
@@ -203,7 +205,12 @@ def test_settings_that_version_6_writes_for_an_ordinary_model_are_taken(checkpoi
         "module_output_name": "token_embeddings",
         "processing_kwargs": {},
         "unpad_inputs": None,
-        "model_args": {"attn_implementation": "sdpa", "add_pooling_layer": False},
+        "model_args": {
+            "attn_implementation": "sdpa",
+            "add_pooling_layer": False,
+            "revision": "main",
+            "torch_dtype": "auto",
+        },
     }
     pooling = {"embedding_dimension": 32, "pooling_mode": "cls", "include_prompt": False}
     say(checkpoint, pooling, ["Transformer", "Pooling", "Dropout", "Normalize"])
