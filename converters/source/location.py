@@ -42,7 +42,7 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.ref import check_distinct, check_path
 
 MAX_FILES = 100_000
-"""Files of a repository."""
+"""Files and folders of a repository."""
 SHA256_DIGITS = 64
 WORKERS = 8
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -151,13 +151,13 @@ def _list(name: str, revision: str | None) -> tuple[str, Listing]:
     if not _COMMIT.fullmatch(commit):
         raise malformed(f"a commit {commit[:80]!r}")
     files: dict[str, tuple[str, int]] = {}
-    for entry in api.list_repo_tree(name, recursive=True, revision=commit):
+    for count, entry in enumerate(api.list_repo_tree(name, recursive=True, revision=commit)):
         if isinstance(entry, RepoFile):
             stored = (entry.lfs.sha256, entry.lfs.size) if entry.lfs else (entry.blob_id, entry.size)
             digest, size = files[entry.path] = stored
             if not _DIGEST.fullmatch(digest) or not isinstance(size, int):
                 raise malformed(f"a file with the digest {digest[:80]!r}")
-        if len(files) > MAX_FILES:
+        if count >= MAX_FILES:  # also of a page that names itself as the next one
             raise malformed(f"more than {MAX_FILES:,} files")
     return commit, files
 
