@@ -184,7 +184,8 @@ def quantized_rows(make: Rewriter, formula: Formula) -> Operand:
     if table is None or steps is None or table.element != "int8" or len(_plain(table, steps)) < 2:
         return None
     rows = coded(table, steps, None, 0, codes.node)
-    is_by_rows = rows is not None and make.shapes.dims(steps) == (*(make.shapes.dims(table) or ())[:1], 1)
+    dims = make.shapes.dims(table) or ()
+    is_by_rows = rows is not None and len(dims) == 2 and make.shapes.dims(steps) == (dims[0], 1)
     return make.op("Gather", rows, codes.operands[1], node=formula.node) if is_by_rows else None
 
 
