@@ -218,7 +218,10 @@ def valid_graph(path: Path) -> Iterator[None]:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        raise InvalidGraphError(f"{path.name} is not a valid graph: {str(cause)[:200]}") from error
+        reason = str(cause)[:200]
+        if reason.startswith("Map types"):
+            reason = "it has values that are maps; export the classifier without them (zipmap: False)"
+        raise InvalidGraphError(f"{path.name} is not a valid graph: {reason}") from error
 
 
 def _to_ir(model: Any) -> "ir.Model":
