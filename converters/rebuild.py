@@ -129,7 +129,9 @@ def _fill_in(
     """
     files = {**materials.data, **({} if materials.suite is None else {SUITE: materials.suite})}
     if unused := sorted(files.keys() - digests.keys()):
-        raise InputError(f"{label} was made without {unused[0]}", "leave it out")
+        raise InputError(
+            f"{label} was made without {unused[0]}", f"it has {', '.join(digests) or 'no files'}"
+        )
     options = {digest: name for name, digest in digests.items() if name.startswith("options.")}
     if options and materials.source is not None and Path(materials.source).is_dir():
         for file in sorted(filter(Path.is_file, below(Path(materials.source)))):
