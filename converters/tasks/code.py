@@ -79,7 +79,7 @@ class Factory:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The installed packages that the files import by name, or that contain the module; none for a file that is not Python."""
+        """The installed packages that the files import by name, or that contain the module; none if a file is not Python."""
         imported = set() if self.files else {self.module.partition(".")[0]}
         for path in self.files.values():
             for node in _nodes(path) or ():
