@@ -185,7 +185,7 @@ def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[W
     """Count the constant weights of a graph, and name its precision.
 
     A weight is a stored tensor of rank 2 or more that some operator reads, of a floating-point type or a type of at
-    most 8 bits; scales and zero points are no weights, and a shared weight counts once. The precision is `int8` or
+    most 8 bits; scales and zero points do not count, and a shared weight counts once. The precision is `int8` or
     `int4` if weights are quantized (`mixed` if both), `int8-weights` if all of them have 8 bits and are read by an
     operator of `_PACKED` that leaves activations in floating point, else the floating-point type (`mixed` if a second
     type has at least `MINOR_SHARE` of the bytes). A graph without weights is `float32`.

@@ -148,8 +148,7 @@ def map_external(tensor: "ir.ExternalTensor", folder: Path) -> Any:
 def without_weights(model: Any, keep: Collection[str] = ()) -> Any:
     """A copy of a model (`onnx.ModelProto`) in which graph inputs of the same type replace large initializers.
 
-    Initializers named in `keep` stay. No other large weight is copied, so the copy takes milliseconds whatever the model's
-    size.
+    Initializers named in `keep` stay. No other large weight is copied, so the copy takes milliseconds at any model size.
     """
     import onnx
 
