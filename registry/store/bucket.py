@@ -13,8 +13,9 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any, BinaryIO, TypeVar
@@ -279,7 +280,7 @@ class BucketStore(ObjectStore):
         limits: Any = {"use_multipart": True, "chunk_size": part, "max_concurrency": PARTS_AT_A_TIME}
         try:
             with self._errors(f"uploading {key}"):
-                obstore.put(self._parts, key, blocks, **limits)
+                _until_stopped(partial(obstore.put, self._parts, key, blocks, **limits))
         except RefusedError as error:
             if error.reason in GARBLED:
                 raise IntegrityError(error.message) from error
@@ -431,6 +432,22 @@ def cas_faults(store: ObjectStore) -> list[str]:
         "an object that was deleted is still there": store.get(key) is not None,
     }
     return [fault for fault, is_seen in faults.items() if is_seen]
+
+
+def _until_stopped(put: Callable[[], object]) -> None:
+    """Upload on a thread of its own, which is left alone as soon as the work ends: the server may be silent for long."""
+    outcome, context = Future[object](), copy_context()
+
+    def run() -> None:
+        try:
+            outcome.set_result(put())
+        except BaseException as error:  # noqa: BLE001 -- it is raised below
+            outcome.set_exception(error)
+
+    threading.Thread(target=context.run, args=(run,), daemon=True).start()
+    while wait([outcome], POLL_SECONDS).not_done:
+        check_stop()
+    outcome.result()
 
 
 def _fill(head: bytearray, source: BinaryIO, limit: int) -> bool:
