@@ -1,7 +1,7 @@
-"""Files by deltas: a blob that arrives as its difference from a blob that is here (docs/delta.md).
+"""Download deltas: a new blob arrives as its difference from a blob that this registry has (docs/delta.md).
 
-If there is any doubt, the whole file is fetched (`transfer.exchange`). Which deltas a version offers is in
-`registry/log/decisions.py`, the format is `onnxreg.schema.delta`, making is `onnxreg.converters.delta`.
+If a delta is doubtful, `transfer.exchange` fetches the whole file. `registry/log/decisions.py` records the deltas that
+a version offers, `onnxreg.schema.delta` defines their format, and `onnxreg.converters.delta` makes them.
 """
 
 import importlib.util
@@ -33,7 +33,7 @@ from onnxreg.schema.delta.delta_format import (
 
 @dataclass(frozen=True)
 class DeltaPlan:
-    """The delta of each file that has one, and the `reason` why the others have none: a doubt if the user can change it."""
+    """The delta of each file that has one. `reason` says why other files have none; `is_doubt`: the user can change it."""
 
     chosen: Mapping[Digest, Delta]
     reason: str
@@ -47,7 +47,7 @@ def plan_deltas(
     sizes: Mapping[Digest, int],
     has: Callable[[Collection[Digest]], set[Digest]],
 ) -> DeltaPlan:
-    """Choose the deltas of the files to fetch (`sizes`: their bytes) of versions. `has` asks which blobs are here."""
+    """Choose deltas for the files to fetch of these versions; `sizes` is in bytes. `has` picks the blobs that are here."""
     url = urlsplit(innermost(source).url)
     if not url.scheme or not url.netloc:
         return DeltaPlan({}, "the registry is on this machine")
@@ -67,9 +67,9 @@ def open_made(
     find: Callable[[Digest], Path | None],
     start: int,
 ) -> BinaryIO:
-    """The bytes of a file from `start` on, as a delta makes them. Reading raises IntegrityError if the delta does not fit.
+    """A stream of a file that a delta makes, from byte `start` on. Reading raises IntegrityError if the delta does not fit.
 
-    `find` gives the file of an old blob, None if it is not here.
+    `find` returns the path of an old blob, None if the blob is not here.
     """
 
     def parts() -> Iterator[memoryview]:
@@ -91,7 +91,7 @@ def open_made(
 
 
 class _GeneratedStream(io.RawIOBase):
-    """A stream over parts that are made as they are read."""
+    """A stream that makes each part of a file when the part is read."""
 
     def __init__(self, parts: Iterator[memoryview]) -> None:
         self._parts = parts
@@ -115,10 +115,10 @@ class _GeneratedStream(io.RawIOBase):
 def apply(
     delta: BinaryIO, header: DeltaHeader, old: Sequence[BinaryIO], start: int = 0
 ) -> Iterator[memoryview]:
-    """The bytes of the new file from `start` on, in parts of at most a block. The caller checks their digest.
+    """Yield the new file from byte `start` on, in parts of at most a block. The caller checks the digest of the file.
 
-    `delta` is a stream behind its header; `old` are the files that the header names, in its order. InputError if the
-    delta is malformed, or an old file is shorter than it says.
+    `delta` is a stream positioned after the header; `old` are the old files in the order of the header. Raise InputError
+    if the delta is malformed, or an old file is shorter than the delta says.
     """
     from onnxreg.schema.delta import difference
 

@@ -1,4 +1,4 @@
-"""Lock files for app builds: `lock` resolves and records artifacts, `pull_locked` fetches exactly these (docs/lock.md)."""
+"""Lock files for app builds: `lock` records artifacts, and `pull_locked` fetches exactly these artifacts (docs/lock.md)."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from onnxreg.schema.query.resolve import ResolveRequest
 
 
 def read(path: Path) -> Lockfile:
-    """Read a lock file. NotFoundError if it does not exist."""
+    """Read a lock file. Raise NotFoundError if the file does not exist."""
     return Lockfile.decode(read_given(path, "lock file", "`reg lock REF` writes one"), str(path))
 
 
@@ -32,7 +32,7 @@ def lock(
 ) -> list[LockedArtifact]:
     """Resolve each request to an entry of a lock file. `warn` gets the warnings about an answer.
 
-    NoAnswerError if nothing answers; IntegrityError if the index file contradicts the manifest of a version.
+    Raise NoAnswerError if no artifact answers a request; IntegrityError if an index file contradicts a manifest.
     """
 
     def locked(request: ResolveRequest) -> LockedArtifact:
@@ -54,7 +54,7 @@ def lock(
 
 
 def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[ResolveRequest]:
-    """The requests of these models (none: all). NotFoundError for a model that is not in the lock."""
+    """The recorded requests of these models; without names, of all. Raise NotFoundError for a model not in the lock."""
     for name in names:
         if name not in before.models:
             models = ", ".join(before.models) or "nothing"
@@ -64,7 +64,7 @@ def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[Res
 
 @dataclass(frozen=True)
 class FetchedEntry:
-    """One entry of a lock, fetched: its files, of all that its version has. `yanked`: it was yanked since."""
+    """A fetched entry of a lock: `files` are the files of its artifact; `yanked` is true if its version is yanked now."""
 
     entry: LockedArtifact
     result: TransferResult
@@ -80,10 +80,10 @@ def pull_locked(
     progress: Progress = SILENT,
     deltas: bool = True,
 ) -> list[FetchedEntry]:
-    """Fetch exactly the artifacts of a lock, beside what is here, every byte verified; also of a version yanked since.
+    """Fetch exactly the artifacts of a lock and verify every byte. Versions that were yanked since are fetched too.
 
-    NotFoundError if the source lacks a version; IntegrityError if it has another manifest for it, or the manifest has
-    other files than the lock.
+    Raise NotFoundError if the source lacks a version; IntegrityError if the source has another manifest for a version,
+    or a manifest names other files than the lock.
     """
     fetched = []
     for entry in lockfile.models.values():
@@ -105,7 +105,7 @@ def pull_locked(
 
 
 def check_folders(names: Collection[str], output: Path, registry: Path) -> None:
-    """InputError if the directory of a model, `output/<name>`, would destroy other files."""
+    """Raise InputError if writing the directory of a model, `output/<name>`, would destroy other files."""
     for name in names:
         if (above := name.partition("/")[0]) != name and above in names:
             raise InputError(f"the files of {name} would be among those of {above}", "lock them apart")
@@ -115,7 +115,7 @@ def check_folders(names: Collection[str], output: Path, registry: Path) -> None:
 def write_locked(
     registry: Registry, fetched: Sequence[FetchedEntry], output: Path, progress: Progress = SILENT
 ) -> None:
-    """Write the files of a lock, each model into a directory of its name, which is replaced as a whole."""
+    """Write the files of each model into the directory `output/<name>`, which is replaced as a whole."""
     check_folders([item.entry.name for item in fetched], output, registry.store.root)
     for item in fetched:
         materialize(registry.store, item.files, item.published.data, output / item.entry.name, progress)

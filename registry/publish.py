@@ -31,8 +31,8 @@ FIRST_VERSION = Version(0, 1, 0)
 
 @dataclass(frozen=True)
 class Publisher:
-    """Publisher of drafts. Without a `version`: the next patch after the newest, or 0.1.0; nothing is published if a
-    version has the manifest already. IntegrityError or ForkError if the model's log went back in time.
+    """Publisher of drafts. Without a `version`, a draft becomes the next patch after the newest version, or 0.1.0, unless
+    a version has its manifest already. Raise IntegrityError or ForkError if the model's log went back in time.
     """
 
     store: DirectoryRegistry
@@ -65,7 +65,7 @@ class Publisher:
     def preview(self, draft: Draft) -> Release:
         """The version that `add` would publish, with the states of its artifacts. Nothing is stored.
 
-        ConflictError if `add` would refuse it.
+        Raise ConflictError if `add` would refuse the draft.
         """
         manifest = draft.manifest(measure(draft.root, draft.paths()))
         data = manifest.encode()
@@ -80,7 +80,7 @@ class Publisher:
         return Release(draft.name, version, digest, manifest, data, True, states=states)
 
     def add_again(self, digest: Digest) -> Release | None:
-        """Publish a manifest that the store has already; None if it, or a file that it names, is missing."""
+        """Publish a manifest that the store has already; None if the manifest, or a file that it names, is missing."""
         try:
             return self.add_fetched(read_blob(self.store, digest))
         except NotFoundError:
@@ -89,7 +89,7 @@ class Publisher:
     def add_fetched(
         self, data: bytes, fetch: Callable[[Push, Manifest, Collection[Digest]], None] | None = None
     ) -> Release:
-        """Publish a manifest. `fetch` puts blobs that it names into a push; without it, NotFoundError if one is missing."""
+        """Publish a manifest. `fetch` adds missing files to a push; without `fetch`, they raise NotFoundError."""
         manifest = Manifest.decode(data)
         self.known_heads.check_own(self.store, check_name(manifest.name))
         with self.store.push() as push:
@@ -125,7 +125,7 @@ class Publisher:
 
 
 def _release(log: Log, version: Version, is_new: bool) -> Release:
-    """A version that was published in the log, or was there."""
+    """The release of a version of the log, which this call published if `is_new`."""
     latest, yanks = _newest(log.versions), log.yanks_of([version])
     release = Release.of(log, version, log.versions[version], log.refused)
     newer = None if latest == version else latest

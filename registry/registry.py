@@ -49,9 +49,9 @@ class Registry:
     """A registry on this machine, and its transfers from and to others.
 
     Args:
-        root: its directory; default: `REG_HOME`, else the user's data directory.
-        create: create an empty registry if none exists; False: NotFoundError; None: neither, to work on
-            remotes only.
+        root: the registry's directory; default: `REG_HOME`, else the user's data directory.
+        create: if no registry exists, True creates an empty one and False raises NotFoundError; None does
+            neither, for work on remotes only.
         actor: the claimed author of events, "" for nobody; default: `REG_ACTOR`, else `user@host`.
 
     `heads` are the newest states that this user saw of each log.
@@ -93,8 +93,8 @@ class Registry:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A fresh directory that only this user may write: in the registry, or if others may write there, in the
-        user's cache. It is removed at the end, or by a later command after a kill.
+        """A fresh directory that only this user may write: in the registry, or in the user's cache if others may write
+        to the registry. The directory is removed at the end, or by a later command if this one is killed.
         """
         from onnxreg.registry.store.directory import temporary
 
@@ -106,17 +106,17 @@ class Registry:
             yield directory
 
     def add(self, draft: Draft, version: Version | str | None = None, reason: str | None = None) -> Release:
-        """Publish a draft as a version, or the next one, see `Publisher`. If there is no registry yet, one is created.
+        """Publish a draft as this version, or as the next one (see `Publisher`). A missing registry is created.
 
-        ConflictError if the version exists with another manifest; IntegrityError or ForkError if the log does not
-        continue its known head.
+        Raise ConflictError if the version exists with another manifest; IntegrityError or ForkError if the model's log
+        does not continue its known head.
         """
         DirectoryRegistry.create(self.store.root, self.store.disk)
         requested = Version.parse(version) if isinstance(version, str) else version
         return self.publisher(requested, reason).add(draft)
 
     def publisher(self, version: Version | None = None, reason: str | None = None) -> Publisher:
-        """The publisher of drafts as a version, or the next one; see `Publisher`."""
+        """A publisher of drafts, as this version or as the next one; see `Publisher`."""
         from onnxreg.registry.publish import Publisher
 
         return Publisher(self.store, self.heads, self.actor, version, reason)
@@ -124,9 +124,9 @@ class Registry:
     def tag(
         self, ref: Ref | str, tag: str, reason: str | None = None, remote: RegistryStore | None = None
     ) -> DecisionResult:
-        """Move a channel, here or in a remote, to a version; does nothing if it holds that already.
+        """Move a channel, here or in a remote, to a version; do nothing if the channel holds that version already.
 
-        GateError if a policy governs the channel; ConflictError if another move came first.
+        Raise GateError if a policy governs the channel; ConflictError if another move came first.
         """
         from onnxreg.registry.gates.enforce import check_free
 
@@ -141,17 +141,17 @@ class Registry:
         undo: bool = False,
         remote: RegistryStore | None = None,
     ) -> DecisionResult:
-        """Stop a version from being resolved; its digest still finds it."""
+        """Stop a version from being resolved, except by digest; `undo` allows the version again."""
         return self.decisions(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
-        """Decisions about a model (None: all), after `check_logs`. IntegrityError, ForkError."""
+        """Check the log of a model (None: of all), then return the `Decisions`. Raise IntegrityError or ForkError."""
         self.check_logs(None if name is None else [name], remote)
         return Decisions(remote or self.store, self.actor, self.heads.remember)
 
     def check_logs(self, names: Collection[str] | None = None, remote: RegistryStore | None = None) -> None:
-        """Check that the logs of these models (None: all) continue their known heads; in a remote also that they have the
-        signatures that the trust file demands. IntegrityError, ForkError; NotFoundError if the registry is gone.
+        """Check that the logs of these models (None: all) continue their known heads and, in a remote, have the signatures
+        that the trust file demands. Raise IntegrityError or ForkError if not; NotFoundError if the registry is gone.
         """
         store = remote or self.store
         _ = store.is_mirror
@@ -173,11 +173,11 @@ class Registry:
         return lookup.find(self._reader(remote), _ref(ref))
 
     def get(self, ref: Ref | str, remote: RegistryReader | None = None) -> Release:
-        """Read a version's manifest, verified; an expired version too. NotFoundError, IntegrityError."""
+        """Read and verify a version's manifest, even if its files expired. Raise NotFoundError or IntegrityError."""
         return lookup.read_version(self._reader(remote), _ref(ref))
 
     def _reader(self, remote: RegistryReader | None) -> RegistryReader:
-        """This registry as it is, or a remote that is compared with known heads and the trust file."""
+        """This registry unchecked, or a remote checked against the known heads and the trust file."""
         return self.store if remote is None else checked_reader(remote, self.heads)
 
     def resolve(
@@ -188,8 +188,8 @@ class Registry:
         device: Device | None = None,
         seed: str | None = None,
     ) -> Resolution:
-        """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons if none
-        does. A device with a seed takes part in rollouts.
+        """Pick the artifact that answers a query and runs on a device. Raise NoAnswerError, with the reasons, if
+        no artifact does. A device with a `seed` takes part in rollouts.
         """
         from onnxreg.registry.resolution import resolve
         from onnxreg.schema.query.requirements import Query
@@ -213,11 +213,11 @@ class Registry:
     ) -> TransferResult:
         """Copy a version to a remote (a name, URL or path; created if it does not exist). A second push moves nothing.
 
-        A yanked version that is named exactly travels too, with its yank. `restore` brings back one that
-        expired there. `channels` move there to the versions that they hold here, which are copied too. If a
-        remote's log has the versions, it is believed to have their files, unless `heal` checks each; a local
-        remote is always checked. `layout` (`hub`) writes the usual files of the model into a repository on the
-        Hub.
+        A yanked version that is named exactly is copied with its yank. `restore` brings back a version that expired
+        in the remote. `channels` move in the remote to the versions that they hold here, which are copied too.
+        If a remote's log has a version, push trusts that the files are there, unless `heal` checks each file;
+        in a local remote, files are always checked. `layout` (`hub`) also writes the usual files of the model
+        into a repository on the Hub.
         """
         ref, home = _ref(ref), self.store
         log = lookup.open_log(home, ref.name)
@@ -252,9 +252,9 @@ class Registry:
         heal: bool = False,
         channels: Collection[str] = (),
     ) -> list[TransferResult]:
-        """Push the newest release of each model that matches (`every` version of it), and move those of `channels` that it has.
+        """Push the newest release (`every`: all versions) of each model that `glob` matches, and move its `channels`.
 
-        An error of one model or version is listed with it, and the others go on; RemoteError and HostError end the work.
+        If a model or version fails, its result has the error and the others go on; RemoteError and HostError end the work.
         """
         names = lookup.matching(self.store, [glob])
         present = {tag for name in names if channels for tag in lookup.open_log(self.store, name).channels}
@@ -293,13 +293,13 @@ class Registry:
         channels: Collection[str] = (),
         deltas: bool = True,
     ) -> TransferResult:
-        """Copy a version from a remote, every byte verified. `restore` brings back one that expired here.
+        """Copy a version from a remote and verify every byte. `restore` brings back a version that expired here.
 
         If there is no local registry yet, it is created when there is a version to store.
 
-        With a `selection`, only these artifacts with their companions are added; the log then records which
-        are present. `channels` move here to the versions that they hold there, which are copied too. `deltas`:
-        if files may arrive as differences from files that are here; the result says how each arrived.
+        A `selection` adds only these artifacts, with their companions, and the log records which artifacts are
+        present. `channels` move here to the versions that they hold in the remote, which are copied too. `deltas`
+        allows files to arrive as differences from local files; the result says how each file arrived.
         """
         from onnxreg.registry.resolution import check_version_trust
 
@@ -338,9 +338,9 @@ class Registry:
         return result
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
-        """Keep the index files and whole logs of a remote's models (none: of all) for offline use.
+        """Keep the index files and whole logs of a remote's models for offline use; without `names`, of all models.
 
-        Returns their states. A name may be a pattern such as `acme/*`. HostError if they cannot be written here.
+        Return the models' states. A name may be a pattern such as `acme/*`. Raise HostError if a file cannot be written.
         """
         reader = RemoteReader(self.remotes.open(source), self.heads)
 
@@ -357,7 +357,7 @@ class Registry:
     def _request(
         self, log: Log, versions: Collection[Version], restore: bool, **more: Any
     ) -> ExchangeRequest:
-        """A request by this registry's author, which may bring back what expired."""
+        """A request to copy versions, in the name of this registry's author; `restore` brings back expired versions."""
         bring_back = Decisions(self.store, self.actor).restore if restore else None
         return ExchangeRequest(log.name, versions, restore=bring_back, actor=self.actor, **more)
 
@@ -368,10 +368,10 @@ class Registry:
         return remote
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress = SILENT) -> Release:
-        """Write the present files of a version into a directory; an earlier export there is replaced as a
-        whole.
+        """Write the present files of a version into a directory; an earlier export in the directory is replaced
+        as a whole.
 
-        In a run directory (`transfer.export_files`) they go into its `exports/`.
+        In a run directory (`transfer.export_files`) the files go into `exports/`.
         """
         from onnxreg.registry.transfer.export_files import check_target, folder_in, materialize
 
@@ -388,7 +388,7 @@ def _ref(ref: Ref | str) -> Ref:
 
 
 def _keep(copy: RemoteCopy, log: Log, documents: Collection[Digest] = ()) -> None:
-    """Remember the log of a remote, as far as it can be read: the transfer itself has succeeded."""
+    """Keep the log of a remote; ignore an error, because the transfer itself has succeeded."""
     with suppress(HostError, NotFoundError, RemoteError):
         copy.keep_log(log, documents)
 
@@ -403,5 +403,5 @@ def _evidence(log: Log) -> Collection[Digest]:
 
 
 def _held_by(log: Log, channels: Collection[str], located: Version) -> list[Version]:
-    """The versions that channels of a model hold, without `located`. NotFoundError for an unknown channel."""
+    """The versions that these channels hold, except `located`. Raise NotFoundError for an unknown channel."""
     return sorted({log.channel(tag).version for tag in channels} - {located})

@@ -1,11 +1,11 @@
-"""Other registries: by the names that this user gave them, checked when they are read, and copied for work offline.
+"""Remotes: registries that this user named, that are checked when they are read, and that are copied for offline work.
 
-All of it is the user's own, in the user's state directory: another writer of a shared registry does not decide where
-`origin` is. `remotes.json` has the names by the path of the registry that they are used in, and for each URL that was
-ever used the first registry id that it had: another id under the same URL later is an integrity error.
+All files are in the user's state directory, so another writer of a shared registry cannot change where `origin` is.
+`remotes.json` has, for each registry path, the names and URLs of its remotes, and for each URL that was ever used the
+first registry id found at that URL: if the URL has another id later, that is an integrity error.
 `tracking/<registry id>/` is a mirror without the files of artifacts: the last index files, byte by byte, and the sealed
-parts of their logs. It is the proof behind `via`, and with the token of an index file, the remote sends the next one
-only if it changed.
+parts of their logs. This mirror is the proof behind `via`. With the token of a kept index file, the remote sends
+the index file again only if it changed.
 """
 
 import os
@@ -44,14 +44,14 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.ref import POLICY_LOG, REGISTRY_ID
 
 MAX_KEPT, MAX_KEPT_BYTES = 64, 2**18
-"""Documents of a remote that a reader keeps in memory, and bytes of each."""
+"""Most documents of a remote that a reader keeps in memory, and most bytes of each document."""
 TellAge = Callable[[str, float], None]
-"""Gets a model's name and the age of its index file in seconds."""
+"""A function that is called with a model's name and the age of the model's index file in seconds."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 class _Token(Record, frozen=True):
-    """The token of an index file at a URL, and the digest (hex) of the file."""
+    """The token by which the remote at a URL names an index file's content, and the digest (hex) of the file."""
 
     index: str
     token: str
@@ -59,16 +59,16 @@ class _Token(Record, frozen=True):
 
 
 class RemoteCopy:
-    """The copy of one registry's documents, as it was last read at a URL."""
+    """The local copy of one registry's documents, as they were last read from a URL."""
 
     def __init__(self, registry_id: str, url: str) -> None:
         self._id, self.url = registry_id, url
         self.store = DirectoryRegistry(state_directory() / "tracking" / registry_id)
 
     def read_index(self, name: str) -> IndexFile | None:
-        """The last index file of a model, with the token that it had at the remote; None if there is none.
+        """The last index file read of a model, with its token at the remote; None if no index file is kept.
 
-        The token is empty if it may belong to other bytes or another URL: each copy of a registry has its own tokens.
+        The token is empty if it may belong to other bytes or to another URL, because each URL has its own tokens.
         """
         if (index := self.store.read_index(name)) is None:
             return None
@@ -79,9 +79,9 @@ class RemoteCopy:
         return IndexFile(index.data, token.token if is_same else "")
 
     def age(self, name: str) -> float:
-        """Seconds since the registry last confirmed the index file. NotFoundError if it never did.
+        """Seconds since the registry last confirmed the index file. Raise NotFoundError if it was never confirmed.
 
-        A time in the future (a clock was turned back) counts by its distance from now.
+        If that time is in the future (a clock was turned back), the result is its distance from now.
         """
         try:
             return abs(time.time() - self._token(name).stat().st_mtime)
@@ -89,7 +89,7 @@ class RemoteCopy:
             raise NotFoundError(f"{name} was never seen there", "`reg index fetch` fetches it") from None
 
     def keep(self, name: str, index: IndexFile, former: IndexFile | None = None) -> None:
-        """Keep an index file that the remote has now; `former` is the one that is here, if it was just read."""
+        """Keep the index file that the remote has now. `former` is the kept index file, if the caller just read it."""
         if index == (former or self.read_index(name)):
             with host_errors(f"remembering the index of {name}"):
                 os.utime(self._token(name))
@@ -100,7 +100,7 @@ class RemoteCopy:
         self.store.write_file(index_path(name), index.data)
 
     def keep_log(self, log: Log, documents: Collection[Digest] = ()) -> None:
-        """Verify the chain of a log and keep its sealed parts, and more small documents."""
+        """Verify the chain of a log, and keep its segments, its checkpoint and these small documents."""
         for _ in log.lines():
             pass
         blobs = {Digest.of(blob): blob for blob in log.blobs}
@@ -114,9 +114,9 @@ class RemoteCopy:
 
     @contextmanager
     def doubted(self, name: str) -> Iterator[None]:
-        """After an IntegrityError in the block, the index file is read in full the next time, not only if it changed.
+        """After an IntegrityError in the block, read the index file in full the next time, even if it did not change.
 
-        Otherwise one that was damaged on its way once would pass for the remote's own until that changes.
+        Otherwise an index file that was damaged in transit would be used until the remote's own index file changes.
         """
         try:
             yield
@@ -127,7 +127,7 @@ class RemoteCopy:
             raise
 
     def local_path(self, name: str) -> Path | None:
-        """The place of a file about the remote, which may be deleted at any time; None if nothing can be kept here."""
+        """The path for a file about the remote, which may be deleted at any time; None if no file can be kept."""
         with suppress(RegError, OSError):
             self._create()
             self.store.store.make_scratch()
@@ -142,7 +142,7 @@ class RemoteCopy:
 
 
 class _Document(BufferedReader):
-    """A blob of a remote, which is kept if it is small and one `read` gives all of it."""
+    """A blob of a remote, kept in memory if the blob is small and one `read` returns the whole blob."""
 
     def __init__(self, stream: BinaryIO, digest: Digest, documents: dict[Digest, bytes]) -> None:
         super().__init__(cast(RawIOBase, stream))
@@ -156,7 +156,7 @@ class _Document(BufferedReader):
 
 
 class RemoteReader(ReaderWrapper):
-    """A remote whose index files are compared with the known heads and the trust file, and kept in a copy here."""
+    """A remote whose index files are checked against the known heads and the trust file, and kept in a local copy."""
 
     def __init__(self, source: RegistryReader, known_heads: KnownHeads) -> None:
         super().__init__(source)
@@ -165,7 +165,7 @@ class RemoteReader(ReaderWrapper):
         self._documents: dict[Digest, bytes] = {}
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        """The current index file, checked. It is kept if it can be written here."""
+        """Read and check the current index file, and keep a copy if the disk allows it."""
         former = self.copy.read_index(name)
         index = self._known_heads.read_index(self.source, name, cached or former, [self.copy.store])
         if index is not None:
@@ -174,7 +174,7 @@ class RemoteReader(ReaderWrapper):
         return index
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """A document of the copy if it is intact, or one that was read before; else the remote's blob."""
+        """Open a document of the copy if it is intact, or a document that was read before; else the remote's blob."""
         with suppress(RegError):
             return BytesIO(read_blob(self.copy.store, digest)[start:])
         if digest in self._documents:
@@ -183,7 +183,7 @@ class RemoteReader(ReaderWrapper):
 
 
 class OfflineReader(ReaderWrapper):
-    """The copy of a remote, read without a request. `tell` gets the age of each index file."""
+    """The local copy of a remote, read without a request. `tell` is called with the age of each index file."""
 
     def __init__(self, remote: RegistryReader, copy: RemoteCopy, tell: TellAge) -> None:
         super().__init__(copy.store)
@@ -204,7 +204,7 @@ class OfflineReader(ReaderWrapper):
 
 
 class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
-    """`names`: the URL of each remote, by the path of a registry. `pins`: the id of the registry at each URL."""
+    """`names`: for each registry path, the URL of each remote name. `pins`: the id of the registry at each URL."""
 
     names: dict[str, dict[str, str]] = {}
     pins: dict[str, str] = {}
@@ -228,7 +228,7 @@ def _load() -> _RemotesFile:
 
 @dataclass
 class Remotes:
-    """The remotes that this user configured in one registry, and the ids of all that the user ever used."""
+    """The remotes that this user configured in one registry, and the registry id of each URL that the user ever used."""
 
     registry: DirectoryRegistry
     urls: dict[str, str] = field(default_factory=dict)
@@ -240,7 +240,7 @@ class Remotes:
         return cls(registry, dict(file.names.get(str(registry.root.resolve()), {})), dict(file.pins))
 
     def add(self, name: str, url: str) -> None:
-        """Remember a URL or path under a name. ConflictError if the name has another URL."""
+        """Remember a URL or path under a name. Raise ConflictError if the name has another URL."""
         if not _NAME.fullmatch(name):
             raise InputError(f"not a name for a remote: {name!r}", "use letters and digits, such as origin")
         if not url:
@@ -254,7 +254,7 @@ class Remotes:
             remotes.urls[name] = url
 
     def remove(self, name: str) -> None:
-        """Forget a name. NotFoundError if it is unknown."""
+        """Forget the name of a remote. Raise NotFoundError if the name is unknown."""
         with self._changing() as remotes:
             if name not in remotes.urls:
                 raise NotFoundError(f"there is no remote {name}", "see `reg remote list`")
@@ -270,7 +270,7 @@ class Remotes:
 
     @contextmanager
     def _changing(self) -> Iterator["Remotes"]:
-        """Read the file under a lock, yield it, and write it back at the end."""
+        """Lock `remotes.json`, yield its content to be changed, and write the file at the end."""
         from onnxreg.registry.store.directory import exclusive
 
         file = remotes_file()
@@ -284,7 +284,7 @@ class Remotes:
         self.urls, self.pins = remotes.urls, remotes.pins
 
     def url_of(self, remote: str | None) -> str:
-        """The URL of a name, URL or path; None is the only remote, or the one with the name origin."""
+        """The URL of a remote, given as a name, URL or path; None means the only remote, or the remote named origin."""
         if remote is None:
             if len(self.urls) == 1:
                 return next(iter(self.urls.values()))
@@ -312,23 +312,23 @@ class Remotes:
         return self.pins.get(url) or open_url(url).registry_id
 
     def open(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-        """Open a remote and check that it is the same registry as before; the id of a new one is recorded, if possible.
+        """Open a remote and check that its registry id is the recorded one; record the id of a new remote, if possible.
 
-        A registry that was there before and is gone is not created again: perhaps its disk is not mounted.
+        A registry that was found at the URL before is not created again, because its disk may just not be mounted.
         """
         store = self.reach(remote, create, mirror_of)
         self.remember(store, remote)
         return store
 
     def remember(self, store: RegistryStore, remote: str | None) -> None:
-        """Record the id of a remote, if possible."""
+        """Record the registry id of a remote, if the file can be written."""
         url = self.url_of(remote)
         if url not in self.pins:
             with suppress(InputError, HostError, OSError), self._changing() as remotes:
                 remotes.pins[url] = store.registry_id
 
     def reach(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-        """Open a remote as `open` does, without recording it."""
+        """Open a remote as `open` does, without recording the registry id."""
         url = self.url_of(remote)
         pinned = self.pins.get(url)
         try:
@@ -347,7 +347,7 @@ class Remotes:
     def read(
         self, remote: str | None, known_heads: KnownHeads | None = None, offline: TellAge | None = None
     ) -> RemoteReader | OfflineReader:
-        """Open a remote to read from; with `offline` without a request."""
+        """Open a remote to read from; with `offline`, read the local copy without a request."""
         if offline is None:
             return RemoteReader(self.open(remote), known_heads or KnownHeads())
         url = self.url_of(remote)
@@ -363,7 +363,7 @@ class Remotes:
 
 
 def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:
-    """ConflictError if both are the same registry."""
+    """Raise ConflictError if both are the same registry."""
     places = {
         registry.root.resolve() if isinstance(registry, DirectoryRegistry) else registry.url
         for registry in (remote, store)

@@ -1,8 +1,8 @@
 """Resolve a query on a device, or on each device of a fleet: every answer that a program acts on goes through here.
 
 `schema.query.resolve` decides. A `CheckedReader` compares index files with known heads and with the trust file
-when they are read. In addition, the version must be signed if the trust file demands it, and the channel of the
-query must keep the policy of its registry. Light, as `lookup`.
+when they are read. In addition, the version must be signed if the trust file demands a signature, and the channel of
+the query must meet the registry's policy. Imports little, as `lookup` does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,15 +42,15 @@ ARTIFACT_KEYS = (
     *("format", "precision", "path", "digest", "size", "state"),
     *("stated", "member", "contract", "kv_cache"),
 )
-"""The keys of an artifact in `Resolution.to_json`; those of the second line only if they have a value."""
+"""The keys of an artifact in `Resolution.to_json`; keys of the second line appear only if they have a value."""
 
 
 @dataclass(frozen=True)
 class Resolution:
-    """The artifact that answers a query, its files with their URLs, and the rejections of the others.
+    """The artifact that answers a query, its files with their URLs, and the rejections of the other artifacts.
 
-    `size` has the bytes of all files, equal ones once. `index` is the index file of the answer, if one was read, `deltas`
-    those of its files that its version offers, with their URLs, `rollout` that of the channel that was asked for.
+    `size` is the bytes of all files; equal files count once. `index` is the index file that was read, if any, `deltas` are
+    the deltas that the version offers of these files, with their URLs, and `rollout` is the rollout of the query's channel.
     """
 
     located: LocatedVersion
@@ -64,7 +64,7 @@ class Resolution:
 
     @property
     def is_by_rollout(self) -> bool:
-        """True if the device gets this version by a rollout, before the channel holds it."""
+        """True if the device gets this version by a rollout, before the channel holds the version."""
         return self.rollout is not None and self.rollout.manifest == self.located.entry.manifest
 
     @property
@@ -73,7 +73,7 @@ class Resolution:
 
     @property
     def warnings(self) -> Iterator[str]:
-        """Yield the ways in which the answer is less than somebody may expect: an older release, a refused file."""
+        """Yield a warning for each way in which the answer may disappoint: an older release, a refused artifact."""
         own, ref = self.located.version, self.located.ref
         others = (item.version for item in self.rejected if item.artifact)
         if newer := next((other for other in others if other.precedence > own.precedence), None):
@@ -82,7 +82,7 @@ class Resolution:
             yield f"warning: {self.artifact.path} of {ref} is refused: it lost too much; --certified leaves it out"
 
     def to_json(self) -> dict[str, Any]:
-        """The documented shape of `reg resolve --json`."""
+        """The document that `reg resolve --json` prints."""
         artifact = self.artifact.to_json()
         value = {
             "name": self.located.name,
@@ -101,7 +101,7 @@ class Resolution:
 
 
 class NoAnswerError(NotFoundError):
-    """No artifact answers; `outcome` has the reason for each."""
+    """No artifact answers a query; `outcome` has the reason for each artifact."""
 
     def __init__(self, ref: Ref, outcome: ResolveOutcome, query: Query) -> None:
         artifacts = (item for candidate, _ in outcome.looked_at for item in candidate.summary.artifacts)
@@ -113,7 +113,7 @@ class NoAnswerError(NotFoundError):
         self.outcome = outcome
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `Resolution.to_json`, with nulls for the artifact."""
+        """The document of `Resolution.to_json`, with null for each key of the artifact."""
         nothing = dict.fromkeys(("version", "manifest", "size", "artifact"))
         rejected = [rejection.to_json() for rejection in self.outcome.rejected]
         return {"name": self.name, **nothing, "files": [], "rejected": rejected}
@@ -158,12 +158,12 @@ def check_version_trust(
     known_heads: KnownHeads | None = None,
     look_for_policy: bool = False,
 ) -> None:
-    """IntegrityError if the trust file wants a version signed and it is not. GateError if a ref names a governed channel
-    whose version was not promoted or fails the policy.
+    """Raise IntegrityError if the trust file demands a signature that a version lacks. Raise GateError if the ref names
+    a governed channel whose version was not promoted or fails the policy.
 
     Args:
         index: the index file in which the version was found, if it was read already.
-        look_for_policy: read the policies of another place even if no policy is known. This costs one more request.
+        look_for_policy: read a remote's policies even if no policy is known of it. This costs one more request.
     """
     trust, registry = trust_if_any(), reader.registry_id
     if trust and any(need.versions for need in trust.required(registry, located.name)):
@@ -196,7 +196,7 @@ def resolve_in(
     device: "Device | None" = None,
     seed: str | None = None,
 ) -> Resolution:
-    """Resolve in a log that was read before."""
+    """Resolve a query in a log that the caller has read."""
     candidates = version_candidates(reader, log, ref, query, device, seed)
     operators = partial(read_operators, reader)
     outcome = resolve_among(log.state, candidates, query, device, operators, ref.is_bare)
@@ -217,7 +217,7 @@ def resolve_in(
 
 
 def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
-    """The contracts of a version's artifacts, each once. NotFoundError if none is recorded."""
+    """The contracts of a version's artifacts, each once. Raise NotFoundError if no contract is recorded."""
 
     def read(log: Log) -> tuple[Digest, ...]:
         located = log.find(ref)
@@ -241,7 +241,7 @@ def version_candidates(
 ) -> Iterator[VersionCandidate]:
     """Yield the versions that a ref may mean, newest first. For a device with a seed, the version of a rollout is first.
 
-    A version of which an archive does not carry the files holds no artifact.
+    If an archive lacks the files of a version, the version is yielded without artifacts.
     """
     rolled_out = rolled_out_to(log.state, ref.tag, device, seed, ref.digest)
     versions = releases(log.state) if ref.is_bare else rolled_out
@@ -257,7 +257,7 @@ def version_candidates(
 
 
 def read_operators(reader: RegistryReader, digest: Digest) -> "tuple[Need, ...]":
-    """Read an artifact's operator set. IntegrityError if the blob is not one."""
+    """Read an artifact's operator set. Raise IntegrityError if the blob is something else."""
     from onnxreg.schema.manifest.operators import read_operator_set
 
     with about(f"blob {digest.short}... is not an operator set", IntegrityError):
@@ -274,11 +274,11 @@ class DeviceCoverage:
 
     @property
     def is_stranded(self) -> bool:
-        """True if the device gets nothing."""
+        """True if no artifact fits the device."""
         return isinstance(self.answer, NoAnswerError)
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `reg resolve --json`, with the device's name instead of the model's name and the URLs."""
+        """The document of `reg resolve --json` with the device's name, and without the model's name and the URLs."""
         answer = self.answer.to_json()
         keys = ("version", "manifest", "size", "artifact", "rejected", "rollout")
         member = {} if self.member is None else {"member": self.member}
@@ -288,9 +288,9 @@ class DeviceCoverage:
 def coverage(
     reader: RegistryReader, ref: Ref, query: Query, devices: "Sequence[Device]"
 ) -> list[DeviceCoverage]:
-    """Resolve for each device, in order, from one read of the index file; of a pipeline, resolve each member.
+    """Read the index file once and resolve for each device, in order; for a pipeline, resolve each member.
 
-    Raise NotFoundError for an unknown model or version; IntegrityError and GateError as `check_version_trust`.
+    Raise NotFoundError for an unknown model or version; IntegrityError and GateError as `check_version_trust` does.
     """
 
     def answer(log: Log, device: "Device", question: Query) -> Resolution | NoAnswerError:

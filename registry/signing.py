@@ -1,7 +1,7 @@
-"""This user's keys, and what they sign: lines of logs, and statements such as that of a release.
+"""This user's keys, which sign lines of logs and statements, such as the statement of a release.
 
 A key is `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub` in a directory of the user's own.
-`REG_SIGNING_KEY` names the key that signs every line, or is itself a key (PEM). What a reader accepts is in `trust`.
+`REG_SIGNING_KEY` names the key that signs every line, or is itself a key (PEM). `trust` decides what a reader accepts.
 """
 
 import os
@@ -40,7 +40,7 @@ _MAX_PEM = 64 * 1024
 
 
 def library(purpose: str) -> Any:
-    """The parts of `cryptography` that are used. HostError that names the extra, if it is not installed."""
+    """Import the used parts of `cryptography`. Raise HostError, with the name of the extra, if it is not installed."""
     try:
         from cryptography import exceptions
         from cryptography.hazmat.primitives import hashes, serialization
@@ -54,7 +54,7 @@ def library(purpose: str) -> Any:
 
 @dataclass(frozen=True, repr=False)
 class PrivateKey:
-    """A private key. Its `repr` shows nothing of it."""
+    """A private key. `repr` does not show the key."""
 
     public: PublicKey
     _key: Any
@@ -64,7 +64,7 @@ class PrivateKey:
         return Signature(self.public.id, self._key.sign(data, *_algorithm(self.public)))
 
     def pem(self, secret: str) -> bytes:
-        """PKCS #8, encrypted (PBES2 with scrypt or PBKDF2 as the library has it best)."""
+        """The key as PKCS #8 PEM, encrypted by PBES2 with the library's best choice, scrypt or PBKDF2."""
         form = library("signing").form
         protection = form.BestAvailableEncryption(secret.encode())
         pem: bytes = self._key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, protection)
@@ -72,7 +72,7 @@ class PrivateKey:
 
     @classmethod
     def of(cls, key: Any) -> "PrivateKey":
-        """Wrap a key of the library. InputError if it is of another kind than `keys.SPKI` lists."""
+        """Wrap a key of the library. Raise InputError if `keys.SPKI` does not list the kind of the key."""
         form = library("signing").form
         spki = key.public_key().public_bytes(form.Encoding.DER, form.PublicFormat.SubjectPublicKeyInfo)
         for kind, prefix in SPKI.items():
@@ -84,7 +84,7 @@ class PrivateKey:
 
     @classmethod
     def load(cls, pem: bytes, secret: str | None) -> "PrivateKey":
-        """Read a PKCS #8 PEM. InputError, whose message contains nothing of the key, if it cannot be read."""
+        """Read a PKCS #8 PEM. Raise InputError, whose message shows nothing of the key, if the PEM cannot be read."""
         used = library("signing")
         password = secret.encode() if secret and b"ENCRYPTED" in pem.partition(b"\n")[0] else None
         try:
@@ -103,7 +103,7 @@ class Keystore:
         self.directory = directory or key_directory()
 
     def new(self, name: str, kind: str, secret: str | None = None) -> PublicKey:
-        """Make a key. ConflictError if the name is taken; nothing half-written stays."""
+        """Make a key and write its two files, each one whole. Raise ConflictError if the name is taken."""
         if not _NAME.fullmatch(name):
             hint = "use letters and digits, such as release-2026"
             raise InputError(f"not a name for a key: {name[:80]!r}", hint)
@@ -116,7 +116,7 @@ class Keystore:
         return key.public
 
     def _write(self, file: str, data: bytes, mode: int) -> None:
-        """Write a new file, whole or not at all. Raise ConflictError if it exists."""
+        """Write a new file, whole or not at all. Raise ConflictError if the file exists."""
         scratch = self.directory / f".{file}.{os.urandom(8).hex()}"
         try:
             with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
@@ -141,11 +141,11 @@ class Keystore:
         return _NAME.fullmatch(name) is not None and (self.directory / f"{name}.pem").is_file()
 
     def public(self, name: str) -> PublicKey:
-        """NotFoundError if there is no such key."""
+        """Read a public key. Raise NotFoundError if no key has this name."""
         return PublicKey.parse(self._read(name, "pub").decode(errors="replace"))
 
     def private(self, name: str, secret: str | None = None) -> PrivateKey:
-        """Unlock a key. InputError for a wrong passphrase; NotFoundError if there is no such key."""
+        """Unlock a private key. Raise InputError for a wrong passphrase; NotFoundError if no key has this name."""
         pem = self._read(name, "pem")
         return PrivateKey.load(pem, secret if secret is not None else passphrase(name))
 
@@ -159,12 +159,12 @@ class Keystore:
 
 
 def line_signer() -> Sign | None:
-    """Return the function that signs new lines; None if no key is configured. The first line unlocks the key."""
+    """Return the function that signs new lines; None if no key is configured. Its first call unlocks the key."""
     return (lambda data: signing_key().sign(data)) if environment.read(SIGNING_KEY) else None
 
 
 def signing_key(name: str | None = None) -> PrivateKey:
-    """Return the key of a name, else the configured key, else the only key. Raise InputError without one."""
+    """Return the key with this name; without a name, the configured key, else the only key. Raise InputError if none."""
     keys, pem = Keystore(), ""
     if not name and (configured := (environment.read(SIGNING_KEY) or "").strip()):
         if configured.startswith("-----BEGIN"):
@@ -183,12 +183,12 @@ def signing_key(name: str | None = None) -> PrivateKey:
 
 @lru_cache(maxsize=8)
 def _unlocked(name: str, pem: str, secret: str | None, directory: str) -> PrivateKey:
-    """Unlock a key once: that is slow on purpose."""
+    """Unlock a key and remember it, because unlocking is slow on purpose."""
     return PrivateKey.load(pem.encode(), secret) if pem else Keystore(Path(directory)).private(name)
 
 
 def passphrase(name: str, new: bool = False) -> str:
-    """Read a passphrase from the environment, or from a person at a terminal. Raise InputError without both."""
+    """Read a passphrase from the environment, or ask a person at a terminal. Raise InputError without either."""
     secret = environment.read(PASSPHRASE)
     if secret is None and sys.stdin is not None and sys.stdin.isatty():
         from getpass import getpass
@@ -202,13 +202,13 @@ def passphrase(name: str, new: bool = False) -> str:
 
 
 def _algorithm(key: PublicKey) -> tuple[Any, ...]:
-    """The further arguments of the library's `sign` and `verify`."""
+    """The arguments after the data in the library's `sign` and `verify` for a key of this kind."""
     used = library("signing")
     return () if key.kind == "ed25519" else (used.ec.ECDSA(used.hashes.SHA256()),)
 
 
 def generate(kind: str) -> PrivateKey:
-    """A new key of a kind: `ed25519` or `ecdsa-p256`."""
+    """Generate a key of this kind: `ed25519` or `ecdsa-p256`."""
     if kind not in SPKI:
         raise InputError(f"no key kind {kind[:20]!r}", f"known are {' and '.join(SPKI)}")
     used = library("signing")
@@ -228,6 +228,6 @@ def is_valid(key: PublicKey, signature: bytes, data: bytes) -> bool:
 
 
 def sign_statement(statement: Statement, *keys: PrivateKey) -> Envelope:
-    """An in-toto statement, signed by each key."""
+    """Sign an in-toto statement with each key."""
     payload = statement.encode()
     return Envelope(PAYLOAD_TYPE, payload, tuple(key.sign(pae(PAYLOAD_TYPE, payload)) for key in keys))

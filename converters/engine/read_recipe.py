@@ -1,4 +1,4 @@
-"""Reads a recipe in YAML or JSON, or translates Olive's or Orchard's document."""
+"""Read a recipe in YAML or JSON, or translate Olive's or Orchard's."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,21 +11,21 @@ from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 PROFILE_KEYS = ("profile", "profile_version")
 RESERVED_KEYS = (*PROFILE_KEYS, "translation")
-"""Recipe keys that only onnxreg writes."""
+"""Keys that only the program writes."""
 FAMILY_KEY = "family"
-"""Recipe key that only the document of a model family has."""
+"""Key that only the document of a model family has."""
 
 
 @dataclass(frozen=True)
 class RecipeDocument:
-    """The decoded content of a YAML or JSON file with a recipe or a family."""
+    """A YAML or JSON file with a recipe or a family, read once."""
 
     path: Path
     value: Any
 
     @classmethod
     def read(cls, path: Path) -> "RecipeDocument":
-        """Read a file. Raises the errors of `read_document`."""
+        """Raises what `read_document` raises."""
         return cls(path, read_document(path, "recipe"))
 
     @property
@@ -33,7 +33,7 @@ class RecipeDocument:
         return isinstance(self.value, dict) and FAMILY_KEY in self.value
 
     def recipe(self) -> RecipeFile:
-        """Make a recipe. Raises InputError if the document is not a recipe, or has keys that only onnxreg writes."""
+        """Make a recipe. InputError if it is not one, or has keys of the program."""
         reserved = RESERVED_KEYS if isinstance(self.value, dict) else ()
         if key := next((key for key in reserved if key in self.value), None):
             raise InputError(f"{self.path.name}: {key} is a reserved key", "remove it: the program writes it")
@@ -41,14 +41,14 @@ class RecipeDocument:
 
 
 def read_recipe(path: Path) -> RecipeFile:
-    """Read the recipe in a file. Raises the errors of `RecipeDocument.read` and `RecipeDocument.recipe`."""
+    """Read the recipe in a file. Raises what `RecipeDocument.read` and `RecipeDocument.recipe` raise."""
     return RecipeDocument.read(path).recipe()
 
 
 def read_document(path: Path, label: str = "recipe") -> Any:
-    """Read the value of a YAML or JSON file. The file cannot run code, and a repeated key is an error.
+    """Read the value of a YAML or JSON file. Nothing in it can run code, and no key may appear twice.
 
-    Raises NotFoundError for a missing file, InputError if the file is neither YAML nor JSON; `label` names the kind of
+    Raises NotFoundError for a missing file, InputError if it is neither YAML nor JSON; `label` names the kind of
     document.
     """
     data = read_given(path, label, "check the path", MAX_TEXT_BYTES)
@@ -59,9 +59,9 @@ def read_document(path: Path, label: str = "recipe") -> Any:
 
 
 def from_value(value: Any, label: str) -> RecipeFile:
-    """Make a recipe from a decoded document. A document with `passes` is Olive's, one with `export` is Orchard's.
+    """Make a recipe from a decoded document. One with `passes` is Olive's, one with `export` is Orchard's.
 
-    Raises InputError, naming the wrong key.
+    InputError names the wrong key.
     """
     if not isinstance(value, dict):
         raise InputError(f"{label} is not a recipe: it has no keys")

@@ -1,1 +1,1 @@
-"""The dossier of a version, made from a registry: every generated cell cites a blob or a line of a log."""
+"""The dossier of a version, generated from a registry. Every generated cell cites a blob or a line of a log."""

@@ -1,6 +1,6 @@
-"""The dossier of a version: a profile's fields, filled in from a registry, and with the words of its owner, as a directory.
+"""The dossier of a version, a directory: a profile's fields, filled in from a registry and from the owner's file.
 
-Each cell is quoted from a document of the registry, or follows from cited values by a rule (docs/dossier.md).
+Each cell quotes a document of the registry, or follows from cited values by a rule (docs/dossier.md).
 """
 
 import json
@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 PROFILES = {path.stem: path for path in sorted((HERE / "profiles").glob("*.yaml"))}
 """The profiles that come with the program."""
 MAX_VALUE_CHARS = 240
-"""Characters of a value on the page; `dossier.json` has all."""
+"""Most characters of a value on the page; `dossier.json` has the whole value."""
 NOTICE = (
     "This document is a template filled in from a registry. It is not legal advice, and it does not show that a law is met: "
     "that is for a person to judge."
@@ -49,10 +49,10 @@ RULES = {
 
 
 class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A value with its citations. Without a `rule` it is the one value that it cites; without citations it is empty.
+    """A value with its citations. Without a `rule`, the cell quotes the one cited value; without citations, it is empty.
 
-    A citation has a `pointer` (RFC 6901), the `value` there, and the source: a `blob`, or a `line` of a `log` with its
-    `digest`.
+    A citation has a `pointer` (RFC 6901), the `value` at the pointer, and the source: a `blob`, or a `line` of a `log`
+    with the line's `digest`.
     """
 
     value: Any
@@ -61,12 +61,12 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 BLANK = Cell(None)
-"""A cell for a place that does not exist."""
+"""The cell of a value that does not exist."""
 Row = tuple[Cell, ...]
 
 
 class Table(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Rows of cells. A table without columns is one cell."""
+    """Rows of cells. A table without columns has only one cell."""
 
     rows: tuple[Row, ...]
     columns: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def table(columns: Iterable[str], rows: Iterable[Row], caption: str | None = None) -> list[Table]:
-    """The table of some rows, without columns that are blank in every row; none if all are."""
+    """One table of these rows, without columns that are blank in every row; empty if all columns are blank."""
     body, header = list(rows), tuple(columns)
     shown = [index for index in range(len(header)) if any(row[index] is not BLANK for row in body)]
     cells = tuple(tuple(row[index] for index in shown) for row in body)
@@ -82,7 +82,7 @@ def table(columns: Iterable[str], rows: Iterable[Row], caption: str | None = Non
 
 
 class Source(NamedTuple):
-    """A JSON document, and how a citation names it."""
+    """A JSON document, and the name by which a citation refers to the document."""
 
     name: Mapping[str, Any]
     value: Any
@@ -97,16 +97,16 @@ class Source(NamedTuple):
         return cls(name, canonical.decode(line.raw, "log line"))
 
     def cite(self, location: str) -> dict[str, Any]:
-        """The citation of a place, which must exist."""
+        """The citation of the value at this JSON pointer, which must exist."""
         return {**self.name, "pointer": location, "value": pointer.find(self.value, location)}
 
     def quote(self, location: str) -> Cell:
-        """A cell with the value of a place; blank if it does not exist or is null."""
+        """A cell with the value at this JSON pointer; blank if the value does not exist or is null."""
         value = pointer.find(self.value, location)
         return BLANK if value in (pointer.ABSENT, None) else Cell(value, sources=(self.cite(location),))
 
     def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
-        """A row for each place that a pattern means; `columns` are paths from it, with `#` for the key there."""
+        """A row for each place that matches a pattern; `columns` are pointers relative to it, with `#` for the key."""
 
         def cell(location: str, column: str) -> Cell:
             target = pointer.relative(location, column.removesuffix("#"))
@@ -119,16 +119,16 @@ class Source(NamedTuple):
 
 
 class DossierBundle(NamedTuple):
-    """A dossier, the document `dossier.json`, with all its files by name."""
+    """A dossier: the document `dossier.json`, and all files of the directory by name."""
 
     dossier: dict[str, Any]
     files: Mapping[str, bytes]
 
 
 def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | None = None) -> DossierBundle:
-    """The dossier of a version. The registry's state, profile, facts and trust file determine every byte.
+    """Make the dossier of a version. The registry's state, profile, facts and trust file determine every byte.
 
-    IntegrityError or GateError if a signature or a promotion is not what it claims to be.
+    Raise IntegrityError for a wrong signature or damaged document; GateError for a promotion that its evidence contradicts.
     """
     form, form_digest = load_profile(profile)
     owner, data = (None, b"") if facts is None else read_facts(facts, form)
@@ -185,7 +185,7 @@ def cells(dossier: dict[str, Any]) -> Iterator[Cell]:
 
 
 def load_profile(name: str) -> tuple[DossierProfile, Digest]:
-    """A profile by its name or from a file, and the digest of its file. InputError if it is malformed or unknown."""
+    """Load a profile by name or path, with the digest of its file. Raise InputError if it is malformed or unknown."""
     path = PROFILES.get(name, Path(name))
     if path.suffix not in (".yaml", ".yml", ".json"):
         raise InputError(f"no profile is called {name[:80]!r}", suggest(name, PROFILES))
@@ -194,9 +194,9 @@ def load_profile(name: str) -> tuple[DossierProfile, Digest]:
 
 
 def read_facts(path: Path, form: DossierProfile) -> tuple[OwnerFacts, bytes]:
-    """The owner's statements in a file, and its bytes.
+    """Read the owner's statements from a file; return them with the bytes of the file.
 
-    NotFoundError; InputError if it is malformed, or has a key of neither the profile nor one that comes with the program.
+    Raise NotFoundError without the file; InputError if it is malformed, or has a key that no known profile has.
     """
     data = read_given(path)
     facts = OwnerFacts.from_json(read_yaml(data, path.name, EXTRA), path.name)
@@ -208,14 +208,14 @@ def read_facts(path: Path, form: DossierProfile) -> tuple[OwnerFacts, bytes]:
 
 
 def write_dossier(bundle: DossierBundle, target: Path) -> None:
-    """Write all files into a directory; an earlier dossier there is replaced as a whole."""
+    """Write all files of a dossier into a directory; an earlier dossier in it is replaced as a whole."""
     with replacing(target) as fresh:
         for path, data in bundle.files.items():
             (fresh / path).write_bytes(data)
 
 
 def render(dossier: dict[str, Any]) -> bytes:
-    """The page, UTF-8. HostError that names the extra if jinja2 is not installed."""
+    """Render the HTML page as UTF-8. Raise HostError, with the name of the extra, if jinja2 is not installed."""
     try:
         from jinja2 import Environment, FileSystemLoader
 
@@ -248,7 +248,7 @@ def render(dossier: dict[str, Any]) -> bytes:
 
 
 def shown(cell: Cell) -> str:
-    """A value for people: a text as it is, a list of texts with commas, anything else as JSON; a long one is cut."""
+    """The text of a cell on the page: a list of texts is joined by commas, other values are JSON, long text is cut."""
     value = "" if cell.value is None else cell.value
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = ", ".join(value)
@@ -273,9 +273,9 @@ CHANGES = ("Severity", "Kind", "Place", "Before", "After")
 
 
 class _VersionTables:
-    """The tables of a version, its log verified. `keyids` are the keys of the signatures that were cited.
+    """The tables of a version, from its verified log. `keyids` are the ids of the keys whose signatures were cited.
 
-    The channels are the one that the ref names, else all that ever pointed to the version.
+    `channels` has the channel that the ref names, else all channels that ever held the version.
     """
 
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
@@ -298,7 +298,7 @@ class _VersionTables:
         return Source.of_blob(digest, self.ledger.fetch(digest))
 
     def of_field(self, field: ProfileField) -> list[Table]:
-        """The tables of a field of a profile; none if the registry has nothing about it."""
+        """The tables of a field of a profile; empty if the registry has no data for the field."""
         match field.generate or field.from_:
             case "signatures":
                 return self._signatures()
@@ -329,7 +329,7 @@ class _VersionTables:
         return table(labels, rows)
 
     def _is_chosen(self, line: dict[str, Any], field: ProfileField) -> bool:
-        """True for a line of the log that a field is about."""
+        """True if a field of the profile is about this line of the log."""
         event = line["event"]
         is_kind = not field.kinds or event["kind"] in field.kinds
         is_about = not field.this or event.get("manifest") == str(self.digest)
@@ -353,7 +353,7 @@ class _VersionTables:
         return table(("Line", "Time, as claimed", "Envelope", "Key id", "Signed by"), rows)
 
     def _policy(self) -> list[Table]:
-        """The demands of the policy in force on each channel of the version."""
+        """The demands of the newest policy for the channels of the version."""
         rows: list[Row] = []
         for line in self.policies.lines[-1:]:
             for index, rule in enumerate(policy_of(line).rules):
@@ -362,14 +362,14 @@ class _VersionTables:
         return table(("Rule", "Demand", "Value"), rows)
 
     def _changes_before(self) -> list[Table]:
-        """The changes from the version that was published before this one."""
+        """The changes since the version that was published before this version."""
         events = [line.event for line in self.lines[: self.published.seq - 1]]
         published = [event.manifest for event in reversed(events) if isinstance(event, Publish)]
         before = next((digest for digest in published if digest != self.digest), None)
         return table(CHANGES, self._changes(before, self.digest))
 
     def _history(self) -> list[Table]:
-        """The moves of its channels, the findings of all promotions, and the changes that they brought. GateError, IntegrityError."""
+        """The moves of the channels, the findings of all promotions, and the changes by each move. Raise GateError."""
         judge = judge_for(self.ledger, self.trust)
         moves, verdicts, changes = list[Row](), list[Row](), list[Row]()
         past: list[Tag] = []
@@ -396,7 +396,7 @@ class _VersionTables:
         ]
 
     def _changes(self, before: Digest | None, after: Digest) -> list[Row]:
-        """The changes between two manifests, worst first, without cosmetic ones; none if one of them was taken down."""
+        """The changes between two manifests without cosmetic ones, worst first; empty if a manifest was taken down."""
         rows: list[Row] = []
         if before is None or not {before, after}.isdisjoint(self.ledger.tombstones):
             return rows
@@ -411,7 +411,7 @@ class _VersionTables:
         return rows
 
     def _signer(self, line: LogLine, verdict: SignatureVerdict, source: Source, location: str) -> Cell:
-        """The reader's name of the key that made a signature, or why it does not count; blank without a signature."""
+        """The reader's name of the key that signed, or why the signature does not count; blank without a signature."""
         _refuse_wrong(line, verdict)
         if verdict.status == "unsigned":
             return BLANK
@@ -420,7 +420,7 @@ class _VersionTables:
 
 
 def _refuse_wrong(line: LogLine, verdict: SignatureVerdict) -> None:
-    """Raise IntegrityError if the signature is wrong: then nothing may be stated."""
+    """Raise IntegrityError if the signature on a line is wrong, because a dossier must not state anything then."""
     if verdict.status == "invalid":
         raise IntegrityError(
             f"line {line.seq} of the log of {line.name} has a signature that is wrong: {verdict.detail}",

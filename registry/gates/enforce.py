@@ -1,7 +1,7 @@
-"""The gate of a channel: judge a version by the policy, and check that a governed channel holds what was promoted.
+"""The gate of a channel: judge a version by the policy, and check that a governed channel holds a promoted version.
 
-Everything is read again from the log and its blobs. No cache is trusted. A reader judges what the channel holds now;
-`verify` judges its past moves too.
+Everything is read again from the log and its blobs. No cache is trusted. A reader judges the channel's current version;
+`verify` judges the channel's past moves too.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -23,27 +23,27 @@ from onnxreg.schema.log.events import RolloutStep, Tag
 
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
 CHANGES = frozenset({"breaking"})
-"""The demands that limit changes since the promotion before."""
+"""The demands that limit the changes since the previous promotion."""
 DEMANDS = frozenset(Rule.demands())
 
 
 class UnpromotedError(GateError):
-    """A governed channel or rollout that no promotion set. It does not resolve, and nothing is damaged."""
+    """No promotion set this governed channel or rollout. The channel does not resolve, but nothing is damaged."""
 
 
 def read_policies(reader: RegistryReader) -> PolicyLog:
-    """The log of policies of a registry, its chain verified."""
+    """Read a registry's log of policies and verify the chain of its lines."""
     return policies_in(reader.read_index(POLICY_LOG), reader.registry_id)
 
 
 def policies_in(index: IndexFile | None, registry: str) -> PolicyLog:
-    """The log of policies in an index file that was read."""
+    """Decode the log of policies from an index file that the caller has read."""
     return PolicyLog(registry) if index is None else PolicyLog.decode(index.data, registry)
 
 
 @dataclass(frozen=True)
 class ChannelGate:
-    """The policy in force on a channel of a model, the log that it is held against, and the trust file of the reader."""
+    """The newest policy for a channel of a model, with the model's log and the reader's trust file, which are judged by."""
 
     log: Log
     policies: PolicyLog
@@ -52,7 +52,7 @@ class ChannelGate:
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
-        """The rules that the channel's version must meet; empty if the channel is free."""
+        """The rules that the channel's version must meet; empty if no policy governs the channel."""
         return self.policies.policy.covering(self.log.name, self.channel)
 
     @cached_property
@@ -66,11 +66,11 @@ class ChannelGate:
         demands: Collection[str] = DEMANDS,
         past: Sequence[Tag] | None = None,
     ) -> PromotionEvidence:
-        """Judge a version, as evidence of its promotion. Raise IntegrityError or NotFoundError if a document cannot be read.
+        """Judge a version by the rules. Raise IntegrityError or NotFoundError if a document cannot be read.
 
         Args:
             demands: the keys of the demands that count.
-            past: the moves of the channel before; default: all.
+            past: the earlier moves of the channel; default: all moves.
         """
         log, entry, trust = self.log, self.log.versions[version], self.trust
         manifest, counted = (
@@ -109,11 +109,11 @@ class ChannelGate:
         )
 
     def record(self, evidence: PromotionEvidence) -> dict[str, Digest]:
-        """The keys of an event that promotes a judged version: the policy, and the evidence, which is added to the log."""
+        """Add the evidence to the log, and return `policy` and `evidence` for the event that promotes the version."""
         return {"policy": evidence.policy, "evidence": self.log.attach(evidence.encode())}
 
     def check(self) -> None:
-        """Raise GateError if the channel is governed, and its version was not promoted or fails the policy."""
+        """Raise GateError if the channel is governed and its version was not promoted or fails the policy."""
         if not self.rules:
             return
         name, current = f"{self.log.name}:{self.channel}", self.log.channels.get(self.channel)
@@ -125,7 +125,7 @@ class ChannelGate:
         self._check_promoted(move, moved, f"{name} is {move.version}, which", self.moves[:-1])
 
     def check_rollout(self) -> None:
-        """Raise GateError if the channel is governed, and the version of its rollout was not promoted or fails the policy."""
+        """Raise GateError if the channel is governed and its rollout's version was not promoted or fails the policy."""
         name, rollout = f"{self.log.name}:{self.channel}", self.log.rollouts[self.channel]
         steps = [event for _, event in self.log.events(RolloutStep) if event.tag == self.channel]
         step = next((step for step in reversed(steps) if step.manifest == rollout.manifest), None)
@@ -137,9 +137,9 @@ class ChannelGate:
             self._check_promoted(step, moved, f"{rollout.to}, which is rolled out to {name},", None)
 
     def check_past(self) -> None:
-        """Check the evidence of each promotion, that no policy was older than the one before it, and the limits of changes.
+        """Check each promotion: its evidence, its limits of changes, and that its policy is not older than the one before.
 
-        Otherwise an attacker could make a forbidden change in two steps, by way of a third version.
+        Without this check, an attacker could make a forbidden change in two steps, through a third version.
         """
         newest = 0
         for position, move in enumerate(self.moves if self.rules else ()):
@@ -169,10 +169,10 @@ class ChannelGate:
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """The manifest to compare a move of a channel with: the last one promoted to it before.
+    """The manifest that a move of a channel to `manifest` is compared with: the last other one promoted to the channel.
 
-    After the first promotion, only promotions count. Before it, None if the channel holds that manifest, which then
-    changes nothing for devices, or held no other.
+    If none was promoted, every move counts. None if the channel never held another manifest, or if it holds `manifest`
+    already and nothing was ever promoted, because then nothing changes for devices.
     """
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]
@@ -182,8 +182,8 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
 
 
 def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> int:
-    """The number of the policy that a promotion names. GateError if the registry never had it, or the evidence is not
-    about this very move.
+    """Return the line number of the policy that a promotion names. Raise GateError if the registry never had that policy,
+    or if the evidence is about another move.
     """
     channel = f"{log.name}:{move.tag}"
     seq = next((line.seq for line in policies.lines if line.digest == move.policy), None)
@@ -209,14 +209,14 @@ def check_holder(
 ) -> None:
     """Judge a governed channel, which must still hold the version `located` or roll it out; see `ChannelGate`.
 
-    Raise IntegrityError if the state line that the answer came from contradicts its manifest.
+    Raise IntegrityError if the state line that gave `located` contradicts the version's manifest.
     """
     policies = PolicyLog.decode(policy_file.data, reader.registry_id)
     if not policies.policy.covering(located.name, channel):
         return
 
     def judge(log: Log) -> None:
-        """The judged log may be newer than the state line, since a collector may have freed older documents."""
+        """Judge a log, which may be newer than the state line, because a collector may have deleted older documents."""
         manifest = located.entry.manifest
         gate, current = ChannelGate(log, policies, channel), log.channels.get(channel)
         answered = log if index in (None, log.index) else log_of(reader, located.name, index)
@@ -238,7 +238,7 @@ def check_holder(
 
 
 def promotion_documents(log: Log) -> set[Digest]:
-    """List the documents by which an offline reader can judge governed channels."""
+    """The digests of the documents that an offline reader needs to judge governed channels."""
     governed = {tag: current for tag, current in log.channels.items() if current.evidence}
     moves = [event for _, event in log.events(Tag) if event.evidence and event.tag in governed]
     digests = {digest for event in moves for digest in (event.manifest, event.evidence) if digest}
@@ -249,9 +249,9 @@ def promotion_documents(log: Log) -> set[Digest]:
 
 
 def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tuple[str, str]]:
-    """Yield the governed channels and rollouts of a model that fail their policy; see `verify.Audit`.
+    """Yield a fault for each governed channel or rollout of a model that fails its policy; see `verify.Audit`.
 
-    Those without a promotion are `unpromoted`.
+    A channel or rollout without a promotion is `unpromoted`.
     """
     policies = None
     for channel in sorted(log.channels):
@@ -269,7 +269,7 @@ def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tupl
 
 
 def check_free(reader: RegistryReader, name: str, channel: str) -> None:
-    """Raise GateError if a channel is governed: only a promotion moves it."""
+    """Raise GateError if a channel is governed, since only a promotion moves a governed channel."""
     if read_policies(reader).policy.covering(name, channel):
         raise GateError(
             f"a policy governs {name}:{channel} in {reader.url}",

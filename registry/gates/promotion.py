@@ -1,7 +1,7 @@
-"""The deeds of an owner: set a policy, promote a version, and roll it out to a share of the devices first.
+"""Owner's actions: set a policy, promote a version, and roll a version out to a share of the devices first.
 
 A promotion moves a channel to a version that meets the policy; its event records the findings as evidence. The start of
-a rollout is a promotion, and so is each `advance`; `finish` moves the channel. Until then nothing else moves it.
+a rollout is a promotion, and so is each `advance`; `finish` moves the channel, which nothing else moves until then.
 """
 
 import secrets
@@ -47,14 +47,14 @@ def with_policy(
     reason: str | None = None,
     sign: SignLine | None = None,
 ) -> PolicyLog:
-    """The log with a further policy; nothing is written."""
+    """Return the log with one more policy; nothing is written."""
     event = PolicyEvent(**stamp(POLICY_LOG, actor, reason), rules=policy.to_json())
     line = LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)
     return PolicyLog(log.registry, (*log.lines, line))
 
 
 class BlockedChannel(NamedTuple):
-    """A channel that will not resolve any more, and why. Of a model that cannot be read, channel and version are None."""
+    """A channel that will not resolve any more, and why. If a model cannot be read, channel and version are None."""
 
     name: str
     channel: str | None
@@ -65,7 +65,7 @@ class BlockedChannel(NamedTuple):
 def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[BlockedChannel]:
     """Yield the channels whose version a policy refuses, or whose version was not promoted.
 
-    Signatures are judged by the user's trust file. Raise UnlistedError if the place cannot list its models.
+    Signatures are judged by the user's trust file. Raise UnlistedError if the registry cannot list its models.
     """
     policies = with_policy(read_policies(reader), policy)
     for name in reader.names():
@@ -95,10 +95,10 @@ def set_policy(
     actor: str | None = None,
     reason: str | None = None,
 ) -> LogLine | None:
-    """Put a policy in force; the new line, None if just that policy is in force.
+    """Set a policy and return its new line; None if the registry's newest policy is equal.
 
-    Raise ConflictError in a mirror, or if another user sets a policy meanwhile. Raise GateError if the policy in force
-    names keys, and none of them signs the line.
+    Raise ConflictError in a mirror, or if another user sets a policy meanwhile. Raise GateError if the policy before
+    names keys and none of these keys signs the line.
     """
     if store.is_mirror:
         raise mirror_error(store.registry_id)
@@ -119,7 +119,7 @@ def set_policy(
 
 
 def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> IndexFile:
-    """Put a log in the place of the file that was read before. ConflictError if another one is there."""
+    """Replace the log of policies `before`, as it was read, by `log`. Raise ConflictError if the file changed since."""
     data = b"".join(line.raw + b"\n" for line in log.lines)
     try:
         with store.push() as push:
@@ -145,7 +145,7 @@ def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
 
 
 class Promotion(NamedTuple):
-    """The judged version, and whether the channel moved. `before` is the version that it held, if any."""
+    """The judged version, and True if the channel moved. `before` is the version that the channel held, if any."""
 
     judged: PromotionEvidence
     moved: bool
@@ -161,16 +161,15 @@ def promote(
     reason: str | None = None,
     actor: str | None = None,
 ) -> Promotion:
-    """Judge a version by the policy. If it passes, move the channel.
+    """Judge a version by the policy. If the version passes, move the channel.
 
-    Do nothing if it was promoted already under this policy. Raise InputError if no policy governs the channel;
-    NotFoundError if the version does not exist; ConflictError if it is yanked, or another user moves the channel meanwhile.
+    Do nothing if this policy promoted the version already. Raise InputError if no policy governs the channel; NotFoundError
+    for an unknown version; ConflictError if the version is yanked, or another user moves the channel meanwhile.
     """
     check_channel(channel)
     source = CheckedReader(store, known_heads)
     policies = read_policies(source)
     if not policies.policy.covering(ref.name, channel):
-        find(source, ref)  # the hint moves the channel to it
         raise InputError(
             f"no policy governs {ref.name}:{channel} in {store.url}",
             f"`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it",
@@ -185,7 +184,7 @@ def promote(
     current, version = first.channels.get(channel), Version.parse(judged.version)
 
     def change(log: Log) -> Collection[Digest]:
-        """Judge again on the log to be swapped, which may have grown, and append the event with its evidence."""
+        """Judge again by the log that is about to be written, which may have grown; then append the event and evidence."""
         log.check_unyanked(version)
         gate = ChannelGate(log, policies, channel)
         latest = gate.judge(version)
@@ -206,9 +205,9 @@ def promote(
 
 @dataclass(frozen=True)
 class Rollouts:
-    """The rollouts in one registry, which may be a remote; `known_heads` are those of the user.
+    """The rollouts in one registry, which may be a remote; `known_heads` are the user's known heads.
 
-    Each method returns the log as it is then. Raise NotFoundError without the channel, or without a rollout to go on with.
+    Each method returns the changed log, and raises NotFoundError if the channel, or the rollout to continue, is missing.
     """
 
     store: RegistryStore
@@ -220,8 +219,8 @@ class Rollouts:
     ) -> Log:
         """Give a version to a share of a channel's devices, in percent.
 
-        Raise ConflictError if a rollout of the channel is under way, or it holds the version; GateError if a policy
-        governs the channel and does not hold; InputError for a malformed share or expression.
+        Raise ConflictError if the channel has a rollout already, or holds the version; GateError if the version fails
+        the channel's policy; InputError for a malformed share or expression.
         """
         check_percent(share)
         cohort = None if where is None else str(parse_cohort(where))
@@ -241,9 +240,9 @@ class Rollouts:
         return self._change(ref.name, channel, reason, begin)
 
     def advance(self, name: str, channel: str, share: float, reason: str | None = None) -> Log:
-        """Give the version to more devices; those that have it keep it.
+        """Give the version to a larger share of the devices; devices that have the version keep it.
 
-        Raise InputError if it is not more; GateError as `start`.
+        Raise InputError if the share is not larger; GateError as `start` does.
         """
         check_percent(share)
 
@@ -259,7 +258,7 @@ class Rollouts:
         return self._change(name, channel, reason, widen)
 
     def halt(self, name: str, channel: str, reason: str | None = None) -> Log:
-        """Stop: every device gets what the channel holds."""
+        """Stop the rollout: every device gets the version that the channel holds."""
 
         def halt(log: Log, about: dict[str, Any]) -> Event:
             _current(log, channel)
@@ -268,7 +267,7 @@ class Rollouts:
         return self._change(name, channel, reason, halt)
 
     def finish(self, name: str, channel: str, reason: str | None = None) -> Log:
-        """Move the channel to the version. GateError as `start`."""
+        """Move the channel to the rollout's version. Raise GateError as `start` does."""
 
         def finish(log: Log, about: dict[str, Any]) -> Event:
             rollout = _current(log, channel)
@@ -279,7 +278,7 @@ class Rollouts:
         return self._change(name, channel, reason, finish)
 
     def _step(self, log: Log, about: dict[str, Any], rollout: Rollout) -> Event:
-        """The event by which a rollout begins or widens."""
+        """The event that begins a rollout or enlarges its share."""
         about |= self._promotion(log, about["tag"], rollout.to)
         evidence = about.get("evidence")
         blobs = (Descriptor(evidence, len(log.fetch(evidence))),) if evidence else ()
@@ -294,7 +293,7 @@ class Rollouts:
         )
 
     def _promotion(self, log: Log, channel: str, version: Version) -> dict[str, Digest]:
-        """The policy and the evidence of a rollout's version. Empty if the channel is free; GateError if the policy does not hold."""
+        """The policy and evidence of a rollout's version; empty without a policy. Raise GateError if the version fails."""
         gate = ChannelGate(log, read_policies(CheckedReader(self.store, self.known_heads)), channel)
         if not gate.rules:
             return {}

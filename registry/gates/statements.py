@@ -1,6 +1,6 @@
-"""The attestations of a model's log: evaluations, proofs and benchmarks are put on record, and read.
+"""The attestations of a model's log: record and read evaluations, proofs and benchmarks.
 
-Also what people want to know first: the versions in production, since when, by whom, why, and signed by whom.
+Also the status of each channel: its version, since when, moved by whom and why, and signed by whom.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class AttestResult(NamedTuple):
-    """The artifact by its path, the state in its manifest, the evaluation, and the effective state."""
+    """The path of an artifact, its state in the manifest, the evaluation, and the state after the evaluation."""
 
     path: str
     stated: str
@@ -67,10 +67,10 @@ def attest(
     reason: str | None = None,
     label: str = "report",
 ) -> AttestResult:
-    """Put an evaluation on record, as a blob and an event, signed if a key is given. Idempotent.
+    """Record an evaluation as a blob and an event, signed if a key is given. A repeated call changes nothing.
 
     Raise InputError if the report is malformed, is about bytes that are not an artifact of the version, or
-    was made against another parent than the artifact's; `label` is its name in errors.
+    was made against another parent than the artifact's. `label` is the name of the report in errors.
     """
     from onnxreg.schema.gates.statements import EVALUATION, read_evaluation
 
@@ -93,7 +93,7 @@ def attest(
 def attest_proof(
     decisions: Decisions, published: Release, report: FaithfulnessReport, key: PrivateKey | None = None
 ) -> None:
-    """Put a proof on record, as `attest` does an evaluation."""
+    """Record a proof as `attest` records an evaluation."""
     _artifact(published, report.artifact, "the proof")
     media_type, data = PROOF, report.encode()
     if key is not None:
@@ -102,7 +102,7 @@ def attest_proof(
 
 
 def attest_benchmark(decisions: Decisions, published: Release, report: bytes, label: str) -> None:
-    """Put a benchmark on record, as `attest` does an evaluation. No gate looks at it."""
+    """Record a benchmark as `attest` records an evaluation. No gate uses benchmarks."""
     from onnxreg.schema.gates.statements import BenchmarkDocument
 
     for item in BenchmarkDocument.decode(report, label).artifacts:
@@ -115,7 +115,7 @@ def _signed(predicate_type: str, artifact: Digest, report: bytes, key: PrivateKe
 
 
 def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
-    """The artifact of a version with these bytes. InputError if there is none."""
+    """The artifact of a version that has this digest. Raise InputError if no artifact has it."""
     for artifact in published.manifest.artifacts:
         if artifact.digest == digest:
             return artifact
@@ -126,9 +126,9 @@ def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
 
 
 def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) -> dict[str, RecordedProof]:
-    """Return the newest proof of each artifact by its path; a signed proof comes before an unsigned one.
+    """Return the newest proof of each artifact, by path; any signed proof is preferred to an unsigned proof.
 
-    Reports by other rules than this program's do not count.
+    Reports that were made by other rules than this program's are ignored.
     """
     children = {artifact.digest: artifact for artifact in manifest.artifacts if artifact.parent}
     latest: dict[str, RecordedProof] = {}
@@ -142,8 +142,8 @@ def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) ->
 
 
 def proofs_by_path(reader: RegistryReader, version: Release) -> dict[str, RecordedProof]:
-    """The same for a version that was read with its index file; empty if no artifact has a parent, or a statement
-    cannot be read.
+    """Return `latest_proofs` of a version that was read with its index file; empty if no artifact has a parent, or
+    if a statement cannot be read.
     """
     if any(artifact.parent for artifact in version.manifest.artifacts):
         with suppress(IntegrityError, NotFoundError):
@@ -153,7 +153,7 @@ def proofs_by_path(reader: RegistryReader, version: Release) -> dict[str, Record
 
 
 def read_benchmarks(reader: RegistryReader, ref: Ref) -> list[BenchmarkDocument]:
-    """The benchmarks that a log attests of a version, oldest first.
+    """The benchmarks of a version that its model's log records, oldest first.
 
     Raise NotFoundError or IntegrityError if the version or a statement cannot be read.
     """
@@ -167,12 +167,12 @@ def read_benchmarks(reader: RegistryReader, ref: Ref) -> list[BenchmarkDocument]
 
 
 def word_of(event: Event) -> str:
-    """The kind of an event for people: a move with evidence is a promotion."""
+    """The word for the kind of an event; a move with evidence is called a promotion."""
     return "promote" if isinstance(event, Tag) and event.evidence is not None else event.kind
 
 
 def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge) -> list[str]:
-    """The words of the event of line `seq` beside its channel and its version; `judge` names signers of statements."""
+    """The words that describe the event of line `seq`, without channel and version; `judge` names signers of statements."""
     match event:
         case Attest():
             return [_describe(event, seq, reader, judge)]
@@ -193,7 +193,7 @@ def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge)
 
 
 def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJudge) -> str:
-    """A statement, such as `proof of model_int8.onnx by release`; `statement` if it cannot be read."""
+    """Describe a statement, such as `proof of model_int8.onnx by release`; `statement` if the blob cannot be read."""
     subject, signers, artifact = "statement", "", event.artifact
     with suppress(InputError, IntegrityError, NotFoundError):
         statement = RecordedStatement.decode(event.media_type, read_blob(reader, event.statement))
@@ -212,10 +212,10 @@ def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJ
 
 
 class ChannelStatus(NamedTuple):
-    """The version of a channel, and the line that moved it there.
+    """The version of a channel, and the line that moved the channel to this version.
 
     `signed` names the signers: `the move by release, the version by release`. `gate` is empty if no policy governs the
-    channel, `met`, or the reason for which it does not resolve.
+    channel, `met` if its version passes, else the reason why the channel does not resolve.
     """
 
     tag: str
@@ -227,7 +227,7 @@ class ChannelStatus(NamedTuple):
 
 
 def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[ChannelStatus]:
-    """The status of each channel of a model, judged by the reader's trust file. Raises what reading its log raises."""
+    """Yield the status of each channel of a model, judged by `trust`. Raise the errors of reading the model's log."""
     seqs = {channel.seq for channel in log.channels.values()}
     lines = {line.seq: line for line in log.lines() if line.seq in seqs}
     judge = judge_for(log, trust)
@@ -241,7 +241,7 @@ def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[Ch
 
 
 def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:
-    """The verdict on a channel; see `ChannelStatus`."""
+    """The `gate` of a channel; see `ChannelStatus`."""
     if log.versions[log.channels[tag].version].yanked:
         return f"{log.channels[tag].version} is yanked"
     try:

@@ -1,8 +1,8 @@
-"""Deleting the blobs that nothing refers to, beside running pushes and other collectors, without a clock.
+"""Delete the blobs that no log refers to, while pushes and other collectors run, without a common clock.
 
-The collector **condemns** keys under its own name, then reads the **intents** of pushes and settles each one,
-then reads the **logs**, then **deletes** what no log refers to, and only then takes its own condemnation
-back. `commit` has the other half; `docs/format.md` has the rule and why it holds.
+The collector **condemns** keys under its own name, then reads the **intents** of pushes and settles each intent,
+then reads the **logs**, then **deletes** the keys that no log refers to, and only then removes its condemnation.
+`commit` has the pusher's part of the protocol; `docs/format.md` has the rule and its proof.
 """
 
 import time
@@ -24,12 +24,12 @@ from onnxreg.schema.log.events import Fence
 from onnxreg.schema.log.state import newest_of
 
 PUSH_WAIT_SECONDS = 60.0
-"""Seconds that a collector waits for a push that may still run, before it makes it start over."""
+"""Seconds that a collector waits for a push that may still run, before it makes the push start over."""
 
 
 @dataclass(frozen=True)
 class CollectResult:
-    """The blobs that a collection deleted, or would delete, with their sizes in bytes. `fenced` pushes start over."""
+    """The blobs that a collection deleted, or would delete, with sizes in bytes. `fenced` counts pushes made to restart."""
 
     freed: dict[BlobKey, int]
     in_use: int
@@ -43,10 +43,10 @@ class CollectResult:
 def collect(
     remote: RegistryStore, only: Collection[Digest] | None = None, patience: float = PUSH_WAIT_SECONDS
 ) -> CollectResult:
-    """Delete the blobs (or only some of them) that no model refers to.
+    """Delete the blobs that no model refers to; with `only`, just these blobs among them.
 
-    A push that runs meanwhile is waited for, and after `patience` seconds made to start over. IntegrityError or
-    NotFoundError, and nothing deleted, if a log or manifest cannot be read: what it refers to is not known.
+    Wait `patience` seconds for pushes that run meanwhile, then make them start over. Raise IntegrityError or NotFoundError,
+    and delete nothing, if a log or manifest cannot be read, because its references are then unknown.
     """
     logs = Logs(remote)
     live = logs.referred()
@@ -69,7 +69,7 @@ def collect(
 
 
 def survey(remote: RegistryStore, assume: Callable[[Log], None] = lambda log: None) -> CollectResult:
-    """Return what `collect` would delete now, with each log as `assume` changes it in memory."""
+    """Return the blobs that `collect` would delete if each log were changed as `assume` changes it in memory."""
     live = Logs(remote, assume).referred()
     sizes = blob_keys(remote, to_delete=True)
     doomed = _without(sizes, live)
@@ -81,9 +81,9 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 
 
 def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, int]:
-    """Every key of a blob, with its size in bytes.
+    """Every key of a blob, with the blob's size in bytes.
 
-    With `to_delete`, IntegrityError if something that is not an index file is in place of one: it may hide a model.
+    With `to_delete`, raise IntegrityError if something else is in place of an index file, since it may hide a model.
     """
     sizes: dict[BlobKey, int] = {}
     for path, size, _ in remote.files():
@@ -101,12 +101,12 @@ def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, i
 
 
 def condemn(remote: RegistryStore, push: Push, candidates: Collection[BlobKey]) -> None:
-    """From now on no push relies on these keys."""
+    """Condemn these keys, so that no push relies on them from now on."""
     remote.add_note("condemned", push.id, "\n".join(key.path for key in candidates).encode())
 
 
 def settle(remote: RegistryStore, push: Push, patience: float) -> int:
-    """Every push that may not have seen the condemnation has ended, or will fail to commit; counts the latter."""
+    """Wait for each push that may not have seen the condemnation, or make its commit fail; return the number fenced."""
     fenced = 0
     deadline = time.monotonic() + patience
     for intent, data in remote.notes("intents").items():
@@ -118,7 +118,7 @@ def settle(remote: RegistryStore, push: Push, patience: float) -> int:
 
 
 def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
-    """Return True if a push is still announced when patience ends; not one that is dead for certain."""
+    """Return True if a push is still announced at the deadline, unless its process is certainly dead."""
     pause = 0.01
     while remote.is_alive(intent) is not False and intent in remote.notes("intents"):
         if time.monotonic() >= deadline:
@@ -129,7 +129,7 @@ def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
 
 
 def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
-    """Move the head of the model that an intent names, so that the swap of a push that read it before fails."""
+    """Move the head of the model that an intent names, so that the commit of a push that read the old head fails."""
     damaged = f"an intent in {note_path('intents', '')} cannot be read"
     with about(damaged, IntegrityError, "if no push is under way, remove the file, then collect again"):
         name = check_name(
@@ -144,21 +144,21 @@ def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
 
 
 def _clear_dead(remote: RegistryStore) -> None:
-    """Take away the condemnations of collectors that are dead for certain; of others only their owner may."""
+    """Remove the condemnations of certainly dead collectors; only its collector may remove any other condemnation."""
     for note in remote.notes("condemned"):
         if remote.is_alive(note) is False:
             remote.remove_note("condemned", note)
 
 
 class Logs:
-    """The blobs that the logs of a registry refer to. A model whose index did not change is not read twice."""
+    """The blobs that the logs of a registry refer to. A log is read again only if its index file changed."""
 
     def __init__(self, remote: RegistryStore, assume: Callable[[Log], None] = lambda log: None) -> None:
         self._remote, self._assume = remote, assume
         self._known: dict[str, tuple[str | None, frozenset[Digest]]] = {}
 
     def referred(self) -> set[Digest]:
-        """Every blob that some model needs now. Raise IntegrityError or NotFoundError if a document cannot be read."""
+        """Every blob that a model needs now. Raise IntegrityError or NotFoundError if a document cannot be read."""
         for name in self._remote.names():
             index = self._remote.read_index(name)
             token = index.token if index else None
@@ -173,10 +173,10 @@ class Logs:
 
 
 def expiring(log: Log, keep: int) -> list[Version]:
-    """The versions that give up their files if a model keeps only its newest releases, in the order of their publication.
+    """The versions that expire if a model keeps only its `keep` newest releases, in the order of their publication.
 
-    Their pre-releases stay, and so do pinned versions and those that a channel holds. A yanked version takes no place
-    among the newest, and is kept if it would be one of them if it were not yanked. InputError if nothing would be kept.
+    Pre-releases above the newest release stay (at most `keep`), and so do pinned versions and versions of channels. Yanked
+    versions do not count, but stay if they would be among the newest unyanked. Raise InputError if nothing would be kept.
     """
     if keep < 1:
         raise InputError(

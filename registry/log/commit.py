@@ -1,8 +1,8 @@
-"""Changing a model's log: read, change, compare and swap; on a lost race, read and decide again.
+"""Change a model's log: read, change, compare and swap; after a lost race, read and decide again.
 
-A push and a collector never wait for each other's clock. The pusher reads its **head**, leaves an **intent**,
-reads what is **condemned**, makes sure that its **blobs** are under keys that nobody condemned, and swaps the
-index that it read. `collect` has the other half; `docs/format.md` has the rule and why it holds.
+A push and a collector need no common clock. The pusher reads the log's **head**, leaves an **intent**, reads the
+**condemned** keys, makes sure that its **blobs** are under keys that nobody condemned, and replaces the index file
+that it read. `collect` has the collector's part; `docs/format.md` has the rule and its proof.
 """
 
 import random
@@ -38,21 +38,21 @@ MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 1.0
 
 Change = Callable[[Log], Collection[Digest] | None]
-"""Appends events to a log, with their documents, and returns the other blobs that they refer to; None if there is
-nothing to do.
+"""A function that appends events and their documents to a log, and returns the other blobs that the events refer to;
+None if there is nothing to do.
 
-It runs again on a fresh log after each lost race, so it must decide from the log alone.
+The function runs again on a fresh log after each lost race, so it must decide from the log alone.
 """
 
 Bring = Callable[[Collection[Digest]], None]
-"""Puts blobs into the push that the place turns out to lack."""
+"""A function that puts the missing blobs, given by digest, into the push."""
 
 
 def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
-    """Read a model's log in order to change it, empty if the model is new; in a mirror it refuses events.
+    """Read a model's log in order to change it; a new model's log is empty, and the log of a mirror refuses events.
 
-    Its new lines are signed if a key is configured. `more` are further places where manifests may be read that the
-    remote does not hold yet.
+    New lines are signed if a key is configured. `more` are further readers of blobs, for manifests that `remote` does
+    not hold yet.
     """
     log = consult(remote, name, Log.check, *more, new=True)
     log.mirrored, log.sign = remote.is_mirror, line_signer()
@@ -70,8 +70,8 @@ def commit(
 ) -> Log:
     """Apply `change` to the model's log and publish it with every blob that it refers to.
 
-    `first` is the answer of `load_own`, if the log was read already. Returns the log as it is then. Raise ConflictError
-    if the change contradicts what is there; NotFoundError if a blob is missing and nobody brings it.
+    `first` is the result of `load_own`, if the log was read already. Return the changed log. Raise ConflictError if the
+    change contradicts the log; NotFoundError if a blob is missing and there is no `bring`.
     """
     lost = LostRaceError("")
     with _intents(remote) as intents:
@@ -106,7 +106,7 @@ def commit(
 
 
 def _announce(remote: RegistryStore, push: Push, name: str) -> str:
-    """Leave an intent under a unique name, so that a collector never takes a later one for it."""
+    """Leave an intent under a unique name, so that a collector never confuses it with a later intent."""
     note = f"{push.id}-{secrets.token_hex(8)}"
     remote.add_note("intents", note, canonical.encode({"name": name}))
     return note
@@ -114,7 +114,7 @@ def _announce(remote: RegistryStore, push: Push, name: str) -> str:
 
 @contextmanager
 def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
-    """A collector waits for, or fences, what is done meanwhile to a model's log."""
+    """Announce a change to a model's log while the block runs, so that a collector waits for the change or fences it."""
     with _intents(remote) as intents:
         intents.append(_announce(remote, push, name))
         yield
@@ -122,7 +122,7 @@ def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
 
 @contextmanager
 def _intents(remote: RegistryStore) -> Iterator[list[str]]:
-    """The intents that are left; they are taken back at the end. An error on the way is not hidden by one of that."""
+    """Yield a list of intents, which are removed at the end. An error of the block hides any error of the removal."""
     intents: list[str] = []
     try:
         yield intents
@@ -134,13 +134,13 @@ def _intents(remote: RegistryStore) -> Iterator[list[str]]:
 
 
 def _retract(remote: RegistryStore, intents: list[str], keep: int = 0) -> None:
-    """Take intents back, but for the latest ones."""
+    """Remove intents, except the `keep` latest ones."""
     while len(intents) > keep:
         remote.remove_note("intents", intents.pop(0))
 
 
 def read_condemned(remote: RegistryStore) -> set[BlobKey]:
-    """The keys that some collector may be about to delete. One that is certainly dead deletes nothing."""
+    """The keys that a collector may be about to delete; the keys of certainly dead collectors are left out."""
     notes = remote.notes("condemned")
     lines = [data for note, data in notes.items() if remote.is_alive(note) is not False]
     keys = (BlobKey.of_path(path) for data in lines for path in data.decode(errors="replace").split())
@@ -158,7 +158,7 @@ def check_tombstones(log: Log, digests: Iterable[Digest]) -> None:
 
 
 def _secure(push: Push, log: Log, digests: Collection[Digest], bring: Bring | None) -> None:
-    """Make sure that the push has every blob, or that it is under a key that nobody condemned."""
+    """Make sure that the push has every blob, in the push itself or under a key that nobody condemned."""
     check_tombstones(log, [*digests, *log.documents])
     for blob in log.blobs:
         push.put(BytesIO(blob))

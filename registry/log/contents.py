@@ -1,7 +1,7 @@
-"""The contents of versions: the artifacts that a registry holds, those a user selects, and the blobs that a log needs.
+"""The contents of versions: the artifacts that a registry holds, the artifacts that a user selects, a log's blobs.
 
 A registry may hold only some artifacts of a version (`reg pull --format`), with their sidecars and the
-companions that all share. Artifacts are named by path; None means all of them.
+companions that all artifacts share. Artifacts are named by path; None means all artifacts.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
 ArtifactPaths = tuple[str, ...] | None
-"""Paths of artifacts, sorted, or None for all."""
+"""Sorted paths of artifacts; None means all artifacts of a version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A choice of artifacts: of any of these formats (none: of every format), and of this precision.
+    """A choice of artifacts by format (empty: any format), precision (None: any), and member of a family (empty: any).
 
-    Of a family only those of these members (none: of all). Or exactly those at these paths.
+    If `paths` is not empty, the choice is exactly the artifacts at these paths.
     """
 
     formats: tuple[str, ...] = ()
@@ -43,9 +43,9 @@ class Selection:
         return bool(self.formats or self.paths or self.members) or self.precision is not None
 
     def of(self, manifest: Manifest, ref: str) -> ArtifactPaths:
-        """Return the paths of the artifacts of a manifest that fit.
+        """Return the paths of the selected artifacts of a manifest.
 
-        Raise NotFoundError, with the artifacts that exist, if a format, path or member has none that fits.
+        Raise NotFoundError, which lists the existing artifacts, if a format, path or member matches no artifact.
         """
         artifacts = {item.path: item for item in manifest.artifacts}
         if missing := [path for path in self.paths if path not in artifacts]:
@@ -76,7 +76,7 @@ EVERYTHING = Selection()
 
 
 def _member_artifacts(manifest: Manifest, ref: str, name: str) -> tuple[str, ...]:
-    """The paths of a member's artifacts. NotFoundError if there is no such member, or it has none."""
+    """The paths of a member's artifacts. Raise NotFoundError if the member does not exist, or has no artifacts."""
     family = manifest.model_family
     if family is None:
         raise NotFoundError(f"{ref} is not a family: it has no members", "leave --member out")
@@ -92,7 +92,7 @@ def _member_artifacts(manifest: Manifest, ref: str, name: str) -> tuple[str, ...
 
 
 def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
-    """The artifacts that are held. Raise IntegrityError if a log holds what the manifest does not have."""
+    """The artifacts at the held paths. Raise IntegrityError if the manifest has no artifact at a path."""
     if paths is None:
         return list(manifest.artifacts)
     if unknown := set(paths) - {item.path for item in manifest.artifacts}:
@@ -106,7 +106,7 @@ def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
 def selected_artifacts(
     manifest: Manifest, paths: ArtifactPaths, selection: Selection, ref: str
 ) -> list[Artifact]:
-    """The artifacts that are asked for, or all that are held. Raise NotFoundError if one that is asked for is not held."""
+    """The selected artifacts; without a selection, all held ones. Raise NotFoundError if a selected one is not held."""
     present = held_artifacts(manifest, paths)
     if not selection:
         return present
@@ -120,19 +120,19 @@ def selected_artifacts(
 
 
 def held_files(manifest: Manifest, paths: ArtifactPaths) -> Iterator[FileEntry]:
-    """Every file of the version that is here but the manifest itself; the companions last."""
+    """Every held file of a version except the manifest; the companions come last."""
     for artifact in held_artifacts(manifest, paths):
         yield from artifact.all_files()
     yield from manifest.files
 
 
 def download_files(manifest: Manifest, artifact: Artifact) -> list[FileEntry]:
-    """The files that a device downloads for an artifact: its own, and the companions but for the evidence."""
+    """The files that a device downloads for an artifact: the artifact's own, and all companions except evidence."""
     return [*artifact.all_files(), *(entry for entry in manifest.files if entry.role not in EVIDENCE)]
 
 
 def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:
-    """All of these artifacts together."""
+    """The union of these sets of artifact paths; in each, None means all artifacts."""
     every = {item.path for item in manifest.artifacts}
     paths = {path for part in parts for path in (every if part is None else part)}
     return None if paths >= every else tuple(sorted(paths))
@@ -141,7 +141,7 @@ def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:
 def selected_paths(
     source: Log, versions: Iterable[Version], selection: Selection
 ) -> dict[Version, ArtifactPaths]:
-    """The selected artifacts of each version of the source. Raises NotFoundError like `Selection.of`."""
+    """The selected artifacts of each of these versions. Raise NotFoundError as `Selection.of` does."""
     return {
         version: selection.of(source.manifest(version), f"{source.name}:{version}") if selection else None
         for version in versions
@@ -151,9 +151,9 @@ def selected_paths(
 def paths_after(
     source: Log, destination: Log, selected: Mapping[Version, ArtifactPaths]
 ) -> dict[Version, ArtifactPaths]:
-    """The artifacts of each version that the destination holds after it received the selected ones.
+    """The artifacts of each version that the destination will hold once it receives the selected artifacts.
 
-    Raise InputError if an event of the destination cannot name them all: known before any of them is fetched.
+    Raise InputError, before any file is fetched, if one event cannot name all artifacts of a version.
     """
     after = dict(selected)
     for version, paths in selected.items():
@@ -169,7 +169,7 @@ def paths_after(
 def hold_events(
     destination: Log, wanted: Mapping[Version, ArtifactPaths], actor: str | None
 ) -> Iterator[Hold]:
-    """The events by which the destination comes to say that it holds the wanted artifacts of the versions that it has."""
+    """Yield an event for each version of the destination whose log does not record the wanted artifacts as held."""
     for version, paths in wanted.items():
         if version in destination.versions and destination.versions[version].held != paths:
             yield _hold(destination, version, paths, actor)
@@ -186,7 +186,7 @@ def _held_by(log: Log, version: Version) -> ArtifactPaths:
 
 
 def check_held(source: Log, destination: Log, version: Version, selection: Selection) -> None:
-    """Raise NotFoundError if something that is asked for is neither held by the source nor there already."""
+    """Raise NotFoundError if neither the source nor the destination holds a selected artifact."""
     offered, present = source.versions[version].held, _held_by(destination, version)
     if offered is None or present is None:
         return
@@ -204,7 +204,7 @@ def _listed(artifacts: Iterable[Artifact]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A blob that a model needs: a label, its size in bytes, and its pieces if a document states them."""
+    """A blob that a model needs: its digest, its size in bytes if a document states it, and a label."""
 
     digest: Digest
     size: int | None
@@ -212,15 +212,15 @@ class Reference:
 
     @property
     def path(self) -> str:
-        """Its name within the model's version."""
+        """The path or kind of the blob within the model's version, from the label."""
         return self.label.partition(" ")[2]
 
 
 def documents(log: Log) -> Iterator[Reference]:
-    """The blobs of the history: segments, checkpoint, manifests, statements, evidence, and blobs of optional events that no
-    later one supersedes.
+    """The blobs of the history: segments, checkpoint, manifests, statements, evidence, and the blobs of optional events
+    that no later event supersedes.
 
-    A version that expired or was taken down keeps its manifest, unless that is what was taken down.
+    The manifest of an expired or purged version is included, unless the manifest itself was taken down.
     """
     name = log.name
     yield from (Reference(segment, None, f"{name} log") for segment in log.segments)
@@ -252,14 +252,14 @@ def documents(log: Log) -> Iterator[Reference]:
 
 
 def present_versions(log: Log) -> Iterator[tuple[Version, VersionEntry]]:
-    """The versions whose files must be there, or those of the artifacts that are held."""
+    """The versions whose files, or the files of their held artifacts, must be present."""
     return ((version, entry) for version, entry in log.versions.items() if entry.gone is None)
 
 
 def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference]:
-    """The files of a version that are held, and the operator sets that summaries name, each once.
+    """The held files of a version, and the operator sets that summaries name, each once.
 
-    Raise IntegrityError or NotFoundError if its manifest cannot be read.
+    Raise IntegrityError or NotFoundError if the version's manifest cannot be read.
     """
     manifest, ref = log.manifest(version), f"{log.name}:{version}"
     blobs = {
@@ -273,7 +273,7 @@ def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference
 
 
 def references(log: Log) -> Iterator[Reference]:
-    """Everything a model refers to. Raise IntegrityError or NotFoundError if a document cannot be read."""
+    """Every blob that a model refers to. Raise IntegrityError or NotFoundError if a document cannot be read."""
     yield from documents(log)
     for version, entry in present_versions(log):
         yield from files(log, version, entry)

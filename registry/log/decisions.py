@@ -1,6 +1,6 @@
 """The recorded decisions about versions: the events that each verb appends to the log, if any are needed.
 
-The deltas of a version are named by events too; a version that goes takes along those from and to it.
+Events name the deltas of a version too; when a version's files go, the deltas from and to the version go too.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -25,13 +25,13 @@ from onnxreg.schema.log.state import VersionEntry
 
 EventType = TypeVar("EventType", bound=Event)
 MAX_BLOBS_PER_PURGE = 500
-"""So many blobs are named by one purge event, which is a line of bounded length."""
+"""Most blobs that one purge event names, because a line of the log has a bounded length."""
 
 
 class DecisionResult(NamedTuple):
-    """The version that a decision is about. `is_logged` is false if it was so before: no event was appended.
+    """The version that a decision is about. `is_logged` is false if the log said so before and no event was appended.
 
-    `others` are the other versions that it holds for.
+    `others` are the other versions to which the decision applies.
     """
 
     target: LocatedVersion
@@ -40,12 +40,12 @@ class DecisionResult(NamedTuple):
 
 
 class Decisions:
-    """Appends decisions to the logs of one registry. Each log is read once, or again after a lost race.
+    """Append decisions to the logs of one registry. Each log is read once, and again after a lost race.
 
     Args:
         store: the registry.
-        actor: who decides, as claimed.
-        remember: gets the place, the model's name and the index file that was written.
+        actor: the claimed author of the decisions.
+        remember: called with the registry, the model's name and the index file that was written.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Decisions:
         self.store, self.actor, self._remember = store, actor, remember
 
     def tag(self, ref: Ref, channel: str, reason: str | None = None) -> DecisionResult:
-        """Move a channel to a version; nothing happens if it is there.
+        """Move a channel to a version; do nothing if the channel holds that version already.
 
         Raise ConflictError if another move came first, or the version is yanked.
         """
@@ -68,7 +68,7 @@ class Decisions:
         return DecisionResult(target, self._append(log, [event]))
 
     def untag(self, name: str, channel: str, reason: str | None = None) -> Version:
-        """Take a channel away; returns the version it held. Raise NotFoundError if there is none."""
+        """Remove a channel and return the version that it held. Raise NotFoundError if the channel does not exist."""
         log = self._open(name)
         current = log.channel(channel)
         event = events.Untag(**stamp(name, self.actor, reason), tag=channel, expects=current.manifest)
@@ -76,8 +76,8 @@ class Decisions:
         return current.version
 
     def yank(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
-        """Stop a version, and all with its manifest, from being resolved; the digest still gets it. `undo` takes back the
-        yanks it has. Raise InputError if the ref does not say which version: the newest is never yanked by accident.
+        """Stop all versions with this version's manifest from being resolved, except by digest; `undo` takes their yanks
+        back. Raise InputError if the ref names no version, so that the newest version is never yanked by accident.
         """
         log, target = self._locate(ref)
         entry = target.entry
@@ -92,7 +92,7 @@ class Decisions:
         return DecisionResult(target, self._append(log, record), others)
 
     def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
-        """No collection expires this version; `undo` takes that back."""
+        """Pin a version, so that `expire` keeps its files; `undo` takes the pin back."""
         log, target = self._locate(ref)
         event = self._about(events.Unpin if undo else events.Pin, target, reason)
         return DecisionResult(target, self._append(log, [event] if target.entry.pinned == undo else []))
@@ -100,8 +100,8 @@ class Decisions:
     def drop(
         self, ref: Ref, left: Callable[[LocatedVersion], bool], reason: str | None = None
     ) -> DecisionResult:
-        """Take back a version that never left this registry: its number is free again. Raise ConflictError if it came
-        from elsewhere, if it `left` (which is asked), or a channel or pin holds it.
+        """Take back a version that never left this registry, so that its number can be used again. Raise ConflictError if
+        the version came from another registry, if `left` says that it was copied, or if a channel or pin holds it.
         """
         log, target = self._locate(ref)
         came = any(
@@ -123,9 +123,9 @@ class Decisions:
         reason: str | None = None,
         verdict: tuple[Digest, str] | None = None,
     ) -> DecisionResult:
-        """State something about a version: the statement becomes a blob. Idempotent.
+        """Record a statement about a version; the statement becomes a blob. A repeated call changes nothing.
 
-        An evaluation repeats its `verdict`: the artifact, and the state.
+        `verdict` is for an evaluation: its artifact and its state.
         """
         log, target = self._locate(ref)
         artifact, state = verdict or (None, None)
@@ -146,30 +146,30 @@ class Decisions:
         return DecisionResult(target, bool(self._decide(log, decide)))
 
     def expiry(self, log: Log, keep: int) -> list[events.Expire]:
-        """The events by which every version that `collect.expiring` names gives up its files."""
+        """The events that expire every version that `collect.expiring` names."""
         targets = [
             LocatedVersion(log.name, version, log.versions[version]) for version in expiring(log, keep)
         ]
         return [self._about(events.Expire, target, f"--keep-versions {keep}") for target in targets]
 
     def expire(self, keep: int) -> list[Ref]:
-        """Let old versions of every model expire. Returns the versions that gave up their files."""
+        """Let old versions of every model expire, and return these versions; see `collect.expiring`."""
         decide = partial(self.expiry, keep=keep)
         record = [event for name in list(self.store.names()) for event in self._decide(name, decide)]
         return [Ref(event.name, str(event.version)) for event in record]
 
     def restore(self, name: str, version: Version, entry: VersionEntry) -> events.Restore:
-        """The event that brings the files of an expired version back."""
+        """The event by which an expired version has its files again."""
         gone = entry.gone
         if gone is None or gone.how != "expired":
             raise ConflictError(f"{name}:{version} is not expired", "leave --restore out")
         return self._about(events.Restore, LocatedVersion(name, version, entry), None, expire=gone.event)
 
     def purge(self, refs: Collection[Ref], reason: str) -> tuple[list[LocatedVersion], set[Digest], set[Ref]]:
-        """Take versions down: the log may never refer again to the blobs that no version outside the list uses.
+        """Take versions down: the log may never again refer to the blobs that only these versions use.
 
-        Returns the versions, these blobs, and the versions outside the list that use other files of them: to take these
-        files down too, name those versions as well. ConflictError if a version is taken down already.
+        Return the versions, these blobs, and the other versions that share files with them; to take the shared files down
+        too, name the other versions as well. Raise ConflictError if a version is taken down already.
         """
         logs = {name: self._open(name) for name in sorted({ref.name for ref in refs})}
         targets: dict[Ref, LocatedVersion] = {}
@@ -218,11 +218,11 @@ class Decisions:
         return kind(**about, version=target.version, manifest=target.entry.manifest, **more)
 
     def _append(self, log: Log | str, record: Collection[Event]) -> bool:
-        """Append these events. Returns False if there are none."""
+        """Append these events. Return False if there are no events."""
         return bool(self._decide(log, lambda _: record))
 
     def _decide(self, log: Log | str, decide: Callable[[Log], Collection[EventType]]) -> list[EventType]:
-        """Append the events that a decision needs to a log that was just read, or to that of a model; return them."""
+        """Append the events that `decide` returns to a log that was just read, or to a model's log; return the events."""
         record: list[EventType] = []
 
         def change(log: Log) -> Collection[Digest] | None:
@@ -240,7 +240,7 @@ class Decisions:
 
 
 def _exactly(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
-    """The version that a ref names, also a yanked one. InputError if it names only the model."""
+    """The version that a ref names, even a yanked version. Raise InputError if the ref names only the model."""
     if ref.is_bare:
         raise InputError(f"{ref} does not say which version", f"write {ref.name}:VERSION")
     return log.find(ref, yanked=True, gone=gone)
@@ -249,7 +249,7 @@ def _exactly(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
 def warnings(
     log: Log | None, yanks: Mapping[Version, events.Yank], moves: Iterable[events.Tag]
 ) -> Iterator[str]:
-    """Yield what somebody who sent versions and moved channels should know about the log there."""
+    """Yield warnings after a transfer: versions that are yanked at the destination, channels that went back."""
     for version, yank in yanks.items():
         yield f"{yank.name}:{version} is yanked there: {yank.words}"
     entries = log.versions.items() if log else ()
@@ -268,10 +268,10 @@ def publish_deltas(
     deltas: Collection[Delta],
     actor: str | None,
 ) -> list[Delta]:
-    """Offer deltas of a version beside those that it offers already; their blobs are in the push.
+    """Add deltas, whose blobs are in the push, to the deltas that a version offers.
 
-    A delta replaces another that makes the same file from the same files. The smallest come first; of too many the
-    last are left out. Returns what the version offers then.
+    A delta replaces another delta that makes the same file from the same files. The smallest deltas come first, and at
+    most `MAX_DELTAS` are kept. Return the deltas that the version offers now.
     """
     table: list[Delta] = []
 
@@ -288,9 +288,9 @@ def publish_deltas(
 
 
 def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = None) -> list[Digest]:
-    """Append the events after which no delta from or to these versions is offered; returns the deltas they name.
+    """Append the events that stop offering deltas from or to these versions; return the deltas still offered by them.
 
-    A delta works in both directions: with the new file it gives the old one.
+    Deltas from a version are withdrawn too, because such a delta and its new file reveal the old file.
     """
     blobs: list[Digest] = []
     for version, event in sorted(_current(log).items()):
@@ -301,9 +301,9 @@ def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = Non
 
 
 def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
-    """The tables and deltas that any event ever named and that give a file of these versions away.
+    """The tables and deltas, of all events of the log, from which somebody could rebuild files of these versions.
 
-    All of a table that is lost, since nobody knows what its deltas give away; none that another version offers.
+    Of a lost table, all deltas count, since their files are unknown. Deltas that another version still offers do not.
     """
     blobs: set[Digest] = set()
     for _, event in log.events(Deltas):
@@ -317,19 +317,19 @@ def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
 
 
 def _current(log: Log) -> dict[Version, Deltas]:
-    """The event that decides the deltas of each version that offers any."""
+    """The latest event about deltas of each version that offers deltas."""
     latest = {event.version: event for _, event in log.events(Deltas)}
     return {version: event for version, event in latest.items() if event.table is not None}
 
 
 def _remaining(log: Log, event: Deltas, gone: Collection[Version]) -> list[Delta]:
-    """The deltas of an event that may still be offered if these versions are gone."""
+    """The deltas of an event that may still be offered when these versions are gone."""
     deltas = () if event.version in gone else read_deltas(log.fetch, event.table)
     return [delta for delta in deltas if delta.since not in gone]
 
 
 def _offer(log: Log, version: Version, deltas: Iterable[Delta], actor: str | None) -> list[Digest]:
-    """Append the event of a table (no deltas: none any more), with the table; returns the deltas that it names."""
+    """Append a table of deltas and the event that offers it (without deltas, offer none); return the deltas' digests."""
     sizes = {delta.digest: delta.size for delta in deltas}
     data, named, earlier = encode_table(deltas), list(sizes), _current(log).get(version)
     table = log.attach(data) if named else None

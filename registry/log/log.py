@@ -1,9 +1,9 @@
-"""One model's log and its state in one registry: read from an index file, asked, extended, written back.
+"""One model's log and state in one registry: read from an index file, queried, extended, written back.
 
-`Replay` has the rules by which events change what is true of a model; a `Log` is lines, and what they amount to.
+`Replay` has the rules by which events change the tables of a model; a `Log` has the lines and the state they lead to.
 
-Sealing: a line that would be the 65th of the tail first moves the 64 before it into a segment blob, and what is true
-then into the checkpoint blob. Both follow from the log alone, so that a replay from the first line gives the same bytes.
+Sealing: before a 65th line is added to the tail, the 64 lines of the tail move into a segment blob, and the tables at
+that line into the checkpoint blob. Both follow from the log alone, so a replay from the first line gives equal bytes.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 
 EventType = TypeVar("EventType", bound=Event)
 Fetch = Callable[[Digest], bytes]
-"""Reads a small blob (manifest, checkpoint, segment) and checks its digest."""
+"""A function that reads a small blob (manifest, checkpoint, segment) and checks its digest."""
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 RESTORE_ADVICE = "restore it from a mirror (reg verify shows more)"
 
 
 class LocatedVersion(NamedTuple):
-    """The meaning of a ref: one version, its entry, and the channel that led to it, if any."""
+    """The version that a ref means, with its entry, and the channel if the ref names one."""
 
     name: str
     version: Version
@@ -70,19 +70,19 @@ class LocatedVersion(NamedTuple):
 
 
 class StateError(IntegrityError):
-    """Line 1 of an index file is malformed, or not what the log says."""
+    """Line 1 of an index file, the state, is malformed or contradicts the log."""
 
 
 class MismatchError(IntegrityError):
-    """A ref whose tag and digest name different manifests."""
+    """The tag and the digest of a ref name different manifests."""
 
 
 class Replay:
-    """The tables of a model after some lines of its log: from a checkpoint, or from the start. Pure.
+    """The tables of a model after some lines of its log, starting at a checkpoint or at the first line. No I/O.
 
-    `versions` are those that were not dropped; `recent` the entries, of dropped ones too, that events since the
-    checkpoint wrote. `tombstones` may not come back. `refused` are artifacts that an evaluation refused, of
-    whichever version.
+    `versions` has the entries of versions that were not dropped; `recent` has the entries that events since the
+    checkpoint wrote, also of dropped versions. `tombstones` are blobs that may not come back. `refused` are the
+    artifacts that an evaluation refused, in any version.
     """
 
     def __init__(self, name: str, start: Checkpoint) -> None:
@@ -92,7 +92,7 @@ class Replay:
         self.tombstones, self.refused = list(start.tombstones), set(start.refused)
 
     def checkpoint(self) -> Checkpoint:
-        """All of it, as the blob that sealing writes."""
+        """The tables as the checkpoint that sealing writes."""
         refused = tuple(sorted(self.refused))
         tables = (
             dict(self.versions),
@@ -104,7 +104,7 @@ class Replay:
         return Checkpoint(*tables)
 
     def apply(self, event: Event, seq: int) -> None:
-        """Add the event of line `seq`. Raise ConflictError if it contradicts what is there."""
+        """Apply the event of line `seq` to the tables. Raise ConflictError if the event contradicts them."""
         match event:
             case events.Publish():
                 self._publish(event, seq)
@@ -169,7 +169,7 @@ class Replay:
 
     @cached_property
     def _manifests(self) -> dict[Digest, dict[Version, None]]:
-        """The versions of each manifest, in the order of publication."""
+        """For each manifest, the versions that have it, in the order of publication."""
         manifests: dict[Digest, dict[Version, None]] = {}
         for version, entry in self.versions.items():
             manifests.setdefault(entry.manifest, {})[version] = None
@@ -182,9 +182,9 @@ class Replay:
         return versions
 
     def _attest(self, event: events.Attest) -> None:
-        """Every version with that manifest takes over the verdict, if it is worse than those before.
+        """Record an evaluation's verdict at every version with the manifest, if it is worse than earlier verdicts.
 
-        A refusal is one of the bytes, whichever manifest names them: also one that is not published here.
+        A refusal concerns the bytes of an artifact in any manifest, so the manifest need not be published here.
         """
         artifact, state = event.artifact, event.state
         if artifact is not None and state == "refused":
@@ -212,11 +212,11 @@ class Replay:
         )  # fmt: skip
 
     def _end_rollouts(self, version: Version) -> None:
-        """No device gets a version by a rollout any more."""
+        """End every rollout of a version."""
         self.rollouts = {tag: rollout for tag, rollout in self.rollouts.items() if rollout.to != version}
 
     def _give_up(self, event: events.Expire | events.Purge | events.Drop) -> None:
-        """A version loses its files. Nobody may depend on it: no channel, and no pin unless it is taken down."""
+        """Mark a version as without files. Raise ConflictError if a channel holds it, or a pin, unless it is purged."""
         entry, ref = self._known(event), f"{self.name}:{event.version}"
         holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
         if holders:
@@ -272,20 +272,20 @@ class Replay:
 
 
 class Log:
-    """One model's history in memory, and what it amounts to.
+    """One model's history in memory, and the state that the history leads to.
 
     `state` is line 1 of the index file. The tables of all versions (`versions`, `channels`, `rollouts`, `tombstones`,
-    `refused`) are replayed, from the checkpoint if lines were sealed, when they are first asked for; if the state is
-    not what the replay says, that raises IntegrityError.
+    `refused`) are replayed at their first use, from the checkpoint if lines were sealed. The replay raises IntegrityError
+    if it contradicts the state.
 
-    `index` is the index file that it was read from, if there was one. `tail` are the lines that are not sealed yet,
-    `summaries` those for which no manifest must be read. `documents` are small blobs that no store has yet: those that
-    new lines name, and segments that sealing made. New lines are signed by `sign`; a `mirrored` log takes none.
+    `index` is the index file that the log was read from, if any. `tail` are the lines that are not sealed yet, and
+    `summaries` the known summaries of versions. `documents` are small blobs that no store has yet: documents named by new
+    lines, and segments made by sealing. `sign` signs new lines; a `mirrored` log refuses new events.
 
     Args:
-        registry, name: the log that it is.
+        registry, name: the id of the registry, and the name of the model.
         fetch: reads a blob that a store has.
-        url: the URL that errors name.
+        url: the URL of the registry in errors.
     """
 
     def __init__(self, registry: str, name: str, fetch: Fetch, url: str = "") -> None:
@@ -307,7 +307,7 @@ class Log:
 
     @classmethod
     def decode(cls, data: bytes, registry: str, name: str, fetch: Fetch, url: str = "") -> "Log":
-        """Read an index file. IntegrityError if it is damaged, another model's, or its chain is broken."""
+        """Read an index file. Raise IntegrityError if it is damaged or another model's, or its chain is broken."""
         log, label = cls(registry, name, fetch, url), f"the index of {name}{f' in {url}' if url else ''}"
         if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT_LINES + 1:
             raise IntegrityError(f"{label} cannot be read: it is cut short or too long", RESTORE_ADVICE)
@@ -328,7 +328,7 @@ class Log:
 
     @classmethod
     def replay(cls, lines: Iterable[LogLine], registry: str, name: str, fetch: Fetch) -> "Log":
-        """The log with these lines, whose state follows from them alone. IntegrityError if one breaks a rule."""
+        """Make a log from these lines alone, with its state. Raise IntegrityError if a line breaks a rule."""
         log = cls(registry, name, fetch)
         with _damage(name):
             for line in lines:
@@ -337,21 +337,21 @@ class Log:
 
     @property
     def state(self) -> State:
-        """Line 1. After new lines it reads the manifests whose summaries it did not hold before."""
+        """Line 1 of the index file. After new lines, computing the state reads the manifests that lack a summary."""
         if not self._is_current:
             self._state, self._is_current = self._derive(self._replay, is_new=True), True
         return self._state
 
     @cached_property
     def _replay(self) -> Replay:
-        """All tables. StateError if checkpoint and tail do not lead to the state line."""
+        """The tables of all versions. Raise StateError if the checkpoint and tail do not lead to the state line."""
         replay = self.replay_from(self._state.checkpoint, self.tail)
         if self._derive(replay) != self._state:
             raise self._contradiction
         return replay
 
     def replay_from(self, checkpoint: Digest | None, lines: Iterable[LogLine]) -> Replay:
-        """The tables after some lines that follow a checkpoint (None: the start). IntegrityError if that cannot be."""
+        """The tables after these lines, which follow a checkpoint (None: the start). Raise IntegrityError if invalid."""
         with _damage(self.name):
             start = Checkpoint()
             if checkpoint is not None:
@@ -366,7 +366,7 @@ class Log:
         return StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
-        """The state line after a replay. Summaries are the known ones, or with `is_new` also new ones, of the manifests."""
+        """The state line after a replay. For a missing summary, read the manifest if `is_new`, else raise StateError."""
         targets = (channel.version for channel in replay.channels.values())
         rolled_out = (rollout.to for rollout in replay.rollouts.values())
         shown = sorted({*newest_of(replay.versions), *targets, *rolled_out})
@@ -396,18 +396,18 @@ class Log:
         )
 
     def check(self) -> "Log":
-        """Replay the tail now. StateError if the state is not what the tables say."""
+        """Replay the tail now, and return this log. Raise StateError if the state contradicts the tables."""
         self._replay  # noqa: B018 -- computed once
         return self
 
     def prove(self) -> None:
-        """Replay the whole log, and read the manifests of its summaries. StateError if the state is not what they say."""
+        """Replay the whole log and read the manifests of its summaries. Raise StateError if the state contradicts them."""
         if Log.replay(self.lines(), self.registry, self.name, self.fetch).state != self.state:
             raise self._contradiction
 
     @property
     def checkpoint(self) -> Digest | None:
-        """The blob with the tables after the last sealed line."""
+        """The digest of the blob with the tables after the last sealed line; None if no line is sealed."""
         return Digest.of(self._sealed.encode()) if self._sealed else self._state.checkpoint
 
     @property
@@ -417,7 +417,7 @@ class Log:
 
     @property
     def versions(self) -> dict[Version, VersionEntry]:
-        """Every version that was not dropped."""
+        """The entry of every version that was not dropped."""
         return self._replay.versions
 
     @property
@@ -437,13 +437,13 @@ class Log:
         return self._replay.refused
 
     def channel(self, tag: str) -> Channel:
-        """A channel. NotFoundError if it does not exist, InputError if the tag is a version."""
+        """The channel of this name. Raise NotFoundError if it does not exist, InputError if `tag` is a version."""
         if check_channel(tag) not in self.channels:
             raise no_channel(self.name, tag, self.channels)
         return self.channels[tag]
 
     def lines(self, since: int = 0, until: int | None = None) -> Iterator[LogLine]:
-        """The lines after line `since`, up to line `until`. IntegrityError at the first break of the chain."""
+        """The lines after line `since`, up to line `until`. Raise IntegrityError at the first break of the chain."""
         number = min(since, self.base) // SEGMENT_LINES
         sealed = (read_segment(self.fetch(segment), self.name) for segment in self.segments[number:])
         lines = chain(chain.from_iterable(sealed), self.tail)
@@ -456,7 +456,7 @@ class Log:
                 yield line
 
     def digest_at(self, seq: int) -> Digest:
-        """The digest of a line; line 0 is what the first line names as its predecessor."""
+        """The digest of a line; for line 0, the digest that line 1 names as its predecessor."""
         return self.head if seq == self.seq else next(self.lines(seq)).prev
 
     def events(self, kind: type[EventType]) -> Iterator[tuple[int, EventType]]:
@@ -477,9 +477,9 @@ class Log:
     def find(self, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
         """The version that a ref means.
 
-        Raise NotFoundError if there is none; if it is yanked and not named by digest (`yanked` allows it);
-        if its files expired or were taken down (`gone` allows it). Raise MismatchError if tag and digest
-        name different manifests.
+        Raise NotFoundError if the version does not exist; if it is yanked and the ref has no digest (`yanked`
+        allows it); if its files expired or were taken down (`gone` allows it). Raise MismatchError if tag and
+        digest name different manifests.
         """
         target = self._by_digest(ref.digest) if ref.digest and ref.tag is None else self._by_tag(ref, yanked)
         if target.entry.gone is not None and not gone:
@@ -511,7 +511,7 @@ class Log:
         return LocatedVersion(self.name, version, entry, state.channels.get(ref.tag or ""))
 
     def _by_digest(self, digest: Digest) -> LocatedVersion:
-        """The version with this manifest; the newest of several, one that is not yanked before one that is."""
+        """The newest version with this manifest; usable versions come first, then other versions that have files."""
         entries = {version: entry for version, entry in self.versions.items() if entry.manifest == digest}
         if not entries:
             raise no_version(self.name, f"version with the manifest {digest}", self.versions)
@@ -521,11 +521,11 @@ class Log:
         return LocatedVersion(self.name, version, entry)
 
     def summary(self, target: LocatedVersion, member: str | None = None) -> VersionSummary:
-        """The summary of a version, from the state if it has one, else from the manifest, with later refusals.
+        """The summary of a version from the state, else from its manifest, with the verdicts of later evaluations.
 
         Args:
-            member: with the artifacts of this member. The index names the stages of a pipeline, but only the
-                manifest names the members of another family.
+            member: a member whose artifacts the summary must name. The index names the stages of a pipeline, but
+                only the manifest names the members of any other family.
         """
         summary = self.state.summaries.get(target.version)
         has_member = member is None or (summary is not None and bool(summary.members))
@@ -534,7 +534,7 @@ class Log:
         return summary.after(self.state.verdicts(target.entry))
 
     def check_unyanked(self, version: Version) -> None:
-        """ConflictError if a version is yanked, so that no channel may be moved to it; a digest may name such a version."""
+        """Raise ConflictError if a version is yanked, so that no channel moves to a yanked version."""
         if self.versions[version].yanked:
             ref = f"{self.name}:{version}"
             raise ConflictError(
@@ -543,7 +543,7 @@ class Log:
             )
 
     def check_summary(self, target: LocatedVersion) -> None:
-        """IntegrityError if the state line says other things of a version than its manifest."""
+        """Raise IntegrityError if the state line's summary of a version contradicts the version's manifest."""
         summary = self.state.summaries.get(target.version)
         if summary is not None and summary != self.summarize(target.entry.manifest):
             raise IntegrityError(
@@ -552,27 +552,27 @@ class Log:
             )
 
     def manifest(self, version: Version) -> "Manifest":
-        """The manifest of a version. IntegrityError or NotFoundError if it cannot be read."""
+        """The manifest of a version. Raise IntegrityError or NotFoundError if the manifest cannot be read."""
         return self.read_manifest(self.versions[version].manifest)
 
     def read_manifest(self, digest: Digest) -> "Manifest":
-        """A manifest of this model. IntegrityError or NotFoundError if it cannot be read."""
+        """Read a manifest of this model. Raise IntegrityError or NotFoundError if the manifest cannot be read."""
         return read_manifest(self.fetch(digest), digest, self.name)
 
     def summarize(self, digest: Digest, member: str | None = None) -> VersionSummary:
-        """The summary of a manifest, by itself. IntegrityError or NotFoundError if it cannot be read."""
+        """The summary of a manifest, without later verdicts. Raise IntegrityError or NotFoundError if it cannot be read."""
         return summarize(self.read_manifest(digest), digest, len(self.fetch(digest)), member=member)
 
     def fetch(self, digest: Digest) -> bytes:
-        """Read a small blob, attached or stored, and check its digest. NotFoundError or IntegrityError if that fails."""
+        """Read a small blob, attached or stored, and check its digest. Raise NotFoundError or IntegrityError."""
         return self.documents.get(digest) or self.fetch_stored(digest)
 
     # Writing
 
     def append(self, event: Event, via: Via | None = None) -> LogLine:
-        """Add one event, signed if there is a key.
+        """Add a line with this event, signed if `sign` is set.
 
-        Raise ConflictError if it contradicts what is there (a channel's holder, a rollout), and in a mirror.
+        Raise ConflictError if the event contradicts the tables (a channel's holder, a rollout), and in a mirror.
         """
         self.check_own()
         for tag, rollout in self.rollouts.items():
@@ -589,12 +589,12 @@ class Log:
         return self.append_line(LogLine.make(self.seq + 1, self.head, event, via, sign))
 
     def check_own(self) -> None:
-        """ConflictError in a mirror: only lines of the registry that it copies are added there."""
+        """Raise ConflictError in a mirror, which only takes lines of the registry that it copies."""
         if self.mirrored:
             raise mirror_error(self.registry)
 
     def append_line(self, line: LogLine) -> LogLine:
-        """Add a line that another copy of this log already has; IntegrityError if it does not follow."""
+        """Add a line that another copy of this log already has. Raise IntegrityError if it does not follow the tail."""
         if (line.seq, line.prev) != (self.seq + 1, self.head):
             raise IntegrityError(f"line {line.seq} of {self.name} does not follow line {self.seq}")
         if line.event.name != self.name:
@@ -611,23 +611,23 @@ class Log:
         return line
 
     def attach(self, document: bytes) -> Digest:
-        """Add a document that a new line names; the commit stores it."""
+        """Add a document that a new line names, and return its digest; the commit stores the document."""
         digest = Digest.of(document)
         self.documents[digest] = document
         return digest
 
     @property
     def blobs(self) -> list[bytes]:
-        """Blobs that a push must bring along: documents, and the checkpoint after the last sealing."""
+        """The blobs that a push of this log must store: documents, and the checkpoint of the last sealing."""
         return [*self.documents.values(), *([self._sealed.encode()] if self._sealed else [])]
 
     def encode(self) -> bytes:
-        """The bytes of the index file. HostError as `check_keys`."""
+        """The bytes of the index file. Raise HostError as `check_keys` does."""
         self.check_keys()
         return b"".join(line + b"\n" for line in (self.state.encode(), *(line.raw for line in self.tail)))
 
     def check_keys(self) -> None:
-        """HostError if a later build added keys to the state line that was read: a new line would lose them."""
+        """Raise HostError if a later build added keys to the state line, because writing the index would lose them."""
         if self._line and State.decode(self._line).encode() != self._line:
             raise HostError(
                 f"a newer onnxreg wrote the index of {self.name}, with keys that would be lost", UPGRADE
@@ -635,7 +635,7 @@ class Log:
 
 
 def mirror_error(registry: str) -> ConflictError:
-    """The refusal of a new event in a mirror."""
+    """The error for a new event in a mirror."""
     return ConflictError(
         f"this is a mirror of registry {registry[:12]}..., and read-only",
         "change the original, or make a registry of its own from it: reg mirror MIRROR NEW --new-id",
@@ -644,7 +644,7 @@ def mirror_error(registry: str) -> ConflictError:
 
 @lru_cache(16)
 def read_manifest(data: bytes, digest: Digest, name: str) -> "Manifest":
-    """Decode the manifest of a model; the latest ones are kept. IntegrityError if it is malformed, or another model's."""
+    """Decode a model's manifest, cached. Raise IntegrityError if the manifest is malformed or belongs to another model."""
     from onnxreg.schema.manifest.manifest import Manifest
     from onnxreg.schema.manifest.manifest import read_manifest as read_any_manifest
 
@@ -662,21 +662,21 @@ def read_manifest(data: bytes, digest: Digest, name: str) -> "Manifest":
 
 
 def read_segment(data: bytes, name: str) -> list[LogLine]:
-    """The lines of a sealed segment. IntegrityError if one is malformed, or if there are more or fewer than a segment has."""
+    """The lines of a sealed segment. Raise IntegrityError if a line is malformed, or the number of lines is wrong."""
     if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT_LINES:
         raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT_LINES} lines", REWRITTEN)
     return [read_line(line, name) for line in data[:-1].split(b"\n")]
 
 
 def read_line(raw: bytes, name: str) -> LogLine:
-    """One line of a model's log. IntegrityError if it is malformed."""
+    """Decode one line of a model's log. Raise IntegrityError if the line is malformed."""
     with about(f"the log of {name} cannot be read", IntegrityError):
         return LogLine.decode(raw)
 
 
 @contextmanager
 def _damage(name: str) -> Iterator[None]:
-    """Raise IntegrityError for lines that no log can have."""
+    """Turn an error of decoding or replaying lines into an IntegrityError about the model's log."""
     try:
         yield
     except (ConflictError, InputError) as error:

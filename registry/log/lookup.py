@@ -1,6 +1,6 @@
-"""Reading one registry: the names of models, their logs, versions as they were published, and small blobs whole.
+"""Read one registry: the names of models, their logs, versions as they were published, and whole small blobs.
 
-Blobs (manifests, segments, checkpoints, operator sets) are always checked against their digests. Light, for `resolve`.
+Blobs (manifests, segments, checkpoints, operator sets) are always checked against their digests. Imports little.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Manifest
 
 MAX_LISTED_MODELS = 5
-"""The most models that a hint names."""
+"""The most models that the hint of an error names."""
 FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg index fetch` brings more"
 PATTERN = frozenset("*?[")
-"""The characters that make a name a pattern."""
+"""The characters by which a name counts as a pattern."""
 Value = TypeVar("Value")
 
 
 def log_of(
     reader: RegistryReader, name: str, index: IndexFile | None, *more: BlobReader, new: bool = False
 ) -> Log:
-    """The log in an index file that was read. NotFoundError, with the nearest names, if there is no file.
+    """The log in an index file. Raise NotFoundError, which suggests similar names, if `index` is None.
 
     Args:
-        more: further places where its blobs may be read.
-        new: without a file, the log is empty.
+        more: further readers of the log's blobs.
+        new: return an empty log if `index` is None.
     """
     if index is None and not new:
         raise unknown_model(name, reader)
@@ -71,9 +71,9 @@ def consult(
     index: IndexFile | None = None,
     new: bool = False,
 ) -> Value:
-    """Ask a model's log, and if it names a blob that a newer index file no longer names, the newer log. See `log_of`.
+    """Apply `question` to a model's log; if a blob is missing, again to a newer log. See `log_of`, `read_consistently`.
 
-    `index` is an index file that was read already.
+    `index` is the index file, if it was read already.
     """
     return read_consistently(
         reader, name, lambda file: question(log_of(reader, name, file, *more, new=new)), index
@@ -81,17 +81,17 @@ def consult(
 
 
 def load(reader: RegistryReader, name: str, *more: BlobReader, index: IndexFile | None = None) -> Log:
-    """A model's log, replayed and compared with its state; see `consult`."""
+    """Load and replay a model's log, and check its state; see `consult`."""
     return consult(reader, name, Log.check, *more, index=index)
 
 
 def open_log(reader: RegistryReader, name: str) -> Log:
-    """A model's log, whose state is believed until a table of all versions is asked for; see `log_of`."""
+    """Open a model's log without checking its state before a table of all versions is used; see `log_of`."""
     return log_of(reader, name, reader.read_index(name))
 
 
 def find(reader: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
-    """The version that a ref means; errors as of `Log.find`."""
+    """The version that a ref means; see `Log.find` for the arguments and errors."""
     return consult(reader, ref.name, lambda log: log.find(ref, yanked, gone))
 
 
@@ -101,10 +101,10 @@ def read_consistently(
     read: Callable[[IndexFile | None], Value],
     index: IndexFile | None = None,
 ) -> Value:
-    """Read a model's index file and blobs that it names; start again if one is missing and the index has changed.
+    """Read a model's index file and blobs that it names; start again if a blob is missing and the index file changed.
 
-    A collector may free what a newer index file no longer refers to (a checkpoint that a sealing replaced, the manifest
-    of a dropped version) while somebody still reads by the one before.
+    A collector may delete blobs that the newest index file does not name (a replaced checkpoint, the manifest of a
+    dropped version) while a reader still uses an older index file.
     """
     index = index or reader.read_index(name)
     while True:
@@ -117,7 +117,7 @@ def read_consistently(
 
 
 def unknown_model(name: str, reader: RegistryReader) -> NotFoundError:
-    """The error for a model that is not there; the hint has the nearest names that are. A copy may just be unfinished."""
+    """The error for a missing model, with the most similar names. In a copy, it adds that the copy may be incomplete."""
     is_copy = reader.is_mirror  # NotFoundError if the registry is gone
     location = f"{reader.url}, {named_copy(reader)}" if is_copy else reader.url
     hint = "check the name: that place does not list its models"
@@ -130,7 +130,7 @@ def unknown_model(name: str, reader: RegistryReader) -> NotFoundError:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names of the models of a registry, for a hint."""
+    """The first `MAX_LISTED_MODELS` names of a registry's models, for the hint of an error."""
     if not names:
         return "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
     more = f" and {len(names) - MAX_LISTED_MODELS} more" if len(names) > MAX_LISTED_MODELS else ""
@@ -138,14 +138,14 @@ def listed(names: Sequence[str]) -> str:
 
 
 def named_copy(copy: RegistryReader) -> str:
-    """The words for a mirror, an archive or a tracking copy in an error about a missing model."""
+    """Name a mirror, an archive or a tracking copy in an error about a missing model."""
     return f"a copy of registry {copy.registry_id[:12]}... that may be incomplete"
 
 
 def matching(reader: RegistryReader, patterns: Collection[str]) -> list[str]:
     """The models that these names and patterns mean, sorted; in a pattern `*` also matches a `/`.
 
-    NotFoundError, with the nearest names, if a pattern means none. A name may be that of no model.
+    Raise NotFoundError, with similar names, if a pattern matches no model. Names are not checked to exist.
     """
     chosen, names = set[str](), None
     for pattern in patterns:
@@ -163,7 +163,7 @@ def matching(reader: RegistryReader, patterns: Collection[str]) -> list[str]:
 
 
 def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
-    """Read a blob. NotFoundError if it is absent, IntegrityError if its digest differs."""
+    """Read a whole blob. Raise NotFoundError if it is absent; IntegrityError if it is too large or its digest differs."""
     with host_errors(f"reading blob {digest}"), source.open_blob(digest) as stream:
         data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
@@ -174,7 +174,7 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_DOCUMENT_
 
 
 def fetcher(*sources: BlobReader) -> Fetch:
-    """A function that reads a blob once, from the first reader with a good copy; local readers are asked first."""
+    """A function that reads a blob from the first source with a good copy, local sources first, and caches the blob."""
     ordered = sorted(sources, key=lambda source: not isinstance(source, DirectoryRegistry))
     blobs: dict[Digest, bytes] = {}
 
@@ -195,11 +195,11 @@ def fetcher(*sources: BlobReader) -> Fetch:
 
 @dataclass(frozen=True)
 class Release:
-    """A version with its manifest and the manifest's exact bytes `data`; `new` if this call published it.
+    """A version with its manifest and the manifest's exact bytes `data`; `new` is true if this call published the version.
 
-    `held` are the paths of the artifacts that the registry has, if not all; `states` has one for each artifact. `index`
-    is the index file that it was read from, if it was read. Of a version that was published, or was there already,
-    `yank` is its yank, and `newer` the newest version if that is another one.
+    `held` are the paths of the artifacts that the registry has (None: all); `states` has the state of each artifact.
+    `index` is the index file that was read, if any. After publishing, `yank` is the yank of the version, if any, and
+    `newer` the newest version, if it is another one.
     """
 
     name: str
@@ -216,7 +216,7 @@ class Release:
 
     @classmethod
     def of(cls, log: Log, version: Version, entry: VersionEntry, refused: Collection[Digest]) -> Release:
-        """A version of a log. IntegrityError or NotFoundError if its manifest cannot be read."""
+        """The release of a version of a log. Raise IntegrityError or NotFoundError if its manifest cannot be read."""
         manifest, data = log.read_manifest(entry.manifest), log.fetch(entry.manifest)
         states = artifact_states(verdicts_of(manifest), entry.attested, refused)
         return cls(
@@ -230,7 +230,7 @@ class Release:
 
 
 def read_version(reader: RegistryReader, ref: Ref) -> Release:
-    """Read a version's manifest, verified; an expired version too. NotFoundError, IntegrityError."""
+    """Read and verify a version's manifest, even if its files expired. Raise NotFoundError or IntegrityError."""
 
     def read(log: Log) -> Release:
         located = log.find(ref, gone=True)
@@ -240,7 +240,7 @@ def read_version(reader: RegistryReader, ref: Ref) -> Release:
 
 
 def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
-    """Read a model's whole log, or with `.policy` that of policies, and verify its chain. NotFoundError if there is none."""
+    """Read a model's whole log (`.policy`: the log of policies) and verify its chain. Raise NotFoundError if missing."""
     if name != POLICY_LOG:
         return list(load(reader, check_name(name)).lines())
     from onnxreg.schema.gates.policy import PolicyLog
@@ -254,7 +254,7 @@ def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
 def read_history(reader: RegistryReader, name: str, limit: int) -> list[HistoryEntry]:
     """Read the newest versions of a model, newest first; the log's chain is verified.
 
-    Raises NotFoundError if the model is unknown, IntegrityError if its log or a manifest is damaged.
+    Raise NotFoundError if the model is unknown, IntegrityError if its log or a manifest is damaged.
     """
     log = load(reader, check_name(name))
     events = {line.seq: line.event for line in log.lines()}
@@ -263,7 +263,7 @@ def read_history(reader: RegistryReader, name: str, limit: int) -> list[HistoryE
 
 
 def version_record(log: Log, version: Version, event: Event) -> HistoryEntry:
-    """The record of a version; `event` published it. NotFoundError or IntegrityError if its manifest cannot be read."""
+    """The history record of a version that `event` published. Raise NotFoundError or IntegrityError for its manifest."""
     from onnxreg.schema.compare.version_history import HistoryEntry, HistoryRow
 
     state, entry, manifest = log.state, log.versions[version], None
@@ -285,7 +285,7 @@ def version_record(log: Log, version: Version, event: Event) -> HistoryEntry:
 
 
 def read_deltas(fetch: Fetch, table: Digest | None) -> list[Delta]:
-    """The deltas of a table; none if it is lost or cannot be read, since they are hints: `verify` reports it."""
+    """The deltas of a table; none if the table cannot be read, since deltas are optional and `verify` reports damage."""
     if table is None:
         return []
     from onnxreg.schema.delta.delta_format import decode_table

@@ -1,6 +1,6 @@
 """The operating system: durable files (`disk`), threads (`parallel`), environment variables and the user's directories.
 
-`Disk` is the only access of a store to the file system; the crash tests replace it.
+A store reaches the file system only through `Disk`, which the crash tests replace.
 
 Start with `disk.py`.
 Must not import: any other package of `registry`.
@@ -9,4 +9,4 @@ Must not import: any other package of `registry`.
 from collections.abc import Callable
 
 tell: Callable[[str], None] = lambda message: None
-"""Takes a sentence about a long wait, or about a file that is left alone. A command line may replace it."""
+"""Called with a sentence about a long wait, or about a skipped file. A command line may replace this function."""

@@ -32,7 +32,7 @@ _HINTS = {
 
 @contextmanager
 def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[None]:
-    """Turn an OSError (only one with these numbers, if given) into a HostError that says what failed."""
+    """Turn an OSError (if `only` is given, just one with these errno numbers) into a HostError that names `operation`."""
     try:
         yield
     except OSError as error:
@@ -46,7 +46,7 @@ def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[
 
 
 def path_text(path: Path) -> str:
-    """A path as text that any document can hold: a file URL if its bytes are not UTF-8."""
+    """A path as text that any document can hold; a path that is not UTF-8 becomes a file URL."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -56,7 +56,7 @@ def path_text(path: Path) -> str:
 
 @contextmanager
 def _if_supported() -> Iterator[None]:
-    """Go on if the file system refuses a call that it need not have, such as chmod."""
+    """Ignore the error of a call that a file system need not support, such as chmod."""
     try:
         yield
     except OSError as error:
@@ -65,16 +65,16 @@ def _if_supported() -> Iterator[None]:
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """Set the permissions of a file or directory, if its file system has them."""
+    """Set the permissions of a file or directory, if its file system has permissions."""
     with _if_supported():
         path.chmod(mode)
 
 
 def share(path: Path, target: Path | None = None) -> None:
-    """Give a new file or directory the permissions and the group of its directory, whatever the umask.
+    """Give a new file or directory the permissions and the group of its parent directory, and ignore the umask.
 
     Args:
-        target: the path that a temporary file will have; a file that is replaced passes on its permissions.
+        target: the final path of a temporary file; if a file at `target` is replaced, its permissions are kept.
     """
     goal, status = target or path, path.stat()
     parent = next(above for above in goal.parents if above.exists())
@@ -90,30 +90,30 @@ def share(path: Path, target: Path | None = None) -> None:
 
 
 def refuse_unlisted(error: OSError) -> None:
-    """For `os.walk`: a directory that cannot be listed hides files; one that is gone has none."""
+    """Raise the error that `os.walk` met, since an unlisted directory hides files; ignore a directory that is gone."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
 
 class Disk:
-    """The calls that reach the file system. Tests replace it to simulate a power cut."""
+    """The calls that reach the file system. Tests replace this class to simulate a power cut."""
 
     def create(self, path: Path) -> BinaryIO:
-        """A new file for writing; FileExistsError if there is one."""
+        """Create a file for writing. Raise FileExistsError if the path exists."""
         return path.open("xb")
 
     def extend(self, path: Path) -> BinaryIO:
-        """Open a file for reading and writing at any offset; it is made if there is none."""
+        """Open a file for reading and writing at any offset; create the file if it is missing."""
         return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), "r+b")
 
     def mkdir(self, path: Path) -> None:
-        """A directory in one that exists; nothing happens if it is there."""
+        """Make a directory, whose parent must exist; do nothing if the directory exists already."""
         path.mkdir(exist_ok=True)
 
     def make_directory(self, path: Path, root: Path) -> None:
-        """The directory and those above it, each durable in its parent; below `root` see `share`.
+        """Make a directory and its missing parents, and sync the parent of each; below `root`, call `share` on each.
 
-        So is the lowest one that exists already: another process may have made it and not synced it yet.
+        The lowest existing directory is synced into its parent too, as another process may not have synced it yet.
         """
         missing = [above for above in (path, *path.parents) if not above.is_dir()][::-1]
         if missing:
@@ -134,7 +134,7 @@ class Disk:
             os.close(descriptor)
 
     def sync_directory(self, path: Path) -> bool:
-        """Make a directory's names durable; False if its file system cannot."""
+        """Make a directory's names durable; return False if its file system cannot sync directories."""
         try:
             if os.name == "posix":
                 self.sync_file(path)
@@ -145,7 +145,7 @@ class Disk:
         return True
 
     def sync_files(self, paths: Sequence[Path]) -> None:
-        """Make the bytes of files of one file system durable: all at once if there are many (Linux: syncfs)."""
+        """Make the bytes of files of one file system durable; many files are synced together (Linux: syncfs)."""
         if len(paths) < SYNCFS_THRESHOLD or not _sync_file_system(paths[0]):
             for path in paths:
                 self.sync_file(path)
@@ -162,15 +162,15 @@ class Disk:
             os.sync()
 
     def rename(self, source: Path, target: Path) -> None:
-        """Replace target by source, atomically."""
+        """Rename `source` to `target` atomically; an existing `target` is replaced."""
         source.replace(target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file's name; nothing happens if there is none."""
+        """Remove a file; do nothing if the path does not exist."""
         path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory and what is in it, as far as that is possible."""
+        """Remove a directory and its contents, as far as possible."""
         import shutil
 
         shutil.rmtree(path, ignore_errors=True)
@@ -184,8 +184,8 @@ class Disk:
     ) -> None:
         """Give finished temporary files their final names: sync all, rename all, one sync for each directory.
 
-        The directories up to `root` are synced too: another process may have made one and not synced it yet. So are
-        those of the files `relied` upon, which another process may just have renamed. `shared`: see `share`.
+        All directories up to `root` are synced too, because another process may have made one and not synced it yet;
+        so are the directories of the files in `relied`, which another process may just have renamed. `shared`: see `share`.
         """
         pairs = list(files)
         for source, target in pairs if shared else ():
@@ -193,7 +193,7 @@ class Disk:
         self.sync_files([source for source, _ in pairs])
 
         def above(paths: Iterable[Path]) -> set[Path]:
-            """The directories above some paths, up to and with `root`."""
+            """The directories above these paths, up to and including `root`."""
             return {up for path in paths for up in path.parents if up == root or root in up.parents}
 
         for directory in sorted(above(target for _, target in pairs)):
@@ -207,8 +207,8 @@ class Disk:
 
 
 def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
-    """A callback for the bytes that are written from an offset on: the disk begins to write them, and what it has written
-    leaves memory (Linux: posix_fadvise(2) with DONTNEED), so that little is left for the sync at the end.
+    """Return a callback for the number of bytes just written, counted from `start`. The kernel then begins to write these
+    bytes to disk and frees their memory (Linux: posix_fadvise(2) with DONTNEED), so the final sync has little left to do.
     """
     end = advised = start
 
@@ -225,7 +225,7 @@ def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
 
 
 def _sync_file_system(path: Path) -> bool:
-    """Sync the whole file system of a file, as syncfs(2) does since Linux 5.8, errors included; False if it cannot."""
+    """Sync the whole file system of a file by syncfs(2), which reports errors since Linux 5.8; False if unsupported."""
     import ctypes
 
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform == "linux" else None
@@ -243,9 +243,9 @@ def _sync_file_system(path: Path) -> bool:
 
 @contextmanager
 def replacement(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which at the end replaces an earlier one atomically; after an error nothing changes.
+    """Open a temporary file that at the end replaces `path` atomically; after an error `path` does not change.
 
-    It need not survive a power cut.
+    The new file may be lost in a power cut.
     """
     scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
@@ -257,7 +257,7 @@ def replacement(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
-    """Replace a small file, and set its times of access and change; its directory is made. See `replacement`."""
+    """Replace a small file, make its directory if needed, and set its access and modification times; see `replacement`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacement(path) as file:
         file.write(data)
@@ -267,7 +267,7 @@ def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = No
 
 
 def is_regular(path: Path) -> bool:
-    """True for a regular file; False for anything else, a link to one, or nothing."""
+    """True if the path is a regular file; False if it is missing or anything else, even a link to a regular file."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -275,7 +275,7 @@ def is_regular(path: Path) -> bool:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file; IntegrityError for a FIFO, device or symlink."""
+    """Open a regular file. Raise IntegrityError for a FIFO, device or symlink."""
     refused = IntegrityError(f"{path.name} is not a regular file", "`reg doctor` says what to do")
     flags = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")
     try:
@@ -291,20 +291,20 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
-    """Read a regular file whole. IntegrityError if it has more than `limit` bytes, or is not regular."""
+    """Read a whole regular file. Raise IntegrityError if the file has more than `limit` bytes, or is not regular."""
     with open_regular(path) as file:
         return read_all(file, path.name, limit)
 
 
 def read_all(file: BinaryIO, name: str, limit: int) -> bytes:
-    """Read an open file whole. IntegrityError if it has more than `limit` bytes."""
+    """Read a whole open file. Raise IntegrityError if the file has more than `limit` bytes."""
     if os.fstat(file.fileno()).st_size > limit:
         raise IntegrityError(f"{name} is larger than {limit} bytes")
     return file.read()  # with a size, Python would take memory for all of it
 
 
 def check_outfile(target: Path) -> None:
-    """Check that a file may be written there, new or over an old one. InputError if not."""
+    """Raise InputError if no file can be created or replaced at this path."""
     path = target.resolve()
     if path.exists() and not path.is_file():
         raise InputError(f"{target} is not a file", "name a file, new or old")
@@ -316,6 +316,6 @@ def check_outfile(target: Path) -> None:
 
 @contextmanager
 def outfile(target: Path) -> Iterator[BinaryIO]:
-    """A file of the user to write; see `replacement`. HostError if that fails."""
+    """Open a file of the user for writing; see `replacement`. Raise HostError if writing fails."""
     with host_errors(f"writing {target}"), replacement(target.resolve()) as file:
         yield file

@@ -1,5 +1,5 @@
-"""The environment variables of `reg`, the one module that reads them, and what they name: directories, and the claimed
-author of events (manifests name none).
+"""The environment variables of `reg`, which only this module reads, and their meaning: directories, and the claimed
+author of events (manifests name no author).
 """
 
 import os
@@ -26,21 +26,21 @@ VARIABLES = {
     "REG_TRUST": "The file of the keys that you trust.",
     "REG_STATE": "The directory of what is remembered for you: known heads, remotes, your files, the cache.",
 }
-"""Each variable and its meaning. `REG_TOKEN_HOST` is one variable for each host."""
+"""Each variable and its meaning. `REG_TOKEN_HOST` means one variable for each host."""
 TOKEN_PREFIX = "REG_TOKEN_"
 NO_HOME = Path("/nonexistent")
-"""The home of an account that has none: nothing is there, and nothing can be kept there."""
+"""The home directory assumed for an account without one: no file exists in it, and no file can be written to it."""
 MAX_ACTOR_CHARACTERS = 200
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def read(name: str) -> str | None:
-    """The value of a variable; None if it is not set."""
+    """The value of a variable; None if the variable is not set."""
     return os.environ.get(name)
 
 
 def names() -> list[str]:
-    """The variables of `VARIABLES`, with one for each host whose token is set."""
+    """The names of the variables; `REG_TOKEN_HOST` is replaced by the variables that are set for hosts."""
     hosts = sorted(name for name in os.environ if name.startswith(TOKEN_PREFIX))
     return [name for name in VARIABLES if not name.startswith(TOKEN_PREFIX)] + hosts
 
@@ -86,15 +86,15 @@ def _named(variable: str) -> Path | None:
 
 
 def _home() -> Path | None:
-    """The user's home directory; None if the account has none."""
+    """The user's home directory; None if the account has no home directory."""
     home = os.path.expanduser("~")  # noqa: PTH111
     return None if home == "~" else Path(home)
 
 
 def _own(kind: str, variable: str, below_home: str) -> Path:
-    """A directory of the user's, never the default registry's: on some platforms one directory serves all kinds.
+    """A directory of the user's that differs from the default registry's, though some platforms use one for all kinds.
 
-    Linux is done by hand (XDG Base Directory): importing platformdirs takes longer than a `reg resolve`.
+    On Linux, this function applies XDG itself, because importing platformdirs takes longer than a `reg resolve`.
     """
     if sys.platform == "linux":
         base = os.environ.get(variable, "")
@@ -111,7 +111,7 @@ def _own(kind: str, variable: str, below_home: str) -> Path:
 
 
 def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dict[str, Any]:
-    """The common fields of an event about a model, see `actor_of_event`. Nothing is ordered by the time."""
+    """The common fields of an event about a model; see `actor_of_event`. The field `time` is never used for ordering."""
     return {
         "name": name,
         "time": datetime.now(UTC).strftime(TIME_FORMAT),
@@ -122,7 +122,7 @@ def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dic
 
 
 def actor_of_event(actor: str | None) -> str | None:
-    """The author to record: the given one, "" for nobody, or by default `REG_ACTOR`, else as much of `user@host` as is known."""
+    """The author to record: `actor`, else `REG_ACTOR`, else the known parts of `user@host`. None (no author) for ""."""
     actor = read("REG_ACTOR") if actor is None else actor
     if actor is not None:
         return actor or None

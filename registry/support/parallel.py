@@ -1,8 +1,8 @@
-"""Parallel work on threads. Ctrl-C, or the failure of one of them, stops the others at once.
+"""Parallel work on threads. Ctrl-C, or the failure of one thread, stops the other threads at once.
 
-A piece of parallel work has one event, which its threads inherit. Code that waits before a retry calls `sleep`, and
-code that moves bytes calls `check_stop`: both end as soon as the event is set. A thread that waits for a server does
-not notice it.
+A piece of parallel work has one stop event, which its threads inherit. Code that waits before a retry calls `sleep`,
+and code that moves bytes calls `check_stop`: both raise CancelledError as soon as the event is set. A thread that waits
+for a server does not notice the event.
 """
 
 import threading
@@ -15,40 +15,40 @@ from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.progress import count_cores
 
 WORKERS = min(8, count_cores() * 4)
-"""Threads that one piece of work uses."""
+"""The number of threads for one piece of work."""
 JOIN_TIMEOUT_SECONDS = 1.0
-"""The seconds that Ctrl-C waits for threads that do not react, such as one that waits for a server."""
+"""Seconds after Ctrl-C to wait for threads that do not react, such as a thread that waits for a server."""
 POLL_SECONDS = 0.1
-"""The time between two checks of the event."""
+"""Seconds between two checks of the event."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _event: ContextVar[threading.Event] = ContextVar("stop", default=threading.Event())  # noqa: B039
-"""The event of the work that this code is a part of; outside of any work it is never set."""
+"""The stop event of the current parallel work; outside of parallel work the event is never set."""
 
 
 class CancelledError(RegError, family="interrupted"):
-    """The work that this was a part of has ended."""
+    """The parallel work that called this code has ended."""
 
 
 def check_stop() -> None:
-    """CancelledError if the work has ended."""
+    """Raise CancelledError if the parallel work has ended."""
     if _event.get().is_set():
         raise CancelledError("stopped")
 
 
 def sleep(seconds: float) -> None:
-    """Wait. CancelledError if the work ends before."""
+    """Wait this long. Raise CancelledError if the parallel work ends meanwhile."""
     if _event.get().wait(seconds):
         raise CancelledError("stopped")
 
 
 def run_parallel(work: Callable[[Item], Result], items: Iterable[Item], workers: int = 0) -> list[Result]:
-    """Apply `work` to every item on `WORKERS` threads, or `workers`; results in order. The first failure or Ctrl-C
-    stops the others.
+    """Apply `work` to every item on `workers` threads (0: `WORKERS`) and return the results in order. The first failure,
+    or Ctrl-C, stops all threads.
 
-    After Ctrl-C, a thread that waits for something outside of this process may go on for a while. So a single item has
-    a thread too: this one can stop it at once.
+    After Ctrl-C, a thread that waits for something outside of this process may run on for a while. Therefore even a
+    single item gets a thread of its own, so that the calling thread can stop at once.
     """
     stop = threading.Event()
     pool = ThreadPoolExecutor(workers or WORKERS)

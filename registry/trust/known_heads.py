@@ -1,9 +1,9 @@
-"""Rollback protection: what a reader remembers of each log, and the rules by which an index file is accepted.
+"""Rollback protection: the known head that a reader keeps of each log, and the rules for accepting an index file.
 
-A log only grows. So a log that is read must be the known one, with or without new lines, or an earlier state of it, and
-its state line must follow from the lines. `observe` has the rules, by number; each has its error. `KnownHeads` keeps the
-last accepted log in `heads/<registry id>/<name>.json` of the user's state directory. Files are replaced atomically. A
-process does not overwrite the longer log of another one; a false observation is never saved. Light, for `resolve`.
+A log only grows. So a log that is read must be the known log, with or without new lines, or an earlier state of it, and
+its state line must follow from the lines. `observe` has the numbered rules; each rule has its own error. `KnownHeads`
+keeps the last accepted head in `heads/<registry id>/<name>.json` of the user's state directory. Files are replaced
+atomically, a longer log of another process is not overwritten, and rejected files are never saved. Imports little.
 """
 
 import os
@@ -41,40 +41,40 @@ from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.log.state import SEGMENT_LINES, State
 
 MAX_REMEMBERED_LINES = 256
-"""The most digests of lines that are kept. They tell a log that is behind from another log."""
+"""The most digests of lines in a known head. By these digests, a log that is behind differs from another log."""
 MAX_PLACES = 32
-"""The most places that are remembered."""
+"""The most places (copies of a registry) in a known head."""
 
 
 class RollbackError(IntegrityError):
-    """Rules 1 to 3: a place has fewer lines than it had before, or the log of policies is not what it was."""
+    """Rules 1 to 3: a place has fewer lines than before, or its log of policies lost or changed lines."""
 
 
 class UnknownPastError(IntegrityError):
-    """Rule 3: a log ends so far back that it may be another log."""
+    """Rule 3: a log ends before the remembered lines, so it may be another log."""
 
 
 class ChangedStateError(IntegrityError):
-    """Rules 5 and 6: a state changed without a new line, or the sealed part of the log did."""
+    """Rules 5 and 6: the state changed without a new line, or the sealed part of the log changed."""
 
 
 class ChangedSummaryError(IntegrityError):
-    """Rule 7: a summary of a manifest changed to something that the manifest does not say."""
+    """Rule 7: the summary of a manifest changed, and now contradicts the manifest."""
 
 
 class StalePolicyError(IntegrityError):
-    """Rule 3, for policies: a place has not all policies that the registry is known to have."""
+    """Rule 3, for policies: a place lacks policies that the registry is known to have."""
 
 
 class KnownHead(Record, frozen=True):
-    """The memory of a log: its last accepted index file.
+    """The last accepted index file of a log.
 
     Args:
-        seq: its number of lines.
-        index: the digest of the file.
+        seq: the number of lines of the log.
+        index: the digest of the index file.
         lines: the digests of the newest lines; the last one is the head.
         state: line 1; None for the log of policies.
-        places: the number of lines at each place.
+        places: the number of lines that each place had.
         trust: the digest (hex) of the trust file that the index file met, or "".
     """
 
@@ -90,12 +90,12 @@ class KnownHead(Record, frozen=True):
         return self.lines[-1]
 
     def digest_at(self, seq: int) -> Digest | None:
-        """The digest of a line, if it is remembered."""
+        """The digest of line `seq`; None if the digest is not remembered."""
         position = len(self.lines) - 1 - (self.seq - seq)
         return self.lines[position] if 0 <= position < len(self.lines) else None
 
     def at(self, origin: str, seq: int) -> "KnownHead":
-        """This head with the number of lines that a place has; it never shrinks."""
+        """This head with the number of lines that a place has; the number of a place never shrinks."""
         places = [item for item in self.places.items() if item[0] != origin][-MAX_PLACES + 1 :]
         return self.replace(places=dict([*places, (origin, max(seq, self.places.get(origin, 0)))]))
 
@@ -109,19 +109,19 @@ def observe(
     fetch: Fetch,
     url: str | None = None,
 ) -> KnownHead | None:
-    """Accept an index file: return what is known from now on. None if there is no file, and never was.
+    """Accept an index file and return the new known head; None if there is no file, and never was.
 
-    The result has more lines than the file if the place is only behind another one: that raises nothing. The log of
-    policies has no state, and an earlier one is refused at any place.
+    If the place is only behind another place, nothing is raised, and the result has more lines than the file. The log of
+    policies has no state, and an earlier log of policies is refused at any place.
 
     Args:
-        before: what was known.
-        registry, name: the log that it must be.
-        data: the bytes of the file; None if the place has none.
+        before: the known head, if any.
+        registry, name: the expected registry id and name of the log.
+        data: the bytes of the file; None if the place has no file.
         origin: the identity of the place; `url` is its name in errors.
         fetch: reads a blob that the log names, and checks its digest.
 
-    Raises IntegrityError of the class that names the broken rule; ForkError for rules 3 and 4.
+    Raise the IntegrityError whose class names the broken rule; ForkError for rules 3 and 4.
     """
     url, reset = (
         url or origin,
@@ -198,7 +198,7 @@ def _fork(name: str, seq: int, digest: Digest, earlier: Digest | None, reset: st
 
 
 def _check_sealed(before: State, log: Log) -> None:
-    """Rule 5. ChangedStateError if segments changed, or the checkpoint is not what the lines since the known one give."""
+    """Rule 5: raise ChangedStateError if segments changed, or a new checkpoint does not follow from the known one."""
     state, count = log.state, len(before.segments)
     is_longer = len(state.segments) > count
     if state.segments[:count] != before.segments or not (is_longer or state.checkpoint == before.checkpoint):
@@ -236,9 +236,9 @@ def _observe_policies(
 
 
 class StaleNotice(NamedTuple):
-    """A place whose log of a model lacks lines that were seen elsewhere.
+    """A place whose log of a model lacks lines that were seen at another place.
 
-    `seconds`: the time since the newer log was first seen. The place's answer is at least as old.
+    `seconds` is the time since the newer log was first seen. The place's answer is at least that old.
     """
 
     name: str
@@ -252,7 +252,7 @@ class KnownHeads:
 
     Args:
         directory: the directory above `heads/`; default: the user's state directory.
-        stale: called for a registry that is behind. It may raise.
+        stale: called for a registry that is behind. The function may raise.
         warn: called once if known heads cannot be written.
     """
 
@@ -266,10 +266,10 @@ class KnownHeads:
         self._stale, self._warn, self._warned = stale, warn, False
 
     def read(self, registry_id: str, name: str) -> KnownHead | None:
-        """Read the known head of a log; None if it is not known. IntegrityError if the file is damaged.
+        """Read the known head of a log; None if no head is known. Raise IntegrityError if the file is damaged.
 
-        Call it before the index file is read. Otherwise a head that another process keeps in between could make an
-        older index file look like a rollback.
+        Read the head before the index file. Otherwise, if another process saves a newer head in between, the older
+        index file looks like a rollback.
         """
         try:
             data = self._path(registry_id, name).read_bytes()
@@ -288,7 +288,7 @@ class KnownHeads:
             ) from None
 
     def knows(self, registry_id: str, name: str) -> bool:
-        """Return True if anything of a model was seen before."""
+        """Return True if there is a known head of the log."""
         return self._path(registry_id, name).is_file()
 
     def read_index(
@@ -299,17 +299,16 @@ class KnownHeads:
         near: Sequence[BlobReader] = (),
         is_own: bool = False,
     ) -> IndexFile | None:
-        """Read an index file, accept it as `observe` does, and if it is new, by the trust file; remember it.
+        """Read an index file, check it by `observe` and, if it is new, by the trust file; then remember it.
 
-        If it fails, the newest one counts: a cache in between, or a commit that was pinned before another writer's, is not
-        a rollback; nor is a blob that a collector freed, once the file that names it was replaced. A place that is behind
-        another one is only reported. Raise ForkError or IntegrityError if the file contradicts its known head or lacks a
-        required signature.
+        If a check fails, the newest index file is read and checked instead: neither an old file from a cache or a pinned
+        commit is a rollback, nor a blob missing that a collector deleted. A place that is behind another is only reported.
+        Raise ForkError or IntegrityError if the newest file contradicts the known head or lacks a required signature.
 
         Args:
             cached: the file as it was read before; see `RegistryReader.read_index`.
-            near: further places where the sealed parts of the log may be read.
-            is_own: the trust file does not count, since it is about what others write.
+            near: further readers of the sealed parts of the log.
+            is_own: ignore the trust file, which is only about what other people write.
         """
         before = self.read(reader.registry_id, name)
         index = reader.read_index(name, cached)
@@ -323,26 +322,26 @@ class KnownHeads:
         return index
 
     def check_own(self, store: RegistryReader, name: str, *near: BlobReader) -> None:
-        """Raise IntegrityError or ForkError, before a change, if a registry of the user contradicts its known head."""
+        """Check the user's own registry before a change. Raise IntegrityError or ForkError if a log is behind or rewritten."""
         if self.knows(store.registry_id, name):
             self.read_index(store, name, near=near, is_own=True)
 
     def remember(self, store: RegistryReader, name: str, index: IndexFile | None) -> None:
-        """Remember an index file that this user just wrote, so that a place that then loses it is noticed."""
+        """Remember an index file that this user just wrote, so that a later loss of the file is noticed."""
         try:
             self._accept(store, name, index, self.read(store.registry_id, name), is_own=True)
         except (IntegrityError, MissingBlobError):  # another writer, and its collector, was quicker
             self.read_index(store, name, is_own=True)
 
     def audit(self, reader: RegistryReader, name: str, index: IndexFile) -> Iterator[tuple[str, str]]:
-        """Yield the contradiction between the newest index file and its known head, if any; see `verify.Audit`."""
+        """Yield a fault if the newest index file contradicts its known head; see `verify.Audit`."""
         try:
             self.read_index(reader, name, index, is_own=True)
         except RegError as error:
             yield fault("history", error)
 
     def reset(self, registry_id: str, name: str | None = None) -> list[str]:
-        """Forget the head of a model, or of all models of a registry. Return their names."""
+        """Forget the known head of a model, or of all models of a registry. Return the names of these models."""
         import shutil
 
         names = [model for model in self.names(registry_id) if name in (None, model)]
@@ -353,7 +352,7 @@ class KnownHeads:
         return names
 
     def names(self, registry_id: str) -> list[str]:
-        """The logs of a registry whose heads are known."""
+        """The names of a registry's logs with a known head, sorted."""
         top = self._root / registry_id
         files = [
             Path(folder, name) for folder, _, names in os.walk(top, onerror=refuse_unlisted) for name in names
@@ -363,11 +362,11 @@ class KnownHeads:
         )
 
     def models(self, registry_id: str) -> list[str]:
-        """The names with a known head, without the log of policies."""
+        """The names of a registry's models with a known head; `names` without the log of policies."""
         return [name for name in self.names(registry_id) if name != POLICY_LOG]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The known heads, in the order of registries and names."""
+        """The known heads as JSON values, sorted by registry and name."""
         registries = sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
         return [
             {"registry": registry, "name": name, "seq": head.seq, "head": str(head.head)}
@@ -404,7 +403,7 @@ class KnownHeads:
                 self._stale(StaleNotice(name, reader.url, after.seq - after.places[origin], age))
 
     def _keep(self, registry_id: str, name: str, before: KnownHead | None, head: KnownHead) -> None:
-        """Save the known head, unless it is unchanged or another process saved a longer log."""
+        """Save a known head, unless it is unchanged or another process saved the head of a longer log."""
         if head == before:
             return
         path = self._path(registry_id, name)
@@ -423,7 +422,7 @@ class KnownHeads:
 
 
 def _enforce(reader: RegistryReader, name: str, index: IndexFile) -> None:
-    """Raise IntegrityError if a log does not meet the trust file."""
+    """Raise IntegrityError if a log does not meet the requirements of the trust file."""
     trust = trust_if_any()
     if trust is None or not (name == POLICY_LOG or trust.concerns(reader.registry_id, name)):
         return
@@ -437,17 +436,17 @@ def _enforce(reader: RegistryReader, name: str, index: IndexFile) -> None:
 
 
 class CheckedReader(ReaderWrapper):
-    """A reader that refuses an index file which contradicts its known head or lacks a required signature."""
+    """A reader that refuses an index file if it contradicts its known head or lacks a required signature."""
 
     def __init__(self, source: RegistryReader, known_heads: KnownHeads) -> None:
         super().__init__(source)
         self._known_heads = known_heads
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        """Read an index file, and check it; see `KnownHeads.read_index`."""
+        """Read and check an index file; see `KnownHeads.read_index`."""
         return self._known_heads.read_index(self.source, name, cached)
 
 
 def checked_reader(reader: RegistryReader, known_heads: KnownHeads) -> RegistryReader:
-    """Wrap a reader so that index files are checked. Return it unchanged if it is wrapped already."""
+    """Wrap a reader so that index files are checked. Return the reader unchanged if it is wrapped already."""
     return reader if isinstance(reader, ReaderWrapper) else CheckedReader(reader, known_heads)

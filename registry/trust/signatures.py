@@ -1,4 +1,4 @@
-"""The signatures on the lines and statements of a log, judged by the reader's trust file, and what that file requires."""
+"""Judge the signatures on lines and statements of a log by the reader's trust file, and check the file's requirements."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -45,16 +45,16 @@ KINDS = {
     PROVEN: "proof",
     RELEASE: "signature",
 }
-"""The kinds of statements by media type (see `schema/gates/statements.py`), and for a signed one by predicate type."""
+"""The kind of a statement by its media type (`schema/gates/statements.py`), or of a signed one by its predicate type."""
 Status = Literal["trusted", "unsigned", "unknown", "revoked", "foreign", "invalid"]
-"""`trusted`: valid, by a key that counts for this model. `unknown`: by a key that the trust file does not
-hold, so it was not checked. `revoked`, `foreign`: by a key that no longer counts, or not for this model.
-`invalid`: not what its key signed."""
+"""`trusted`: valid, and the key is trusted for this model. `unknown`: not checked, because the trust file lacks the
+key. `revoked`: the key is no longer trusted. `foreign`: the key is not trusted for this model. `invalid`: the key
+did not sign these bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureVerdict:
-    """The judgement of a signature: its status, its key id, and the reader's name of that key."""
+    """The judgement of a signature: its status, the id of its key, and the reader's name of the key."""
 
     status: Status
     keyid: str | None = None
@@ -71,9 +71,9 @@ class SignatureVerdict:
 
 @dataclass(frozen=True)
 class SignatureJudge:
-    """Judges the signatures on one model in one registry.
+    """Judge signatures on one model in one registry.
 
-    `digest_at` gives the digest of a line of the log that is judged. It is called only for a revoked key.
+    `digest_at` returns the digest of a line of the judged log. It is called only for revoked keys.
     """
 
     trust: Trust
@@ -82,7 +82,7 @@ class SignatureJudge:
     digest_at: Callable[[int], Digest | None]
 
     def verdict(self, keyid: str, signature: bytes, data: bytes, seq: int) -> SignatureVerdict:
-        """Judge a signature over these bytes; line `seq` carries or announces it."""
+        """Judge a signature over `data`; line `seq` contains or announces the signature."""
         if (key := self.trust.keys.get(keyid)) is None:
             return SignatureVerdict("unknown", keyid)
         if not is_valid(key.key, signature, data):
@@ -124,14 +124,14 @@ def judge_lines(
 
 
 def judge_for(log: Log, trust: Trust) -> SignatureJudge:
-    """Make a judge for a log. The whole log is read only if a revocation names one of its lines."""
+    """Make a judge for a log. The judge reads the whole log only if a revocation names one of its lines."""
     digest_at = cache(lambda seq: log.digest_at(seq) if seq <= log.seq else None)
     return SignatureJudge(trust, log.registry, log.name, digest_at)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedStatement:
-    """A statement of a log: a word of `KINDS` ("" for another kind), the document, and its signatures, if it is signed."""
+    """A statement of a log: its kind by `KINDS` ("" for any other), the document, and its envelope if it is signed."""
 
     kind: str
     data: bytes
@@ -139,14 +139,14 @@ class RecordedStatement:
 
     @classmethod
     def decode(cls, media_type: str, data: bytes) -> "RecordedStatement":
-        """Raise InputError for a malformed envelope."""
+        """Decode a statement. Raise InputError for a malformed envelope."""
         if media_type != MEDIA_TYPE:
             return cls(KINDS.get(media_type, ""), data)
         envelope = Envelope.decode(data)
         return cls(KINDS.get(envelope.predicate_type, ""), envelope.payload, envelope)
 
     def report(self, kind: str) -> Any:
-        """The evaluation or proof that it states, None if it is of another kind. InputError if it is malformed."""
+        """The evaluation or proof of the statement; None if its kind is not `kind`. Raise InputError if malformed."""
         if self.kind != kind:
             return None
         from onnxreg.schema.gates.statements import FaithfulnessReport, read_evaluation
@@ -160,14 +160,14 @@ class RecordedStatement:
         return report
 
     def verdicts(self, judge: SignatureJudge, seq: int) -> list[SignatureVerdict]:
-        """Judge its signatures; line `seq` announced it."""
+        """Judge the signatures on the statement, which line `seq` announced."""
         return [] if self.envelope is None else judge.envelope(self.envelope, seq)
 
 
 def evaluation_of(log: Log, event: Attest) -> "EvaluationDocument | None":
-    """Read the evaluation of an attest event. Return None for another statement.
+    """Read the evaluation of an attest event. Return None if the statement is of another kind.
 
-    Raise IntegrityError if it is malformed, or the event contradicts its statement.
+    Raise IntegrityError if the evaluation is malformed, or the event contradicts the statement.
     """
     data = log.fetch(event.statement)
     try:
@@ -185,7 +185,7 @@ def evaluation_of(log: Log, event: Attest) -> "EvaluationDocument | None":
 
 
 def attestations(log: Log, digest: Digest, manifest: "Manifest") -> list[Attest]:
-    """The attestations of a manifest, or of its artifacts under another one, that were not taken down."""
+    """The attestations of a manifest, or of its artifacts in any manifest, except those that were taken down."""
     tombstones = set(log.tombstones)
     artifacts = {artifact.digest for artifact in manifest.artifacts}
     events = (event for _, event in log.events(Attest) if event.statement not in tombstones)
@@ -193,10 +193,10 @@ def attestations(log: Log, digest: Digest, manifest: "Manifest") -> list[Attest]
 
 
 def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> "Iterator[RecordedProof]":
-    """Yield the proofs among some attestations, oldest first, with the trusted keys that validly signed each.
+    """Yield the proofs among these attestations, oldest first, each with the trusted keys that signed it validly.
 
-    The same report by the same signers counts once, at its first line. A repeated line does not make it newer.
-    A malformed statement is skipped: it proves nothing. Raise NotFoundError or IntegrityError if one cannot be read.
+    The same report by the same signers is yielded once, at its first line, so a repetition does not look newer.
+    Malformed statements are skipped, as they prove nothing. Raise NotFoundError or IntegrityError if a blob is unreadable.
     """
     from onnxreg.schema.gates.statements import RecordedProof
 
@@ -223,7 +223,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> "Iterat
 
 @dataclass(frozen=True, slots=True)
 class SignedStatement:
-    """A signature on a version (None: on an evaluation), and its verdict. Line `seq` announced it by `event`."""
+    """A signature on a version, or on an evaluation (`version` is None), with its verdict; `event` of line `seq` names it."""
 
     seq: int
     event: Attest
@@ -234,8 +234,8 @@ class SignedStatement:
 def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Iterator[SignedStatement]:
     """Yield the signatures on the versions of a model and on later evaluations, oldest first.
 
-    A statement that is missing, or contradicts its event or manifest, is `invalid`. Skipped are those taken down, and
-    proofs, which only gates read.
+    A statement that is missing, or contradicts its event or manifest, is `invalid`. Statements that were taken down are
+    skipped, and so are proofs, which only gates read.
 
     Args:
         only: yield only the signatures on versions with this manifest.
@@ -270,7 +270,7 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
 
 
 def _released(log: Log, event: Attest, release: Statement) -> tuple[Version, str]:
-    """The version that a statement signs, and what is wrong with it."""
+    """The version that a release statement signs, and an error in the statement, or ""."""
     version = released_version(release)
     entry = log.versions.get(version)
     if entry is None or (release.name, release.digest) != (log.name, event.manifest):
@@ -288,9 +288,9 @@ def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) ->
 
 
 def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -> None:
-    """Raise IntegrityError if the log of a model does not meet the trust file.
+    """Raise IntegrityError if the log of a model does not meet the requirements of the trust file.
 
-    The whole log of just this index file is read. The state must follow from it, except keys that this build does not know.
+    The whole log of exactly this index file is read, and the state, except its unknown keys, must follow from the lines.
     """
     log = log_of(reader, name, index)
     check_lines(trust, log.registry, name, log.lines())
@@ -298,10 +298,10 @@ def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -
 
 
 def enforce_policies(trust: Trust, log: "PolicyLog") -> None:
-    """Raise IntegrityError if a registry's log of policies is not signed as the trust file and its policies say, or is missing.
+    """Raise IntegrityError if a registry's log of policies is not signed as the trust file and its policies say, or missing.
 
-    A policy that names keys counts if lines must be signed, or if the trust file has all these keys, none revoked: a
-    reader without them cannot judge the next line.
+    The keys that a policy names are required if lines must be signed, or if the trust file has all these keys, unrevoked,
+    because a reader without the keys cannot judge the next line.
     """
     if not log.lines and trust.governs(log.registry):
         raise IntegrityError("it has no policy, and must have one", SIGNERS_ADVICE)
@@ -316,9 +316,9 @@ def enforce_policies(trust: Trust, log: "PolicyLog") -> None:
 def unauthorized_policies(
     trust: Trust, registry: str, lines: Sequence[LogLine]
 ) -> Iterator[tuple[frozenset[str], str]]:
-    """Yield the policies that follow one which names keys (`signed_by`), and that none of these keys signed.
+    """Yield an error for each policy that no key signed which the previous policy names (`signed_by`), with these keys.
 
-    Each comes with these keys. A key counts here for any model. Raise IntegrityError if a policy cannot be read.
+    A key may be trusted for any model here. Raise IntegrityError if a policy cannot be read.
     """
     from onnxreg.schema.gates.policy import policy_of
 
@@ -335,7 +335,7 @@ def unauthorized_policies(
 
 
 def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]) -> None:
-    """IntegrityError at the first line whose signature is wrong or missing."""
+    """Raise IntegrityError at the first line whose signature is wrong, or required and missing."""
     judged = judge_lines(trust, registry, name, lines)
     needs = [need for need in trust.required(registry, name) if need.lines]
     exempt = {need: _exempt(need, registry, name, [line for line, _ in judged]) for need in needs}
@@ -353,7 +353,7 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
 
 def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
     """Count the lines at the start of a log that need no signature. Raise IntegrityError if the trust file names a line
-    that the log does not have. If it names no line, the last line must be signed: it covers all lines before it.
+    that the log lacks. If it names none, at least the last line needs a signature, which covers all earlier lines.
     """
     anchor = need.anchor(registry, name)
     if anchor is None:
@@ -369,7 +369,7 @@ def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequenc
 
 
 def audit_signatures(trust: Trust, log: Log) -> Iterator[tuple[str, str]]:
-    """Yield the signatures of a model that are wrong, and the required ones that are missing."""
+    """Yield a fault for each wrong signature of a model, and for each missing signature that is required."""
     try:
         check_lines(trust, log.registry, log.name, log.lines())
         statements = list(signed_statements(log, trust))
@@ -389,7 +389,7 @@ def audit_signatures(trust: Trust, log: Log) -> Iterator[tuple[str, str]]:
 
 
 def unsigned(trust: Trust, log: Log, statements: Sequence[SignedStatement]) -> list[Version]:
-    """The versions that lack a required signature, given all signatures. Versions that do not resolve need none."""
+    """The usable versions that lack a required signature; `statements` are all signatures of the model."""
     good = [
         {item.version for item in statements if _counts(item.verdict, need)}
         for need in trust.required(log.registry, log.name)
@@ -400,14 +400,14 @@ def unsigned(trust: Trust, log: Log, statements: Sequence[SignedStatement]) -> l
 
 
 def check_copied(log: Log, trust: Trust) -> None:
-    """Raise IntegrityError, before a copy, if a log or version is not signed as the trust file demands."""
+    """Check a log before it is copied. Raise IntegrityError if a line or version is not signed as the trust file demands."""
     if trust.concerns(log.registry, log.name):
         for _, problem in audit_signatures(trust, log):
             raise IntegrityError(f"{log.name} is not copied: {problem}", SIGNERS_ADVICE)
 
 
 def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust) -> None:
-    """Raise IntegrityError if the trust file wants the versions of a model signed, and this one is not."""
+    """Raise IntegrityError if the trust file demands signed versions of a model, and this version is not signed."""
     needs = [need for need in trust.required(reader.registry_id, located.name) if need.versions]
     if not needs:
         return

@@ -1,6 +1,6 @@
-"""The trust file of the user on this machine: read it, add keys to it, show it. Light, since every resolve reads it.
+"""The trust file of the user on this machine: read, add keys, show. Imports little, since every resolve reads the file.
 
-Entries are appended: the lines of a person stay as they are.
+New entries are appended, so the lines that a person wrote do not change.
 """
 
 import json
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 def load_trust() -> "Trust":
-    """Read the user's trust file; without one, nothing is trusted or required. InputError if it is malformed."""
+    """Read the user's trust file; without a file, nothing is trusted or required. Raise InputError if malformed."""
     from onnxreg.schema.inputs.trust_file import Trust
 
     return trust_if_any() or Trust()
 
 
 def trust_if_any() -> "Trust | None":
-    """Read the user's trust file; None if there is none."""
+    """Read the user's trust file; None if the file does not exist."""
     return read_trust_file(trust_file()) if trust_file().is_file() else None
 
 
 def read_trust_file(path: Path) -> "Trust":
-    """Read a trust file. NotFoundError if there is none, HostError if it cannot be read, InputError if it is malformed."""
+    """Read a trust file. Raise NotFoundError if it is missing, HostError if unreadable, InputError if malformed."""
     return _parsed(read_given(path), str(path))
 
 
@@ -46,13 +46,13 @@ def _parsed(data: bytes, label: str) -> "Trust":
 
 
 def trust_digest() -> str:
-    """The digest (hex) of the user's trust file; "" if there is none."""
+    """The digest (hex) of the user's trust file; "" if the file does not exist."""
     path = trust_file()
     return Digest.of(path.read_bytes()).hex if path.is_file() else ""
 
 
 def add_key(name: str, text: str, models: Collection[str]) -> Path:
-    """Trust a key. Raise ConflictError if the file has its name or the key already."""
+    """Add a key to the trust file. Raise ConflictError if the file has the name or the key already."""
     from onnxreg.schema.inputs.trust_file import read_trust
     from onnxreg.schema.signing.keys import PublicKey
 
@@ -72,7 +72,7 @@ def add_key(name: str, text: str, models: Collection[str]) -> Path:
 
 
 def trust_json(trust: "Trust") -> dict[str, list[dict[str, Any]]]:
-    """The keys and the requirements of a trust file."""
+    """The keys and the requirements of a trust file, as JSON values."""
     keys = [
         {
             "name": key.name,
