@@ -1,7 +1,7 @@
 """The figures of two versions side by side: each quality and each loss by artifact and label, with its verdict.
 
-A change has a 95 % interval, from what each version published about itself. Published item scores are sorted, so they
-cannot be paired, and both versions count as measured on independent texts; a paired interval would be narrower.
+A change gets a 95 % interval from the figures that each version published. Published item scores are sorted and so cannot
+be paired; both versions count as measured on independent texts. A paired interval would be narrower.
 """
 
 from collections import Counter
@@ -19,28 +19,28 @@ from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS
 
 ArtifactPairs = Mapping[str, tuple[Artifact | None, Artifact | None]]
-"""The artifacts of both versions by name, see `artifact_pairs`."""
+"""The artifacts of both versions by name; see `artifact_pairs`."""
 Interval = tuple[float, float]
 Z = 1.959964
 """The 97.5 % quantile of the normal distribution."""
 PROPORTIONS = frozenset({"character_recall", "accuracy", "top_1", "top_5", "exact_match"})
-"""Metrics that are a share of spans, texts or rows."""
+"""Metrics whose values are shares of spans, texts or rows."""
 FigureVerdict = Literal["worse", "removed", "uncompared", "unclear", "added", "better", "equal"]
 VERDICTS: tuple[FigureVerdict, ...] = get_args(FigureVerdict)
-"""From worst to best."""
+"""The verdicts from worst to best."""
 
 
 def wilson(share: float, samples: int) -> Interval:
-    """The score interval of a share of independent samples (Wilson, JASA 22, 1927)."""
+    """The score interval of a share among independent samples (Wilson, JASA 22, 1927)."""
     spread = Z * sqrt(share * (1 - share) / samples + Z * Z / (4 * samples * samples))
     middle, total = share + Z * Z / (2 * samples), 1 + Z * Z / samples
     return (middle - spread) / total, (middle + spread) / total
 
 
 def difference(old: float, old_interval: Interval, new: float, new_interval: Interval) -> Interval:
-    """The interval of `new - old` from those of two independent figures (Zou and Donner, Statistics in Medicine 27, 2008).
+    """The interval of `new - old`, from the intervals of two independent figures (Zou and Donner, Stat. Med. 27, 2008).
 
-    A figure outside its own interval, as the bootstrap may give, counts as an end of it.
+    A figure outside its own interval, which a bootstrap can give, counts as the nearer end of the interval.
     """
     low = hypot(max(new - new_interval[0], 0.0), max(old_interval[1] - old, 0.0))
     high = hypot(max(new_interval[1] - new, 0.0), max(old - old_interval[0], 0.0))
@@ -48,7 +48,7 @@ def difference(old: float, old_interval: Interval, new: float, new_interval: Int
 
 
 def own_interval(check: Check) -> Interval | None:
-    """Return the published interval of a figure, or compute one if it is a share with a number of samples."""
+    """Return a figure's published interval, or compute one if the figure is a share with a number of samples."""
     if check.interval is not None or check.value is None or not check.samples:
         return check.interval
     is_share = check.metric in PROPORTIONS and 0 <= check.value <= 1
@@ -58,11 +58,11 @@ def own_interval(check: Check) -> Interval | None:
 class FigureRow(Document):
     """One figure of one artifact, before and after.
 
-    `change` is absent if the figures cannot be compared, or one is missing. `interval` is the 95 % interval of the
-    change, `basis` what it is made of: published intervals, or numbers of samples. `verdict` is `worse` or
-    `better` if the interval excludes 0, or without an interval by the figures alone; `unclear` if it includes 0.
-    `direction` says which values are better.
-    `old_check` and `new_check` are the verdicts of the checks. `changes` are positions in the diff's `changes`.
+    `change` is absent if the figures cannot be compared, or one is missing. `interval` is the 95 % interval of the change;
+    `basis` says if it was made of published intervals or of numbers of samples. `verdict` is `worse` or `better` if the
+    interval excludes 0, or, without an interval, by the figures alone; `unclear` if the interval includes 0. `direction`
+    says if higher or lower values are better. `old_check` and `new_check` are the verdicts of the checks. `changes` are
+    positions in the diff's `changes`.
     """
 
     artifact: str
@@ -83,34 +83,34 @@ class FigureRow(Document):
 
     @property
     def is_new_failure(self) -> bool:
-        """True if the check fails now, and did not fail before."""
+        """True if the check fails in the new version, and did not fail in the old one."""
         return self.new_check == "fail" and self.old_check != "fail"
 
     @property
     def verdict_text(self) -> str:
-        """The verdict for people: a check that fails now is worse than any change of its value."""
+        """The verdict for people; a check that newly fails counts more than any change of its value."""
         return "now fails" if self.is_new_failure else self.verdict
 
     @property
     def rank(self) -> tuple[bool, int, float, str, str]:
-        """The order of a table: the worst first."""
+        """A sort key that puts the worst figures first."""
         loss = (self.change or 0.0) * (-1 if self.direction == "higher" else 1)
         return not self.is_new_failure, VERDICTS.index(self.verdict), -loss, self.artifact, self.name
 
 
 def suite_of(artifact: Artifact | None) -> Digest | None:
-    """The suite that an artifact was judged on, if any."""
+    """The suite on which an artifact was judged; None if it was not."""
     evidence = artifact.certification.evidence if artifact else None
     return evidence.suite if evidence else None
 
 
 def direction_of(check: Check) -> Direction | None:
-    """The better direction of a check, if it is a quality or a loss."""
+    """The better direction of a check; None if it is neither a quality nor a loss."""
     return better_direction(check.label, check.direction)
 
 
 def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[tuple[str, str], FigureRow]:
-    """The rows by the names of artifact and check: of each quality and loss, and of checks with a severe change or another verdict."""
+    """The rows by names of artifact and check: qualities, losses, and checks with a severe change or another verdict."""
     shown = {
         delta.at.names[:2]
         for change, delta in changes
@@ -144,9 +144,9 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[
 
 
 def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]) -> bool:
-    """True unless the checks name different suites; a check with a direction must name one.
+    """True if both checks were measured on one suite, or, without a direction, if neither names a suite.
 
-    Recalls and the loss of G4 without a suite were measured on that of their artifact.
+    A recall or a recall loss (gate G4) without a suite was measured on the suite of its artifact.
     """
     suites = [
         check.dataset or (suite_of(side) if check.name.startswith((RECALL, LOSS)) else None)
@@ -157,7 +157,7 @@ def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]
 
 
 def _compared(sides: tuple[Artifact, Artifact], old: Check | None, new: Check | None) -> dict[str, Any]:
-    """The verdict of a row, and if both sides were measured on one suite, the change with its interval."""
+    """The verdict of a row, and, if both sides were measured on one suite, the change with its interval."""
     if old is None or old.value is None:
         return {"verdict": "equal" if new is None or new.value is None else "added"}
     if new is None or new.value is None:

@@ -1,7 +1,7 @@
 """Differences of two JSON values: the items of lists are matched by name, not by position.
 
-Pure JSON, knows no manifest. Complete: two values that differ (as canonical JSON does) have at least one `JsonChange`.
-Symmetric: the changes of (b, a) are those of (a, b) with added and removed, old and new exchanged.
+Pure JSON, independent of manifests. Complete: two values that differ as canonical JSON have at least one `JsonChange`.
+Symmetric: the changes of (b, a) are the changes of (a, b) with added and removed, old and new exchanged.
 """
 
 import json
@@ -13,7 +13,7 @@ from onnxreg.schema.core import pointer
 
 Op = Literal["added", "removed", "changed", "reordered"]
 Namer = Callable[[Any, int], str]
-"""The name of a list's item, given the item and its position."""
+"""Function that names a list's item, given the item and its position."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _QUOTED = re.compile(r"[\[\]\"\x00-\x1f\x7f]")
@@ -21,10 +21,9 @@ _ABSENT = object()
 
 
 class NamedList(NamedTuple):
-    """The matching of a list's items: by the first namer, the remaining ones by the second, and so on.
+    """The names by which a list's items are matched: first by the first namer, the remaining items by the next, and so on.
 
-    `positions`: an item at another index than before counts as reordered, even if the order of the
-    common items is the same.
+    `positions`: an item whose index changed counts as reordered, even if the order of the common items is the same.
     """
 
     namers: tuple[Namer, ...]
@@ -32,14 +31,14 @@ class NamedList(NamedTuple):
 
 
 Lists = Mapping[str, NamedList | None]
-"""The named lists by pattern, such as `labels` and `artifacts[].files`; None for a value that is one piece."""
+"""The lists that are matched by name, by pattern, such as `artifacts[].files`; None for a value compared as a whole."""
 
 
 class Spot(NamedTuple):
-    """A place in both values. `path` names the items of lists (`labels[O]`), `pattern` does not (`labels[]`).
+    """A place in both values. `path` includes the names of list items (`labels[O]`), `pattern` does not (`labels[]`).
 
-    `names` are these names, `within` the two items of the innermost named list (or the whole values), `pointers` the
-    JSON pointers (RFC 6901) on both sides.
+    `names` are these names, `within` the two items of the innermost named list (or the whole values), `pointers` the JSON
+    pointers (RFC 6901) into the old and the new value.
     """
 
     within: tuple[Any, Any]
@@ -49,13 +48,13 @@ class Spot(NamedTuple):
     pointers: tuple[str, str] = ("", "")
 
     def key(self, key: str) -> "Spot":
-        """The place of a key below."""
+        """The place of a key inside this place."""
         path, pattern = (_join(text, key) for text in (self.path, self.pattern))
         before, after = (pointer.child(side, key) for side in self.pointers)
         return self._replace(path=path, pattern=pattern, pointers=(before, after))
 
     def item(self, name: str, i: int = 0, j: int = 0) -> "Spot":
-        """The place of an item of a list: at index i of the old one, j of the new one."""
+        """The place of a list item inside this place, at index i in the old list and j in the new one."""
         quoted = json.dumps(name) if _QUOTED.search(name) else name
         return self._replace(
             path=f"{self.path}[{quoted}]",
@@ -66,7 +65,7 @@ class Spot(NamedTuple):
 
 
 class JsonChange(NamedTuple):
-    """One difference. `old` is None if added, `new` is None if removed; for reordered they are the whole lists."""
+    """One difference. `old` is None if added, `new` is None if removed; if reordered, both are the whole lists."""
 
     at: Spot
     op: Op
@@ -75,13 +74,13 @@ class JsonChange(NamedTuple):
 
     @property
     def pointers(self) -> tuple[str | None, str | None]:
-        """The JSON pointers of both values; None for a missing one."""
+        """The JSON pointers of the old and the new value; None for a missing value."""
         before, after = self.at.pointers
         return None if self.op == "added" else before, None if self.op == "removed" else after
 
 
 def same(old: Any, new: Any) -> bool:
-    """Equal as JSON: `1` is `1.0` but not `true`."""
+    """True if two values are equal as JSON: `1` equals `1.0` but not `true`."""
     if isinstance(old, dict) and isinstance(new, dict):
         return old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
     if isinstance(old, list) and isinstance(new, list):
@@ -90,7 +89,7 @@ def same(old: Any, new: Any) -> bool:
 
 
 def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterator[JsonChange]:
-    """Every difference between two JSON values (found `at` a place). An absent list or object is walked like an empty one."""
+    """Yield all differences of two JSON values at the place `at`. An absent list or object counts as an empty one."""
     if old == new and same(old, new):
         return
     at = at or Spot((old, new))
@@ -114,7 +113,7 @@ def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterato
 
 
 def _both(kind: type, old: Any, new: Any) -> tuple[Any, Any] | None:
-    """Both sides if they are of the kind; an absent or null one is empty beside one that is not. Else None."""
+    """Both values if they are of this kind, else None; an absent or null value beside a non-empty one counts as empty."""
     before, after = (kind() if side is _ABSENT or side is None else side for side in (old, new))
     if not (isinstance(before, kind) and isinstance(after, kind)):
         return None
@@ -138,9 +137,9 @@ def _named(old: list[Any], new: list[Any], named: NamedList, lists: Lists, at: S
 def match(
     old: Sequence[Any], new: Sequence[Any], namers: Sequence[Namer]
 ) -> tuple[list[tuple[str, int, int]], list[tuple[str, int]], list[tuple[str, int]]]:
-    """Names with positions: the pairs by the first namer, the others by the next, those removed, and those added.
+    """Match two lists: names with both positions of each pair, of removed items, and of added items.
 
-    The k-th of a name matches the k-th.
+    Items are matched by the first namer, the rest by the next; equal names are matched in order.
     """
     pairs: list[tuple[str, int, int]] = []
     left, right = set(range(len(old))), set(range(len(new)))
@@ -156,7 +155,7 @@ def match(
 
 
 def _names(items: Sequence[Any], positions: Collection[int], namer: Namer) -> dict[int, str]:
-    """The name of the item at each position; the second of a name is called `name#2`, or the next that is free."""
+    """The name of the item at each position; a second item of one name is called `name#2`, or the next unused number."""
     counts: dict[str, int] = {}
     names: dict[str, int] = {}
     for position in sorted(positions):

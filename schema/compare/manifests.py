@@ -1,4 +1,4 @@
-"""Changes between two versions of a model, and their effect on an app."""
+"""Changes between two versions of a model, and the effects of these changes on an app."""
 
 import json
 import re
@@ -29,9 +29,9 @@ class Change(Document):
     """One difference.
 
     `kind` is `<noun>-<verb>`: `added`, `removed`, `reordered` or `changed` (for a tensor also `renamed`, `retyped`,
-    `reshaped`); the noun of a field without a rule is `field`. `path` has a list's item by its name:
+    `reshaped`); the noun is `field` if the field has no rule. `path` names list items:
     `artifacts[onnx/float32/model.onnx].metadata.inputs[input_ids].dtype`; `artifact` is the name in the first brackets.
-    `old` is null if added, `new` if removed. `note` states the consequence, if it is known; the message ends in it.
+    `old` is null if added, `new` if removed. `note` is the consequence, if known; the message ends with the note.
     """
 
     kind: str = Field(pattern=r"^[a-z0-9-]+$")
@@ -45,7 +45,7 @@ class Change(Document):
 
 
 class LocatedChange(NamedTuple):
-    """A change, and the difference of the two JSON values that it is about."""
+    """A change, and the difference of JSON values from which it was made."""
 
     change: Change
     delta: JsonChange
@@ -65,8 +65,8 @@ class ManifestDiff(Document):
 def diff(old: Manifest, new: Manifest) -> ManifestDiff:
     """Every difference between two manifests.
 
-    Laws: manifests with equal canonical bytes have no changes, others at least one. `diff(b, a)` has the changes of
-    `diff(a, b)` with `added` and `removed`, `old` and `new` exchanged; severity and message are of the direction.
+    Laws: manifests with equal canonical bytes have no changes, others have at least one. `diff(b, a)` has the changes of
+    `diff(a, b)` with `added` and `removed`, `old` and `new` exchanged; severity and message depend on the direction.
     """
     return diff_of(located_changes(old, new))
 
@@ -78,7 +78,7 @@ def located_changes(old: Manifest, new: Manifest) -> list[LocatedChange]:
 
 
 def diff_of(located: Sequence[LocatedChange]) -> ManifestDiff:
-    """The document of these changes."""
+    """The diff document of these changes."""
     changes = tuple(change for change, _ in located)
     counts = Counter(change.severity for change in changes)
     app = "An app that runs the old version"
@@ -103,14 +103,14 @@ def diff_of(located: Sequence[LocatedChange]) -> ManifestDiff:
 
 
 def artifact_pairs(old: Manifest, new: Manifest) -> dict[str, tuple[Artifact | None, Artifact | None]]:
-    """The artifacts of both by their names in the changes' paths, see `paired`."""
+    """The artifacts of both manifests by the names that paths of changes use; see `paired`."""
     return paired(old.artifacts, new.artifacts, ARTIFACTS)
 
 
 def paired(
     old: Sequence[Part], new: Sequence[Part], named: NamedList
 ) -> dict[str, tuple[Part | None, Part | None]]:
-    """The items of two lists by name, in the order of the new one, then the removed ones; None on a side that lacks it."""
+    """The items of two lists by name, first in the order of the new list, then removed ones; None for a missing item."""
     documents, new_documents = ([item.to_json() for item in items] for items in (old, new))
     pairs, removed, added = match(documents, new_documents, named.namers)
     before = {j: old[i] for _, i, j in pairs}
@@ -139,7 +139,7 @@ def _change(delta: JsonChange) -> Change:
 
 
 def subject(delta: JsonChange) -> str:
-    """The changed thing with its values: `metadata.inputs[0].name "ids" -> "input_ids"`."""
+    """The changed field with its values: `metadata.inputs[0].name "ids" -> "input_ids"`."""
     at, op, old, new = delta
     if op == "reordered":
         index = next(i for i, pair in enumerate(zip(old, new, strict=False)) if not same(*pair))
@@ -152,7 +152,7 @@ def subject(delta: JsonChange) -> str:
 
 
 def field(delta: JsonChange) -> str:
-    """The path of a field, inside its artifact if it has one."""
+    """The path of a field, relative to its artifact if it has one."""
     is_inside = delta.at.pattern.startswith("artifacts[].")
     return _clip(
         delta.at.path.removeprefix(f"artifacts[{delta.at.names[0]}].") if is_inside else delta.at.path
@@ -160,7 +160,7 @@ def field(delta: JsonChange) -> str:
 
 
 def _show(value: Any) -> str:
-    """A value for people: digests and numbers shortened; a change holds the exact ones."""
+    """A value for people, with digests and numbers shortened; the change itself has the exact values."""
     if isinstance(value, str) and _DIGEST.fullmatch(value):
         return value[: len("sha256:") + 12]
     if isinstance(value, float) and not value.is_integer():
@@ -169,6 +169,6 @@ def _show(value: Any) -> str:
 
 
 def _clip(text: str) -> str:
-    """Short, and without what could rewrite a terminal."""
+    """Shorten a text, and escape characters that could rewrite a terminal."""
     printable = text if text.isprintable() else ascii(text)
     return printable if len(printable) <= 100 else f"{printable[:97]}..."

@@ -1,7 +1,7 @@
-"""A difference as one screen: artifacts and figures side by side, the other facts, and what follows from them.
+"""A difference as one screen: artifacts and figures side by side, the other facts, and the changes that follow from these.
 
-Pure: from two manifests and their `ManifestDiff`. Every change is in exactly one place: a row, a fact, or folded under
-its cause and counted. The text of a terminal, Markdown and the pages show this one document.
+Pure: made from two manifests and their `ManifestDiff`. Every change is in exactly one place: a row, a fact, or a folded
+group under its cause, with a count. The terminal, Markdown and the web pages all show this document.
 """
 
 from collections import Counter, defaultdict
@@ -38,21 +38,21 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import ASIDE, UNJUDGED
 
 MAX_NAMED = 3
-"""Figures, files and changes of one kind that a sentence or a fact names."""
+"""The number of figures, files or changes of one kind that a sentence or a fact names at most."""
 MAX_SUBJECT_LETTERS = 40
-"""Letters of each change with its values, if there are several; if one is longer, the fields alone are named."""
+"""The longest text of one change among several; if one is longer, only the fields are named, without values."""
 NO_EFFECT = ""
 """The cause of changes without effect on an app."""
 _OF_EVALUATIONS = ("report:", "certificate:", "item-scores:")
-"""Roles of companions that an evaluation writes."""
+"""Roles of companion files that an evaluation writes."""
 
 Place = tuple[str, ...]
-"""A row (`ARTIFACT` or `CHECK` with its names), or `FACT` with a section, or `FOLLOWS` with a cause."""
+"""The place of a change: a row (`ARTIFACT` or `CHECK`, with names), `FACT` with a section, or `FOLLOWS` with a cause."""
 FACT, FOLLOWS = "fact", "follows"
 
 
 class ArtifactSide(Document):
-    """An artifact in one version. `size`: bytes of what a runtime loads; `state` counts later refusals."""
+    """An artifact in one version. `size` is the bytes that a runtime loads; later refusals change `state`."""
 
     path: str
     format: str
@@ -62,10 +62,10 @@ class ArtifactSide(Document):
 
 
 class ArtifactRow(Document):
-    """An artifact before and after; null on the side that lacks it. `member` is the stage of a pipeline that it is.
+    """An artifact before and after; null in the version that lacks it. `member` is its stage in a pipeline.
 
-    `graph` and `weights` say if both compute the same; null if a side lacks the artifact. `reasons` are those of a new
-    state that is not `certified`. `changes` are positions in the diff's `changes`.
+    `graph` and `weights` say if both compute the same; null if one version lacks the artifact. `reasons` explain a new
+    state other than `certified`. `changes` are positions in the diff's `changes`.
     """
 
     name: str
@@ -79,7 +79,7 @@ class ArtifactRow(Document):
 
 
 class FactRow(Document):
-    """Changes of one kind, in a line of text. `section` is the topic, such as `contract` or `licence`."""
+    """Changes of one kind, in one line of text. `section` is the topic, such as `contract` or `licence`."""
 
     section: str
     severity: Severity
@@ -89,7 +89,7 @@ class FactRow(Document):
 
 
 class FoldedChanges(Document):
-    """Changes that follow from another; `kinds` counts them. `cause` is "" for changes without effect on an app."""
+    """Changes that follow from another change; `kinds` counts them. `cause` is "" for changes without effect on an app."""
 
     cause: str
     kinds: dict[str, Count]
@@ -97,7 +97,7 @@ class FoldedChanges(Document):
 
 
 class DiffOverview(Document):
-    """One screen. `verdict` are its sentences; `figures` and `facts` are sorted, the worst first."""
+    """One screen. `verdict` has its sentences; `figures` and `facts` are sorted, the worst first."""
 
     verdict: Items[str]
     artifacts: Items[ArtifactRow]
@@ -115,9 +115,9 @@ class DiffOverview(Document):
 def overview(
     old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ((), ())
 ) -> tuple[ManifestDiff, DiffOverview]:
-    """Compare two manifests, and group the changes of the diff by what an auditor asks.
+    """Compare two manifests, and group the changes of the diff by topics of an auditor.
 
-    `states` are those of the artifacts of both versions, after later evaluations.
+    `states` are the states of the artifacts of both versions, after later evaluations.
     """
     changes = located_changes(old, new)
     diff = diff_of(changes)
@@ -173,7 +173,7 @@ def overview(
 def _places(
     changes: Sequence[LocatedChange], pairs: ArtifactPairs, rows: Mapping[tuple[str, str], FigureRow]
 ) -> Iterator[Place]:
-    """The place of each change. A severe one is in a row that says so, or a fact: it is never folded."""
+    """Yield the place of each change. A severe change is in a row that says so, or a fact, and is never folded."""
     causes = {
         name: CAUSES.get(_shares(old, new), "new bytes")
         for name, (old, new) in pairs.items()
@@ -204,7 +204,7 @@ def _places(
 
 
 def _of_check(pattern: str, names: Sequence[str], row: FigureRow | None) -> Place:
-    """The place of a change in a check, or of a whole one."""
+    """The place of a change in a check, or of an added or removed check."""
     leaf = pattern.removeprefix("artifacts[].checks[]").strip(".")
     if row is not None and leaf in ("", "value", "verdict"):
         is_compared = leaf != "value" or row.verdict != "uncompared"
@@ -217,19 +217,19 @@ def _of_check(pattern: str, names: Sequence[str], row: FigureRow | None) -> Plac
 
 
 def _loaded_bytes(artifact: Artifact) -> list[object]:
-    """The digests of what a runtime loads."""
+    """The digests of the files that a runtime loads."""
     return [file.digest for file in artifact.all_files() if file.role not in ASIDE]
 
 
 def _shares(old: Artifact, new: Artifact) -> tuple[Share, Share]:
-    """Graph and weights of two artifacts, by their bytes or else by their semantic digests."""
+    """Compare graph and weights of two artifacts by their bytes, or else by their semantic digests."""
     if _loaded_bytes(old) == _loaded_bytes(new):
         return "same", "same"
     return shares(*(None if side.semantic is None else side.semantic.to_json() for side in (old, new)))
 
 
 def artifact_side(artifact: Artifact, states: Mapping[str, str]) -> ArtifactSide:
-    """An artifact with its state: of those by path, or as its manifest says."""
+    """An artifact with its state from `states`, or, if its path is absent there, from the manifest."""
     return ArtifactSide(
         path=artifact.path,
         format=artifact.format,
@@ -240,7 +240,7 @@ def artifact_side(artifact: Artifact, states: Mapping[str, str]) -> ArtifactSide
 
 
 def _reasons(artifact: Artifact | None, side: ArtifactSide | None) -> tuple[str, ...]:
-    """The reasons for which an artifact is not certified, if somebody measured."""
+    """The reasons why an artifact is not certified, if it was evaluated."""
     if artifact is None or side is None or "certified" in (side.state, artifact.certification.state):
         return ()
     reasons = artifact.certification.reasons
@@ -254,7 +254,7 @@ def _sentences(
     artifacts: Sequence[ArtifactRow],
     figures: Sequence[FigureRow],
 ) -> Iterator[str]:
-    """The verdict, the effect on an app first."""
+    """Yield the sentences of the verdict, first the effect on an app."""
     effect, label, counts = diff.summary.partition("Changes: ")
     settled = {
         position
@@ -287,7 +287,7 @@ def _sentences(
 
 
 def _figures_sentence(figures: Sequence[FigureRow]) -> str:
-    """The figures that got worse, by how much, and if that is more than its interval."""
+    """A sentence on the figures that got worse: by how much, and with which interval."""
     counts = Counter(row.verdict for row in figures)
     compared, others = sum(row.change is not None for row in figures), counts["uncompared"]
     if not compared:
@@ -316,8 +316,8 @@ def _listed(names: Sequence[str]) -> str:
 def _facts(
     changes: Sequence[LocatedChange], positions: Mapping[Place, Sequence[int]], pairs: ArtifactPairs
 ) -> list[FactRow]:
-    """The facts of each section, severity and kind, the worst first:
-    `opset added in 2 artifacts: opset_imports["com.microsoft"] 1 (an older runtime may refuse it)`."""
+    """The facts by section, severity and kind, the worst first, such as `opset added in 2 artifacts:
+    opset_imports["com.microsoft"] 1 (an older runtime may refuse it)`."""
     groups: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     for spot, members in positions.items():
         for position in members if spot[0] == FACT else ():

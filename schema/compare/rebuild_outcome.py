@@ -1,6 +1,6 @@
-"""A version beside its rebuild: the changes of the two manifests, without what follows from bytes or is within a tolerance.
+"""A comparison of a version with its rebuild: the changes between the manifests that files and tolerances do not explain.
 
-Pure: the two manifests decide, and of files that hold measured numbers their contents, if digests differ.
+Pure: made from the two manifests; if digests of files with measured numbers differ, also from the contents of these files.
 """
 
 import re
@@ -17,26 +17,26 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import FileEntry, Manifest
 
 Contents = Callable[[str], tuple[bytes, bytes] | None]
-"""The bytes of a file as recorded and as rebuilt; None if the recorded ones are not at hand."""
+"""Function that gives a file's recorded and rebuilt bytes, by path; None if the recorded bytes are not available."""
 RATE_TOLERANCE = 0.002
-"""Rates (recall, agreement, cosine) may differ by this: less than half of the recall that certification allows to lose."""
+"""The tolerance of rates (recall, agreement, cosine): less than half of the recall loss that certification allows."""
 DISTANCE_SHARE = 0.1
-"""Distances (the largest difference of logits and the like) may differ by this share, or by `RATE_TOLERANCE`."""
+"""The relative tolerance of distances (such as the largest difference of logits); at least `RATE_TOLERANCE` is allowed."""
 DISTANCES = frozenset({"atol", "least"})
 MEASURED = DISTANCES | {"min_row_cosine"}
-"""The keys of measured numbers, besides values of checks and the numbers of a certificate."""
+"""The keys of measured numbers, besides the values of checks and the numbers of a certificate."""
 FAILED_STATES = frozenset({"missing", "extra", "differs"})
 
 _OF_FILES = re.compile(r"(artifacts\[\]\.)?(files|digest|size|pieces)\b.*|.*\.evidence\.(artifact|report)")
-"""Places of a manifest that follow from files, which are compared by path."""
+"""Fields of a manifest that follow from files; files are compared by path instead."""
 _SENTENCES = re.compile(r"(.*\.)?reasons\b.*")
-"""Places that repeat numbers in words."""
+"""Fields that repeat measured numbers in words."""
 _TENSOR_VALUE = re.compile(r"(.*)/data/[0-9]+")
 
 
 class RebuiltFile(Document):
-    """A file of the version. States: same, within tolerance, not promised (recorded as not reproducible), differs,
-    missing (recorded, not rebuilt), extra (rebuilt, not recorded)."""
+    """A file of the version. States: same, within tolerance, not promised (recorded as not reproducible), differs, missing
+    (recorded, not rebuilt), extra (rebuilt, not recorded)."""
 
     path: str
     role: str
@@ -47,7 +47,7 @@ class RebuiltFile(Document):
 
 
 class Fact(Document):
-    """Something else that was recorded and came out otherwise: a tool's version, a check, a field of the manifest."""
+    """Anything else with another value after the rebuild: a tool's version, a check, a field of the manifest."""
 
     name: str
     recorded: Any
@@ -55,7 +55,7 @@ class Fact(Document):
 
 
 class RebuildComparison(Document):
-    """The outcome of a comparison. Other tools are not a difference by themselves: they may explain one."""
+    """The outcome of a comparison. A changed tool version is not a mismatch by itself, but may explain one."""
 
     matches: bool
     files: Items[RebuiltFile]
@@ -69,7 +69,7 @@ class RebuildComparison(Document):
 
 
 def compare(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> RebuildComparison:
-    """Hold a rebuilt version against the recorded one."""
+    """Compare a rebuilt version with the recorded one."""
     files = tuple(_files(recorded, rebuilt, contents))
     facts: dict[str, list[Fact]] = {"tools": [], "checks": [], "fields": []}
     for change in json_changes.compare(_with_parent_paths(recorded), _with_parent_paths(rebuilt), LISTS):
@@ -123,7 +123,7 @@ def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterato
 
 
 def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
-    """The parts of two different files that differ beyond the tolerance; all, unless they hold measured numbers."""
+    """The parts of two different files that differ beyond the tolerance; `bytes` if the files hold no measured numbers."""
     if entry.role not in ("certificate", "golden"):
         return ("bytes",)
     pair = contents(entry.path)
@@ -141,8 +141,8 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
 def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = None) -> bool:
     """True for sentences, and for measured numbers within their tolerance.
 
-    In a document that `is_measured` all numbers are that are not whole on both sides. A value of a golden vector in the
-    recorded `document` has the `atol` and `rtol` of its tensor (docs/golden.md).
+    If `is_measured`, every number that is a float on either side is a measured number. A value of a golden vector in the
+    recorded `document` has the `atol` and `rtol` of its tensor as tolerances (docs/golden.md).
     """
     at, op, old, new = change
     if _SENTENCES.fullmatch(at.pattern):
@@ -162,7 +162,7 @@ def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = N
 
 
 def is_near(metric: str, old: float, new: float) -> bool:
-    """True if two values of a metric, or of a measured key, are the same within tolerance."""
+    """True if two values of a metric, or of a measured key, differ by at most the tolerance."""
     is_distance = "diff" in metric or metric in DISTANCES
     return abs(old - new) <= max(RATE_TOLERANCE, DISTANCE_SHARE * abs(old) if is_distance else 0.0)
 

@@ -1,4 +1,4 @@
-"""The effect of each difference on an app: one table from the place of a field to its kind, severity and part of the screen."""
+"""The effect of each difference on an app: a table from a field's pattern to a change's kind, severity and section."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -10,37 +10,37 @@ from onnxreg.schema.manifest.vocabulary import comparable_license
 
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-"""From worst to least: breaks an app, worse results or weaker evidence, worth knowing, without effect."""
+"""The severities from worst to least: breaks an app, worse results or weaker evidence, worth knowing, without effect."""
 SEVERE = ("breaking", "degrading")
 Direction = Literal["higher", "lower"]
-"""The values of a figure that are better."""
+"""The better values of a figure: the higher or the lower ones."""
 Share = Literal["same", "new", "not known"]
-"""The graph or the weights of the new version: the same, others, or not known."""
+"""A comparison of the graph or the weights with the old version: the same, new, or not known."""
 Judge = Callable[[JsonChange], Severity]
 
 ARTIFACT, BYTES, CHECK, EVALUATION = "artifacts", "bytes", "checks", "the evaluation"
-"""The parts of a screen that facts are in if they are severe: else rows, or what follows from bytes or an evaluation."""
+"""Sections of the overview. A change in one of these is a fact only if it is severe; else it is in a row or folded."""
 SECTIONS = (
     *(ARTIFACT, "contract", "labels", "operators", "certification", "suite", "limits", "licence", "source"),
     *("tools", "quantization", "recipe", "files", "members", CHECK, "other"),
 )
-"""Of facts, in the order of a screen."""
+"""The sections of facts, in the order of the overview."""
 CAUSES = {
     ("same", "same"): "another producer",
     ("new", "same"): "another graph",
     ("same", "new"): "new weights",
     ("new", "new"): "another graph and new weights",
 }
-"""The cause of other bytes, by graph and weights, if both are known."""
+"""The reason why the bytes differ, by graph and weights, if the comparison of both is known."""
 
 
 def check_key(item: Any) -> str:
-    """The name of a check; with its metric unless it has a direction: then the name has the metric."""
+    """The name of a check, followed by its metric; with a direction the name alone, which then includes the metric."""
     return str(item["name"]) if item.get("direction") else f"{item['name']}/{item['metric']}"
 
 
 def _named(*keys: str) -> NamedList:
-    """The matching of a list's objects by texts of their keys."""
+    """A `NamedList` that names objects by texts made from their keys."""
 
     def namer(text: str) -> Namer:
         return lambda item, _: text.format_map(item)
@@ -85,14 +85,14 @@ LISTS: Lists = {
         )
     ),
 }
-"""The matching of a manifest's lists; see `json_changes.Lists`."""
+"""The names by which the items of a manifest's lists are matched; see `json_changes.Lists`."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The kind of a change is `<noun>-<verb>`, the verb being the operation unless `changed_is` names another.
+    """The treatment of a changed field. A change's kind is `<noun>-<verb>`; the verb is the operation, or `changed_is`.
 
-    A message ends in the `note` of the change, or if it is severe in `why`. `section` is the part of the screen.
+    A message ends with the `note` of the change, or, if the change is severe, with `why`. `section` is for the overview.
     """
 
     noun: str
@@ -106,7 +106,7 @@ class Rule:
     section: str = "other"
 
     def severity(self, delta: JsonChange) -> Severity:
-        """An empty value that appears or goes says nothing, whatever the field."""
+        """The severity of a change; an empty value that is added or removed is cosmetic in every field."""
         is_empty = delta.op in ("added", "removed") and all(
             side is None or side in ([], {}) for side in (delta.old, delta.new)
         )
@@ -118,12 +118,12 @@ class Rule:
 
 
 def kind_words(kind: str) -> str:
-    """The kind of a change for people: `measured quantization changed`."""
+    """The kind of a change in words, such as `measured quantization changed`."""
     return kind.replace("-", " ")
 
 
 def shares(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tuple[Share, Share]:
-    """Compare graph and weights of two artifacts by their semantic digests."""
+    """Compare the graphs and the weights of two artifacts by their semantic digests."""
     if old is None or new is None:
         return "not known", "not known"
     graph, weights = (same(old.get(half), new.get(half)) for half in ("graph", "weights"))
@@ -131,26 +131,26 @@ def shares(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tupl
 
 
 def _cause(delta: JsonChange) -> str:
-    """The note on what two artifacts share; "" if a semantic digest is not known."""
+    """The reason why two artifacts have different bytes; "" if a semantic digest is not known."""
     return CAUSES.get(shares(*(artifact.get("semantic") for artifact in delta.at.within)), "")
 
 
 def _file_only(delta: JsonChange) -> Severity:
-    """Other bytes that compute the same are only another way to write them down."""
+    """Cosmetic if only the bytes of the file differ and the computation is the same, else notable."""
     return "cosmetic" if _cause(delta) == CAUSES["same", "same"] else "notable"
 
 
 def _moved(sign: int, worse: Severity) -> Judge:
-    """A number that is worse when it grows (`sign` 1) or falls (-1); one that is not known says nothing."""
+    """Judge a number that gets worse by growing (`sign` 1) or by falling (-1); an unknown number is notable."""
     return lambda delta: (
         worse if None not in (delta.old, delta.new) and (delta.new - delta.old) * sign > 0 else "notable"
     )
 
 
 def _rank(*order: Any) -> Judge:
-    """Down in the order is degrading; a state that was only spelled out is cosmetic.
+    """Judge a value by its rank in `order`, from worst to best: a lower rank than before is degrading.
 
-    The order is from worst to best; None, of a state that is not stated, is worth what the second value is.
+    An absent value has the rank of the second one in `order`; to add or remove a value of this rank is cosmetic.
     """
 
     def judge(delta: JsonChange) -> Severity:
@@ -161,7 +161,7 @@ def _rank(*order: Any) -> Judge:
 
 
 def _new_domain(delta: JsonChange) -> Severity:
-    """Every graph has operators of ai.onnx: its opset was not recorded before. Another domain is a new demand."""
+    """Notable for ai.onnx, which every graph needs (its opset was not recorded before); breaking for another domain."""
     return "notable" if delta.at.pattern.endswith(('["ai.onnx"]', '[""]')) else "breaking"
 
 
@@ -170,8 +170,8 @@ _QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
 
 
 def better_direction(name: str, stated: Direction | None) -> Direction | None:
-    """`higher` or `lower`: the stated direction of a check, else that of its name; None if the name is not of a
-    quality or a loss."""
+    """The stated direction of a check, else the direction that the name implies; None if the name is neither a quality nor
+    a loss."""
     if stated:
         return stated
     if _QUALITY_LOST.search(name):
@@ -180,9 +180,9 @@ def better_direction(name: str, stated: Direction | None) -> Direction | None:
 
 
 def _measure(delta: JsonChange) -> Severity:
-    """A quality that falls, a loss that grows and a value that is lost are degrading, by direction or name of the metric.
+    """Degrading if a quality falls, a loss grows or a value is lost; direction or name says if it is a quality or loss.
 
-    Numerical distances (parity of logits) move with every training; they count through their verdict.
+    Numerical distances (parity of logits) change with every training, so only their verdict counts.
     """
     if _other_suite(delta):
         return "notable"
@@ -195,7 +195,7 @@ def _measure(delta: JsonChange) -> Severity:
 
 
 def _other_suite(delta: JsonChange) -> str:
-    """The note on two values that cannot be compared, since they are not known to be of one suite; else ""."""
+    """The note that two values cannot be compared because their suites differ or are not known; "" if they can."""
     old, new = (check.get("dataset") for check in delta.at.within)
     if old == new:
         return ""
@@ -203,13 +203,13 @@ def _other_suite(delta: JsonChange) -> str:
 
 
 def _in_minimal_build(delta: JsonChange) -> Severity:
-    """ORT-format models are what minimal builds load, with exactly the kernels that were asked for."""
+    """Breaking for ORT-format models: minimal builds load these, and have only the requested kernels."""
     return "breaking" if delta.at.names[0].startswith("ort") else "notable"
 
 
 def _reshaped(harmless: tuple[str, str]) -> Judge:
-    """An input axis that becomes dynamic still accepts the old inputs, an output axis that becomes fixed gives one of the
-    old shapes. The name of a dynamic axis does not matter."""
+    """Judge a changed axis. An input axis that becomes dynamic accepts the old inputs; an output axis that becomes
+    fixed has one of the old shapes. The name of a dynamic axis does not matter."""
 
     def judge(delta: JsonChange) -> Severity:
         kinds = tuple(side.get("kind") if isinstance(side, dict) else "" for side in (delta.old, delta.new))
@@ -221,31 +221,31 @@ def _reshaped(harmless: tuple[str, str]) -> Judge:
 
 
 def _rerouted(delta: JsonChange) -> Severity:
-    """A class that gets its first head is new; one that loses it answers less; another head gives other classes."""
+    """Notable if a class gets its first head, degrading if it loses its head, breaking if it gets another head."""
     if delta.old is None:
         return "notable"
     return "degrading" if delta.new is None else "breaking"
 
 
 def _artifact_gone(delta: JsonChange) -> Severity:
-    """A refused artifact is chosen only if nothing else fits: that it is gone breaks no app as such."""
+    """Notable for a refused artifact, which is chosen only if nothing else fits; breaking for any other artifact."""
     state = delta.old.get("certification", {}).get("state")
     return "notable" if state == "refused" else "breaking"
 
 
 def _license(delta: JsonChange) -> Severity:
-    """Another spelling of the same licence changes nothing: SPDX identifiers are compared without case."""
+    """Cosmetic if the licence is only spelled differently: SPDX identifiers are compared without case; else notable."""
     names = {comparable_license(str(side)) for side in (delta.old, delta.new)}
     return "cosmetic" if len(names) == 1 else "notable"
 
 
 def _of_roles(worse: Severity, *roles: str) -> Judge:
-    """As bad as said for companions of these roles, notable for others."""
+    """Judge a change of a companion file: `worse` if it has one of these roles, else notable."""
     return lambda delta: worse if delta.at.names[0].partition(":")[0] in roles else "notable"
 
 
 FIELD = Rule("field", reordered="notable")
-"""The rule of fields without a rule: they are still reported."""
+"""The rule for fields that have no rule of their own, whose changes are still reported."""
 
 
 def _cosmetic(noun: str) -> Rule:
@@ -273,7 +273,7 @@ def _tensor(
 
 _LOADER = Rule("loader", changed=_moved(1, "breaking"), why="an older runtime may refuse it")
 _PIECES = _cosmetic("pieces")
-"""They follow from the bytes, whose digest is reported."""
+"""The rule for pieces, which follow from the bytes; a change of the bytes' digest is reported."""
 _QUANTIZATION = Rule("quantization")
 _KERNEL = "a minimal build must have its kernel"
 _OPERATOR = Rule("operator", added=_in_minimal_build, changed=_in_minimal_build, why=_KERNEL)
@@ -386,12 +386,12 @@ RULES: dict[str, Rule] = {
     for section, rules in _SECTIONS.items()
     for pattern, rule in rules.items()
 }
-"""Keyed by pattern; a `*` at the end takes in everything below. The longest key that fits holds."""
+"""The rules by pattern; a pattern with `*` at the end includes everything below. The longest matching pattern counts."""
 _BRANCHES = sorted((key[:-1] for key in RULES if key.endswith("*")), key=len, reverse=True)
 
 
 def rule_for(pattern: str) -> Rule:
-    """The rule for a place, in the notation of `Spot.pattern`."""
+    """The rule for a field, given as `Spot.pattern`."""
     if pattern in RULES:
         return RULES[pattern]
     for branch in _BRANCHES:

@@ -1,4 +1,4 @@
-"""The history of a model's sizes, figures and verdicts: one row for each version. Pure: from manifests that were read."""
+"""The history of a model's sizes, figures and verdicts: one row for each version. Pure: made from manifests."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from onnxreg.schema.manifest.vocabulary import LOSS
 
 
 class HistoryArtifact(ArtifactSide):
-    """An artifact of a version. `figures` are its qualities and losses by the names of their checks."""
+    """An artifact of a version. `figures` has its qualities and losses by the names of their checks."""
 
     figures: Table[float]
 
@@ -41,7 +41,7 @@ class HistoryRow(Document):
 
 
 class HistoryEntry(NamedTuple):
-    """A published version: its row without artifacts, its manifest (None if that was taken down), and their states."""
+    """A published version: its row without artifacts, its manifest (None if taken down), and its artifacts' states."""
 
     row: HistoryRow
     document: Manifest | None
@@ -56,7 +56,7 @@ class ModelHistory(Document):
     versions: Items[HistoryRow]
 
     def is_charted(self, row: HistoryRow) -> bool:
-        """True if the figure of a row can be compared with the newest one: both have the same suite."""
+        """True if the figure of a row can be compared with the newest figure, because both have the same suite."""
         suite = next((row.suite for row in self.versions if row.value is not None), None)
         return row.value is not None and row.suite == suite
 
@@ -67,11 +67,11 @@ def model_history(
     metric: str | None = None,
     is_wanted: Callable[[Artifact], bool] = lambda artifact: True,
 ) -> ModelHistory:
-    """The history of a model.
+    """Make the history of a model.
 
     Args:
-        records: its versions, newest first.
-        metric: the name of a check, or the end of it, such as a label; by default the loss of recall, else the
+        records: the model's versions, newest first.
+        metric: the name of a check, or the end of the name, such as a label; by default the loss of recall, else the
             newest version's first figure of a suite.
         is_wanted: True for the artifacts to choose from.
 

@@ -1,4 +1,4 @@
-"""Drafts: files in a workspace and facts read from them, which a converter passes to a registry. No store digests."""
+"""Drafts: files in a workspace and facts read from these, which a converter gives to a registry. Drafts have no digests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from onnxreg.schema.manifest.vocabulary import FILENAME, FORMAT, UNJUDGED
 
 @dataclass(frozen=True)
 class DraftFile:
-    """A file of the workspace, by its path relative to the workspace's root."""
+    """A file of the workspace. `path` is relative to the workspace's root."""
 
     role: str
     path: str
@@ -22,7 +22,7 @@ class DraftFile:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A certification before its artifact has a digest. `report` is a path; `synthetic` is what the suite says, if it does."""
+    """A certification before its artifact has a digest. `report` is a path; for `synthetic` see `parts.Evidence`."""
 
     state: str
     rule: str | None = None
@@ -39,8 +39,8 @@ NOT_EVALUATED = Verdict("unknown", reasons=UNJUDGED)
 class DraftArtifact:
     """One runnable export in the workspace.
 
-    `parent` is the path of the artifact it was derived from. `fields` are further keys of `manifest.Artifact` in
-    their JSON form: metadata, opset_imports, ir_version, operators, quantization, checks, reproducible, ...
+    `parent` is the path of the artifact from which this one was derived. `fields` are further keys of `manifest.Artifact`
+    in their JSON form: metadata, opset_imports, ir_version, operators, quantization, checks, reproducible, ...
     """
 
     format: str
@@ -57,8 +57,8 @@ class Draft:
     """A version that has no digests yet.
 
     `root` is the workspace with every file named below. `fields` are the manifest-level keys in their JSON form (task,
-    source, recipe, labels, ...). `file_states` are the states, from before they were read, of files of which the
-    workspace has links. `document` is the manifest of a version that was written out before, which is kept as it is.
+    source, recipe, labels, ...). If the workspace links to files elsewhere, `file_states` has their states from before they
+    were read. `document` is the manifest of an earlier version, if the files come from one; it is kept unchanged.
     """
 
     name: str
@@ -70,15 +70,15 @@ class Draft:
     document: bytes | None = None
 
     def paths(self) -> list[str]:
-        """Every file of the version, each once."""
+        """The paths of all files of the version, without duplicates."""
         paths = (path for a in self.artifacts for path in (a.path, *(item.path for item in a.sidecars)))
         return list(dict.fromkeys([*paths, *(item.path for item in self.companions)]))
 
     def manifest(self, measured: Mapping[str, Descriptor]) -> doc.Manifest:
-        """The manifest of this draft, given the descriptor of every path.
+        """Make the manifest of this draft, given the descriptor of every path.
 
-        InputError, naming the field or the path, if the draft's facts do not make a valid manifest or a file was not
-        measured; IntegrityError if one is not the file that `document` describes.
+        Raise InputError, naming the field or the path, if the draft's facts do not make a valid manifest or `measured`
+        lacks a file; raise IntegrityError if a file is not the one that `document` describes.
         """
 
         def descriptor(path: str) -> Descriptor:

@@ -1,6 +1,6 @@
-"""A model family: several graphs released as one manifest, and which class is answered by which of them.
+"""A model family: several graphs released in one manifest, and the graph that answers each class.
 
-Graphs that work together under names, such as a detector and a recognizer, are a family of stages: `pipeline_of`.
+Graphs that work together under names, such as a detector and a recognizer, are a family of stages; see `pipeline_of`.
 """
 
 import re
@@ -31,9 +31,9 @@ Graph = tuple[Mapping[str, Tensor], Mapping[str, Tensor]]
 
 
 class Classes(Document):
-    """The meaning of the last axis of the output `output`, in order.
+    """The meaning of the last axis of the output `output`: the class ids, in order.
 
-    `digest` is `classes_digest` of the list in the order of training, as recorded with the checkpoint.
+    `digest` is `classes_digest` of the ids in the order of training, as the checkpoint records them.
     """
 
     output: Text
@@ -75,7 +75,7 @@ class Member(Document):
 
 
 class Edge(Document):
-    """The output of the member `source` that is the input `input` of every member of the role `target`."""
+    """A connection: `output` of the member `source` is `input` of every member of the role `target`."""
 
     source: MemberName
     output: Text
@@ -84,9 +84,9 @@ class Edge(Document):
 
 
 class ModelFamily(Document):
-    """The members of a family, their connections, and the head of each class of the backbone.
+    """The members of a family, the connections between them, and the head for each class of the backbone.
 
-    `routing` maps every class id of the backbone to the name of its head, or to null. A family of stages is a pipeline,
+    `routing` maps every class id of the backbone to the name of its head, or to null. A pipeline is a family of stages,
     without backbone, edges and routing.
     """
 
@@ -96,12 +96,12 @@ class ModelFamily(Document):
 
     @property
     def stages(self) -> list[Member]:
-        """The members of a pipeline that have artifacts; none of another family."""
+        """The members of a pipeline that have artifacts; empty for another family."""
         return self.of_role("stage")
 
     @property
     def entries(self) -> list[Member]:
-        """The members that an app asks for first: the backbone, or every stage."""
+        """The members that an app loads first: the backbone, or every stage."""
         return self.stages or self.of_role("backbone")
 
     def of_role(self, role: Role) -> list[Member]:
@@ -109,7 +109,7 @@ class ModelFamily(Document):
         return [member for member in self.members if member.role == role]
 
     def member(self, name: str) -> Member | None:
-        """The member of this name."""
+        """The member with this name; None if there is none."""
         return next((member for member in self.members if member.name == name), None)
 
     @model_validator(mode="after")
@@ -129,7 +129,7 @@ class ModelFamily(Document):
             yield f"a pipeline has at most {MAX_STAGES} stages, this one {len(self.stages)}"
 
     def _routing_faults(self) -> Iterator[str]:
-        """Each class has its head or a null, and each head a class; edges feed all."""
+        """Yield faults: not one backbone, a class without head or null, a head without class, a member without edge."""
         if len(self.of_role("backbone")) != 1:
             yield f"a family has one backbone, this one {len(self.of_role('backbone'))}"
         backbone = self.of_role("backbone")[0]
@@ -158,7 +158,7 @@ def _repeated(names: Iterable[str]) -> str | None:
 
 
 def pipeline_of(members: Mapping[str, str]) -> dict[str, Any]:
-    """`model_family` of a manifest for artifacts whose member is given by path."""
+    """The `model_family` for a pipeline, given the member's name for each artifact's path."""
     paths: dict[str, list[str]] = {}
     for path, name in members.items():
         paths.setdefault(name, []).append(path)
@@ -166,7 +166,7 @@ def pipeline_of(members: Mapping[str, str]) -> dict[str, Any]:
 
 
 def check_member(name: str) -> str:
-    """The name, if a member can have it; else InputError."""
+    """Return a name unchanged; raise InputError if a member cannot have it."""
     if re.fullmatch(MEMBER_NAME, name) is None:
         hint = "letters, digits, dots, dashes and underscores"
         raise InputError(f"{name[:80]!r} cannot be the name of a member", hint)
@@ -174,7 +174,7 @@ def check_member(name: str) -> str:
 
 
 def check_alternatives(graphs: Mapping[str, Graph], hint: str = MEMBERS_ADVICE) -> None:
-    """InputError, naming two files, if one graph cannot take the place of another.
+    """Raise InputError, naming two files, if one graph cannot replace another.
 
     Alternatives have inputs and outputs of the same names, ranks and kinds of numbers; sizes and float types may differ.
     """

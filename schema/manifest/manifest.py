@@ -1,7 +1,7 @@
 """`openmed-onnx.json`, format version 2: the immutable document of one model version.
 
-What it shares with OpenMed's version 1 keeps its name, place and meaning. Nothing of the machine or the moment is in it,
-nor its own version tag.
+Keys that OpenMed's version 1 also has keep their names, places and meanings. A manifest has no facts about the machine or
+the time of the conversion, and does not name its own version.
 """
 
 from collections.abc import Iterator
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "application/vnd.onnxreg.manifest.v2+json"
 FormatName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
-"""The name of a format. The vocabulary is open; the program itself makes `onnx`, `onnx-int8`, `onnx-int4` and `ort`,
-`onnx-android` (opset 18, fixed tensor contract) and `ort-android` (made from it, with its operator config), `webgpu` (fp16),
-`transformersjs` (a directory as Transformers.js loads it) and `openvino-ir`.
+"""The name of a format. Other names are allowed; onnxreg itself makes `onnx`, `onnx-int8`, `onnx-int4` and `ort`,
+`onnx-android` (opset 18, fixed tensor contract), `ort-android` (made from `onnx-android`, with an operator config),
+`webgpu` (fp16), `transformersjs` (a directory as Transformers.js loads it) and `openvino-ir`.
 """
 PrecisionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
 Description = Annotated[
@@ -64,18 +64,18 @@ Description = Annotated[
     AfterValidator(value_error(check_description)),
     WithJsonSchema({"type": "string", "maxLength": MAX_DESCRIPTION_CHARS, "pattern": DESCRIPTION}),
 ]
-"""One line of plain text, see `vocabulary.check_description`."""
+"""One line of plain text; see `vocabulary.check_description`."""
 
 
 class PieceDigests(Document):
-    """The SHA-256 of the parts of a file over 8 MiB, `size` bytes each: so a download is checked and repaired by parts."""
+    """The SHA-256 of each part of a file over 8 MiB, `size` bytes each, so that a download is repaired part by part."""
 
     size: Annotated[Count, Field(gt=0)]
     digests: Annotated[Items[Digest], Field(min_length=1, max_length=65_536)]
 
 
 class StoredFile(Document):
-    """The path of a file in its version, and the facts to fetch and check it."""
+    """The path of a file in its version, with the digests and the size needed to fetch and check the file."""
 
     path: RelPath
     digest: Digest
@@ -96,7 +96,7 @@ class FileEntry(StoredFile):
 
 
 class ArtifactMetadata(Document):
-    """Version 1's `artifacts[].metadata`; `operators` are names in first-seen order, `domain:Op` beyond ai.onnx."""
+    """Version 1's key `artifacts[].metadata`; `operators` are names in first-seen order, `domain:Op` outside ai.onnx."""
 
     profile: Text | None = None
     opset: Count | None = None
@@ -111,10 +111,10 @@ class ArtifactMetadata(Document):
 class Artifact(StoredFile):
     """One runnable export: its main file, its sidecars, and their properties.
 
-    `parent` is the digest of the artifact it was derived from; `reproducible` is False if the bytes are known to differ
-    between conversions; `ort_format` is the version number inside an ORT-format file; `semantic` is absent if the format
-    cannot be read. `contrib` lists the contrib operators of ONNX Runtime that the graph needs, with the features of them
-    that came in a later release. `kv_cache` is for a decoder whose graph takes its past.
+    `parent` is the digest of the artifact from which this one was derived; `reproducible` is False if the bytes are known
+    to differ between conversions; `ort_format` is the version number inside an ORT-format file; `semantic` is absent if the
+    format cannot be read. `contrib` lists the contrib operators of ONNX Runtime that the graph needs, and their features
+    that came in a later release. `kv_cache` is set for a decoder whose graph takes past keys and values as inputs.
     """
 
     format: FormatName
@@ -146,7 +146,7 @@ class Artifact(StoredFile):
 
     @property
     def reaches_limit(self) -> bool:
-        """True if it is certified, and the interval of a loss reaches the limit."""
+        """True if the artifact is certified although the interval of a loss reaches the limit."""
         return self.certification.state == "certified" and any(
             check.interval is not None and check.limit is not None and check.interval[1] >= check.limit
             for check in self.checks
@@ -154,7 +154,7 @@ class Artifact(StoredFile):
 
     @property
     def own_size(self) -> int:
-        """Bytes of what a runtime loads, without the sidecars in `ASIDE`; at most the largest size of a document."""
+        """Bytes that a runtime loads, so without the sidecars of the roles in `ASIDE`; capped at `MAX_INTEGER`."""
         size = self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
         return min(size, canonical.MAX_INTEGER)
 
@@ -165,9 +165,9 @@ class Artifact(StoredFile):
 
 
 class Source(Document):
-    """The source of a version: its public id, revision, and the `directory_digest` of the files that were used.
+    """The source of a version: its public id, its revision, and the `directory_digest` of the files that were used.
 
-    Files of somebody's machine have the model's own name as id, and no revision: see `public_id`.
+    Local files have the model's own name as id, and no revision; see `public_id`.
     """
 
     id: Text
@@ -175,7 +175,7 @@ class Source(Document):
     digest: Digest | None = None
 
     def public_id(self, model: str) -> str | None:
-        """The id by which others find the source of a model; None for local files."""
+        """The id by which others can find the source of a model; None for local files."""
         return None if self.id == model and self.revision is None else self.id
 
 
@@ -185,8 +185,8 @@ class TokenizerFiles(Document):
 
 
 class Manifest(Document):
-    """One version of a model. `family` is the model type of the checkpoint (`bert`, `swin`), `model_family` the graphs that
-    work together.
+    """One version of a model. `family` is the model type of the checkpoint (`bert`, `swin`); `model_family` describes the
+    graphs that work together.
     """
 
     format: Literal["openmed-onnx"]
@@ -243,7 +243,7 @@ class Manifest(Document):
             yield "artifacts are each other's parents"
 
     def _family_faults(self) -> Iterator[str]:
-        """Every artifact belongs to one member, with as many classes as its output has columns, and edges join equal tensors."""
+        """Yield faults: artifacts in no or two members, a wrong number of classes, edges between unlike tensors."""
         if self.model_family is None:
             return
         members, by_path = self.model_family.members, {artifact.path: artifact for artifact in self.artifacts}
@@ -292,13 +292,13 @@ class Manifest(Document):
                         yield f"member {member.name}: {edge.input} of {path} is {ends}"
 
     def all_files(self) -> Iterator[FileEntry]:
-        """Every file of the version but the manifest itself; the companions last."""
+        """Every file of the version except the manifest itself; the companions come last."""
         for artifact in self.artifacts:
             yield from artifact.all_files()
         yield from self.files
 
     def ancestors(self, artifact: Artifact) -> list[Artifact]:
-        """The artifacts of the version that one was made from, the nearest first."""
+        """The artifacts of this version from which an artifact was made, the nearest first."""
         by_digest = {item.digest: item for item in self.artifacts}
         lineage: list[Artifact] = []
         while artifact.parent is not None:
@@ -308,7 +308,7 @@ class Manifest(Document):
 
     @property
     def entry_artifacts(self) -> tuple[Artifact, ...]:
-        """The artifacts that an app loads first: of a family those of its backbone or its stages, else all."""
+        """The artifacts that an app loads first: in a family the artifacts of the backbone or of the stages, else all."""
         if self.model_family is None:
             return self.artifacts
         first = {path for member in self.model_family.entries for path in member.artifacts}
@@ -316,24 +316,24 @@ class Manifest(Document):
 
     @property
     def members(self) -> dict[str, str]:
-        """The member of each artifact of a family, also of a pipeline, by path."""
+        """The name of each artifact's member, by the artifact's path, in a family or a pipeline."""
         members = self.model_family.members if self.model_family else ()
         return {path: member.name for member in members for path in member.artifacts}
 
     @property
     def stages(self) -> dict[str, str]:
-        """The member of each artifact of a pipeline, by path."""
+        """The name of each artifact's member, by the artifact's path, in a pipeline."""
         return self.members if self.model_family and self.model_family.stages else {}
 
     @property
     def heads(self) -> frozenset[str]:
-        """The paths of the heads of a family."""
+        """The paths of the artifacts of a family's heads."""
         members = self.model_family.of_role("head") if self.model_family else ()
         return frozenset(path for member in members for path in member.artifacts)
 
 
 def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1":
-    """Read a manifest of any version this build knows; InputError for another version or another document."""
+    """Read a manifest of any version that this build knows. Raise InputError for another version or document."""
     value = canonical.decode(data, label)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise InputError(
@@ -353,10 +353,10 @@ def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1"
 
 
 def contract_of(manifest: Manifest, artifact: Artifact) -> Digest | None:
-    """The digest of all that the code of an app relies on (docs/resolve.md); None if inputs or outputs are not recorded.
+    """The digest of all that an app's code relies on (docs/resolve.md); None if inputs or outputs are not recorded.
 
-    Keys without a value and names of dynamic axes are left out. Labels that the manifest does not list count by the
-    digests of their files.
+    Keys without a value and names of dynamic axes are left out. If the manifest does not list the labels, the digests of
+    the label files are used instead.
     """
     sides = {"inputs": artifact.metadata.inputs, "outputs": artifact.metadata.outputs}
     if not all(sides.values()):

@@ -1,8 +1,8 @@
-"""`openmed-onnx.json`, format version 1: what OpenMed's converter writes.
+"""`openmed-onnx.json`, format version 1: the manifest that OpenMed's converter writes.
 
-Read leniently: every claim may be absent or null, an artifact's path may be a directory, and all keys are kept; those that
-decide how a directory is read are declared here. Nothing in it is bound to bytes: `converters.importers.openmed` turns it
-into version 2 by reading the files again.
+Reading is lenient: every claim may be absent or null, an artifact's path may be a directory, and all keys are kept. Keys
+that decide how a directory is read are declared here. The claims have no digests of the files they describe, so
+`converters.importers.openmed` reads the files again to make version 2.
 """
 
 from typing import Annotated, Literal
@@ -13,7 +13,7 @@ from onnxreg.schema.core.document import Document, Items, JsonObject, Text
 
 
 class _Claims(Document):
-    """Claims about the certification, of one artifact or of all."""
+    """Claims about the certification of one artifact or of all artifacts."""
 
     certified: bool | None = None
     quant_recall_delta: int | float | None = None
@@ -22,7 +22,7 @@ class _Claims(Document):
 
 
 class ArtifactMetadataV1(_Claims):
-    """Claims about one artifact."""
+    """Claims of the writer about one artifact."""
 
     profile: Text | None = None
     op_config_path: Text | None = None
@@ -44,7 +44,7 @@ class TokenizerV1(Document):
 
 
 class SegmenterFileV1(Document):
-    """One file of a segmenter, the only kind to which version 1 gives a digest."""
+    """One file of a segmenter; version 1 gives a digest to no other kind of file."""
 
     path: Text
 

@@ -1,9 +1,9 @@
-"""Operators: those an artifact needs, those a reduced build of ONNX Runtime has, and if the build has them all.
+"""The operators that an artifact needs, and the operators that a reduced build of ONNX Runtime has.
 
-A build is described by its operator config (`required_operators_and_types.config`), read as ONNX Runtime's build reads
-it: `domain;opset[,opset];Op[{types}],Op...`, `!globally_allowed_types;T,T...` and
-`!no_ops_specified_means_all_ops_are_required`; `#` begins a comment. An opset is the since-version of the operator's
-definition. Types belong to an operator whatever its opset; a later line replaces an earlier one (docs/resolve.md).
+A build is described by its operator config (`required_operators_and_types.config`), read as ONNX Runtime's build reads it:
+`domain;opset[,opset];Op[{types}],Op...`, `!globally_allowed_types;T,T...` and
+`!no_ops_specified_means_all_ops_are_required`; `#` begins a comment. An opset is the version that introduced the operator's
+definition. The types of an operator apply to all its opsets; a later line replaces an earlier one (docs/resolve.md).
 """
 
 import json
@@ -20,17 +20,17 @@ from onnxreg.schema.core.canonical import Count, convert
 from onnxreg.schema.core.errors import InputError, about
 
 Types = Mapping[str, frozenset[str]]
-"""The element types at a position, such as `{"0": {"float"}}`."""
+"""The element types allowed or used at each position, such as `{"0": {"float"}}`."""
 GLOBAL = "!globally_allowed_types;"
 ALL = "!no_ops_specified_means_all_ops_are_required"
 ONE_HOT = ("ai.onnx", "OneHot")
-"""Its types are always triples: what a config says of it in any other form leaves none."""
+"""The operator whose types are always triples; a config that gives its types in another form allows none."""
 MAX_LISTED_NAMES = 3
-"""The most missing operators that a message names."""
+"""The number of missing operators that a message names at most."""
 
 
 class Need(msgspec.Struct, frozen=True):
-    """One operator of an artifact, with the element types seen at its positions; none if nobody recorded them."""
+    """One operator that an artifact needs, with the element types at its positions; empty if they were not recorded."""
 
     domain: str
     name: str
@@ -43,12 +43,12 @@ class Need(msgspec.Struct, frozen=True):
 
 
 def read_operator_set(data: bytes) -> tuple[Need, ...]:
-    """Read an operator-set blob. InputError if it is malformed."""
+    """Read an operator-set blob. Raise InputError if the blob is malformed."""
     return convert(canonical.decode(data, "operator set"), tuple[Need, ...], "operator set")
 
 
 class Shortfall(NamedTuple):
-    """The reason for which a build lacks an artifact: a code (`operators` or `types`), and the lack."""
+    """The reason why a build cannot run an artifact: a code (`operators` or `types`), and a detail for people."""
 
     code: str
     detail: str
@@ -56,10 +56,10 @@ class Shortfall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """The operators of a reduced build; `operators` is None if it has all of them.
+    """The operators of a reduced build; `operators` is None if the build has every operator.
 
-    `types` restricts the element types of an operator (by domain and name) at some positions, `triples` those of
-    OneHot (indices, values, depth), `everywhere` those of all operators.
+    `types` restricts the element types of an operator (by domain and name) at some positions, `triples` the types of OneHot
+    (indices, values, depth), `everywhere` the types of all operators.
     """
 
     operators: frozenset[tuple[str, int, str]] | None = frozenset()
@@ -68,7 +68,7 @@ class Build:
     everywhere: frozenset[str] | None = None
 
     def shortfall(self, needs: Iterable[Need]) -> Shortfall | None:
-        """The first thing that the build lacks for these operators, operators before types. None if it has all."""
+        """The first lack of the build for these operators: operators are tested before types. None if the build has all."""
         needs, built = tuple(needs), self.operators
         missing = [str(n) for n in needs if built is not None and (n.domain, n.opset, n.name) not in built]
         if missing:
@@ -77,7 +77,7 @@ class Build:
         return Shortfall("types", f"needs {_few(unfit)}") if unfit else None
 
     def _wrong_types(self, need: Need) -> str:
-        """The types of an operator that the build has it without; "" if there are none."""
+        """Name the needed types that the build lacks for an operator; "" if it lacks none."""
         key, unrecorded = (need.domain, need.name), "types that are not recorded"
         if self.everywhere is not None:
             kinds = frozenset[str]().union(*need.inputs.values(), *need.outputs.values())
@@ -100,7 +100,7 @@ def _few(names: list[str]) -> str:
 
 
 class _Restriction(msgspec.Struct):
-    """The types of one operator in a config; `custom` are triples."""
+    """The types of one operator in a config; `custom` has triples."""
 
     inputs: dict[str, frozenset[str]] = {}
     outputs: dict[str, frozenset[str]] = {}
@@ -108,7 +108,7 @@ class _Restriction(msgspec.Struct):
 
 
 def read_build(config: str) -> Build:
-    """Read an operator config. InputError, naming the line, if ONNX Runtime's build would not take it.
+    """Read an operator config. Raise InputError, naming the line, if ONNX Runtime's build would refuse the config.
 
     line = "#" COMMENT | GLOBAL type *("," type) | ALL | domain ";" opset *("," opset) ";" entries
     """

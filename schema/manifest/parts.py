@@ -1,4 +1,4 @@
-"""Parts of a manifest: image preprocessing, what is read from a graph, the recorded recipe, checks and certification."""
+"""Parts of a manifest: image preprocessing, facts read from a graph, the recorded recipe, checks and certification."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -12,15 +12,15 @@ from onnxreg.schema.manifest.vocabulary import CHANNELS, LOSS
 
 Pixels = Annotated[Count, Field(gt=0)]
 Tensor = tuple[str, tuple[int | None, ...]]
-"""An input or output: its type, and the size of each axis, None if that is dynamic."""
+"""The type of an input or output, and the size of each axis; None for a dynamic axis."""
 
 
 class Preprocessing(Document):
     """The conversion of an image to numbers.
 
-    The image is scaled to `size` (height, width) in pixels, its values as shares of full scale (0 to 1), minus `mean`
-    and divided by `std` of each channel in the order of `color`, arranged as `layout`. With `resize` the shorter edge is
-    first scaled to this number of pixels, and `size` is cropped from the centre.
+    The image is scaled to `size` (height, width) in pixels; with `resize`, its shorter edge is scaled to `resize` pixels
+    and `size` is cropped from the centre. From values between 0 and 1 (full scale) `mean` is subtracted, and the result is
+    divided by `std`: one number for each channel, in the order of `color`. `layout` is the order of the axes.
     """
 
     size: tuple[Pixels, Pixels]
@@ -41,7 +41,7 @@ class Preprocessing(Document):
 
     @classmethod
     def of_input(cls, value: Mapping[str, Any], shape: tuple[int, int, int]) -> Self:
-        """Read preprocessing as people write it, for an input of (channels, height, width); InputError if it is another one."""
+        """Read preprocessing that people write, for an input of (channels, height, width). Raise InputError if unfit."""
         channels, *size = shape
         image = cls.from_json({"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing")
         if image.layout != "NCHW" or CHANNELS[image.color] != channels:
@@ -67,7 +67,7 @@ class Dim(Document):
 
 
 class TensorSpec(Document):
-    """One input or output of a graph. `dtype` is numpy's name (`int64`, `float32`), `axes` one label for each axis."""
+    """One input or output of a graph. `dtype` is numpy's name (`int64`, `float32`), `axes` has one label for each axis."""
 
     name: Text
     dtype: Text
@@ -86,16 +86,16 @@ class TensorSpec(Document):
 
     @property
     def shape_text(self) -> str:
-        """`[batch, 384]`; a dynamic axis without a name is `?`."""
+        """The shape as text, such as `[batch, 384]`; a dynamic axis without a name is `?`."""
         axes = (str(dim.value) if dim.kind == "static" else dim.name or "?" for dim in self.shape)
         return f"[{', '.join(axes)}]"
 
 
 class Operator(Document):
-    """One operator that an artifact needs, subgraphs and functions included.
+    """One operator that an artifact needs, also in subgraphs and functions.
 
-    `domain` is `ai.onnx` for the default one; `opset` is the since-version of the definition in force; `inputs` and
-    `outputs` map a position to the element types seen there, as ONNX Runtime spells them (`float`, `int64_t`, ...).
+    `domain` is `ai.onnx` for the default domain; `opset` is the version that introduced the definition used; `inputs` and
+    `outputs` map a position to the element types found there, as ONNX Runtime spells them (`float`, `int64_t`, ...).
     """
 
     domain: Text
@@ -106,7 +106,7 @@ class Operator(Document):
 
 
 class WeightCount(Document):
-    """The share of a graph's constant weights that a quantization reached; bytes are those of the file."""
+    """The numbers of a graph's constant weights, quantized and in total, and their bytes in the file."""
 
     weights_quantized: Count
     weights_total: Count
@@ -121,17 +121,17 @@ class WeightCount(Document):
 
 
 class Quantization(Document):
-    """The requested quantization and the measured result."""
+    """The requested quantization, and the measured result."""
 
     requested: JsonObject
     measured: WeightCount
 
 
 class SemanticDigest(Document):
-    """Digests of what a model computes, independent of how its file is written (docs/format.md).
+    """Digests of the computation of a model, independent of how its file is written (docs/format.md).
 
-    `graph` covers operators, attributes and the flow of values; `weights` the names, types, shapes and bytes of the
-    stored tensors. Equal digests mean the same computation; different ones do not prove a difference.
+    `graph` covers operators, attributes and the flow of values; `weights` the names, types, shapes and bytes of the stored
+    tensors. Equal digests mean the same computation; different digests do not prove a difference.
     """
 
     graph: Digest
@@ -139,7 +139,7 @@ class SemanticDigest(Document):
 
 
 class KvCache(Document):
-    """The memory of a decoder beside its weights: the keys and values of each token of a context of `max_tokens`."""
+    """The memory that a decoder needs besides its weights: the keys and values of up to `max_tokens` tokens of context."""
 
     bytes_per_token: Annotated[Count, Field(gt=0)]
     max_tokens: Annotated[Count, Field(gt=0)]
@@ -148,8 +148,8 @@ class KvCache(Document):
 class Step(Document):
     """One pass that was applied, with its parameters and its result.
 
-    `input` names the earlier step whose graph it read (absent: the source). `skipped` has the reason if the pass could
-    not run and the profile allows that: a dependency, never data.
+    `input` names the earlier step whose graph this step read (absent: the source). `skipped` has the reason if the pass
+    could not run and the profile allows this: a missing dependency, never the data.
     """
 
     name: Text
@@ -162,10 +162,10 @@ class Step(Document):
 
 
 class Code(Document):
-    """The function that made the model, `module:function`, which `--allow-code` allowed.
+    """The function that made the model, `module:function`, allowed by `--allow-code`.
 
-    It is bound by the `digest` of its Python file, or of all those of its package, or by its `distribution` and that
-    one's `version`; `python` means Python's own.
+    `digest` identifies the code of its Python file or of all files of its package; or `distribution` and `version` identify
+    the installed package. The distribution `python` is Python itself.
     """
 
     name: Text
@@ -177,9 +177,9 @@ class Code(Document):
 class Recipe(Document):
     """A profile with all its parameters, as it was run.
 
-    `tools` has the versions of the tools that shape bytes (`isa`: the instruction-set class of the machine): a rebuild
-    is promised for equal tools. `trust_remote_code` is for the code of a transformers checkpoint, `code` for the function
-    that made the module.
+    `tools` has the versions of the tools that affect the bytes (`isa`: the machine's instruction-set class): a rebuild
+    gives the same bytes if the tools are equal. `trust_remote_code` is True if code of a transformers checkpoint was run;
+    `code` is the function that made the module.
     """
 
     profile: Text
@@ -194,8 +194,8 @@ class Recipe(Document):
 class Check(Document):
     """A measured claim.
 
-    `value` is None if it could not be measured; `dataset` is the digest of the data; `interval` is a 95 % interval of the
-    value; `direction` says which values are better.
+    `value` is None if it could not be measured; `dataset` is the digest of the data; `interval` is the 95 % interval of the
+    value; `direction` says if higher or lower values are better.
     """
 
     name: Text
@@ -220,15 +220,15 @@ class Check(Document):
 
     @property
     def label(self) -> str:
-        """The name, with the metric unless the name has it: each check with a direction names its metric."""
+        """The check's name, with the metric unless the name includes it, as in every check with a direction."""
         is_named = self.direction is not None or self.name.startswith(self.metric)
         return self.name if is_named else f"{self.name}/{self.metric}"
 
 
 class Evidence(Document):
-    """The bytes that a verdict is bound to: artifact, full-precision parent, evaluation suite, report.
+    """The digests behind a verdict: artifact, full-precision parent, evaluation suite and report.
 
-    `synthetic`: True if the suite says that its texts are synthetic; None if it does not say.
+    `synthetic`: True if the suite says that its texts are synthetic; None if the suite does not say.
     """
 
     artifact: Digest
@@ -239,7 +239,7 @@ class Evidence(Document):
 
 
 class ArtifactCertification(Document):
-    """The state of an artifact, the rule, and the reasons."""
+    """The state of an artifact, the rule that decided, and the reasons."""
 
     state: Literal["certified", "refused", "unknown"]
     rule: Text | None = None

@@ -1,6 +1,6 @@
 """Words and limits of manifests, without pydantic: file names, roles and checks, licences and descriptions.
 
-A licence is an SPDX expression (the SPDX specification, annex D) or one of the Hub's identifiers for the head of a card.
+A licence is an SPDX expression (the SPDX specification, annex D), or an identifier that the Hub allows in a model card.
 """
 
 import re
@@ -10,17 +10,17 @@ from onnxreg.schema.core.errors import InputError, nearest
 FILENAME = "openmed-onnx.json"
 FORMAT = "openmed-onnx"
 ASIDE = ("golden", "operator-config")
-"""Roles of sidecars that no runtime loads: one tests it, one builds it."""
+"""Roles of sidecars that no runtime loads: `golden` tests a runtime, `operator-config` is for building one."""
 UNJUDGED = ("not evaluated",)
-"""The reasons of a certification without an evaluation."""
+"""The reasons of a certification for an artifact that was not evaluated."""
 CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
 """The number of channels of each colour order; `L` is luminance alone."""
 LOSS = "quant_recall_delta"
-"""The check whose value is the largest loss of recall of any label against the full-precision parent."""
+"""The check whose value is the largest loss of recall of any label, compared with the full-precision parent."""
 
 MAX_DESCRIPTION_CHARS = 500
 DESCRIPTION = r"^[^\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,500}$"
-"""One line: no control characters, line separators, or characters that turn the direction of writing."""
+"""The pattern of one line: no control characters, line separators, or characters that change the writing direction."""
 _HUB_NAMES = (
     "afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m bigscience-bloom-rail-1.0 "
     "bigscience-openrail-m bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5 "
@@ -32,7 +32,7 @@ _HUB_NAMES = (
     "osl-3.0 other pddl postgresql unknown unlicense wtfpl zlib"
 )
 HUB_NAMES = frozenset(_HUB_NAMES.split())
-"""The names that the head of a card on the Hub may have; some are not SPDX identifiers."""
+"""The licence names that a model card on the Hub may have; some are not SPDX identifiers."""
 LICENSE_HINT = (
     "write an SPDX expression such as 'MIT OR Apache-2.0', LicenseRef-NAME for your own licence, or other"
 )
@@ -49,12 +49,12 @@ def spdx_expression(text: str) -> str | None:
 
 
 def comparable_license(text: str) -> str:
-    """The spelling by which two licences are compared: that of SPDX, or else lower case."""
+    """The spelling in which two licences are compared: SPDX's own, or lower case if the text is not SPDX."""
     return spdx_expression(text) or text.lower()
 
 
 def check_license(text: str) -> str:
-    """Return a licence in its canonical spelling. InputError, with the nearest names, for other text."""
+    """Return a licence in its canonical spelling. Raise InputError, with the nearest names, for other text."""
     if (expression := spdx_expression(text)) is not None:
         return expression
     if text.lower() in HUB_NAMES:
@@ -67,13 +67,13 @@ def check_license(text: str) -> str:
 
 
 def hub_license(text: str) -> dict[str, str]:
-    """The keys `license`, and if the Hub has no name for it `license_name`, of a card."""
+    """The licence keys of a model card: `license`, and `license_name` if the Hub has no name for the licence."""
     name = re.sub(r"-(only|or-later)$", "", text.lower())
     return {"license": name} if name in HUB_NAMES else {"license": "other", "license_name": text.lower()}
 
 
 def check_description(text: str) -> str:
-    """Return the text. Raises InputError if it is empty, too long, or not one line of plain text."""
+    """Return the text unchanged. Raise InputError if it is empty, too long, or not one line of plain text."""
     if not 1 <= len(text) <= MAX_DESCRIPTION_CHARS:
         message = f"a description has 1 to {MAX_DESCRIPTION_CHARS} characters, not {len(text)}"
         raise InputError(message, "say what the model does, in a sentence or two")

@@ -1,8 +1,8 @@
 """The choice of the artifact of a model that fits an app and its device.
 
-A `Query` has the conditions on an artifact, a `Device` describes the app's ONNX Runtime; `resolve` takes
-both and a `State` and returns a `ResolveOutcome`: the best artifact, and why each other one was rejected.
-All of it is pure, and specified by JSON vectors (tests/vectors) for clients in any language.
+A `Query` has the conditions on an artifact, a `Device` describes the app's ONNX Runtime; `resolve` takes both and a `State`
+and returns a `ResolveOutcome`: the best artifact, and the reason for each rejected one. All functions are pure, and have
+JSON vectors (tests/vectors) for clients in any language.
 
 `expression` is the language of `--where` over the fields of `fields`: docs/query.md.
 

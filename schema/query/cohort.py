@@ -1,7 +1,7 @@
-"""The devices that take part in a rollout. Pure: each device decides alone, and nothing is reported to anybody.
+"""The choice of the devices that take part in a rollout. Pure: each device decides for itself, and reports nothing.
 
-The share only grows for a device (`advance` keeps the salt), and differs from rollout to rollout (each has a salt of
-its own). `docs/rollouts.md` is the specification, `tests/vectors/rollout.json` its vectors.
+When the share grows, devices only join (`advance` keeps the salt). Each rollout has its own salt, so that different devices
+come first. `docs/rollouts.md` is the specification, `tests/vectors/rollout.json` has the test vectors.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from onnxreg.schema.query.expression import Expression, parse
 from onnxreg.schema.query.fields import FieldKind
 
 PARTS = 10_000
-"""A share is a whole number of these parts: percent have at most two decimals."""
+"""The number of parts in the whole: a share in percent has two decimals, and so is a whole number of parts."""
 _SEED = re.compile(r"[0-9a-f]{64}")
 
 DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
@@ -34,7 +34,7 @@ DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
 
 
 def admits(rollout: Rollout, seed: str | None, device: Device | None = None) -> bool:
-    """True if the device with this seed takes part. Without a seed it does not. InputError if the seed is malformed."""
+    """True if the device with this seed takes part; False without a seed. Raise InputError if the seed is malformed."""
     if seed is None or position(rollout.salt, seed) >= round(rollout.percent * 100) * 2**32:
         return False
     if rollout.where is None:
@@ -43,9 +43,9 @@ def admits(rollout: Rollout, seed: str | None, device: Device | None = None) -> 
 
 
 def position(salt: str, seed: str) -> int:
-    """The position of a device among all, from 0 to 2^32 * 10,000, exclusive.
+    """The position of a device among all devices, from 0 to 2^32 * 10,000, exclusive.
 
-    The first 32 bits of SHA-256 over the two texts (hex digits in ASCII), times the parts of a whole.
+    The first 32 bits of the SHA-256 of salt and seed (hex digits in ASCII), times `PARTS`.
     """
     if not _SEED.fullmatch(seed):
         raise InputError("a seed is not 64 lower-case hex digits", "use 32 random bytes, kept on the device")
@@ -53,12 +53,12 @@ def position(salt: str, seed: str) -> int:
 
 
 def parse_cohort(text: str) -> Expression:
-    """Read an expression over devices. ExpressionError, an InputError, if it is malformed."""
+    """Read an expression over devices. Raise ExpressionError, an InputError, if the expression is malformed."""
     return parse(text, DEVICE_FIELDS)
 
 
 def of_device(device: Device) -> dict[str, Any]:
-    """The fields of a device. A release of ONNX Runtime without a patch number counts as its `.0`."""
+    """The fields of a device that an expression tests. In `ort`, a release without a patch number gets `.0`."""
     values = {key: getattr(device, key) for key in DEVICE_FIELDS}
     padding = ".0" if device.ort.count(".") == 1 else ""
     return values | {"ort": device.ort + padding, "providers": list(device.providers)}

@@ -1,10 +1,10 @@
-"""A device: the ONNX Runtime that an app ships with, and the phone that it runs on.
+"""A device: the ONNX Runtime in an app, and the phone that runs the app.
 
     {"name"?, "ort", "build"?, "operators"?, "providers"?, "domains"?, "platform"?, "abi"?, "ram"?, "free_space"?, "locale"?,
      "app_version"?}
 
-`requirements` turns it into tests of artifacts. A need of an artifact that nobody recorded counts as not proven, and
-the artifact is refused. `docs/resolve.md` is the specification, `tests/vectors/resolve` has its vectors.
+`requirements` makes tests of artifacts from a device. A need that is not recorded counts as not met, so the artifact is
+refused. `docs/resolve.md` is the specification, `tests/vectors/resolve` has the test vectors.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.operators import Build, Need
 
 OperatorSets = Callable[[Digest], "tuple[Need, ...]"]
-"""Reads the operator set of a digest; called only for artifacts that meet all other requirements of a reduced build."""
+"""Function that reads an operator set by digest; called only for artifacts that meet all other requirements."""
 
 BUILDS = ("full", "minimal")
 BUILT_IN = frozenset({"ai.onnx", "ai.onnx.ml", DOMAIN})
@@ -38,9 +38,9 @@ ORT_FORMATS = frozenset({"ort", "ort-android"})
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """A device document. Sizes are bytes; None is unlimited or unknown.
 
-    `operators` is the text of the operator config that a minimal build was made from; `domains` are those of operator
-    libraries that the app registers. `platform`, `abi`, `locale` and `app_version` serve rollouts and people: nothing in an
-    artifact depends on them.
+    `operators` is the text of the operator config from which a minimal build was made; `domains` are the domains of
+    operator libraries that the app registers. `platform`, `abi`, `locale` and `app_version` are for rollouts and for
+    people: no artifact depends on them.
     """
 
     ort: str
@@ -58,7 +58,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
     @classmethod
     def read(cls, value: Any) -> "Device":
-        """Read a device document. InputError, naming the key, if it is malformed, or its parts do not fit each other."""
+        """Read a device document. Raise InputError, naming the key, if it is malformed or contradicts itself."""
         device = read_document(value, cls, "a device")
         if device.app_version is not None:
             Version.parse(device.app_version)
@@ -83,7 +83,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
     @cached_property
     def built(self) -> "Build | None":
-        """The operators of a minimal build; None for a full one."""
+        """The operators of a minimal build; None for a full build."""
         if self.operators is None:
             return None
         from onnxreg.schema.manifest.operators import read_build
@@ -91,10 +91,10 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         return read_build(self.operators)
 
     def requirements(self, operator_sets: OperatorSets, context: int | None = None) -> Requirements:
-        """The requirements on an artifact to load and fit on the device.
+        """Make the requirements for an artifact to load and fit on the device.
 
-        The operators of a reduced build come last: only then is an operator set read, each once. `context` is that of the
-        query.
+        The operators of a reduced build are tested last, so that few operator sets are read, each once. `context` is the
+        context of the query.
         """
         shortfall = cache(
             lambda digest: None if self.built is None else self.built.shortfall(operator_sets(digest))
@@ -146,7 +146,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         return misses
 
     def _memory_problem(self, artifact: ArtifactSummary, context: int | None) -> str:
-        """Weights must fit at least, and the keys and values of a decoder for `context`, or its longest context."""
+        """Name the bytes of weights and of `context` (None: the longest) if they exceed the memory; else ""."""
         weights, kv_cache = artifact.weight_size, artifact.kv_cache
         size = weights + (0 if kv_cache is None else kv_cache.size(context))
         if self.ram is None or size <= self.ram:
@@ -159,22 +159,22 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
 
 def is_ort_format(artifact: ArtifactSummary) -> bool:
-    """True if the main file is in ORT format (`.ort`), not in ONNX's."""
+    """True if the main file is in ORT format (`.ort`), not in ONNX format."""
     return artifact.ort_format is not None or artifact.format in ORT_FORMATS
 
 
 def provider(name: str) -> str:
-    """Normalize an execution provider's name: `NnapiExecutionProvider` and `NNAPI` are one, WASM is the CPU."""
+    """Normalize an execution provider's name: `NnapiExecutionProvider` and `NNAPI` become `nnapi`, WASM becomes `cpu`."""
     short = name.lower().removesuffix("executionprovider")
     return "cpu" if short == "wasm" else short
 
 
 OLDEST = (1, 16)
-"""The oldest release: older packages for phones were minimal builds, and load no ORT format that is made today."""
+"""The oldest release with presets: older packages for phones were minimal builds, which load no ORT format of today."""
 
 
 class RuntimePackage(msgspec.Struct, frozen=True):
-    """A published package of ONNX Runtime for one platform; `absent` are minor numbers that were never published."""
+    """A published package of ONNX Runtime for one platform; `absent` has the minor numbers that were never published."""
 
     name: str
     platform: str
@@ -194,7 +194,7 @@ class Preset(NamedTuple):
 
 
 def presets() -> dict[str, Preset]:
-    """Every preset by its name, oldest release first within a package."""
+    """All presets by name, package by package, the oldest release of a package first."""
     presets_by_name = {}
     for package in PACKAGES:
         for major, minor in sorted(RELEASES):
@@ -207,7 +207,7 @@ def presets() -> dict[str, Preset]:
 
 
 def preset(name: str) -> Device:
-    """The device of this name. InputError, with the nearest names, if there is none."""
+    """The device of the preset with this name. Raise InputError, with the nearest names, if no such preset exists."""
     presets_by_name = presets()
     if name in presets_by_name:
         return presets_by_name[name].device

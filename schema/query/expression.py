@@ -1,10 +1,9 @@
 """A small, safe language for questions about candidates: `format = onnx-int8 and size <= 30MB and recall.PHONE >= 0.95`.
 
-A candidate is one artifact of one version of one model; `fields` lists its fields. The parser splits the text into
-tokens and joins tests by the binding power of `and` and `or` (Pratt, "Top down operator precedence", 1973); the
-docstring of each method is its production. It checks the types of all values, so no error is left for the evaluation.
-A `Budget` limits the steps that a question may take: a step is one test of one value.
-`docs/query.md` is the specification.
+A candidate is one artifact of one version of one model; `fields` lists its fields. The parser splits the text into tokens
+and joins tests by the binding power of `and` and `or` (Pratt, "Top down operator precedence", 1973); the docstring of each
+method is its production. The parser checks the types of all values, so evaluation cannot fail on them. A `Budget` limits
+the steps that a question may take: a step is one test of one value. `docs/query.md` is the specification.
 """
 
 import operator
@@ -25,13 +24,13 @@ from onnxreg.schema.log.summary import RECALL
 from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind, FieldValues
 
 MAX_COLUMNS = 76
-"""Characters of an expression that an error draws, at most."""
+"""The number of characters of an expression that an error draws at most."""
 MAX_SHOWN_CHARACTERS = 40
-"""Characters of a word that a message repeats."""
+"""The number of characters of a word that a message repeats at most."""
 CHARACTERS_PER_STEP = 8
-"""Matching this many characters against a pattern costs one step of the budget."""
+"""The number of characters that may be matched against a pattern for one step of the budget."""
 POWERS = {"or": 1, "and": 2, "not": 3}
-"""The binding power of each word: a larger one binds closer."""
+"""The binding power of each word: a larger number binds closer."""
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -58,15 +57,15 @@ _HINTS = {
     "!": "write not, or !=",
     **dict.fromkeys("&|", "write and, or"),
 }
-"""Hints for characters of other languages."""
+"""Hints for operators that other languages use."""
 
 
 class ExpressionError(InputError):
-    """An expression that means nothing. `span` is the part at fault; `drawing` shows it.
+    """An expression that cannot be read. `span` is the part at fault; `drawing` shows this part.
 
     Args:
         text: the whole expression.
-        problem: what was expected, or what is wrong.
+        problem: the fault, or the text that was expected.
     """
 
     def __init__(self, text: str, span: tuple[int, int], problem: str, hint: str = "") -> None:
@@ -78,9 +77,9 @@ class ExpressionError(InputError):
 
 
 class Expression:
-    """A parsed expression: true or false of every candidate. `str` gives a canonical form, which parses to an equal one.
+    """A parsed expression, true or false for every candidate. `str` gives a canonical form that parses to an equal one.
 
-    A test of an unknown value is false, `!=` and `not in` too; `not` turns that into true like any other false.
+    A test of an unknown value is false, also with `!=` and `not in`; `not` turns this false into true like any other.
     """
 
     def matches(self, candidate: FieldValues) -> bool:
@@ -88,7 +87,7 @@ class Expression:
         raise NotImplementedError
 
     def fields(self) -> frozenset[str]:
-        """The names of the fields that decide; recall of any label is `recall`, any metric `metric`."""
+        """The names of the tested fields; a recall of any label counts as `recall`, any metric as `metric`."""
         raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
@@ -99,20 +98,20 @@ class Expression:
 
 
 class Literal(NamedTuple):
-    """A value of an expression; `text` is its spelling."""
+    """A value in an expression; `text` is its spelling."""
 
     value: str | int | float | Version
     text: str
 
     @classmethod
     def of_text(cls, value: str) -> "Literal":
-        """A text in quotes; it holds one kind of quotes at most."""
+        """Put a text into quotes; the text must have at most one kind of quotes."""
         quote = '"' if "'" in value else "'"
         return cls(value, f"{quote}{value}{quote}")
 
 
 class Field(NamedTuple):
-    """A field of a candidate; `label` names one number of a field that has several."""
+    """A field of a candidate; `label` chooses one number of a field that has several."""
 
     name: str
     label: str | None = None
@@ -124,8 +123,8 @@ class Field(NamedTuple):
 class Test(Expression):
     """A test of one field, which costs one step of the budget.
 
-    `sign` is empty for a flag, a comparison of `COMPARE`, `~` for a pattern, `in` if the field equals one of the
-    values, or `has` if the list in the field has the value. `negated` belongs to the last two.
+    `sign` is "" for a flag, a key of `COMPARE` for a comparison, `~` for a pattern, `in` if the field must equal one of the
+    values, or `has` if the field's list must have the value. `negated` applies to `in` and `has` only.
     """
 
     def __init__(
@@ -157,7 +156,7 @@ class Test(Expression):
         return frozenset({self._field.name})
 
     def _test(self) -> Callable[[Any], bool]:
-        """The test of a value that is known."""
+        """Make the function that tests a known value."""
         values, negated = [literal.value for literal in self._values], self._negated
         match self._sign:
             case "":
@@ -176,7 +175,7 @@ class Test(Expression):
 
 
 class Junction(Expression):
-    """Conditions that are joined by the word `and` or `or`, or one that `not` negates."""
+    """Conditions joined by `and` or `or`, or one condition negated by `not`."""
 
     def __init__(self, word: str, operands: tuple[Expression, ...]) -> None:
         self._word, self._operands = word, operands
@@ -205,9 +204,9 @@ def _precedence(version: str) -> tuple[object, ...]:
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Compile a pattern of `*` (any characters) and `?` (one) to a test of a whole text; case matters.
+    """Compile a pattern of `*` (any characters) and `?` (one character) to a test of a whole text; case matters.
 
-    The regular expression of `fnmatch` never returns to an earlier `*`, so no pattern runs away.
+    The regular expression of `fnmatch` never returns to an earlier `*`, so every pattern ends in reasonable time.
     """
     match = re.compile(translate(pattern.replace("[", "[[]"))).match
 
@@ -219,7 +218,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 
 class Budget:
-    """The steps that are left."""
+    """The number of steps that a question may take, and how many of them are left."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -241,7 +240,7 @@ def limited(steps: int) -> Iterator[Budget]:
 
 
 def spend(steps: int) -> None:
-    """Take steps from the budget of the present question, if it has one. InputError if too few are left."""
+    """Take steps from the budget of the present question, if it has one. Raise InputError if too few are left."""
     budget = _budget.get()
     if budget is not None:
         budget.left -= steps
@@ -253,7 +252,7 @@ def spend(steps: int) -> None:
 
 
 class Token(NamedTuple):
-    """`kind` is a group of `_TOKEN`, or end; `start` and `end` are positions in the expression."""
+    """A token. `kind` is a group of `_TOKEN` or `end`; `start` and `end` are positions in the expression."""
 
     kind: str
     text: str
@@ -262,17 +261,17 @@ class Token(NamedTuple):
 
     @property
     def content(self) -> str:
-        """The text without quotes."""
+        """The text of the token without quotes."""
         return self.text[1:-1] if self.kind == "string" else self.text
 
 
 def parse(text: str, fields: Mapping[str, FieldKind] = FIELDS) -> Expression:
-    """Read an expression over these fields. ExpressionError, an InputError that marks the position, if it is malformed."""
+    """Read an expression over these fields. Raise ExpressionError (an InputError), which marks the position of a fault."""
     return _Parser(text, fields).whole()
 
 
 class _Parser:
-    """Reads tokens from left to right, one ahead."""
+    """A parser that reads tokens from left to right and looks one token ahead."""
 
     def __init__(self, text: str, fields: Mapping[str, FieldKind]) -> None:
         self._text = text
@@ -357,7 +356,7 @@ class _Parser:
         return Test(subject, sign.text.replace("==", "="), (self._literal(kind, kind.value),))
 
     def _is_membership(self) -> bool:
-        """True if a value and `in` follow, without the bracket of a list of values."""
+        """True if a value and `in` come next, without the bracket that begins a list of values."""
         after = [token.text for token in self._tokens[self._index + 1 : self._index + 4]]
         following = after[1:] if after[:1] == ["not"] else after
         is_literal = self._next.kind in ("word", "string", "number")
@@ -433,7 +432,7 @@ class _Parser:
 
 
 def tokenize(text: str) -> list[Token]:
-    """Split an expression into tokens; the last one is of kind `end`. ExpressionError at a character that begins none."""
+    """Split an expression into tokens; the last has kind `end`. Raise ExpressionError for an unknown character."""
     if len(text) > MAX_EXPRESSION_CHARS:
         span = MAX_EXPRESSION_CHARS, len(text)
         raise ExpressionError(text, span, f"it is longer than {MAX_EXPRESSION_CHARS} characters")
@@ -454,7 +453,7 @@ def tokenize(text: str) -> list[Token]:
 
 
 def draw(text: str, start: int, end: int) -> tuple[str, str]:
-    """Two lines: the expression, or the part of it around the span, and `~~~^` under the span."""
+    """Draw two lines: the expression, or the part of it around the span, and `~~~^` under the span."""
     first = max(0, min(start - MAX_COLUMNS // 2, len(text) - MAX_COLUMNS))
     excerpt = text[first : first + MAX_COLUMNS]
     line = "".join(char if char.isprintable() else " " for char in excerpt)
@@ -467,7 +466,7 @@ def short(text: str) -> str:
 
 
 def _nearest(name: str, fields: Iterable[str]) -> str:
-    """The fields that were perhaps meant; else all of them. The name of a model is the value of a field."""
+    """A hint with the fields that may be meant, else with all fields. A text with `/` is taken for a model's name."""
     if "/" in name:
         return f"write name = {name}"
     parts = {part.replace("-", "_"): None for part in name.lower().split(".") if len(part) > 2}
@@ -479,7 +478,7 @@ def _nearest(name: str, fields: Iterable[str]) -> str:
 
 
 def _version(text: str) -> Literal:
-    """VERSION = as SemVer 2.0 has it; quotes do not matter"""
+    """VERSION = a version of SemVer 2.0, with or without quotes"""
     version = Version.parse(text)
     return Literal(version, f"'{version}'")
 
@@ -518,4 +517,4 @@ _LITERALS: dict[FieldKind, tuple[tuple[str, ...], Callable[[str], Literal]]] = {
     FieldKind.NUMBER: (("number",), _number),
     FieldKind.SHARE: (("number",), _share),
 }
-"""The kinds of tokens that write a value of a field, and its reader."""
+"""For each kind of field, the kinds of tokens that can be its value, and the function that reads such a token."""

@@ -1,8 +1,7 @@
-"""The fields of an expression: the kind of each, and its source in a candidate.
+"""The fields of an expression: the kind of each field, and its value for a candidate.
 
 A candidate is one artifact of one version of one model, as a mapping from field to value. A value that nobody knows (an
-opset that was not recorded, a metric that was not measured) is None or absent. `docs/query.md` is the
-specification.
+opset that was not recorded, a metric that was not measured) is None or absent. `docs/query.md` is the specification.
 """
 
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ FieldValues = Mapping[str, Any]
 
 
 class FieldKind(Enum):
-    """The kind of a field's value; the enum's value describes the literals that it is compared with."""
+    """The kind of a field's value; the enum's value describes the literals that can be compared with the field."""
 
     TEXT = "a text, such as onnx-int8 or 'two words'"
     VERSION = "a version, such as 1.4.0"
@@ -58,9 +57,9 @@ FIELDS: Final[dict[str, FieldKind]] = {
     "min_recall": FieldKind.SHARE,
     "metric": FieldKind.NUMBER,
 }
-"""Every field."""
+"""The kind of every field."""
 ARTIFACT_FIELDS: Final = tuple(FIELDS)[tuple(FIELDS).index("task") :]
-"""The fields that the manifest decides for ever; those before are of a version's present status."""
+"""The fields that follow from the manifest for ever; the fields before them describe a version's present status."""
 LABELLED: Final = {
     "recall": (
         "the label whose recall is meant",
@@ -71,11 +70,11 @@ LABELLED: Final = {
         "write metric['sts/spearman'], with the name of a check of the version",
     ),
 }
-"""The fields that map labels to numbers, and are written with one (`recall.PHONE`): the missing part, and a hint."""
+"""The fields that map labels to numbers and are written with a label (`recall.PHONE`): words for the label, and a hint."""
 
 
 def of_version(state: "State", version: "Version", entry: "VersionEntry") -> dict[str, Any]:
-    """The fields of a version's present status in its model."""
+    """The fields that describe a version's present status in its model."""
     return {
         "name": state.name,
         "version": str(version),
@@ -89,7 +88,7 @@ def of_version(state: "State", version: "Version", entry: "VersionEntry") -> dic
 
 
 def of_artifact(summary: "VersionSummary", artifact: "ArtifactSummary", download_size: int) -> dict[str, Any]:
-    """The fields that the manifest decides for ever, for one of its artifacts."""
+    """The fields of an artifact that follow from the manifest for ever."""
     return {
         "task": summary.task,
         "family": summary.family,

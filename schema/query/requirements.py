@@ -1,7 +1,7 @@
 """Requirements on artifacts, and the choice of the best artifact that meets them. Pure: summaries in, a choice out.
 
-A query is a list of requirements, tested in order; a device adds its own (`device.py`). The first that an artifact does
-not meet is why it is rejected. `docs/resolve.md` is the specification.
+A query is a list of requirements, tested in order; a device adds requirements (`device.py`). An artifact is rejected for
+the first requirement that it does not meet. `docs/resolve.md` is the specification.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,9 +19,9 @@ from onnxreg.schema.query.expression import Expression, parse
 from onnxreg.schema.query.fields import FieldValues
 
 FLOATS = ("float32", "float16", "bfloat16")
-"""The precisions that need no proof: nothing was quantized."""
+"""The precisions that need no proof, because nothing was quantized."""
 FORMAT_PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
-"""The order of formats if the query names none; formats that are not listed come last, by name."""
+"""The order of formats if the query names none; other formats come last, sorted by name."""
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Few = msgspec.Meta(max_length=MAX_CONDITIONS)
@@ -40,12 +40,12 @@ CODES = (
     *("not-held", "runtime", "ort-format", "opset", "ir-version", "domain", "provider", "ram", "space"),
     *("contrib", "operators", "types", "ranked-lower"),
 )
-"""The codes of misses, in the order in which requirements are tested."""
+"""The codes of a `Miss`, in the order in which requirements are tested."""
 Document = TypeVar("Document", bound=msgspec.Struct)
 
 
 def _digests(value: Any) -> tuple[Digest, ...]:
-    """One digest, or several."""
+    """Read one digest or a list of digests."""
     return tuple(Digest.parse(item) for item in (value if isinstance(value, list) else [value]))
 
 
@@ -55,11 +55,11 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "contract": _digests,
     "where": lambda value: parse(str(value)),
 }
-"""The keys whose values JSON has no type for."""
+"""Functions that read the values of keys that need more than a JSON type."""
 
 
 def read_document(value: Any, kind: type[Document], label: str) -> Document:
-    """Read a JSON object as a struct; a key that is null counts as absent. InputError, naming the key, if it is malformed."""
+    """Read a JSON object as a struct; null counts as absent. Raise InputError, naming the key, if the object is malformed."""
     if not isinstance(value, dict):
         raise InputError(f"{label} is not an object: {str(value)[:40]!r}")
     keys = [field.encode_name for field in msgspec.structs.fields(kind)]
@@ -79,22 +79,22 @@ def read_document(value: Any, kind: type[Document], label: str) -> Document:
 
 
 class Miss(NamedTuple):
-    """The reason for which an artifact is not the best one of its version: a code for machines, a detail for people."""
+    """The reason why an artifact is not the best one of its version: a code for machines, a detail for people."""
 
     code: str
     detail: str
 
 
 Requirements = Callable[[ArtifactSummary, int], Iterable[Miss]]
-"""Tests an artifact with its download size, the bytes of everything that it needs; yields what it misses, in order."""
+"""Function that tests an artifact of this download size in bytes, and yields a `Miss` for each unmet requirement."""
 
 
 class Query(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The conditions of a question. `formats` are in order of preference; empty means any, in the order of `FORMAT_PREFERENCE`.
+    """The conditions of a question. `formats` are in order of preference; empty means any, ordered by `FORMAT_PREFERENCE`.
 
-    `max_size` limits the download in bytes; `min_recall` maps labels to the least recall that must have been measured. `member`
-    is the stage of a pipeline or the member of a family. `contracts` are those that the app was written for; empty means any.
-    `context` is the number of tokens that a decoder must keep.
+    `max_size` limits the download in bytes; `min_recall` maps a label to the least recall that must have been measured.
+    `member` is a stage of a pipeline or a member of a family. `contracts` are the contracts that the app was written for;
+    empty means any. `context` is the number of tokens that a decoder must be able to keep.
     """
 
     formats: Annotated[tuple[str, ...], _Few] = ()
@@ -109,16 +109,16 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def read(cls, value: Any) -> "Query":
-        """Read a query document, in which every key is optional. InputError, naming the key, if it is malformed."""
+        """Read a query document, whose keys are all optional. Raise InputError, naming the key, if it is malformed."""
         return read_document(value, cls, "a query")
 
     def to_json(self) -> dict[str, Any]:
-        """The query document, without absent conditions."""
+        """The query as a document, without absent conditions."""
         value: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
         return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
 
     def requirements(self, row: Callable[[ArtifactSummary, int], FieldValues]) -> Requirements:
-        """The requirements on an artifact. `row` makes the fields that `where` tests."""
+        """Make the requirements on an artifact. `row` makes the fields that `where` tests."""
 
         def misses(artifact: ArtifactSummary, download: int) -> Iterator[Miss]:
             if self.member is not None:
@@ -161,7 +161,7 @@ def worst(states: Iterable[str]) -> str:
 
 
 def of_member(name: str) -> Requirements:
-    """The requirement of a stage of a pipeline, or of a member of another family."""
+    """The requirement to belong to this stage of a pipeline or member of a family."""
 
     def misses(artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
         if artifact.member != name:
@@ -171,7 +171,7 @@ def of_member(name: str) -> Requirements:
 
 
 def presence(paths: Collection[str] | None) -> Requirements:
-    """The requirement of a registry that has only the artifacts with these paths; None: it has all."""
+    """The requirement to be one of the artifacts that the registry has; `paths` is None if it has all."""
 
     def misses(artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
         if paths is not None and artifact.path not in paths:
@@ -181,7 +181,7 @@ def presence(paths: Collection[str] | None) -> Requirements:
 
 
 def share(value: Any) -> float:
-    """A number from 0 to 1. InputError for anything else."""
+    """Return a number from 0 to 1. Raise InputError for any other value."""
     try:
         return msgspec.convert(value, Share)
     except msgspec.ValidationError as error:
@@ -191,7 +191,7 @@ def share(value: Any) -> float:
 
 
 class Ranking(NamedTuple):
-    """The place of the best artifact, None if none meets all requirements; and why each other one is not the best."""
+    """The index of the best artifact (None: no artifact meets all requirements), and for each other one the reason."""
 
     best: int | None
     misses: tuple[Miss | None, ...]
@@ -203,11 +203,11 @@ def judge(
     formats: Sequence[str] = (),
     precision: str | None = None,
 ) -> Ranking:
-    """Test each artifact of a version up to the first requirement that it misses, and rank those that miss none.
+    """Test each artifact of a version up to the first requirement that it misses, and rank the artifacts that miss none.
 
     The order is by state, proof, search and format (docs/resolve.md). `formats` are in order of preference; without
-    them the winner of a search comes first, then `FORMAT_PREFERENCE`. Without them and a `precision`, what was
-    quantized and is not certified comes after the others.
+    `formats` the winner of a search comes first, then `FORMAT_PREFERENCE`. Without `formats` and `precision`, a quantized
+    artifact that is not certified comes after the others.
     """
     artifacts, sizes = summary.artifacts, summary.download_sizes
     misses = [

@@ -1,11 +1,11 @@
-"""Resolve: choose one artifact of a model by its state.
+"""Resolve: choose one artifact of a model, given the model's state.
 
-Pure: callers hand in what is read beside the state line, such as summaries of older versions and operator sets.
-`docs/resolve.md` is the specification. Its vectors in `tests/vectors/resolve` are run in other languages too.
+Pure: callers pass in the data beyond the state line, such as summaries of older versions and operator sets.
+`docs/resolve.md` is the specification. Clients in other languages also run its vectors in `tests/vectors/resolve`.
 
-A `ResolveRequest` is the question as a document: `{"ref", "device"?, ...}`, like the options of `reg resolve`. Beside
-`ref` and `device` its keys are those of a query (`Query.read`). The device is the name of a preset or a device
-document. A key that this build does not know is refused: an answer that left out a condition would be wrong.
+A `ResolveRequest` is the question as a document: `{"ref", "device"?, ...}`, like the options of `reg resolve`. The keys
+besides `ref` and `device` are the keys of a query (`Query.read`). The device is the name of a preset or a device document.
+An unknown key is refused, because an answer that ignored a condition would be wrong.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device, OperatorSets
 
 MAX_NEAREST = 3
-"""The most near misses that an error names."""
+"""The number of near misses that an error names at most."""
 
 
 class ResolveRequest(NamedTuple):
-    """A question: a model or version, the conditions on its artifact, and the device."""
+    """A question: a model or version, the conditions on an artifact, and the device."""
 
     ref: Ref
     query: Query
@@ -36,12 +36,12 @@ class ResolveRequest(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> "ResolveRequest":
-        """Read the bytes of a request; see `read`."""
+        """Read a request from bytes; see `read`."""
         return cls.read(canonical.decode(data, "the request"))
 
     @classmethod
     def read(cls, value: Any) -> "ResolveRequest":
-        """Read a request; InputError if it is malformed. A condition that is null counts as absent."""
+        """Read a request. Raise InputError if it is malformed. A condition that is null counts as absent."""
         if not isinstance(value, dict) or not isinstance(value.get("ref"), str):
             raise InputError("a request is an object with a ref", 'write {"ref": "acme/pii-small"}')
         device, conditions = value.get("device"), value.copy()
@@ -54,13 +54,13 @@ class ResolveRequest(NamedTuple):
         return cls(ref, Query.read(conditions), device)
 
     def to_json(self) -> dict[str, Any]:
-        """The document, with the device in full, so that a later table of presets cannot change the question."""
+        """The request as a document, with the whole device, so that later presets cannot change the question."""
         device = {} if self.device is None else {"device": self.device.to_json()}
         return {"ref": str(self.ref), **self.query.to_json(), **device}
 
 
 class VersionCandidate(NamedTuple):
-    """One version whose artifacts are candidates."""
+    """A version whose artifacts are candidates."""
 
     version: Version
     entry: VersionEntry
@@ -70,7 +70,7 @@ class VersionCandidate(NamedTuple):
 class Rejection(NamedTuple):
     """The reason why an artifact is not the answer: a code for machines, a detail for people.
 
-    `artifact` is its path; None if the whole version is not a candidate.
+    `artifact` is the artifact's path; None if the whole version is not a candidate.
     """
 
     version: Version
@@ -86,9 +86,9 @@ class Rejection(NamedTuple):
 
 
 class ResolveOutcome(NamedTuple):
-    """The best artifact, if there is one, and all candidates that were considered.
+    """The best artifact, if one meets the conditions, and all candidates that were considered.
 
-    `candidate` is the version that answers, and the last of those looked at.
+    `candidate` is the version of the best artifact, which is the last version in `looked_at`.
     """
 
     candidate: VersionCandidate | None
@@ -99,19 +99,19 @@ class ResolveOutcome(NamedTuple):
 
     @property
     def rejected(self) -> tuple[Rejection, ...]:
-        """Every candidate but the chosen one, newest version first, then in the manifest's order."""
+        """A rejection for every candidate but the chosen one, the newest version first, then in the manifest's order."""
         rejections = [*self._misses(), *self.passed_over]
         return tuple(sorted(rejections, key=lambda rejection: rejection.version.precedence, reverse=True))
 
     def _misses(self) -> Iterator[Rejection]:
-        """Each artifact that was not chosen."""
+        """A rejection for each artifact of `looked_at` that was not chosen."""
         for candidate, ranking in self.looked_at:
             for artifact, miss in zip(candidate.summary.artifacts, ranking.misses, strict=True):
                 if miss is not None:
                     yield Rejection(candidate.version, artifact.path, *miss)
 
     def nearest(self) -> str:
-        """The misses that came furthest, in words."""
+        """The rejections with the latest unmet requirements, in words."""
         misses = sorted(self._misses(), key=lambda rejection: -CODES.index(rejection.code))
         return "; ".join(map(str, misses[:MAX_NEAREST]))
 
@@ -119,9 +119,9 @@ class ResolveOutcome(NamedTuple):
 def rolled_out_to(
     state: State, tag: str | None, device: "Device | None", seed: str | None, digest: Digest | None = None
 ) -> list[Version]:
-    """List the version of a channel's rollout, if the device takes part, and it has the `digest` that is asked for.
+    """List the version of a channel's rollout, if the device takes part and the version has the wanted `digest`.
 
-    It comes before the channel's own version.
+    This version comes before the channel's own version.
     """
     rollout = state.rollouts.get(tag or "")
     if rollout is None or seed is None or digest not in (None, rollout.manifest):
@@ -132,7 +132,7 @@ def rolled_out_to(
 
 
 def releases(state: State) -> list[Version]:
-    """The versions that a name without a tag may mean, newest first."""
+    """The versions that a ref without a tag may mean, the newest first."""
     return [version for version in state.newest if not version.is_prerelease]
 
 
@@ -144,9 +144,9 @@ def resolve_among(
     operator_sets: "OperatorSets",
     any_version: bool = False,
 ) -> ResolveOutcome:
-    """Return the best artifact of the first version with a matching one. `any_version`: no tag was given.
+    """Return the best artifact of the first candidate version with a matching one. `any_version`: no tag was given.
 
-    Versions are read one by one, up to the one that answers.
+    Candidates are read one by one, up to the version that has the answer.
     """
     looked_at = []
     answer: tuple[VersionCandidate | None, ArtifactSummary | None, int] = None, None, 0
@@ -157,7 +157,7 @@ def resolve_among(
         def row(
             artifact: ArtifactSummary, download: int, candidate: VersionCandidate = candidate
         ) -> FieldValues:
-            """The fields of an artifact, as `where` tests them."""
+            """The fields of an artifact that `where` tests."""
             status = of_version(state, candidate.version, candidate.entry)
             return status | of_artifact(candidate.summary, artifact, download)
 
@@ -182,11 +182,11 @@ WITHHELD = {
     "expired": "has expired: its files are no longer here",
     "purged": "was taken down",
 }
-"""The words for each reason that a version is not a candidate unless it is named."""
+"""The words for each reason why a version is a candidate only if it is named."""
 
 
 def withheld(version: Version, entry: VersionEntry) -> str:
-    """The reason that a version is not a candidate unless it is named; "" if it is one."""
+    """The reason why a version is a candidate only if it is named; "" if it always is one."""
     if entry.gone is not None:
         return entry.gone.how
     if entry.yanked:

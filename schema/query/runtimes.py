@@ -1,17 +1,17 @@
 """The newest opset, ONNX IR version and ORT format that each release of ONNX Runtime loads.
 
-Measured with the wheels of 1.15.1, 1.16.3, 1.17.3, 1.18.1, 1.20.1, 1.21.1, 1.22.1, 1.23.2, 1.24.4, 1.25.1, 1.27.0,
-1.29.0 and 1.31.1 from PyPI, by loading a graph of one `Relu` under rising numbers; the releases between two that agree
-cannot differ from them. An .ort file's IR version is not looked at, its opset is. Format 5 came with 1.13 and 6 with
-1.16 (https://onnxruntime.ai/docs/performance/model-optimizations/ort-format-models.html, microsoft/onnxruntime#20670);
-files older than 5 load with limits, and count as too old here.
+Measured with the wheels of 1.15.1, 1.16.3, 1.17.3, 1.18.1, 1.20.1, 1.21.1, 1.22.1, 1.23.2, 1.24.4, 1.25.1, 1.27.0, 1.29.0
+and 1.31.1 from PyPI, by loading a graph of one `Relu` with rising numbers; a release between two that agree cannot differ
+from these. Of an .ort file ONNX Runtime checks the opset, not the IR version. Format 5 came with 1.13 and 6 with 1.16
+(https://onnxruntime.ai/docs/performance/model-optimizations/ort-format-models.html, microsoft/onnxruntime#20670); files of
+formats before 5 load with limits, and count as too old here.
 
-Contrib operators are those that ONNX Runtime adds to ONNX's, in the domain `com.microsoft`. A need is an operator's
-name, alone or with one feature: `MatMulNBits`, `MatMulNBits bits=8`, `MatMulNBits inputs=5`,
-`GroupQueryAttention softcap` (an attribute), `ai.onnx:DequantizeLinear Int4x2` (an element type; an operator of another
-domain is written with it), `ai.onnx:MatMul kernel=MLFloat16` (the same in ORT format, where nothing is cast).
-`contrib_releases.json` is the measured table of the first release that runs each (tests/support/contrib/measure.py
-writes it), `docs/resolve.md` the specification.
+Contrib operators are operators that ONNX Runtime adds to ONNX's, in the domain `com.microsoft`. A need is an operator's
+name, alone or with one feature: `MatMulNBits`, `MatMulNBits bits=8`, `MatMulNBits inputs=5`, `GroupQueryAttention softcap`
+(an attribute), `ai.onnx:DequantizeLinear Int4x2` (an element type; other domains than `com.microsoft` are written),
+`ai.onnx:MatMul kernel=MLFloat16` (an element type in ORT format, where nothing is cast). `contrib_releases.json` is the
+measured table of the first release that meets each need (written by tests/support/contrib/measure.py), `docs/resolve.md`
+the specification.
 """
 
 import json
@@ -26,7 +26,7 @@ OLDEST_FORMAT = 5
 
 
 class Runtime(NamedTuple):
-    """The newest versions that one release loads; older ones load too (ORT formats from `OLDEST_FORMAT` on)."""
+    """The newest versions that one release loads; it also loads older ones (ORT formats from `OLDEST_FORMAT` on)."""
 
     opset: int
     ir: int
@@ -46,14 +46,14 @@ RELEASES = {
     (1, 24): Runtime(25, 13, 6),
     **dict.fromkeys([(1, minor) for minor in range(25, 32)], Runtime(26, 13, 6)),
 }
-"""By major and minor number. A release newer than all of these counts as the newest: it loads what that one loads."""
+"""The versions by the release's major and minor number. A newer release counts as equal to the newest of these."""
 NEWEST = RELEASES[max(RELEASES)]
 
 _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?")
 
 
 def release_number(release: str) -> tuple[int, int]:
-    """The major and minor number of a release such as `1.23.2`. InputError if it is not a release."""
+    """The major and minor number of a release such as `1.23.2`. Raises InputError if the text is not a release."""
     match = _RELEASE.fullmatch(release)
     if match is None:
         raise InputError(f"not a release of ONNX Runtime: {release[:40]!r}", "write it as 1.23.2 or 1.23")
@@ -61,7 +61,7 @@ def release_number(release: str) -> tuple[int, int]:
 
 
 def runtime(release: str) -> Runtime:
-    """The versions that a release such as `1.23.2` loads. InputError if it is not a release, or older than the table."""
+    """The versions that a release such as `1.23.2` loads. Raises InputError for other text and for a release too old."""
     requested = release_number(release)
     older = [number for number in RELEASES if number <= requested]
     if not older:
@@ -84,7 +84,7 @@ FIRST_RELEASES: dict[str, tuple[int, int]] = {
 class Use(NamedTuple):
     """A node: its operator, the number of its inputs, its element types and its attributes.
 
-    An attribute without an integer value is None. `in_ort_format`: no casts are added when the file is loaded.
+    An attribute is None if its value is not an integer. `in_ort_format`: ONNX Runtime adds no casts when it loads the file.
     """
 
     domain: str
@@ -96,7 +96,7 @@ class Use(NamedTuple):
 
 
 def words(use: Use) -> Iterator[str]:
-    """The operator, then each of its features."""
+    """Yield the operator, then each of its features, as needs are written."""
     domain, name, inputs, types, attributes, in_ort_format = use
     operator = name if domain == DOMAIN else f"{domain}:{name}"
     yield operator
@@ -111,7 +111,7 @@ def words(use: Use) -> Iterator[str]:
 
 
 def needs(uses: Iterable[Use]) -> tuple[str, ...]:
-    """Those words of nodes that a release may lack, sorted: contrib operators, and features that are in the table."""
+    """The sorted needs of nodes that a release may lack: contrib operators, and features in `FIRST_RELEASES`."""
     needed = {
         word
         for use in uses
@@ -122,7 +122,7 @@ def needs(uses: Iterable[Use]) -> tuple[str, ...]:
 
 
 def problem(contrib: Iterable[str], release: str) -> str:
-    """The first need that a release such as `1.23.2` lacks, in words; "" if it meets all."""
+    """The first need that a release such as `1.23.2` does not meet, in words; "" if it meets all."""
     number = release_number(release)
     for need in contrib:
         first = FIRST_RELEASES.get(need)
