@@ -36,6 +36,8 @@ def write_json(value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | set | BaseException):
+        raise TypeError(f"{type(value).__name__} has no JSON")
     return value.to_json() if hasattr(value, "to_json") else str(value)
 
 

@@ -1,6 +1,6 @@
-"""Running the recipe that a version recorded, from the source that it recorded and no other.
+"""Running a version's recorded recipe again, from the recorded source and no other.
 
-A manifest holds no paths: files that its recipe names are recorded by digest, and are named again.
+A manifest holds no paths: the files that its recipe needs are recorded by digest, and the user names them again.
 """
 
 import re
@@ -30,18 +30,18 @@ from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.parts import Code
 
 RECIPE, SUITE = "recipe", "the evaluation suite"
-"""The profile of a recipe that belongs to no profile, and the name of that file."""
+"""The recorded profile of a recipe that belongs to no profile, and the name of the suite's file in messages."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class Materials:
-    """The inputs of a rebuild: the source (None: as recorded), the evaluation suite, consent to code as `plan_export` takes it.
+    """The inputs of a rebuild: the source (None: as recorded), the suite, the data, and consent to code as in `plan_export`.
 
-    The source of a family is its document, or the directory that holds it as `family.yaml`; that of a version
-    whose module a function made is the directory that holds its code, or that function. `data` are files that the recipe
-    records by digest: a step's by the step's name, what an option of the task names as `options.<key>`. `stored` gives a
-    file that is at hand by its digest.
+    The source of a family is its document, or the directory with the document as `family.yaml`; the source of a version whose
+    module a function made is the directory with the code, or that function. `data` are files that the recipe records by
+    digest: by a step's name if a step reads the file, by `options.<key>` if an option of the task names it. `stored` returns
+    the path of a stored file by digest.
     """
 
     source: str | None = None
@@ -55,11 +55,11 @@ class Materials:
 def rebuild(
     manifest: Manifest, label: str, materials: Materials, workspace: Path, progress: Progress = SILENT
 ) -> Draft:
-    """Run the recipe of a manifest into `workspace`. `label` is how people call the version.
+    """Run the recipe of a manifest into `workspace`. Messages call the version `label`.
 
-    Raises NotFoundError if it has no recipe that can be run, InputError if source, suite or data are not the recorded ones,
-    IntegrityError for a malformed recipe, and what the export raises. Limits of a family are not judged again, and
-    nothing is timed.
+    Raises NotFoundError if the manifest has no recipe that can be run, InputError if source, suite or data
+    are not the recorded ones, IntegrityError for a malformed recipe, and the errors of the export. Limits of
+    a family are not judged again, and latency is not measured.
     """
     progress.step("checking the source")
     if manifest.model_family is not None and not manifest.stages:
@@ -112,7 +112,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
 
 
 def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
-    """The objects and keys of a recipe in JSON form that name files, by the names that people give these."""
+    """Return the objects and keys of a recipe in JSON form that name files, by the file's name in messages."""
     options, evaluation = recipe.get("options", {}), recipe.get("evaluation")
     keys = [key for key in task_catalog.find(recipe["task"]).paths if options.get(key) is not None]
     steps = {step["name"]: (step, "data") for step in recipe["steps"] if "data" in step}
@@ -123,13 +123,15 @@ def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
 def _fill_in(
     recorded: Mapping[str, Any], digests: Mapping[str, str], materials: Materials, label: str
 ) -> None:
-    """Write paths in place of the digests of a recipe; what an option records may be in the directory that is the source.
+    """Write paths in place of the digests of a recipe; files of options are also searched for in a source directory.
 
-    Raises InputError for a missing file, and for one too many.
+    Raises InputError for a missing file, and for a file that the recipe does not use.
     """
     files = {**materials.data, **({} if materials.suite is None else {SUITE: materials.suite})}
     if unused := sorted(files.keys() - digests.keys()):
-        raise InputError(f"{label} was made without {unused[0]}", "leave it out")
+        raise InputError(
+            f"{label} was made without {unused[0]}", f"it has {', '.join(digests) or 'no files'}"
+        )
     options = {digest: name for name, digest in digests.items() if name.startswith("options.")}
     if options and materials.source is not None and Path(materials.source).is_dir():
         for file in sorted(filter(Path.is_file, below(Path(materials.source)))):
@@ -145,7 +147,7 @@ def _fill_in(
 
 
 def _source(manifest: Manifest, label: str, source: str | None) -> str:
-    """The source that the user names, else the recorded one on the hub; InputError for a record that is not one."""
+    """Return the source that the user names, else the recorded hub id; raises InputError if the record has no hub id."""
     recorded = manifest.source
     if source is not None:
         return source
@@ -161,7 +163,7 @@ def _source(manifest: Manifest, label: str, source: str | None) -> str:
 def _check_code(recorded: Code | None, current: Code | None, label: str) -> None:
     """Raise InputError if the function that makes the module is not the recorded one.
 
-    The digest of the source has the code of a file; that of an installed function must be on record.
+    The source's digest covers the code of a file. The code of an installed function is compared with the record.
     """
     if current in (None, recorded) or (recorded is None and current.distribution is None):
         return

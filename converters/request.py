@@ -1,6 +1,6 @@
-"""The door of every export: a request becomes a plan, and a plan a draft; `export` is both in one call.
+"""Entry of every export: turns a request into a plan, and a plan into a draft; `export` does both in one call.
 
-Python, the command line and batches make an `ExportRequest`; a profile, a task or a recipe says what is made.
+Python, the command line and batches make an `ExportRequest`, with a profile, a task or a recipe.
 """
 
 import gc
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.draft import Draft
 
 ON_BY_DEFAULT = ("int8", "rewrite")
-"""The options that a person can only turn off."""
+"""Options that are on by default; on the command line they exist only as `--no-...`."""
 TASK = ("opset", "quantize", "int8_embeddings", "max_seq_length")
 EVALUATION = {"eval_suite": "suite"} | {key: key for key in ("item_scores", "margin", "label_map")}
 SEARCH = {"confirm_suite": "confirm", "candidate": "candidates"} | {
     key: key for key in ("objective", "calibration")
 }
-"""The options of an evaluation and of a search, and their keys in a recipe."""
+"""Option names of an evaluation and of a search, and their keys in a recipe."""
 STATEMENTS = ("license", "description")
 COMMON = (*EVALUATION, "certify", *SEARCH, *STATEMENTS)
 OPTIONS = (*TASK, "checkpoint", *ON_BY_DEFAULT, "min_gold_chars", "min_parent_recall", *COMMON)
-"""The options of every kind of export, and all those of the kinds that are built in."""
+"""The options common to all exports, and those of each built-in kind of export."""
 NEW_OBJECTS = 10_000
 
 
 def flag(option: str) -> str:
-    """The option as a person types it, such as `--no-int8`."""
+    """Return the option as on the command line, such as `--no-int8`."""
     return f"--{'no-' if option in ON_BY_DEFAULT else ''}{option.replace('_', '-')}"
 
 
 def prepare_process() -> None:
-    """Settings for a process that does nothing but exports; call it before numpy and torch are imported.
+    """Change settings of a process that only exports; call this before numpy and torch are imported.
 
-    To look for cycles at every 700 of millions of new objects is 6 % of the processor time; the threads that OpenBLAS starts
-    at import wait actively for work, which is 2 %.
+    Python's default search for cycles after every 700 new objects takes 6 % of the processor time of an
+    export. The threads that OpenBLAS starts at import wait in a busy loop, which takes 2 %.
     """
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     if 0 < gc.get_threshold()[0] < NEW_OBJECTS:
@@ -61,8 +61,8 @@ def prepare_process() -> None:
 class ExportRequest:
     """A requested export: one of `profile`, `recipe` and `task`, with `options` by their names on the command line.
 
-    `source` is in place of the recipe's own, `allow_code` see `plan_export`. With `is_typed` a person named the source: for
-    a function, that is consent to run it.
+    `source` replaces the recipe's own source; for `allow_code` see `plan_export`. With `is_typed` a person typed the
+    source; if the source is a function, this is consent to run the function.
     """
 
     source: str | None = None
@@ -87,7 +87,7 @@ class ExportRequest:
     def plan(self) -> "ExportPlan | FamilyPlan":
         """Find, hash and check everything that the export needs.
 
-        Raises what `plan_export`, `plan_family` and `check_search` raise, and InputError for an option of another kind.
+        Raises the errors of `plan_export`, `plan_family` and `check_search`, and InputError for an option of another kind.
         """
         from onnxreg.converters.engine.plan import plan_export
 
@@ -112,7 +112,7 @@ class ExportRequest:
         return plan
 
     def check(self) -> str | None:
-        """Raise what `plan` raises without hashing or fetching anything; return the model's name if it is known."""
+        """Raise the errors of `plan` that need no hashing or fetching; return the model's name if it is known."""
         from onnxreg.converters.engine.plan import read_parts
         from onnxreg.converters.source.location import hub_id
 
@@ -136,7 +136,7 @@ class ExportRequest:
         return Consent.of(self.allow_code, self.source if self.is_typed else None)
 
     def _read(self, document: "RecipeDocument | None") -> "tuple[RecipeFile, Path, Profile | None]":
-        """The recipe with all options, the base of its relative paths, and its profile."""
+        """Return the recipe with all options, the base directory of its relative paths, and its profile."""
         from onnxreg.converters.profiles import profile_catalog
         from onnxreg.converters.source.toolchain import require
 
@@ -156,7 +156,7 @@ class ExportRequest:
         return recipe.model_copy(update=self._changes(recipe)), directory, profile
 
     def _own(self, kind: str, names: Collection[str]) -> dict[str, Any]:
-        """The options that only this kind of export has. InputError for one that it does not have."""
+        """Return the options that only this kind of export has. Raises InputError for an option of another kind."""
         names_here = (*names, *COMMON)
         if foreign := next((key for key in self.options if key not in names_here), None):
             message = f"{flag(foreign)[:80]} is not an option of {kind}"
@@ -164,7 +164,7 @@ class ExportRequest:
         return {key: _plain(value) for key, value in self.options.items() if key in names}
 
     def _changes(self, recipe: "RecipeFile") -> dict[str, Any]:
-        """The keys of a recipe that the common options change."""
+        """Return the keys of a recipe that the common options change, with their new values."""
         from onnxreg.schema.inputs.recipe_file import EvaluationRequest, ModelStatements, SearchRequest
 
         given = {key: _plain(self.options[key]) for key in COMMON if self.options.get(key)}
@@ -207,9 +207,9 @@ def run(
     cache: "StepCache | None" = None,
     progress: Progress = SILENT,
 ) -> "tuple[Draft, LatencyTable | None]":
-    """Run a plan into `workspace`; return the draft, and the latencies if its document asks for them.
+    """Run a plan into `workspace`; return the draft, and the latencies if the plan requests a benchmark.
 
-    Raises what `check_memory`, `execute`, `run_with_search` and `export_family` raise.
+    Raises the errors of `check_memory`, `execute`, `run_with_search` and `export_family`.
     """
     from onnxreg.converters.engine.latency import measure
     from onnxreg.converters.engine.plan import ExportPlan
@@ -229,7 +229,7 @@ def run(
 
 
 def check_memory(plan: "ExportPlan") -> None:
-    """Raise HostError if a plan builds a decoder that takes more memory than is free; unknown sizes pass."""
+    """Raise HostError if a plan builds a decoder that needs more memory than is free. An unknown size is accepted."""
     from onnxreg.converters.passes.model_builder import ModelBuilder, peak_memory
 
     source = plan.source.location
@@ -244,7 +244,7 @@ def check_memory(plan: "ExportPlan") -> None:
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """Bytes available without swapping, no more than the control group allows; None if that is unknown."""
+    """Bytes available without swapping, limited by the control group; None if both are unknown."""
     sizes: list[int] = []
     with suppress(OSError, ValueError):
         lines = (root / "proc/meminfo").read_text("ascii").splitlines()
@@ -264,22 +264,22 @@ def export(
     opset: int = 14,
     int8_embeddings: bool = False,
 ) -> bytes | Path:
-    """Export a checkpoint to ONNX; nothing is returned if a graph is not the checkpoint's model.
+    """Export a checkpoint to ONNX, and raise an error if a graph does not give the checkpoint's outputs.
 
     Args:
         model: a checkpoint directory, a hub id with an optional `@revision`, or `(model, tokenizer)` of transformers,
             which do not change.
         task: `default`, `pooling`, `question-answering`, ...: see `docs/tasks.md`.
-        output: a file to write, or a directory (one that exists, or a text that ends in a slash), which gets
+        output: a file to write, or a directory (an existing one, or a text that ends in a slash), which gets
             `model.onnx` with config, labels and tokenizer beside it.
-        quantize: make an INT8 graph too, beside the other: `model.onnx` and `model_int8.onnx`.
-        opset: of the default domain.
+        quantize: make an INT8 graph too: `model.onnx` and `model_int8.onnx`.
+        opset: version of the default domain.
         int8_embeddings: with `quantize`, quantize the embedding tables too.
 
-    Returns the last graph, which is the INT8 one if there is one: its path, or without `output` its bytes.
+    Returns the last graph (with `quantize` the INT8 one): its path, or without `output` its bytes.
 
-    Raises InputError for a checkpoint, task or opset that cannot be used, NotFoundError or RemoteError if the checkpoint
-    cannot be loaded, ConversionError if a graph does not load or differs, HostError for a missing extra.
+    Raises InputError for a checkpoint, task or opset that cannot be used, NotFoundError or RemoteError if the
+    checkpoint cannot be loaded, ConversionError if a graph does not load or differs, HostError for a missing extra.
     """
     from onnxreg.converters.engine.plan import plan_export
     from onnxreg.converters.profiles.profile_catalog import PATH, task_recipe
@@ -316,7 +316,7 @@ def export(
 
 
 def _save(objects: Any, task: str, directory: Path) -> str:
-    """Save a model and its tokenizer; InputError for others, and for pooling, which follows the files of a checkpoint."""
+    """Save a model and its tokenizer. Raises InputError for other objects, and for the task pooling."""
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from onnxreg.converters.onnx.quiet import silent_transformers

@@ -1,4 +1,4 @@
-"""Making deltas (docs/delta.md): two files of a model in, a delta file out, tensor by tensor.
+"""Making deltas (docs/delta.md): reads two files of a model and writes a delta file, tensor by tensor.
 
-The format is `onnxreg.schema.delta`; applying is `onnxreg.registry.delta`. Must not import: `engine`, `passes`, `evaluation`.
+The format is `onnxreg.schema.delta`; `onnxreg.registry.delta` applies. Must not import: `engine`, `passes`, `evaluation`.
 """

@@ -1,4 +1,4 @@
-"""Makes a delta: finds the tensors of two files, pairs them, cuts the new file into sections, and encodes these block by block."""
+"""Makes a delta: finds and pairs the tensors of two files, cuts the new file into sections, and encodes these in blocks."""
 
 import hashlib
 import json
@@ -34,9 +34,9 @@ from onnxreg.schema.delta.delta_format import (
 from onnxreg.schema.delta.difference import encode, planes
 
 MIN_TENSOR_BYTES = 256
-"""Smaller tensors are treated as the text around them."""
+"""Smaller tensors are treated like the bytes around them."""
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
-"""The numbers of fields in onnx.proto: of ModelProto, GraphProto and TensorProto."""
+"""Field numbers in onnx.proto: `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data`."""
 # fmt: off
 _SAFETENSORS = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
@@ -45,22 +45,22 @@ _SAFETENSORS = {
 # fmt: on
 _WIDTHS = {item.name: item.bits // 8 for item in ELEMENTS.values() if item.bits in (8, 16, 32, 64)}
 LEVEL = 5
-"""zlib's level for bytes that can be compressed: 6 saves 0.6 % more and takes 1.7 times as long."""
+"""zlib's level for compressible bytes: level 6 saves 0.6 % more and takes 1.7 times as long."""
 NOISE_BITS = 7.9
-"""Bits a byte: a plane with a higher entropy is stored as it is."""
+"""Bits per byte: a plane with a higher entropy is stored uncompressed."""
 MAX_COPY_BYTES = 2**31
 SAMPLES = 4
 SAMPLE_BYTES = 32 * 1024
-"""A tensor's mode is chosen on so many slices of so many bytes."""
+"""The mode for a tensor is chosen on `SAMPLES` slices of `SAMPLE_BYTES` bytes."""
 MAX_CANDIDATES = 32
-"""Old tensors of one type and shape that a tensor without a namesake is compared with."""
+"""Limit on the old tensors of the same type and shape that are compared with a new tensor without a match."""
 MIN_COPY_BYTES = 48
 """Shorter runs of equal bytes are not worth a span."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorExtent:
-    """The bytes `start` to `start + length` of a file: a tensor of numpy's `dtype` and shape `dims`."""
+    """A tensor in bytes `start` to `start + length` of a file, of type `dtype` (numpy's name) and shape `dims`."""
 
     name: str
     dtype: str
@@ -76,7 +76,7 @@ class TensorExtent:
 
     @property
     def kind(self) -> tuple[str, tuple[int, ...], int]:
-        """Two tensors are comparable if this is equal."""
+        """Type, shape and length in bytes; tensors are comparable if these are equal."""
         return (self.dtype, self.dims, self.length)
 
 
@@ -92,7 +92,7 @@ class ModelFile:
 class Section(NamedTuple):
     """Bytes `start` to `start + length` of the new file.
 
-    `old` is the offset of the old bytes that they resemble, None: literal bytes. `width` is 0 if they are equal.
+    `old` is the offset of similar bytes in the old file, None for literal bytes. `width` is 0 if both are equal.
     """
 
     start: int
@@ -104,27 +104,27 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True)
 class FileView:
-    """A file's bytes (a mapping) and its tensors, in the order of their bytes."""
+    """The mapped bytes of a file, and its tensors in the order of their offsets."""
 
     data: Any
     tensors: Sequence[TensorExtent]
 
     def array(self, start: int, length: int, width: int = 1) -> Any:
-        """Unsigned little-endian integers over a part of the file."""
+        """Return a part of the file as unsigned little-endian integers of `width` bytes."""
         return np.frombuffer(self.data, f"<u{width}", length // width, start)
 
     def gaps(self) -> list[tuple[int, int]]:
-        """Start and end of the bytes before, between and after the tensors: one more than there are tensors."""
+        """Return start and end of the bytes before, between and after the tensors: one gap more than tensors."""
         starts = [0, *(tensor.start + tensor.length for tensor in self.tensors)]
         ends = [*(tensor.start for tensor in self.tensors), len(self.data)]
         return list(zip(starts, ends, strict=True))
 
 
 def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
-    """Write the delta from one file to another; its size in bytes, None if the two are not alike.
+    """Write the delta from one file to another; return its size in bytes, or None if the files are not alike.
 
-    The same two files give the same spans and modes, and with one build of zlib the same bytes. If None is returned,
-    the sink has a part of a delta. Memory: a few blocks.
+    The same two files give the same spans and modes, and with one build of zlib the same bytes. If None is
+    returned, `sink` has a part of a delta. Memory: a few blocks.
     """
     limit = new.descriptor.size * MAX_SHARE
     size = sink.write(DeltaHeader.of(new.descriptor, old.descriptor).to_bytes())
@@ -141,7 +141,7 @@ def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
 
 
 def _encode_all(old: FileView, new: FileView) -> Iterator[Span]:
-    """The spans of the new file. Threads encode the blocks, because zlib and numpy release the interpreter."""
+    """Yield the spans of the new file. Threads encode the blocks, because zlib and numpy release the interpreter lock."""
     workers, blocks = count_cores(), _blocks(sections(old, new))
     with ThreadPoolExecutor(workers) as pool:
         while batch := list(islice(blocks, 4 * workers)):
@@ -149,7 +149,7 @@ def _encode_all(old: FileView, new: FileView) -> Iterator[Span]:
 
 
 def _blocks(items: Iterable[Section]) -> Iterator[Section]:
-    """Sections of at most a block each."""
+    """Cut sections into blocks of at most `BLOCK_BYTES` bytes."""
     for section in items:
         for at in range(0, section.length, BLOCK_BYTES):
             old = None if section.old is None else section.old + at
@@ -158,7 +158,7 @@ def _blocks(items: Iterable[Section]) -> Iterator[Section]:
 
 
 def _encode(old: FileView, new: FileView, section: Section) -> Span:
-    """One span: a copy if the bytes are equal, whatever was planned."""
+    """Encode a section as one span: a copy if old and new bytes are equal, whatever the section's mode."""
     start, length, source, width, mode = section
     data = new.array(start, length)
     if source is None:
@@ -170,7 +170,7 @@ def _encode(old: FileView, new: FileView, section: Section) -> Span:
 
 
 def _deflate(parts: Sequence[Any]) -> bytes:
-    """Raw deflated data (RFC 1951) of the parts one after another. Noise is stored: compressing it takes long."""
+    """Compress the parts in sequence to raw deflate data (RFC 1951). Noise is stored, because compressing it takes long."""
     out = []
     for index, part in enumerate(parts):
         level = 0 if _entropy(part)[0] > NOISE_BITS else LEVEL
@@ -181,7 +181,7 @@ def _deflate(parts: Sequence[Any]) -> bytes:
 
 
 def _merge(spans: Iterable[Span]) -> Iterator[Span]:
-    """The spans with copies that follow each other joined."""
+    """Join copies of adjacent bytes."""
     last: Span | None = None
     for span in spans:
         is_next = last is not None and last.op == span.op == COPY and last.offset + last.length == span.offset
@@ -209,7 +209,7 @@ def sections(old: FileView, new: FileView) -> Iterator[Section]:
 
 
 def match_tensors(old: FileView, new: FileView) -> dict[int, TensorExtent]:
-    """The old tensor for each new one (by its offset) that has one: by name, then by bytes, then by likeness."""
+    """Map offsets of new tensors to similar old tensors; pair by name, then by equal bytes, then by likeness."""
 
     def content(view: FileView, tensor: TensorExtent) -> tuple[int, bytes]:
         return tensor.length, hashlib.sha256(view.array(tensor.start, tensor.length)).digest()
@@ -235,7 +235,7 @@ def match_tensors(old: FileView, new: FileView) -> dict[int, TensorExtent]:
 
 
 def _tensor(old: FileView, new: FileView, tensor: TensorExtent, partner: TensorExtent | None) -> Section:
-    """The section of a tensor: the difference to its partner, unless its bytes alone are smaller, by a sample of both."""
+    """Make a tensor's section: its difference to the partner, or its bytes alone if a sample of these is smaller."""
     if partner is not None:
         bits, mode = _choose_mode(old, new, tensor, partner)
         if bits < sum(_bits(new.array(tensor.start + at, size)) for at, size in _slices(tensor)):
@@ -246,9 +246,9 @@ def _tensor(old: FileView, new: FileView, tensor: TensorExtent, partner: TensorE
 def _choose_mode(
     old: FileView, new: FileView, tensor: TensorExtent, partner: TensorExtent
 ) -> tuple[int, int]:
-    """The bits that a sample of the difference takes in its best mode, and that mode.
+    """Return the bits that a sample of the difference takes in its best mode, and that mode.
 
-    They follow from the bytes alone, not from a build of zlib.
+    Both follow from the bytes alone, not from a build of zlib.
     """
     width, costs = tensor.width, dict.fromkeys((0, SPARSE), 0)
     if tensor.dtype in FLOATS and width > 1:
@@ -261,7 +261,7 @@ def _choose_mode(
 
 
 def _slices(tensor: TensorExtent) -> list[tuple[int, int]]:
-    """Offset and size of the parts of a tensor that are its sample, evenly spread."""
+    """Return offset and size of evenly spread slices, which are the sample of a tensor."""
     if tensor.length <= SAMPLES * SAMPLE_BYTES:
         return [(0, tensor.length)]
     step = (tensor.length - SAMPLE_BYTES) // (SAMPLES - 1) // 8 * 8
@@ -269,13 +269,13 @@ def _slices(tensor: TensorExtent) -> list[tuple[int, int]]:
 
 
 def _bits(data: Any) -> int:
-    """The bits of some bytes at their entropy; a prefix code spends a bit on the commonest one."""
+    """Estimate the bits of some compressed bytes from their entropy; a prefix code takes at least one bit per byte."""
     bits, most = _entropy(data) if data.size else (0.0, 0.0)
     return int(data.size * (bits * 1.25 if most > 0.5 else bits))
 
 
 def _entropy(data: Any) -> tuple[float, float]:
-    """The entropy (of order 0) in bits a byte, and the share of the commonest byte."""
+    """Return the entropy (of order 0) in bits per byte, and the share of the commonest byte."""
     counts = np.bincount(data, minlength=256)
     shares = counts[counts > 0] / data.size
     return float(-(shares * np.log2(shares)).sum()), float(shares.max())
@@ -284,7 +284,7 @@ def _entropy(data: Any) -> tuple[float, float]:
 def _gap(
     old: FileView, new: FileView, start: int, end: int, old_gap: tuple[int, int] | None
 ) -> Iterator[Section]:
-    """The bytes between tensors. What the same place of the old file has too is copied."""
+    """Cut the bytes between two tensors into sections; a beginning or end equal to the old gap's is copied."""
     first, stop = old_gap or (0, 0)
     before, after = old.array(first, stop - first), new.array(start, end - start)
     head = _common(before, after)
@@ -299,7 +299,7 @@ def _gap(
 
 
 def _common(left: Any, right: Any) -> int:
-    """The number of equal bytes at the beginning of two arrays."""
+    """Return the number of equal bytes at the beginning of two arrays."""
     size = min(left.size, right.size)
     different = np.flatnonzero(left[:size] != right[:size])
     return int(different[0]) if different.size else size
@@ -307,7 +307,7 @@ def _common(left: Any, right: Any) -> int:
 
 @contextmanager
 def map_file(path: Path) -> Iterator[Any]:
-    """The bytes of a file, mapped into memory; empty bytes for an empty file."""
+    """Yield the bytes of a file, mapped into memory; empty bytes for an empty file."""
     with path.open("rb") as file:
         if not path.stat().st_size:
             yield b""
@@ -317,10 +317,10 @@ def map_file(path: Path) -> Iterator[Any]:
 
 
 def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
-    """The tensors in each of some files of one version, by path, in the order of their bytes.
+    """Read the tensors in some files of one version, by path, in the order of their offsets.
 
-    `files` maps paths in the version to files on disk. A file of an unknown kind, or one that cannot be read, has
-    none: its delta is then made of copies and literals. Small, overlapping and impossible tensors are left out.
+    `files` maps paths in the version to files on disk. A file of an unknown kind, or one that cannot be read, gets no
+    tensors: its delta then has copies and literals only. Small, overlapping and impossible tensors are left out.
     """
     readers = {".onnx": _onnx, ".ort": _ort, ".safetensors": _safetensors}
     extents_of: dict[str, list[TensorExtent]] = {path: [] for path in files}
@@ -343,10 +343,10 @@ def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
 
 
 def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
-    """The initializers of the main graph with raw or external data, each with the path of the file that has its bytes.
+    """Yield the initializers of the main graph with raw or external data, each with the path of the file that has its bytes.
 
-    onnx gives no offsets and holds all that it parses, so the fields of the file are walked; onnx reads each tensor
-    without its bytes. An external tensor need not state its length.
+    onnx gives no offsets and keeps everything that it parses in memory, so this function walks the fields of the file; onnx
+    parses each tensor without its bytes. An external tensor need not state its length.
     """
     import onnx
 
@@ -367,9 +367,9 @@ def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
 
 
 def _fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, int, int]]:
-    """The fields of a protobuf message with a number: where each begins, and the begin and end of its value.
+    """Yield each field of a protobuf message with this number: the offset of the field, and begin and end of its value.
 
-    ValueError for a field that ends after the message, or of a wire type that onnx does not use.
+    Raises ValueError for a field that ends after the message, or a wire type that onnx does not use.
     """
 
     def varint(at: int) -> tuple[int, int]:
@@ -393,7 +393,7 @@ def _fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, in
 
 
 def _ort(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
-    """The tensors of an ORT-format file: the bindings give arrays over the mapped file."""
+    """Yield the tensors of an ORT-format file; the bindings give arrays over the mapped file."""
     from onnxreg.converters.onnx.ort_file import read_ort
     from onnxreg.converters.onnx.semantic import stored_tensors
 
@@ -408,7 +408,7 @@ def _ort(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
 
 
 def _safetensors(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
-    """The tensors of a safetensors file: 8 bytes of length, a JSON header, then the data."""
+    """Yield the tensors of a safetensors file: 8 bytes with the header's length, a JSON header, then the data."""
     with map_file(file) as data:
         size = int.from_bytes(data[:8], "little")
         header = json.loads(bytes(data[8 : 8 + size]))

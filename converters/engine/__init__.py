@@ -1,10 +1,9 @@
-"""The export engine: a recipe becomes an `ExportPlan`, the plan a `Draft`.
+"""The export engine: makes an `ExportPlan` from a recipe, and a `Draft` from the plan.
 
-`plan` finds, hashes and checks everything before anything heavy is loaded; `run_plan` loads the subject and
-runs each step, `measure` compares results with their parents and applies stated limits, `describe` makes the
-draft, `latency` times it. `cache` skips what was made before. `families` makes many graphs of one
-form with the same comparison, checks, facts and latency.
+`plan` finds, hashes and checks every input before anything heavy is loaded; `run_plan` loads the subject and runs each
+step; `measure` compares results with their parents and applies stated limits; `describe` makes the draft, and `latency`
+times its graphs. `cache` skips steps whose results exist. `families` makes several graphs of one model with the same
+comparison, checks, facts and latency.
 
-Start with `plan.py`, then `run_plan.py`. Recipes in words: docs/recipes.md.
-Must not import: `families`, `importers`.
+Start with `plan.py`, then `run_plan.py`. Recipes in words: docs/recipes.md. Must not import: `families`, `importers`.
 """

@@ -1,14 +1,14 @@
-"""Cache of results, by everything that shapes them.
+"""Cache of results; the key of a result holds everything that affects the result.
 
     <root>/<kind>/<sha256 of the canonical key>/    files of the result, and entry.json:
                                                     {"key", "files": {path: digest}}, or
                                                     {"key", "value"} if the result is a JSON value
 
-The key of a step holds the digests of its inputs, the pass with its version and parameters, and the versions
-of the tools. An entry appears whole or not at all. It is read only if every file still has its digest.
-Trimming removes the entries that were unused for longest.
+The key of a step holds the digests of its inputs, the pass with its version and parameters, and the versions of the
+tools. An entry appears whole or not at all. An entry is used only if every file still has its digest. Trimming removes
+the entries that were unused for longest.
 
-An entry of the kind `exports` is the manifest that an equal plan gave before, so that nothing needs to be run.
+An entry of the kind `exports` is the manifest that an equal plan gave before, so that no step needs to run.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ MAX_CACHE_BYTES = 10 * 2**30
 
 STAGED_PREFIX = ".staged-"
 ABANDONED_AFTER_SECONDS = 3600.0
-"""A staged directory of this age was left by a process that was killed."""
+"""Age at which a staged directory counts as left by a process that was killed."""
 
 Key = Mapping[str, Any]
 NO_DIGESTS: Mapping[str, str] = MappingProxyType({})
@@ -42,7 +42,7 @@ EXPORTS = "exports"
 
 @dataclass(frozen=True)
 class TrimResult:
-    """Entries removed from a cache with their bytes, and the bytes kept."""
+    """Number and bytes of the entries removed from a cache, and bytes of the entries kept."""
 
     entries: int = 0
     bytes: int = 0
@@ -50,8 +50,8 @@ class TrimResult:
 
 
 class StepCache:
-    """A directory of results. Files are linked in and out if the file system can do that, so they must not
-    change.
+    """A directory of results. Callers must not change the files: the cache and its callers share them by hard links
+    where the file system allows links.
     """
 
     def __init__(self, root: Path) -> None:
@@ -78,10 +78,10 @@ class StepCache:
         return True
 
     def keep(self, kind: str, key: Key, source: Path, digests: Mapping[str, str] = NO_DIGESTS) -> None:
-        """Keep the files below `source` under a key. If nothing can be written, nothing is kept.
+        """Keep the files below `source` under a key. If the cache cannot be written, nothing is kept.
 
         Args:
-            digests: of files that are hashed already, by path.
+            digests: digests by path, of the files that the caller has hashed already.
         """
         with suppress(OSError), self._staged(kind, key) as staged:
             files = [path.relative_to(source) for path in sorted(source.rglob("*")) if path.is_file()]
@@ -93,20 +93,20 @@ class StepCache:
             _write_entry(staged, key, files=hashes)
 
     def find_value(self, kind: str, key: Key) -> Any:
-        """Return the JSON value that was remembered under a key, or None."""
+        """Return the JSON value that `remember` kept under a key, or None."""
         directory, entry = self._read(kind, key)
         with suppress(OSError):
             os.utime(directory / ENTRY_FILE)
         return entry.get("value")
 
     def remember(self, kind: str, key: Key, value: Any) -> None:
-        """Keep a JSON value and replace an earlier one. If nothing can be written, nothing is kept."""
+        """Keep a JSON value under a key, in place of an earlier one. If the cache is not writable, nothing is kept."""
         with suppress(OSError), self._staged(kind, key) as staged:
             _write_entry(staged, key, value=value)
             shutil.rmtree(self._directory(kind, key), ignore_errors=True)
 
     def trim(self, limit: int = MAX_CACHE_BYTES, dry_run: bool = False) -> TrimResult:
-        """Remove entries, those unused for longest first, until the rest takes at most `limit` bytes.
+        """Remove entries, those unused for longest first, until the others take at most `limit` bytes.
 
         Staged directories of killed processes are removed too, after `ABANDONED_AFTER_SECONDS` seconds.
         """
@@ -128,7 +128,7 @@ class StepCache:
         return TrimResult(len(removed), sum(size for size, _ in removed), kept_bytes)
 
     def _read(self, kind: str, key: Key) -> tuple[Path, dict[str, Any]]:
-        """Return the directory of an entry, and the entry: empty if it cannot be read."""
+        """Return the directory of an entry and the value of entry.json: empty if the entry cannot be read."""
         directory = self._directory(kind, key)
         try:
             entry = canonical.decode((directory / ENTRY_FILE).read_bytes(), ENTRY_FILE)
@@ -138,7 +138,7 @@ class StepCache:
 
     @contextmanager
     def _staged(self, kind: str, key: Key) -> Iterator[Path]:
-        """Yield a directory that becomes the entry of a key; of two made at once, the first is kept."""
+        """Yield a directory that becomes the entry of a key. If two processes make one entry, the first is kept."""
         directory, staged = self._directory(kind, key), self.root / f"{STAGED_PREFIX}{secrets.token_hex(8)}"
         try:
             staged.mkdir(parents=True)
@@ -154,7 +154,7 @@ class StepCache:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Link a file under another name, or copy it. FileExistsError if `target` exists."""
+    """Link a file under another name, or copy the file. Raises FileExistsError if `target` exists."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)

@@ -1,4 +1,4 @@
-"""The draft of a version: each output placed, read back, checked and described."""
+"""Makes the draft of a version: puts each output in its place, reads the file back, checks and describes it."""
 
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -22,7 +22,7 @@ from onnxreg.schema.manifest.family import pipeline_of
 from onnxreg.schema.manifest.parts import Recipe, Step
 
 TOLERANCES = {"float32": 1e-3, "float16": 1e-2, "int4": 1e-1}
-"""Greatest distance of another runtime from an artifact's golden vectors, in parts of its largest value, by precision."""
+"""Largest distance of another runtime from the golden vectors, as a share of the largest value, by precision."""
 OTHER_TOLERANCE = 5e-2
 
 
@@ -31,7 +31,7 @@ def draft_of(
 ) -> Draft:
     """Describe every output, in the order of the recipe.
 
-    Raises ConversionError, naming the file, if one breaks the contract or a check.
+    Raises ConversionError, naming the file, if an output breaks the contract or fails a check.
     """
     outputs = [output for output in plan.outputs if results[output.step].files]
     if not outputs:
@@ -80,7 +80,7 @@ def _describe(
     paths: Mapping[str, list[str]],
     workspace: Path,
 ) -> tuple[DraftArtifact, Step | None]:
-    """Check an output; return the artifact, and the step that wrote its golden vectors, if there are any."""
+    """Check an output; return the artifact, and the step that wrote golden vectors for it, if the recipe has one."""
     path, *sidecar_paths = paths[output.step]
     facts, line = result.facts, (result, *result.ancestors)
     steps = tuple(item.step for item in reversed(line))
@@ -116,7 +116,7 @@ def _role(path: str, is_external: bool) -> str:
 def _write_golden(
     output: RecipeOutput, result: StepResult, path: Path, entries: list[dict[str, Any]]
 ) -> Step | None:
-    """Write the golden vectors of a graph; their tolerance is at least its own distance from the source."""
+    """Write the golden vectors of a graph, with a tolerance of at least the graph's own distance from the source."""
     tolerance = output.golden
     if tolerance is None:
         tolerance = TOLERANCES.get(result.facts.precision, OTHER_TOLERANCE)

@@ -1,13 +1,13 @@
-"""Documents of other tools as recipes: Olive's workflows, and Orchard's `export:` section.
+"""Translation of other tools' documents into recipes: Olive's workflows, and Orchard's `export:` section.
 
-A field without a counterpart here is an error that names it; what became of each other one is recorded.
+A field without a counterpart here raises an error that names the field; the outcome of each other field is recorded.
 
-Olive (https://microsoft.github.io/Olive/reference/options.html, olive-ai 0.13; `olive.yaml` has its passes): the passes of
-`{"input_model": ..., "passes": {...}}` run one after the other, in the order of their keys, as Olive runs them without a
-search; the result of the last one is published as `model.onnx`. Parameters are under `config` or beside `type`.
+Olive (https://microsoft.github.io/Olive/reference/options.html, olive-ai 0.13; `olive.yaml` has its passes): the passes
+of `{"input_model": ..., "passes": {...}}` run one after the other, in the order of their keys, as in Olive without a
+search; the last result is published as `model.onnx`. Parameters are under `config` or beside `type`.
 
-Orchard ML: all twelve fields. Values that it accepts and cannot mean are errors: an opset that no exporter has, an unbounded
-deviation, more samples than anybody waits for.
+Orchard ML: all twelve fields. Some values that Orchard accepts are errors here: an opset that no exporter has, an
+unbounded deviation, an excessive number of samples.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,11 +28,11 @@ WEIGHT_TYPES = {"int8": "QInt8", "uint8": "QUInt8"}
 UNUSED = "not used"
 TABLE = Path(__file__).with_name("olive.yaml")
 DEFAULT_TASK = "text-generation-with-past"
-"""Olive's, for an `HfModel` that names none."""
+"""The task that Olive assumes for an `HfModel` without a task."""
 AXES = {"batch_size": "batch", "sequence_length": "sequence"}
-"""Names of axes in Olive's graphs of a checkpoint, and the names used here."""
+"""Axis names here by the axis names in Olive's graphs of a checkpoint."""
 Notes = list[dict[str, Any]]
-"""Fields of the document, their values and their outcomes: see `recipe_file.FieldTranslation`."""
+"""Fields of the document with their values and outcomes: see `recipe_file.FieldTranslation`."""
 
 
 @cache
@@ -44,8 +44,8 @@ def table() -> Any:
 def translate_olive(value: Mapping[str, Any], label: str) -> RecipeFile:
     """Translate Olive's document into a recipe.
 
-    Raises InputError, naming the key, for invalid JSON or unknown keys, for passes and parameters without a
-    counterpart, and for values that would have to be searched for.
+    Raises InputError, naming the key, for invalid JSON, for unknown keys, for passes and parameters without a
+    counterpart, and for values that Olive would search for.
     """
     canonical.encode(value, label)
     if unknown := sorted(set(value) - {"input_model", "passes", *table()["engine"]}):
@@ -116,7 +116,7 @@ def _source_and_task(model: Mapping[str, Any], label: str, notes: Notes) -> dict
 
 
 def _step(field: str, config: Any, label: str, notes: Notes) -> dict[str, Any]:
-    """Return `pass` and `params` of a step, and append a note for each parameter that is not simply taken over."""
+    """Return `pass` and `params` of a step, and append a note for each parameter that is not copied unchanged."""
     label = f"{label}: {field}"
     config = _mapping(config, label)
     kind, rules = _find(str(config.get("type", "")), label)
@@ -160,7 +160,7 @@ def _step(field: str, config: Any, label: str, notes: Notes) -> dict[str, Any]:
 
 
 def _values(options: Mapping[str, Any], label: str) -> Iterator[tuple[str, Any]]:
-    """Yield the parameters that have a value; InputError for one that Olive would search for."""
+    """Yield the parameters that have a value; raises InputError for a value that Olive would search for."""
     for key, item in options.items():
         if item == "SEARCHABLE_VALUES" or (isinstance(item, dict) and "olive_parameter_type" in item):
             raise InputError(
@@ -171,7 +171,7 @@ def _values(options: Mapping[str, Any], label: str) -> Iterator[tuple[str, Any]]
 
 
 def _find(kind: str, label: str) -> tuple[str, Mapping[str, Any]]:
-    """The pass of this name, whatever its case, with its rules."""
+    """Return the name of a pass and its rules in `olive.yaml`; upper and lower case are equal in `kind`."""
     for name, rules in table()["passes"].items():
         if name.lower() == kind.lower():
             return name, rules
@@ -195,13 +195,13 @@ SECTIONS = frozenset({
 # fmt: on
 """Orchard's other sections, which configure training: an export does not need them."""
 RECIPE_KEYS = frozenset({"name", "source", "options", "checks"})
-"""Recipe keys allowed beside the section: see `recipe_file.RecipeFile`."""
+"""Recipe keys allowed beside the `export` section: see `recipe_file.RecipeFile`."""
 FP32_PATH, INT8_PATH = "exports/model.onnx", "exports/model_quantized.onnx"
 BLOCK_SIZE = 32
 
 
 class OrchardExport(WrittenDocument):
-    """The section. Flags are true or false, and nothing that merely looks like it."""
+    """The `export` section of an Orchard document. Flags must be true or false, not texts or numbers like these."""
 
     format: Literal["onnx"] = "onnx"
     opset_version: Annotated[Count, Field(ge=7, le=26)] = 18
@@ -228,7 +228,7 @@ class OrchardExport(WrittenDocument):
 def translate_orchard(document: Mapping[str, Any], label: str) -> RecipeFile:
     """Translate a document with an `export` section into a recipe.
 
-    Raises InputError, naming the key, for an unknown key and for a value that makes no sense.
+    Raises InputError, naming the key, for an unknown key and for a value that is not allowed.
     """
     section = document["export"]
     if not isinstance(section, Mapping):
@@ -269,7 +269,7 @@ def translate_orchard(document: Mapping[str, Any], label: str) -> RecipeFile:
 
 
 def _options(export: OrchardExport, options: Any, dataset: Any, label: str) -> dict[str, Any]:
-    """Merge the task's options with those that the section implies: samples and axes."""
+    """Merge the task's options with the samples and axes that the section sets."""
     if not isinstance(options, dict):
         raise InputError(f"{label}: options must be a section with keys")
     derived = {"samples": export.validation_samples, "fixed_batch": not export.dynamic_axes}
@@ -304,7 +304,7 @@ def _quantization(export: OrchardExport) -> dict[str, Any]:
 
 
 def _outcomes(export: OrchardExport) -> dict[str, str]:
-    """The effect of each field, in Orchard's order."""
+    """Return the effect of each field of the section, in Orchard's order."""
     step = _quantization(export)
     params = ", ".join(f"{key}: {value}" for key, value in step["params"].items())
     quantized, limit = export.quantize, f"max_abs_diff: {export.max_deviation:g}"

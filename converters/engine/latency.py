@@ -1,4 +1,4 @@
-"""Latency on this CPU, measured in turn so that a busy moment slows all graphs."""
+"""Latency on this CPU. Graphs are timed in turn, so that a busy moment slows all of them."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ DYNAMIC_AXIS_LENGTH = 32
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds of a batch through the graphs at `paths`, one after the other, to four significant digits."""
+    """Milliseconds that a batch takes through the graphs at `paths`, in sequence, to four significant digits."""
 
     paths: tuple[str, ...]
     rows: int
@@ -38,13 +38,13 @@ class Latency:
 
 @dataclass(frozen=True)
 class LatencyTable:
-    """A requested benchmark and its measured latencies."""
+    """A requested benchmark and the latencies measured for it."""
 
     benchmark: Benchmark
     latencies: tuple[Latency, ...]
 
     def document(self, manifest: Manifest) -> BenchmarkDocument:
-        """Make the benchmark document of a version: each latency is recorded with its first graph."""
+        """Make the benchmark document of a version. The latency of several graphs is recorded under the first graph."""
         digests = {artifact.path: str(artifact.digest) for artifact in manifest.artifacts}
         artifacts = []
         for path, latencies in groupby(self.latencies, lambda latency: latency.paths[0]):
@@ -73,7 +73,7 @@ class LatencyTable:
         )
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The latencies of one row through several graphs."""
+        """Latencies of one row through several graphs, in JSON form."""
         machine = {"runs": self.benchmark.runs, "threads": self.benchmark.threads, "cpu": cpu_model()}
         return [
             {"graphs": list(item.paths), "p50_ms": item.median, "p95_ms": item.p95, **machine}
@@ -82,9 +82,9 @@ class LatencyTable:
 
 
 def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
-    """Time every artifact of a draft by itself, at each batch size that it takes.
+    """Time every artifact of a draft by itself, at each batch size that the artifact takes.
 
-    Raises ConversionError, naming the file, for one that does not run on inputs drawn for it.
+    Raises ConversionError, naming the file, if an artifact does not run on inputs drawn for it.
     """
     bounds: dict[str, int] = {}  # a file in ORT format takes inputs of the same names
     for path in (item.path for item in draft.artifacts if item.path.endswith(".onnx")):
@@ -106,9 +106,9 @@ def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
 def measure_chains(
     root: Path, chains: Sequence[Sequence[str]], feed: Feed, benchmark: Benchmark
 ) -> LatencyTable:
-    """Time one row through each chain of graphs below `root`: the first takes `feed`, the others its outputs.
+    """Time one row through each chain of graphs below `root`; the first takes `feed`, the others take its outputs.
 
-    Raises ConversionError, naming the files, for a chain that does not run.
+    Raises ConversionError, naming the files, if a chain does not run.
     """
     sessions = _load(root, [path for paths in chains for path in paths], benchmark)
     return _time([(tuple(paths), 1, feed) for paths in chains], sessions, benchmark)
@@ -124,7 +124,7 @@ def _load(root: Path, paths: Sequence[str], benchmark: Benchmark) -> dict[str, A
 def _time(
     runs: Sequence[tuple[tuple[str, ...], int, Feed]], sessions: Mapping[str, Any], benchmark: Benchmark
 ) -> LatencyTable:
-    """Run each batch (the paths of its graphs, its rows and its inputs) in turn, after some turns to warm up."""
+    """Warm up, then time the batches in turn. `runs` has each batch: the graphs' paths, the rows, the inputs."""
     import numpy as np
 
     def milliseconds(paths: tuple[str, ...], feed: Feed) -> float:

@@ -1,7 +1,7 @@
-"""The result of a step: its graph is run once on the sample, and compared with its parent and with the source.
+"""Measurement of a step's result: runs its graph once on the sample, and compares it with its parent and the source.
 
-Only positions that the input `attention_mask` leaves in count: outputs for padding mean nothing, and differ
-by far more than all others. A stated limit that does not hold ends the export.
+Only positions that the input `attention_mask` keeps are compared: outputs for padding mean nothing, and differ by far
+more than all others. If a stated limit is exceeded, the export ends.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,19 +29,19 @@ Outputs = Sequence[Mapping[str, Any]]
 """Arrays by output name, one mapping for each run."""
 MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
 PRESENT = "present."
-"""Prefix of a decoder's keys and values: two outputs for each layer, of which no check is recorded."""
+"""Prefix of a decoder's outputs for keys and values, two for each layer. No checks of these are recorded."""
 
 
 @dataclass
 class LoadedSource:
-    """The subject of an export. Its `start` and `loaded` are dropped once nothing takes them."""
+    """The subject of an export. `start` and `loaded` are dropped after the last step that uses them."""
 
     subject: ExportSubject
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Inputs of a graph and its outputs for them, at the positions that count; `golden` are those of the golden inputs."""
+    """Inputs of a graph and its outputs at unmasked positions; `golden` has the outputs for the golden inputs."""
 
     feeds: Sequence[Feed]
     takes_sample: bool
@@ -51,10 +51,10 @@ class Runs:
 
 @dataclass
 class StepResult:
-    """The result of a step in `directory`: `files`, the one that runs first, and its record. A skipped step has no files.
+    """The record of a step and its `files` in `directory`, the graph that runs first. A skipped step has no files.
 
-    `ancestors` are the results that it came from, its parent first. `reproducible` is False if a second run is known to give
-    other bytes.
+    `ancestors` are the results of the earlier steps, the parent first. `reproducible` is False if a second run is known
+    to give other bytes.
     """
 
     node: StepNode
@@ -76,7 +76,7 @@ class StepResult:
 
     @cached_property
     def facts(self) -> GraphFacts:
-        """Facts of the graph, read back from its file. ConversionError if ONNX's checker refuses it."""
+        """Facts of the graph, read back from its file. Raises ConversionError if ONNX's checker refuses the file."""
         if self.main.suffix == ".ort" or self.node.kind.takes == "checkpoint":
             return inspect_file(self.main)  # of a checkpoint's graph, only ONNX Runtime knows the operators
         model = load_onnx(self.main)
@@ -88,7 +88,7 @@ class StepResult:
 
     @cached_property
     def runs(self) -> Runs:
-        """One run on the sample; a graph with fixed axes that does not take it gets inputs drawn for it."""
+        """One run on the sample. A graph whose fixed axes do not fit the sample gets inputs drawn for the graph."""
         sample, session = self.source.subject.sample, load_session(self.main)
         takes_sample = bool(sample.feeds) and _can_run(session, sample.feeds)
         feeds: Sequence[Feed] = sample.feeds
@@ -112,7 +112,7 @@ class StepResult:
 
     @cached_property
     def expected(self) -> Outputs:
-        """Outputs of the source for the same inputs, or of the first graph that was made from it."""
+        """Outputs of the source for the same inputs, or outputs of the first graph that was made from the source."""
         if self.runs.takes_sample:
             sample = self.source.subject.sample
             return counting(sample.expected, sample)
@@ -124,7 +124,7 @@ class StepResult:
         return run(start, self.runs.feeds)
 
     def compare(self, is_bounded: bool) -> None:
-        """Record the distance from the parent, unless that is on record.
+        """Record the distance from the parent, unless the step has recorded it.
 
         Raises ConversionError if the graph does not run, gives NaN, or differs from its parent: see `samples.compare`.
         """
@@ -149,17 +149,17 @@ class StepResult:
 def run(path: Path, feeds: Sequence[Feed]) -> Outputs:
     """Run an ONNX or ORT-format file in ONNX Runtime on one thread; return its outputs.
 
-    Raises ConversionError, naming the file, if it does not load or run.
+    Raises ConversionError, naming the file, if the file does not load or run.
     """
     return run_session(load_session(path), feeds, path.name)
 
 
 def run_session(session: Any, feeds: Sequence[Feed], label: str) -> Outputs:
-    """Run a loaded graph (`onnxruntime.InferenceSession`); errors call it `label`.
+    """Run a loaded graph (`onnxruntime.InferenceSession`); errors call the graph `label`.
 
     The outputs are copies: an array of ONNX Runtime keeps all memory of its session's runs.
 
-    Raises ConversionError if it does not run on all of them; if it runs on some, it has the size of an example in it.
+    Raises ConversionError if a run fails. If other runs succeed, the message says that the graph has a fixed size.
     """
     results, errors, fitting = [], dict[str, ConversionError](), set[str]()
     for feed in feeds:
@@ -183,7 +183,7 @@ def run_session(session: Any, feeds: Sequence[Feed], label: str) -> Outputs:
 
 
 def _can_run(session: Any, feeds: Sequence[Feed]) -> bool:
-    """Tell if a loaded graph takes inputs of these names and shapes."""
+    """Return True if a loaded graph takes inputs of these names and shapes."""
     axes = {item.name: item.shape for item in session.get_inputs()}
     if any(feed.keys() != axes.keys() for feed in feeds):
         return False
@@ -196,7 +196,7 @@ def _can_run(session: Any, feeds: Sequence[Feed]) -> bool:
 
 
 def counting(outputs: Outputs, sample: Sample) -> Outputs:
-    """Select the positions that count of each output per token; return all others unchanged."""
+    """Select the unmasked positions of each output that has values per token; return other outputs unchanged."""
     counted = []
     for arrays, feed in zip(outputs, sample.feeds, strict=True):
         mask: Any = feed.get("attention_mask")
@@ -208,11 +208,10 @@ def counting(outputs: Outputs, sample: Sample) -> Outputs:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Distance of one output from another over `positions`: vectors along its last axis, or the numbers of a
-    run.
+    """Distance between two outputs over `positions`: the vectors along the last axis, or the numbers of a run.
 
-    `max_abs_diff` is in the output's units, `min_cosine` the lowest cosine of two vectors, `argmax_agreement`
-    the share of positions with the same largest value; `scale` is the largest value to compare with, at least
+    `max_abs_diff` is in the output's units, `min_cosine` the lowest cosine of two vectors, `argmax_agreement` the share
+    of positions where both have their largest value at the same index; `scale` is the largest expected value, at least
     1.
     """
 
@@ -224,13 +223,13 @@ class Agreement:
 
 
 def agreement(expected: Outputs, actual: Outputs, name: str) -> Agreement:
-    """Compare the output `name` with the expected one; `samples.compare` has checked that both are finite and of one
-    shape. Runs without an element of it do not count.
+    """Compare the output `name` with the expected one; `samples.compare` has checked that both are finite and have the
+    same shape. Runs in which the output is empty are left out.
     """
     import numpy as np
 
     def rows(array: Any) -> Any:
-        """Float64 rows along the last axis; one number per token makes a single row."""
+        """Return float64 rows along the last axis; an array of rank 1 or 0 becomes a single row."""
         flat = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array.reshape(1, -1)
         return flat.astype(np.float64)
 
@@ -257,13 +256,13 @@ def agreement(expected: Outputs, actual: Outputs, name: str) -> Agreement:
 
 
 def limits_of(checks: Sequence[RecipeCheck], path: str) -> dict[str, RecipeCheck]:
-    """Map each metric to its check for the output at `path`; one that names the path wins over `*`."""
+    """Map each metric to its check for the output at `path`; a check that names the path replaces a check of `*`."""
     defaults: dict[str, RecipeCheck] = {check.metric: check for check in checks if check.output == "*"}
     return defaults | {check.metric: check for check in checks if check.output == path}
 
 
 def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
-    """Tell if an output may not be worse than chance: a recipe's own lower limit on the cosine takes the place of that."""
+    """Return True unless the recipe allows a cosine below `MIN_COSINE`: then no comparison with chance is made."""
     limit = limits.get("min_cosine")
     return limit is None or limit.min is None or limit.min >= samples.MIN_COSINE
 
@@ -271,10 +270,10 @@ def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
 def checks(
     result: StepResult, limits: Mapping[str, RecipeCheck], path: str, size: int
 ) -> list[dict[str, Any]]:
-    """`manifest.Check` entries in JSON form: three for each output of floats, and the bytes if they have a limit.
+    """`manifest.Check` entries in JSON form: three for each output of floats, one for the bytes if these have a limit.
 
-    Raises ConversionError, naming the file by its path, for a limit that does not hold, and InputError for one on a metric
-    that is not measured: it would always hold.
+    Raises ConversionError, naming the file by its path, if a limit is exceeded. Raises InputError for a limit on a
+    metric that is not measured: such a limit would never be checked.
     """
     feeds, expected, outputs = result.runs.feeds, result.expected, result.runs.outputs
     first = expected[0] if feeds else {}
@@ -308,7 +307,7 @@ def judge(
     path: str,
     scale: float = 1.0,
 ) -> dict[str, Any]:
-    """Make one check; `info` without a limit. ConversionError if the limit does not hold."""
+    """Make one check, with the verdict `info` if there is no limit. Raises ConversionError if the limit is exceeded."""
     limit = None
     if bound is not None:
         limit = bound.max if bound.min is None else bound.min
@@ -328,7 +327,7 @@ def make_check(
 ) -> dict[str, Any]:
     """Make one check with its verdict: `info` without a limit, else `pass` or `fail`.
 
-    Bytes are exact, other figures have six significant digits. With `is_least` the value must be at least the limit.
+    Bytes are exact, other figures have six significant digits. With `is_least` the limit is the lowest allowed value.
     """
 
     def rounded(figure: float) -> float:

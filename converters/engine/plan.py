@@ -1,4 +1,4 @@
-"""Plan of an export: everything that the recipe needs is found, hashed and checked; nothing heavy is loaded."""
+"""Plan of an export: every input of the recipe is found, hashed and checked; nothing heavy is loaded."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProfileOutput:
-    """A graph to publish: its path in the workspace, its facts, and the steps that made it, its own last."""
+    """A graph to publish: its path in the workspace, its facts, and its steps, of which the last made the graph."""
 
     path: str
     files: tuple[str, ...]
@@ -36,24 +36,24 @@ class ProfileOutput:
 
 
 class Promises:
-    """The promises of a profile: none, unless a subclass makes some. It comes from `package`."""
+    """Promises of a profile about its outputs: none in this base class. `package` is the profile's distribution."""
 
     package: str | None = None
 
     def check_source(self, source: LocatedSource) -> None:
-        """Raise InputError for a source that no graph of the profile can be made of."""
+        """Raise InputError if the profile cannot use this source."""
 
     def check(self, output: ProfileOutput, subject: ExportSubject) -> None:
         """Raise ConversionError, naming the file, if a graph breaks a promise."""
 
     def fields(self, output: ProfileOutput) -> Mapping[str, Any]:
-        """Further keys of `manifest.Artifact` in JSON form, which override those read from the graph."""
+        """Return further keys of `manifest.Artifact` in JSON form, which override those read from the graph."""
         return {}
 
 
 @dataclass(frozen=True)
 class RecipeParts:
-    """The parts of a recipe: steps, outputs, task and evaluation, and the source as the user named it."""
+    """Steps, outputs, task and evaluation of a recipe, and the source as the user named it."""
 
     nodes: dict[str, steps.StepNode]
     outputs: list[RecipeOutput]
@@ -64,11 +64,11 @@ class RecipeParts:
 
 @dataclass(frozen=True)
 class ExportPlan:
-    """A checked export. `name` is the model's; `outputs` are published, in order; `directory` is the
-    recipe's; `start` is the source as the user named it.
+    """A checked export. `name` is the model's name; `outputs` are the outputs to publish, in order; relative paths of
+    the recipe begin at `directory`; `start` is the source as the user named it.
 
-    `evaluation` judges outputs on a suite. `search` records the search that led to this plan; `file_names` are
-    those of steps that are not published here.
+    `evaluation` judges outputs on a suite. `search` records the search that led to this plan; `file_names` has the file
+    names of steps that this plan does not publish.
     """
 
     recipe: RecipeFile
@@ -85,7 +85,7 @@ class ExportPlan:
     file_names: Mapping[str, str] = field(default_factory=dict)
 
     def recorded_as(self, origin: Source | None) -> "ExportPlan":
-        """Return the same plan, its source recorded under another id and revision with the digest of its files."""
+        """Return this plan with its source recorded under another id and revision, and the digest of its own files."""
         if origin is None:
             return self
         source = origin.model_copy(update={"digest": self.source.digest})
@@ -97,7 +97,7 @@ class ExportPlan:
         return (*self.task.warnings(self.source), *evaluation)
 
     def key(self) -> dict[str, Any]:
-        """Everything that shapes the draft: equal keys, equal drafts."""
+        """Return everything that affects the draft: plans with equal keys give equal drafts."""
         search = self.recipe.search
         candidates = [] if search is None else search.candidates
         tried = [step for item in candidates if not isinstance(item, str) for step in item.steps]
@@ -124,11 +124,11 @@ class ExportPlan:
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """The task's options as recorded; files that they name are hashed once, so all keys agree."""
+        """The task's options as recorded. Files in them are hashed once, so that all keys have equal digests."""
         return self.task.record(self.source)
 
     def check_unchanged(self) -> None:
-        """Raise InputError if the source or a file of the options has changed; a source of a hub never does."""
+        """Raise InputError if the source or a file of the options has changed; a source on a hub cannot change."""
         if self.source.files is None:
             return
         current = self.task.find(self.start)
@@ -139,7 +139,7 @@ class ExportPlan:
             )
 
     def subject_key(self) -> dict[str, Any]:
-        """Everything that shapes the subject."""
+        """Return everything that affects the subject."""
         source = self.source
         return {
             "task": {"id": self.task.id, "version": self.task.version, "options": self.options},
@@ -153,7 +153,7 @@ class ExportPlan:
         }
 
     def recorded_recipe(self) -> dict[str, Any]:
-        """Return the recipe as recorded: without paths, calibration data by digest."""
+        """Return the recipe as recorded: without paths, and with the digests of calibration data."""
         value = {key: item for key, item in self.recipe.to_json().items() if key not in ("source", "name")}
         value["options"] = dict(self.options)
         if self.evaluation is not None:
@@ -175,15 +175,14 @@ def plan_export(
 ) -> ExportPlan:
     """Check a recipe, and find its source.
 
-    Raises InputError for a recipe that cannot be run, NotFoundError or RemoteError if the source cannot be
-    read.
+    Raises InputError for a recipe that cannot be run, NotFoundError or RemoteError if the source cannot be read.
 
     Args:
-        source: in place of the recipe's own.
-        name: the model's name; by default the recipe's, or the hub id.
+        source: replaces the recipe's own source.
+        name: the model's name; by default the recipe's name, or the hub id.
         directory: base of the recipe's relative paths.
         label: name of the recipe in messages, if it has one.
-        allow_code: the factories that may run: `module:function` of an installed one,
+        allow_code: the factories that may run: `module:function` of an installed module,
             `file.py:function` or `file.py` of any other.
     """
     consent = allow_code if isinstance(allow_code, Consent) else Consent.of(allow_code)
@@ -213,7 +212,7 @@ def read_parts(
     consent: Consent,
     label: str,
 ) -> RecipeParts:
-    """Find everything that a recipe names; the source is not read. `label` is the recipe's name in messages, if any.
+    """Find everything that a recipe names, without reading the source. Messages call the recipe `label`.
 
     Raises InputError for a recipe that cannot be run, NotFoundError for a missing suite.
     """
@@ -247,11 +246,11 @@ def pass_key(node: steps.StepNode) -> dict[str, Any]:
 
 
 def _data_digests(node: steps.StepNode) -> dict[str, str]:
-    """The digests of the files that a step names, by its keys."""
+    """Return the digests of the files that a step names, by the step's keys."""
     return {} if node.data is None else {"data": str(samples.digest(node.data))}
 
 
 def _packages(part: type) -> dict[str, str | None]:
-    """Map the third-party packages of a class to their versions; empty for onnxreg's own."""
+    """Map the third-party packages that define a class to their versions; empty for onnxreg's own classes."""
     top = part.__module__.partition(".")[0]
     return {} if top == "onnxreg" else package_versions(sorted(distributions().get(top, ())))

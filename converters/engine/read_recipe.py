@@ -1,4 +1,4 @@
-"""Read a recipe in YAML or JSON, or translate Olive's or Orchard's."""
+"""Reads a recipe in YAML or JSON, or translates Olive's or Orchard's document."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,21 +11,21 @@ from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 PROFILE_KEYS = ("profile", "profile_version")
 RESERVED_KEYS = (*PROFILE_KEYS, "translation")
-"""Keys that only the program writes."""
+"""Recipe keys that only onnxreg writes."""
 FAMILY_KEY = "family"
-"""Key that only the document of a model family has."""
+"""Recipe key that only the document of a model family has."""
 
 
 @dataclass(frozen=True)
 class RecipeDocument:
-    """A YAML or JSON file with a recipe or a family, read once."""
+    """The decoded content of a YAML or JSON file with a recipe or a family."""
 
     path: Path
     value: Any
 
     @classmethod
     def read(cls, path: Path) -> "RecipeDocument":
-        """Raises what `read_document` raises."""
+        """Read a file. Raises the errors of `read_document`."""
         return cls(path, read_document(path, "recipe"))
 
     @property
@@ -33,7 +33,7 @@ class RecipeDocument:
         return isinstance(self.value, dict) and FAMILY_KEY in self.value
 
     def recipe(self) -> RecipeFile:
-        """Make a recipe. InputError if it is not one, or has keys of the program."""
+        """Make a recipe. Raises InputError if the document is not a recipe, or has keys that only onnxreg writes."""
         reserved = RESERVED_KEYS if isinstance(self.value, dict) else ()
         if key := next((key for key in reserved if key in self.value), None):
             raise InputError(f"{self.path.name}: {key} is a reserved key", "remove it: the program writes it")
@@ -41,14 +41,14 @@ class RecipeDocument:
 
 
 def read_recipe(path: Path) -> RecipeFile:
-    """Read the recipe in a file. Raises what `RecipeDocument.read` and `RecipeDocument.recipe` raise."""
+    """Read the recipe in a file. Raises the errors of `RecipeDocument.read` and `RecipeDocument.recipe`."""
     return RecipeDocument.read(path).recipe()
 
 
 def read_document(path: Path, label: str = "recipe") -> Any:
-    """Read the value of a YAML or JSON file. Nothing in it can run code, and no key may appear twice.
+    """Read the value of a YAML or JSON file. The file cannot run code, and a repeated key is an error.
 
-    Raises NotFoundError for a missing file, InputError if it is neither YAML nor JSON; `label` names the kind of
+    Raises NotFoundError for a missing file, InputError if the file is neither YAML nor JSON; `label` names the kind of
     document.
     """
     data = read_given(path, label, "check the path", MAX_TEXT_BYTES)
@@ -59,9 +59,9 @@ def read_document(path: Path, label: str = "recipe") -> Any:
 
 
 def from_value(value: Any, label: str) -> RecipeFile:
-    """Make a recipe from a decoded document. One with `passes` is Olive's, one with `export` is Orchard's.
+    """Make a recipe from a decoded document. A document with `passes` is Olive's, one with `export` is Orchard's.
 
-    InputError names the wrong key.
+    Raises InputError, naming the wrong key.
     """
     if not isinstance(value, dict):
         raise InputError(f"{label} is not a recipe: it has no keys")

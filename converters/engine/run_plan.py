@@ -1,4 +1,4 @@
-"""Run a plan: load the source, run each step, and measure its result while the next step runs."""
+"""Runs a plan: loads the source, runs each step, and measures its result while the next step runs."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.parts import Step
 
 SCRATCH_DIRECTORY, NOTE_FILE = ".steps", "made.json"
-"""The working directory of an execution in its workspace, and the note of a step beside its files in the cache."""
+"""The working directory of an execution in its workspace, and the file with a step's record in the cache."""
 CRASHED = (
     "leave this output out, or make it by other passes; what the other steps made is kept for the next export"
 )
@@ -44,11 +44,10 @@ def execute(
     progress: Progress = SILENT,
     subject: ExportSubject | None = None,
 ) -> Draft:
-    """Run a plan into `workspace` and return the draft of a version. Steps whose result is in `cache` are not
-    run.
+    """Run a plan into `workspace` and return the draft of a version. Steps with a result in `cache` are skipped.
 
-    Raises what the task and the passes raise, and ConversionError if a graph does not load, gives NaN, differs from its
-    parent, or is further from the source than a check allows. Then the workspace is not valid.
+    Raises the errors of the task and the passes, and ConversionError if a graph does not load, gives NaN, differs from
+    its parent, or is further from the source than a check allows. After an error the workspace is not valid.
 
     Args:
         subject: the loaded source, which stays loaded; without it the source is loaded here.
@@ -71,10 +70,10 @@ def execute(
 
 
 def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
-    """Load the source of a plan, its companions into `directory`, which is made.
+    """Load the source of a plan, and save its companion files in `directory`, which is created.
 
-    Raises what the task's `load` raises, InputError if the source was changed meanwhile, and ConversionError for NaN or
-    infinity in its outputs: nothing can be compared with them.
+    Raises the errors of the task's `load`, InputError if the source was changed meanwhile, and ConversionError if the
+    source's outputs have NaN or infinity, because nothing can be compared with these.
     """
     import numpy as np
 
@@ -91,7 +90,7 @@ def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
 
 
 class _Execution:
-    """One run of the steps, one after the other; a second thread measures their results in the same order."""
+    """One run of the steps in sequence; a second thread measures their results in the same order."""
 
     def __init__(
         self,
@@ -120,7 +119,7 @@ class _Execution:
         self._results: dict[str, StepResult] = {}
 
     def run(self) -> dict[str, StepResult]:
-        """Make and measure every step."""
+        """Run every step and measure its result."""
         measured: list[Future[None]] = []
         with first_loader() as load, ThreadPoolExecutor(1) as executor:
             for name, node in self._plan.nodes.items():
@@ -194,12 +193,12 @@ class _Execution:
 
 
 def _apply(node: StepNode, subject: Any, target: Path) -> tuple[Step, tuple[str, ...], bool]:
-    """Run the pass of a step on a module, a graph or a checkpoint; return its record, its files and if they are reproducible.
+    """Run the pass of a step; return its record, its file names, and False if a second run may give other bytes.
 
-    Raises InputError, naming the step, if its pass does not take this kind of input, and whatever the pass raises.
+    Raises InputError, naming the step, if its pass does not take this kind of input, and the errors of the pass.
 
     Args:
-        target: path of the graph; of external data and operator configs beside it, the beginning.
+        target: path of the graph; names of external data and operator configs beside the graph begin with this path.
     """
     takes = node.kind.takes
     if not _can_take(takes, subject):
@@ -253,7 +252,7 @@ def _can_take(takes: base.Takes, subject: Any) -> bool:
 
 
 def _copy_settings(parent: StepResult, result: StepResult) -> list[str]:
-    """Give a decoder the settings and the tokenizer of the one that it was made from; returns their names."""
+    """Copy the settings and the tokenizer of a decoder to the decoder made from it; return the file names."""
     graphs = {parent.main.name, *external_files(load_onnx(parent.main), parent.main)}
     names = [name for name in parent.files if name not in graphs]
     for name in names:

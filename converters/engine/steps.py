@@ -1,4 +1,4 @@
-"""The steps of a recipe as a tree, checked before anything runs."""
+"""Makes a tree of a recipe's steps, and checks all of them before any step runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from onnxreg.schema.core.ref import check_distinct
 from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput, RecipeStep
 
 GOLDEN_PREFIX = "golden-"
-"""Prefix of the name of a step that writes the golden vectors of another."""
+"""Prefix of the name of a step that writes golden vectors; the name of the other step follows."""
 
 
 @dataclass(frozen=True)
 class StepNode:
-    """A step with its pass; `parent` is the step whose result it takes, None for the source."""
+    """A step with its pass; `parent` is the step whose result this one takes, None if it takes the source."""
 
     step: RecipeStep
     kind: type[Pass[Any, Any]]
@@ -31,7 +31,7 @@ class StepNode:
         return self.step.name
 
     def make(self) -> Pass[Any, Any]:
-        """Make the pass with its parameters, and with its data if it has some."""
+        """Make the pass with its parameters, and with calibration data if the step names some."""
         data = {} if self.data is None else {"data": self.data}
         return self.kind(**data, **self.step.params)
 
@@ -44,10 +44,10 @@ class StepNode:
 
 
 def nodes(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
-    """Map names to steps, parents before children, otherwise in the recipe's order.
+    """Map names to steps: parents before children, otherwise in the recipe's order.
 
-    Raises InputError, naming the step, for a repeated or reserved name, a missing parent, a cycle, an unknown
-    pass or one whose parameters are not valid, and data that cannot be read.
+    Raises InputError, naming the step, for a repeated or reserved name, a missing parent, a cycle, an unknown pass or
+    invalid parameters, and data that cannot be read.
 
     Args:
         directory: base of the paths of calibration data.
@@ -87,7 +87,7 @@ def nodes(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
 
 
 def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Path) -> StepNode:
-    """Find a step's pass, and check its parameters and files before hours of work."""
+    """Find a step's pass, and check its parameters and files early, since a run may take hours."""
     kind, data = pass_catalog.find(step.pass_), None
     if step.data is not None:
         if not (directory / step.data).exists():
@@ -100,11 +100,10 @@ def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Pa
 
 
 def outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOutput]:
-    """List the outputs with their paths: those of the recipe, else the result of each step that no other one
-    takes.
+    """List the outputs with their paths: those of the recipe, else the result of each step that no other step takes.
 
-    Raises InputError for a step that is missing or named twice, a path that its pass cannot write or that two
-    outputs have, a check of a missing output, and two checks of one metric of it.
+    Raises InputError for an output whose step is missing or repeated, a path that its pass cannot write or that another
+    output has, a check of a missing output, and two checks of one metric of an output.
     """
     taken_steps = {node.step.input for node in steps.values()}
     output_specs = recipe.outputs or [RecipeOutput(step=name) for name in steps if name not in taken_steps]

@@ -1,7 +1,7 @@
-"""Certificates: the figures behind the verdict on one artifact, and, if they are published, the scores behind those.
+"""Certificates: the figures behind the verdict on one artifact and, if published, the item scores behind the figures.
 
-A certificate is an evaluation document (`schema.gates.statements`) with a record for each metric. Aggregates only: no
-text, id, span or offset of the suite. `recompute` derives the verdict from the published item scores alone.
+A certificate is an evaluation document (`schema.gates.statements`) with a record for each metric. It has aggregates only:
+no text, id, span or offset of the suite. `recompute` derives the verdict from the published item scores alone.
 """
 
 import math
@@ -17,12 +17,12 @@ from onnxreg.schema.gates.statements import EvaluationDocument
 
 DIRECTORY = "certificates"
 RELATIVE_TOLERANCE = 1e-9
-"""Two machines add floats in another order."""
+"""Relative difference of figures that two machines may compute, because they add floats in another order."""
 
 
 @dataclass(frozen=True)
 class FigureDifference:
-    """A figure of a certificate that is not what its item scores give. `metric` is "" for the verdict as a whole."""
+    """A figure of a certificate that differs from the item scores. `metric` is "" for the verdict as a whole."""
 
     metric: str
     key: str
@@ -39,14 +39,14 @@ class FigureDifference:
 def recompute(
     certificate: EvaluationDocument, read: Callable[[Digest], bytes], label: str
 ) -> list[FigureDifference]:
-    """Compare every figure of a certificate with what its item scores give; empty if all are the same.
+    """Compare every figure of a certificate with the item scores; return the differences.
 
     Args:
-        read: reads the bytes of a published file.
+        read: returns the bytes of a published file.
         label: the name of the certificate in messages.
 
-    Raises NotFoundError if no item scores were published, InputError for a metric that is not installed or is of another
-    version here, IntegrityError for scores that are not those of the certificate.
+    Raises NotFoundError if no item scores were published, InputError if a metric is not installed or has another version
+    here, IntegrityError for scores that do not belong to the certificate.
     """
     judgements: list[Judgement] = []
     differences: list[FigureDifference] = []
@@ -89,12 +89,12 @@ def recompute(
 
 
 def path_of(artifact: str) -> str:
-    """The path of the certificate of the artifact at a path."""
+    """The path of the certificate of the artifact at `artifact`."""
     return f"{DIRECTORY}/{artifact}.json"
 
 
 def record(judgement: Judgement) -> dict[str, Any]:
-    """The record of one metric, in JSON form: see `schema.gates.statements.MetricRecord`."""
+    """The record of one metric, in JSON form; see `schema.gates.statements.MetricRecord`."""
     value: dict[str, Any] = {
         "metric": judgement.metric.id,
         "version": judgement.metric.version,

@@ -1,4 +1,4 @@
-"""Evaluations: the plan (suite and metrics, checked before hours of work), the judging of artifacts, and their certificates."""
+"""Evaluations: check the plan (suite and metrics) before hours of work, judge artifacts, write their certificates."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ from onnxreg.schema.log.summary import CERTIFICATE, ITEM_SCORES
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 SCORES, SCORES_VERSION = "scores", 7
-"""The kind of the cache's entries; their version, raised if equal bytes get other scores, such as by other batches."""
+"""The kind of the cache's entries, and their version: raise it if equal bytes get other scores, such as by other batches."""
 Tables = list[tuple[ScoreTable, Mapping[str, Any]]]
 """The scores of an artifact by each metric, with the facts about the suite that the metric's rule needs."""
 
@@ -53,9 +53,9 @@ class JudgedMetric:
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """A checked request. `suite` is the half that is asked for of the file `path`.
+    """A checked request. `suite` is the requested half of the suite in the file `path`.
 
-    `artifacts` are the paths of the outputs to judge; None for those of low precision.
+    `artifacts` are the paths of the outputs to judge; None means all outputs of low precision.
     """
 
     request: EvaluationRequest
@@ -67,7 +67,7 @@ class EvaluationPlan:
     artifacts: tuple[str, ...] | None
 
     def key(self) -> dict[str, Any]:
-        """Everything that shapes the verdicts."""
+        """Everything that shapes the verdicts, as a key of the cache."""
         metrics = [
             {
                 "metric": judged.metric.id,
@@ -81,11 +81,11 @@ class EvaluationPlan:
         return {**self.recorded(), "metrics": metrics}
 
     def recorded(self) -> dict[str, Any]:
-        """The request as a manifest has it: the suite by its digest."""
+        """The request in the manifest's form: the digest of the suite replaces the path."""
         return {**self.request.to_json(), "suite": str(self.file_digest)}
 
     def warnings(self) -> list[str]:
-        """The reasons for which the suite gives no verdict, or another than was meant."""
+        """The reasons why the suite gives no verdict, or another verdict than intended."""
         gold = {span.label for item in self.suite.items for span in getattr(item, "spans", ())}
         messages = [
             f"the label map names {name[:80]}, which no gold of the suite has"
@@ -97,7 +97,7 @@ class EvaluationPlan:
         return [*messages, *self.obstacles()]
 
     def obstacles(self) -> Iterator[str]:
-        """Yield the reasons for which nothing can be certified on the suite."""
+        """Yield the reasons why nothing can be certified on the suite."""
         groups = len(self.suite.items) if self.suite.groups is None else len(set(self.suite.groups))
         for judged in self.metrics:
             with blame_metric(judged.metric.id):
@@ -105,7 +105,7 @@ class EvaluationPlan:
 
     @property
     def _items(self) -> Sequence[Any]:
-        """The items with the labels that the request maps their own to."""
+        """The items, with labels replaced as the request maps them."""
         label_map = self.request.label_map
         return relabel(self.suite.items, label_map) if label_map else self.suite.items
 
@@ -115,8 +115,8 @@ def plan_evaluation(
 ) -> EvaluationPlan:
     """Read the suite, and choose the metrics.
 
-    Raises NotFoundError for a missing suite, InputError for a suite of another task, a metric that is unknown, is
-    of another task or lacks data in the suite, and an artifact that is not an output.
+    Raises NotFoundError for a missing suite; InputError for a suite of another task, a metric that is unknown, belongs to
+    another task or lacks data in the suite, and an artifact that is not an output.
 
     Args:
         task: the id of the export task.
@@ -170,9 +170,9 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Ju
 
 
 class SourceEvaluation:
-    """One evaluation of a source: its predictions are computed once, for every artifact that is judged.
+    """The evaluation of artifacts of one source, whose predictions are computed once for all artifacts.
 
-    The scores of an artifact are kept in a cache, if there is one; then the source need not be run at all.
+    With a cache, the scores of an artifact are stored; if all are cached, the source does not run.
     """
 
     def __init__(
@@ -184,8 +184,8 @@ class SourceEvaluation:
         key: Mapping[str, Any] | None = None,
     ) -> None:
         """Args:
-        load: loads the source; called when its predictions are needed.
-        cache: of JSON values (`engine.cache.StepCache`), if scores are kept.
+        load: loads the source; called when the source's predictions are needed.
+        cache: stores scores as JSON values (`engine.cache.StepCache`); None to store nothing.
         key: everything that shapes the source, for the cache.
         """
         self.plan, self._load, self._trust = plan, load, trust_remote_code
@@ -206,7 +206,7 @@ class SourceEvaluation:
     def _parent(
         self,
     ) -> tuple[Sequence[Any], Mapping[str, Any], Sequence[ModelInput], list[Any], list[Floats]]:
-        """The items in the words of the model, facts about this, inputs, predictions of the source, their scores."""
+        """The items with the model's labels, facts about the matching, inputs, and the source's predictions and scores."""
         evaluator = self._evaluator
         items, facts = evaluator.match(self.plan.suite.items, self.plan.request)
         inputs, subject = evaluator.inputs(items), evaluator.subject
@@ -233,7 +233,7 @@ class SourceEvaluation:
         """Judge the file of an artifact by every metric.
 
         Raises InputError if the suite does not fit the model, ConversionError if the artifact does not load or run, or
-        if a metric fails.
+        a metric fails.
         """
         judgements, tables = [], []
         margin = {"margin": True} if self.plan.request.margin else {}
@@ -288,7 +288,7 @@ class SourceEvaluation:
 
 
 def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SILENT) -> Draft:
-    """Judge artifacts of a draft; return it with their verdicts, checks and certificates.
+    """Judge artifacts of a draft; return the draft with verdicts, checks and certificates.
 
     Raises InputError if the suite does not fit the model or there is nothing to judge, ConversionError if an artifact
     does not run.
@@ -341,9 +341,9 @@ def _write_certificate(
     subject: ExportSubject,
     root: Path,
 ) -> Iterator[DraftFile]:
-    """Write the certificate of an artifact below `root`, and its item scores if they are published; yields the files.
+    """Write the certificate of an artifact below `root`, with the item scores if they are published; yield the files.
 
-    The same suite, source and artifact give the same bytes, whatever the number of cores.
+    The same suite, source and artifact give the same bytes on any number of cores.
     """
     path = certificate.path_of(item.artifact.path)
     (root / path).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The evaluation of each task: its contract, the tasks of text models, and rows of arrays for images and any other graph."""
+"""The evaluator of each task: the contract, the tasks of text models, and rows of arrays for images and other graphs."""
 
 import math
 import unicodedata
@@ -35,12 +35,12 @@ from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
 Run = Callable[[Feed], Mapping[str, Any]]
-"""Function from numpy arrays by input name to arrays by output name. Called from several threads at once."""
+"""Function from numpy arrays by input name to arrays by output name, called from several threads at once."""
 
 
 @dataclass(frozen=True)
 class ModelInput:
-    """One run of a model: the number of the item that it belongs to, the arrays, and what reading its outputs needs."""
+    """One run of a model: the number of the item, the arrays, and a context for reading the outputs."""
 
     item: int
     feed: Feed
@@ -48,9 +48,9 @@ class ModelInput:
 
 
 class TaskEvaluator(ABC):
-    """One task. `tasks` are the ids of the export tasks that it is for, `Item` is the class of an item, a frozen value.
+    """The evaluation of one task. `tasks` are ids of export tasks, `Item` is the class of an item, a frozen value.
 
-    `shares_runs`: rows of one run do not depend on each other, unless the graph quantizes activations while it runs.
+    `shares_runs` is True if rows of one run are independent, unless the graph quantizes activations while it runs.
     """
 
     tasks: ClassVar[tuple[str, ...]]
@@ -62,25 +62,25 @@ class TaskEvaluator(ABC):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels that predictions and metrics count; none for a task without."""
+        """The labels that predictions and metrics count; empty for a task without labels."""
         return ()
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
-        """The tokenizer of the checkpoint, which cuts texts to the length of the version."""
+        """The tokenizer of the checkpoint, which cuts texts to the version's `max_seq_length`."""
         fast = self.subject.loaded.tokenizer
         length = int(self.subject.resolved_options["max_seq_length"])
         return TextTokenizer(fast.backend_tokenizer, length, fast.truncation_side)
 
     def feed(self, row: TokenRow) -> Feed:
-        """The arrays of a row that the model takes."""
+        """The arrays of a row that are inputs of the model."""
         return {name: row.inputs[name] for name in self.subject.sample.feeds[0]}
 
     @classmethod
     def load_suite(cls, path: Path) -> Suite:
         """Read a suite of this task.
 
-        Raises InputError for one without items, and, naming the item by its position, for a malformed one.
+        Raises InputError for a suite without items and, with the item's position, for a malformed item.
         """
         read = suite.load(path, cls.read_item, distinct=True)
         if not read.items:
@@ -91,28 +91,28 @@ class TaskEvaluator(ABC):
 
     @classmethod
     def read_item(cls, row: dict[str, Any], position: str) -> Any:
-        """Read an item. Raises InputError, beginning with `position`, if it is malformed."""
+        """Read an item. Raises InputError, beginning with `position`, if the item is malformed."""
         return convert(row, cls.Item, position)
 
     def check(self, items: Sequence[Any]) -> None:  # noqa: B027
-        """Raise InputError if items do not fit the model, such as a label that it does not have."""
+        """Raise InputError if items do not fit the model, for example if the model lacks a label."""
 
     def match(
         self, items: Sequence[Any], request: EvaluationRequest
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """Return the items in the words of the model, and facts about this for the certificate, in JSON form."""
+        """Return the items with the model's labels, and facts about the matching for the certificate, in JSON form."""
         return items, {}
 
     @classmethod
     @abstractmethod
     def identity(cls, item: Any) -> Hashable:
-        """Return a value that is equal if a model gets the same to read, whatever the right answer is.
+        """A value that is equal for two items if the model reads the same input, whatever the right answers are.
 
-        The order of texts without an order, and spaces, make no difference.
+        Differences in spaces, or in the order of texts without an order, are ignored.
         """
 
     def inputs(self, items: Sequence[Any]) -> list[ModelInput]:
-        """The runs that the predictions need, those of an item in order. InputError for an item that cannot be run."""
+        """The runs that the predictions need, in the order of items. InputError for an item that cannot be run."""
         inputs = []
         for number, item in enumerate(items):
             try:
@@ -125,32 +125,32 @@ class TaskEvaluator(ABC):
 
     @abstractmethod
     def runs(self, item: Any) -> Iterable[tuple[Feed, Any]]:
-        """The arrays of each run that the prediction for an item needs, with what reading its outputs needs."""
+        """The arrays of each run that the prediction for an item needs, each with the context for `read`."""
 
     @abstractmethod
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Any:
         """Reduce the outputs of one run to the numbers that a prediction needs.
 
-        Raises ConversionError if an output is missing, or its shape is not that of the task.
+        Raises ConversionError if an output is missing, or has not the task's shape.
         """
 
     def prediction(self, item: Any, parts: Sequence[Any]) -> Any:
-        """Make the prediction for an item from all its runs; by default it has one, which is the prediction."""
+        """Make the prediction for an item from the results of the item's runs; by default, return the result of the only run."""
         (part,) = parts
         return part
 
 
 def numbers(values: Any) -> Any:
-    """The values of an output. Raises ConversionError for NaN, which would be read as some class."""
+    """Return the values of an output. Raises ConversionError for NaN, which would be read as some class."""
     if np.isnan(values).any():
         raise ConversionError("the model gives NaN for an item of the evaluation suite")
     return values
 
 
 def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None) -> Any:
-    """An output of a run of one row, without its first axis.
+    """An output of a run of one row, without the first axis.
 
-    Raises ConversionError if it is missing or has NaN, or, for logits of labels, another shape.
+    Raises ConversionError if the output is missing or, with a `shape`, has another one; without a `shape`, also for NaN.
     """
     if name not in outputs or outputs[name].shape[:1] != (1,):
         raise ConversionError(f"the model has no output called {name} with one row for each row of its input")
@@ -164,7 +164,7 @@ def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None 
 
 
 def plain(text: str) -> str:
-    """A text in Unicode's composed form, with single spaces: two that differ in these alone are one content."""
+    """A text in Unicode's composed form, with single spaces, so that texts with the same content are equal."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
@@ -187,7 +187,7 @@ class TokenSpans(TaskEvaluator):
 
     @classmethod
     def load_suite(cls, path: Path) -> Suite:
-        """Equal texts are accepted, as OpenMed does: there a fixture is identified by its id; so is an empty suite."""
+        """Read a suite, which may be empty or have equal texts: like OpenMed, it identifies a fixture by the id."""
         return suite.load(path, read_fixture)
 
     @classmethod
@@ -211,7 +211,7 @@ class TokenSpans(TaskEvaluator):
 
 
 def tags_of(window: TokenRow, outputs: Mapping[str, Any], labels: int) -> tuple[Integers, Integers]:
-    """The best tags of the positions that count, and their offsets.
+    """The best tags at the `positions` of a window, and their offsets.
 
     Raises ConversionError for logits of another shape than `[1, tokens, labels]`, and for NaN.
     """
@@ -221,15 +221,15 @@ def tags_of(window: TokenRow, outputs: Mapping[str, Any], labels: int) -> tuple[
 
 
 MAX_ANSWER_TOKENS = 30
-"""Tokens of the longest answer, as in the example scripts of Transformers."""
+"""The most tokens of an answer, as in the example scripts of Transformers."""
 STRIDE = 128
-"""Tokens that two windows of one context share, if the model's length allows."""
+"""Number of tokens that two windows of one context share, if the model's length allows."""
 MAX_TOKENS = 2048
-"""Tokens of a prompt and its completion together."""
+"""The most tokens of a prompt and its completion together."""
 
 
 class LabelledText(msgspec.Struct, frozen=True):
-    """A text, maybe with a second one, and the label that is right."""
+    """A text, maybe with a second text, and the right label."""
 
     text: Word
     label: Word
@@ -268,7 +268,7 @@ class TextClasses(TaskEvaluator):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question about a context, with every right answer; none if the context has no answer."""
+    """A question about a context, with all right answers; no answers if the context has none."""
 
     question: Word
     context: Word
@@ -276,7 +276,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class AnswerSpan(msgspec.Struct, frozen=True):
-    """The best answer in one window: its score (the sum of two logits), and its half-open range of characters."""
+    """The best answer in one window: the score (a sum of two logits), and the half-open range of characters."""
 
     score: float
     start: int
@@ -284,10 +284,10 @@ class AnswerSpan(msgspec.Struct, frozen=True):
 
 
 class Answers(TaskEvaluator):
-    """`{question, context, answers: [text]}`. A prediction is a part of the context; "" means none.
+    """`{question, context, answers: [text]}`. A prediction is a part of the context; "" means no answer.
 
-    A context longer than the model takes is cut into overlapping windows, and the best answer of all windows counts. An
-    empty answer is one whose beginning and end are the first token.
+    A context longer than the model's input is cut into overlapping windows; the best answer of all windows counts. "" wins
+    if the first token, as start and end of an answer, scores higher in every window.
     """
 
     tasks = ("question-answering",)
@@ -313,7 +313,7 @@ class Answers(TaskEvaluator):
 
 
 def best_span(start: Any, end: Any, row: TokenRow) -> AnswerSpan:
-    """The pair of tokens of the second text with the largest sum of logits, the end not before the beginning."""
+    """The pair of tokens of the second text with the largest sum of logits; the end does not precede the start."""
     tokens = np.flatnonzero(row.sequences == 1)
     if not len(tokens):
         return AnswerSpan(float("-inf"), 0, 0)
@@ -326,16 +326,16 @@ def best_span(start: Any, end: Any, row: TokenRow) -> AnswerSpan:
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A text, and how relevant it is to another one."""
+    """A text, and its relevance to another text."""
 
     text: Word
     relevance: Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """Texts to compare with the first: a pair with its `score`, or documents with the `relevance` of each.
+    """Texts to compare with the first text: one text with its `score`, or documents with the `relevance` of each.
 
-    A text alone has neither.
+    A single text has neither.
     """
 
     texts: tuple[str, ...]
@@ -353,7 +353,7 @@ class _TextsRow(msgspec.Struct, frozen=True):
 class Embeddings(TaskEvaluator):
     """`{text, text_pair, score}`, `{text, documents: [{text, relevance}]}` or `{text}`.
 
-    A prediction is float64 `[texts, size]`. Of the output `last_hidden_state` it is the mean over the tokens.
+    A prediction is float64 `[texts, size]`; the output `last_hidden_state` is averaged over the tokens.
     """
 
     tasks = ("pooling", "feature-extraction")
@@ -391,14 +391,14 @@ class Embeddings(TaskEvaluator):
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """A prompt, if there is one, and the text that follows it."""
+    """An optional prompt, and the text after the prompt."""
 
     completion: Word
     prompt: str | None = None
 
 
 class Likelihood(msgspec.Struct, frozen=True):
-    """The negative log-likelihood of a completion in nats, its tokens, the size of the vocabulary."""
+    """The negative log-likelihood of a completion in nats, the number of its tokens, the size of the vocabulary."""
 
     nats: float
     tokens: int
@@ -420,7 +420,7 @@ class Completions(TaskEvaluator):
         return plain((item.prompt or "") + item.completion)
 
     def runs(self, item: Completion) -> Iterable[tuple[Feed, Integers]]:
-        """The tokens of the whole text; those that end after the prompt are the completion's, but never the first."""
+        """The tokens of the whole text, with indices of the completion's tokens: they end after the prompt, and token 0 is left out."""
         prompt = item.prompt or ""
         row = self.tokenizer.whole(prompt + item.completion)
         if len(row.tokens) > MAX_TOKENS:
@@ -442,22 +442,22 @@ class Completions(TaskEvaluator):
 
 
 LABELS, GROUPS = "labels", "groups"
-"""Names of the optional arrays with the class and the number of the group of each row."""
+"""Names of the optional arrays with the class and the group number of each row."""
 
 
 class LabelledRow(msgspec.Struct, frozen=True, eq=False):
-    """One row of every input, arrays of batch 1, and the class of the output that is right, if it is known."""
+    """One row of every input (arrays of batch 1), and the right class of the first output, if known."""
 
     feed: Feed
     label: int | None = None
 
 
 class LabelledRows(TaskEvaluator):
-    """A `.npz` file: an array for each input, and perhaps `labels` (classes of the first output).
+    """A `.npz` file: an array for each input, and maybe `labels` (classes of the first output).
 
-    With labels a prediction is (the rank of the right class, from 0; the number of classes). Of
-    equal values the one that comes last ranks first, as in scikit-learn. Without labels it is float64 `[outputs,
-    values]`: each output of floats as one vector, with zeros at its end.
+    With labels, a prediction is (rank of the right class, from 0; number of classes); of equal values, the last one
+    ranks first, as in scikit-learn. Without labels, a prediction is float64 `[outputs, values]`: a vector for each
+    floating-point output, filled up with zeros.
     """
 
     tasks = ("image-classification", "onnx")
@@ -529,7 +529,7 @@ class LabelledRows(TaskEvaluator):
 
 
 def _vectors(outputs: Mapping[str, Any]) -> Any:
-    """Each output of floats as one row, with zeros at its end. ConversionError without one, or for NaN."""
+    """A row for each floating-point output, filled up with zeros. ConversionError for NaN, and without such an output."""
     rows = [numbers(array).ravel() for array in outputs.values() if array.dtype.kind == "f" and array.size]
     if not rows:
         raise ConversionError("the model has no output of numbers to compare", "give a suite with labels")
@@ -540,7 +540,7 @@ def _vectors(outputs: Mapping[str, Any]) -> Any:
 
 
 def content(feed: Feed) -> Digest:
-    """The digest of a row's values, whatever number of bits they are stored in."""
+    """The digest of a row's values, independent of the number of bits of each value."""
     wide = {"f": "float64", "i": "int64", "u": "int64", "b": "int64"}
     return samples.digest(
         [{name: array.astype(wide.get(array.dtype.kind, array.dtype)) for name, array in feed.items()}]
@@ -548,11 +548,11 @@ def content(feed: Feed) -> Digest:
 
 
 def _integer(value: Any, name: str, path: Path) -> int | None:
-    """The number of a row in an array of integers, None without. InputError if it is not one integer."""
+    """The integer of a row, None without an array. InputError if the row has another value than one integer."""
     if value is not None and (value.ndim != 1 or value.dtype.kind not in "iu"):
         raise InputError(f"evaluation suite {path}: {name} must be one integer for each row")
     return None if value is None else int(value[0])
 
 
 EVALUATORS = (TokenSpans, TextClasses, Answers, Embeddings, LabelledRows, Completions)
-"""Together they have every built-in task."""
+"""The evaluators, which together cover every built-in task."""

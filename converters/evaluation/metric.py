@@ -1,7 +1,7 @@
-"""Metrics: figures about a model on a suite, each with a version, a direction, a default limit and its own rule.
+"""Metrics: figures about a model on a suite, each with a version, a direction, a default limit and a rule.
 
-A `Metric` scores single items, computes its value from any rows of scores, and judges a loss by its rule. It must not run a
-model: it reads predictions.
+A `Metric` scores single items, computes a value from any rows of scores, and judges a loss by its rule. A metric reads
+predictions, and must not run a model.
 
 Confidence intervals are made by the bootstrap: groups of items are drawn with replacement. Items of one group are not
 independent, so whole groups are drawn (cluster bootstrap; Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 GROUP, PARENT, CANDIDATE = "group", "parent:", "candidate:"
-"""The first column of the file, and the prefixes of the others."""
+"""The first column of a table of item scores, and the prefixes of the other columns."""
 
 RESAMPLES = 1000
 SEED = 0
@@ -41,10 +41,10 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """The scores of one metric for each item, of the parent and of the candidate.
+    """The scores of the parent and the candidate by one metric, for each item.
 
     `parent` and `candidate` are float64 of shape (items, columns), `groups` is int64 of shape (items,). The rows of a
-    group are sorted by their values, and so are the groups, which are numbered in that order: the order of a suite
+    group are sorted by their values, then the groups, which are numbered in this order. So the order of a suite
     cannot be read from a table, and does not change a figure.
     """
 
@@ -57,7 +57,7 @@ class ScoreTable:
     def of(
         cls, columns: Sequence[str], parent: Floats, candidate: Floats, groups: Sequence[int] | None = None
     ) -> "ScoreTable":
-        """Sort the scores of items; without `groups` each item is a group of its own."""
+        """Sort the scores of items; without `groups`, each item is a group."""
         width = len(columns)
         rows_by_group: dict[int, list[tuple[float, ...]]] = {}
         numbers = range(len(parent)) if groups is None else groups
@@ -81,7 +81,7 @@ class ScoreTable:
     def encode(self) -> bytes:
         """Write CSV (RFC 4180, line feeds): `group`, `parent:<column>`..., `candidate:<column>`...; numbers only.
 
-        A number is written so that it is read back exactly.
+        Each number has enough digits to be read back exactly.
         """
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
@@ -95,9 +95,9 @@ class ScoreTable:
 
     @classmethod
     def decode(cls, data: bytes, label: str) -> "ScoreTable":
-        """Read what `encode` wrote.
+        """Read a table that `encode` wrote.
 
-        Raises InputError, calling the file `label`, if it is anything else, such as a table in another order.
+        Raises InputError, calling the file `label`, for any other bytes, such as a table in another order.
         """
         try:
             header, *rows = csv.reader(io.StringIO(data.decode()), strict=True)
@@ -116,7 +116,7 @@ class ScoreTable:
 
 
 def draws(groups: Integers, count: int) -> Iterator[Integers]:
-    """Yield the rows of each resample. `groups` is sorted."""
+    """Yield the indices of the rows in each resample. `groups` is sorted."""
     if not count:
         return
     generator = np.random.RandomState(SEED)
@@ -131,7 +131,7 @@ def draws(groups: Integers, count: int) -> Iterator[Integers]:
 
 
 def percentiles(values: Floats) -> Interval | None:
-    """The central 95 % of what is not NaN; None if nothing is left, or a value is infinite."""
+    """The central 95 % of the values that are not NaN; None if there are no such values, or one is infinite."""
     values = values[~np.isnan(values)]
     if not len(values) or np.isinf(values).any():
         return None
@@ -140,27 +140,27 @@ def percentiles(values: Floats) -> Interval | None:
 
 
 def _text(value: float) -> Any:
-    """A whole number without its `.0`; any other by its shortest exact text."""
+    """A whole number without `.0`; any other number as its shortest exact text."""
     return int(value) if math.isfinite(value) and value == int(value) and abs(value) < 2**53 else repr(value)
 
 
 State = Literal["certified", "refused", "unknown"]
 CHECKED = {"certified": "pass", "refused": "fail", "unknown": "unknown"}
-"""The verdict of a check, by a state."""
+"""The verdict of a check, for each state."""
 MAX_LISTED_LABELS = 20
-"""Labels that one reason names."""
+"""The most labels that one reason names."""
 
 
 class EvaluationError(ConversionError):
-    """The source or a metric fails, whatever artifact is judged."""
+    """A failure of the source or of a metric, which affects every artifact."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """The figures of a part that a metric judges by itself, such as a label; most metrics have one, called "".
+    """The figures of a part that a metric judges separately, such as a label; most metrics have a single part "".
 
-    Figures are None if there was nothing to measure. `losing` says what loses how much. With `doubts` it is not judged:
-    its state stays None. `groups` counts the independent items that show a loss. `facts` are the metric's own.
+    Figures are None if there was nothing to measure. `losing` describes the loss in words. A part with `doubts` is not
+    judged: `state` is None. `groups` counts the independent items that show a loss. `facts` are particular to the metric.
     """
 
     name: str
@@ -179,8 +179,8 @@ class Part:
 class Judgement:
     """The figures of one metric (`Metric`) on one artifact. `loss` must be below `limit`.
 
-    `parent`, `value` and `loss` are None if there was nothing to measure. `samples` counts items, `groups` the
-    independent ones. `settings` are those of the rule.
+    `parent`, `value` and `loss` are None if there was nothing to measure. `samples` counts items, `groups` counts
+    independent items. `settings` are the settings of the rule.
     """
 
     metric: Any
@@ -198,10 +198,10 @@ class Judgement:
 
 
 def judge_loss(loss: float, interval: Interval | None, limit: float, margin: bool = False) -> State:
-    """Judge a loss by the rule of the interval: it is refused only if the whole interval is at the limit or above.
+    """Judge a loss by the rule of the interval: refuse it only if the whole interval is at the limit or above.
 
-    It is certified if it is below the limit, with a `margin` only if the whole interval is. Any other loss is unclear,
-    which is unknown: a larger suite decides.
+    Certify a loss below the limit; with a `margin`, only if the whole interval is below the limit. Any other loss is
+    unknown: a larger suite decides.
     """
     if loss < limit:
         return "unknown" if margin and (interval is None or interval[1] >= limit) else "certified"
@@ -209,17 +209,17 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, margin: boo
 
 
 def unclear(losing: str, interval: Interval | None, limit: float) -> str:
-    """The reason for which a loss is unclear. `losing` says what loses how much."""
+    """The reason why a loss is unclear. `losing` describes the loss in words."""
     bounds = "it has no interval" if interval is None else f"95 %: {interval[0]:.3g} to {interval[1]:.3g}"
     return f"unclear: {losing} ({bounds}), the limit is below {limit:g}: a larger suite decides"
 
 
 def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
-    """The reason for which gold that matches no label of the model leaves a verdict unknown.
+    """The reason why gold labels that match no label of the model leave a verdict unknown.
 
     Args:
-        labels: the labels of the gold, with their spans.
-        names: those of the model, as they were read from its tags.
+        labels: for each of these gold labels, the number of spans.
+        names: the model's labels, read from the tags.
     """
     listed = listing([f"{name[:60]} ({count} spans)" for name, count in labels.items()])
     own = f"; the model's labels: {listing(names)}" if names else ""
@@ -230,7 +230,7 @@ def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
 
 
 def listing(names: Sequence[str]) -> str:
-    """The first names, and how many there are beside them."""
+    """The first names as text, with the number of further names."""
     more = f" and {len(names) - MAX_LISTED_LABELS} more" if len(names) > MAX_LISTED_LABELS else ""
     return ", ".join(name[:80] for name in names[:MAX_LISTED_LABELS]) + more
 
@@ -238,7 +238,7 @@ def listing(names: Sequence[str]) -> str:
 def combine(judgements: Sequence[Judgement]) -> tuple[State, tuple[str, ...]]:
     """Combine the states of several metrics: refused wins over unknown, and unknown over certified.
 
-    The reasons of that state come first.
+    The reasons for the winning state come first.
     """
     order: tuple[State, ...] = ("refused", "unknown", "certified")
     ranked = sorted(judgements, key=lambda judgement: order.index(judgement.state))
@@ -247,7 +247,7 @@ def combine(judgements: Sequence[Judgement]) -> tuple[State, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class JudgedArtifact:
-    """The judgements of one artifact, with the state and reasons that they give together."""
+    """The judgements of one artifact, with their combined state and reasons."""
 
     artifact: DraftArtifact
     judgements: tuple[Judgement, ...]
@@ -257,16 +257,16 @@ class JudgedArtifact:
 
 
 LIBRARIES = ("scikit-learn", "scipy")
-"""The distributions that compute figures."""
+"""The distributions that compute figures of built-in metrics."""
 METRIC_FRAME = 3
-"""The frame of the metric's code in a traceback, below those of `blame_metric` and of its caller."""
+"""The number of frames in a traceback down to the metric's code: `blame_metric`, its caller, the metric."""
 
 
 @contextmanager
 def blame_metric(name: str) -> Iterator[None]:
-    """Raise EvaluationError for what the code of the metric `name` raises.
+    """Raise EvaluationError for any error in the code of the metric `name`.
 
-    The message says where the error was raised, and not its text, which may quote the suite.
+    The message has the line of the error but not the error's text, which may quote the suite.
     """
     try:
         yield
@@ -283,19 +283,19 @@ def blame_metric(name: str) -> Iterator[None]:
 class Metric(ABC):
     """One figure about a model on a suite.
 
-    A metric turns the prediction for an item into a row of numbers (`row`) and any rows into its value (`value`), so
-    that the value of resampled rows, and of rows that were published, is computed by the same code.
+    A metric turns the prediction for an item into a row of numbers (`row`), and any rows into one value (`value`). So the
+    same code computes the value of resampled rows and of published rows.
 
-    `id` and `version` name what is computed: a change of a figure for equal rows is a new version. `rule` names how its
-    loss is judged. `tasks` are those whose predictions it reads. `direction` says whether higher or lower values are
-    better. `limit` is the default limit of the loss. `names` are those of the numbers of a row. With fewer than `min_groups` independent items, or a parent whose
-    skill is below `min_skill`, nothing is certified or refused.
+    `id` and `version` name the computation: a change of a figure for equal rows needs a new version. `rule` names the rule for
+    a loss. `tasks` are tasks with predictions for the metric. `direction` says if higher or lower values are better. `limit` is
+    the loss's default limit. `names` are the columns of a row. With fewer than `min_groups` independent items, or a parent of
+    less skill than `min_skill`, the metric certifies and refuses nothing.
     """
 
     id: ClassVar[str]
     names: ClassVar[tuple[str, ...]] = ()
     gold: ClassVar[str | None] = None
-    """The attribute of an item that the metric compares with."""
+    """The attribute of an item with the right answer; None if the metric needs no right answer."""
     version: ClassVar[int] = 1
     rule: ClassVar[str] = "loss/interval"
     tasks: ClassVar[frozenset[str]]
@@ -304,21 +304,21 @@ class Metric(ABC):
     min_groups: ClassVar[int] = 200
     min_skill: ClassVar[float] = 0.2
     is_default: ClassVar[bool] = True
-    """True if the metric judges when a request names none."""
+    """True if the metric judges when a request names no metric."""
 
     @property
     def package(self) -> str | None:
-        """The distribution that brings the metric (its module if that is unknown); None for ours."""
+        """The distribution of the metric (its top-level module if unknown); None for a metric of onnxreg."""
         top = type(self).__module__.partition(".")[0]
         return None if top == "onnxreg" else min(distributions().get(top, ()), default=top)
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The distributions that a figure depends on: those that compute it, and the one that brings the metric."""
+        """The distributions that a figure depends on: libraries for computing, and the metric's own distribution."""
         return LIBRARIES if self.package is None else (*LIBRARIES, self.package)
 
     def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """The names of the numbers of a row. `labels` are the model's."""
+        """The names of the numbers in a row. `labels` are the model's labels."""
         return self.names
 
     @abstractmethod
@@ -326,42 +326,42 @@ class Metric(ABC):
         """Score one item: a number for each column.
 
         Args:
-            item: of the suite; its class is that of the task.
-            prediction: of the model that is scored.
-            reference: the parent's prediction, also if the parent itself is scored.
+            item: an item of the suite, of the task's class.
+            prediction: the prediction of the scored model.
+            reference: the parent's prediction, also if the scored model is the parent.
         """
 
     @abstractmethod
     def value(self, rows: Floats) -> float:
-        """The value over some rows, float64 `[rows, columns]`, at least one."""
+        """The value over some rows, float64 `[rows, columns]`; there is at least one row."""
 
     def skill(self, rows: Floats) -> float:
         """Compare the value of these rows with a guess: 0 for a guess, 1 for a perfect model."""
         return self.value(rows)
 
     def loss(self, parent: float, value: float) -> float:
-        """The loss of a candidate with `value` against its parent: above 0 if it is worse."""
+        """The loss of a candidate with this `value` against the parent: above 0 if the candidate is worse."""
         return parent - value if self.direction == "higher" else value - parent
 
     def supports(self, items: Sequence[Any]) -> bool:
-        """True if the items have what the metric compares with."""
+        """True if all items have the attribute `gold`."""
         return self.gold is None or all(getattr(item, self.gold) is not None for item in items)
 
     def check(self, limit: float, settings: Mapping[str, Any]) -> None:
-        """Raise InputError for a limit or settings that the rule does not have; `loss/interval` has no settings."""
+        """Raise InputError for a limit or a setting that the rule does not accept; `loss/interval` has no settings."""
         if settings:
             raise InputError(f"the metric {self.id} has no setting {next(iter(settings))[:80]!r}")
 
     def settings(self, items: Sequence[Any], labels: Sequence[str]) -> Mapping[str, Any]:
-        """Facts about a suite that the rule needs, recorded with the verdict."""
+        """The facts about a suite that the rule needs; the certificate records these."""
         return {}
 
     def warnings(self, items: Sequence[Any], settings: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the reasons, by the suite alone, for which a verdict hangs on a single item."""
+        """Yield the reasons, from the suite alone, why a verdict depends on a single item."""
         return iter(())
 
     def obstacles(self, items: Sequence[Any], groups: int, settings: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the reasons, by the suite alone, for which nothing can be certified."""
+        """Yield the reasons, from the suite alone, why nothing can be certified."""
         if groups < self.min_groups:
             yield (
                 f"the suite has {groups} independent items, {self.id} needs {self.min_groups}: nothing can be certified"
@@ -374,7 +374,7 @@ class Metric(ABC):
         reference: Sequence[Any],
         labels: Sequence[str],
     ) -> Floats:
-        """The rows of all items, float64 `[items, columns]`. EvaluationError if the metric fails on one."""
+        """The rows of all items, float64 `[items, columns]`. EvaluationError if the metric fails on an item."""
         with blame_metric(self.id):
             columns = self.columns(labels)
         rows = np.zeros((len(items), len(columns)))
@@ -395,11 +395,11 @@ class Metric(ABC):
     def judge(self, table: ScoreTable, limit: float, settings: Mapping[str, Any]) -> Judgement:
         """Judge an artifact by its scores alone.
 
-        Each part without a doubt is judged by the rule of the interval (`judge_loss`): a refused part refuses, else a
-        part that is unclear or in doubt, or a doubt about all, leaves the verdict unknown.
+        Each part without a doubt is judged by the rule of the interval (`judge_loss`). A refused part refuses the artifact;
+        otherwise an unclear part, a part in doubt, or a doubt about the whole leaves the verdict unknown.
 
         Args:
-            settings: of the rule, such as the least evidence, and the facts about the suite.
+            settings: the rule's settings, such as the least evidence, and the facts about the suite.
 
         Raises ConversionError if the metric fails, or gives NaN or infinity.
         """
@@ -441,7 +441,7 @@ class Metric(ABC):
         )
 
     def parts(self, table: ScoreTable, settings: Mapping[str, Any]) -> list[Part]:
-        """The figures that are judged by themselves: of most metrics one, and none of an empty suite."""
+        """The figures that are judged separately: a single part for most metrics, none for an empty suite."""
         if not len(table.groups):
             return []
         parent, value = (self._number(self.value, rows) for rows in (table.parent, table.candidate))
@@ -468,15 +468,15 @@ class Metric(ABC):
         return losses
 
     def worst(self, parts: Sequence[Part], losses: Floats) -> tuple[float | None, Interval | None]:
-        """The loss of the whole and its interval; `losses` are resampled."""
+        """The loss of the whole, and the interval; `losses` are the resampled losses."""
         return (parts[0].loss, parts[0].interval) if parts else (None, None)
 
     def doubts(self, samples: int, parts: Sequence[Part], settings: Mapping[str, Any]) -> list[str]:
-        """The reasons, beside those of parts, for which the verdict is unknown unless a part refuses."""
+        """The reasons why the verdict is unknown unless a part refuses, in addition to the doubts of parts."""
         return [] if samples else ["the suite has no items"]
 
     def proof(self, parts: Sequence[Part], limit: float, settings: Mapping[str, Any]) -> list[str]:
-        """The reasons of a certified artifact."""
+        """The reasons why an artifact is certified."""
         (part,) = parts
         reasons = [f"{part.losing}, the limit is below {limit:g}"]
         if part.interval and part.interval[1] >= limit:
@@ -484,7 +484,7 @@ class Metric(ABC):
         return reasons
 
     def notes(self, parts: Sequence[Part], settings: Mapping[str, Any]) -> list[str]:
-        """Further reasons, whatever the verdict is."""
+        """Further reasons, for any verdict."""
         return []
 
     def checks(self, judgement: Judgement, name: str, dataset: str) -> list[dict[str, Any]]:
@@ -515,7 +515,7 @@ class Metric(ABC):
 
 
 def library(module: str) -> Any:
-    """A module of one of `LIBRARIES`. HostError if it is not installed."""
+    """Import a module of one of `LIBRARIES`. HostError if the library is not installed."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -1,6 +1,6 @@
-"""Every metric by name: ours, and those that other packages bring as entry points of the group `onnxreg.metrics`.
+"""Every metric by name: onnxreg's, and metrics of other packages (entry points of the group `onnxreg.metrics`).
 
-The values are those of scikit-learn, SciPy and seqeval, to the bit: certificates are compared with them.
+The values equal the results of scikit-learn, SciPy and seqeval to the bit, because certificates may be compared with them.
 """
 
 import math
@@ -41,7 +41,7 @@ VECTORS = frozenset({"pooling", "feature-extraction"})
 ROWS = frozenset({"image-classification", "onnx"})
 TEXTS = frozenset({"text-generation"})
 TOP = 10
-"""Documents that nDCG looks at."""
+"""The number of documents that nDCG counts."""
 
 
 class MeanMetric(Metric):
@@ -54,12 +54,12 @@ class MeanMetric(Metric):
 
 
 def above_chance(value: float, base: float) -> float:
-    """A value above that of a guess, in parts of what is possible."""
+    """The share of the distance from a guess (`base`) to 1 that a value reaches."""
     return (value - base) / (1.0 - base) if base < 1.0 else 0.0
 
 
 class ClassMetric(Metric):
-    """A metric of the right class and of the class that the model gives, by their numbers."""
+    """A metric of the right class and the predicted class, by number."""
 
     tasks = frozenset({"text-classification"})
     names = ("label", "prediction")
@@ -68,7 +68,7 @@ class ClassMetric(Metric):
         return (labels.index(item.label), prediction)
 
     def skill(self, rows: Floats) -> float:
-        """The value above that of a model that always gives the most frequent class."""
+        """The value above a model that always predicts the most frequent class."""
         classes, counts = np.unique(rows[:, 0], return_counts=True)
         guess = np.column_stack([rows[:, 0], np.full(len(rows), classes[counts.argmax()])])
         return above_chance(self.value(rows), self.value(guess))
@@ -84,7 +84,7 @@ class Accuracy(ClassMetric):
 
 
 class MacroF1(ClassMetric):
-    """The mean F1 of the classes that occur (as `sklearn.metrics.f1_score`, average macro)."""
+    """The mean F1 of the classes in labels or predictions (as `sklearn.metrics.f1_score`, average macro)."""
 
     id = "macro_f1"
     limit = 0.01
@@ -97,9 +97,9 @@ class MacroF1(ClassMetric):
 
 
 class Top1(Metric):
-    """The share of rows whose largest value is that of the right class (`sklearn.metrics.top_k_accuracy_score`).
+    """The share of rows whose right class has the largest value (`sklearn.metrics.top_k_accuracy_score`).
 
-    A score is the rank of the class, from 0; it passes below `k`.
+    A score is the rank of the right class, from 0; a rank below `k` counts as right.
     """
 
     id = "top_1"
@@ -118,7 +118,7 @@ class Top1(Metric):
 
 
 class Top5(Top1):
-    """The share of rows whose class is among the five largest values."""
+    """The share of rows whose right class is among the five largest values."""
 
     id = "top_5"
     k = 5
@@ -126,7 +126,7 @@ class Top5(Top1):
 
 
 class Spearman(Metric):
-    """The rank correlation of cosines with the scores of pairs (as `scipy.stats.spearmanr`)."""
+    """The rank correlation of a pair's cosine with the pair's score (as `scipy.stats.spearmanr`)."""
 
     id = "spearman"
     tasks = VECTORS
@@ -144,7 +144,7 @@ class Spearman(Metric):
 
 
 class NormalizedGain(MeanMetric):
-    """The mean nDCG of the first ten documents, ordered by cosine (`sklearn.metrics.ndcg_score`)."""
+    """The mean nDCG of the first ten documents in the order of cosines (`sklearn.metrics.ndcg_score`)."""
 
     id = "ndcg_10"
     tasks = VECTORS
@@ -163,7 +163,7 @@ class NormalizedGain(MeanMetric):
 
 
 class MeanCosine(MeanMetric):
-    """The mean cosine of each text's vector with the parent's: 1 for the parent itself. It needs no gold."""
+    """The mean cosine of each text's vector with the parent's vector: 1 for the parent itself. Items need no right answer."""
 
     id = "mean_cosine"
     tasks = VECTORS
@@ -175,13 +175,13 @@ class MeanCosine(MeanMetric):
 
 
 class OutputCosine(MeanCosine):
-    """The mean over rows of the lowest cosine of an output with the parent's: 1 for the parent itself. It needs no gold."""
+    """The mean over rows of the lowest cosine of an output with the parent's: 1 for the parent. Items need no right answer."""
 
     id = "output_cosine"
     tasks = ROWS
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        """0 if the shape of an output differs or it alone is zero, 1 if both are."""
+        """The lowest cosine of an output: 0 if shapes differ or only one side is zero, 1 if both sides are zero."""
         if prediction.shape != reference.shape:
             return [0.0]
         both_zero = ~prediction.any(axis=1) & ~reference.any(axis=1)
@@ -193,21 +193,21 @@ class OutputCosine(MeanCosine):
 
 
 def cosines(left: Any, right: Any) -> Any:
-    """The cosine of each pair of rows; NaN if one is zero."""
+    """The cosine of each pair of rows; NaN if a row is zero."""
     left, right = left.astype(np.float64), right.astype(np.float64)
     norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     return np.divide((left * right).sum(axis=1), norms, out=np.full(len(left), math.nan), where=norms > 0)
 
 
 class ExactMatch(MeanMetric):
-    """The share of questions whose answer is a right one, but for case, punctuation and articles."""
+    """The share of questions with a right answer, apart from case, punctuation and articles."""
 
     id = "exact_match"
     tasks = frozenset({"question-answering"})
     limit = 0.01
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        """The best score against one of the right answers; "" means none."""
+        """The best score of the prediction against any right answer; "" means no answer."""
         words = answer_words(prediction)
         return [max(self.score(answer_words(answer), words) for answer in item.answers or ("",))]
 
@@ -216,7 +216,7 @@ class ExactMatch(MeanMetric):
 
 
 class AnswerF1(ExactMatch):
-    """The mean F1 of the words of an answer."""
+    """The mean F1 of the words in an answer."""
 
     id = "answer_f1"
 
@@ -228,7 +228,7 @@ class AnswerF1(ExactMatch):
 
 
 def answer_words(text: str) -> list[str]:
-    """The words that are compared: lower case, without punctuation and articles.
+    """The words of an answer for comparison: lower case, without punctuation and articles.
 
     Rajpurkar et al., SQuAD: 100,000+ Questions for Machine Comprehension of Text, 2016, section 6.1.
     """
@@ -239,7 +239,7 @@ def answer_words(text: str) -> list[str]:
 class Perplexity(Metric):
     """The exponential of the mean negative log-likelihood of a completion's tokens, in nats.
 
-    The loss is relative: 0.05 is a perplexity 5 % above the parent's.
+    The loss is relative: 0.05 means a perplexity 5 % above the parent's.
     """
 
     id = "perplexity"
@@ -265,16 +265,16 @@ class Perplexity(Metric):
 
 MAX_RECALL_LOSS = 0.005
 MIN_GOLD_SPANS = round(1 / MAX_RECALL_LOSS)
-"""With fewer gold spans of equal length, losing one is a loss of the limit or more."""
+"""With fewer gold spans of equal length, the loss of one span reaches the limit."""
 PER_LABEL = ("gold", "hits", "predicted", "spans")
-"""Counts of a label in one text: gold characters, those found, characters that got the label, gold spans."""
+"""Counts of a label in one text: gold characters, gold characters found, predicted characters, gold spans."""
 
 
 class MinimumEvidence(msgspec.Struct, frozen=True):
-    """Below these a label proves nothing.
+    """The least evidence for a label; below this, a label proves nothing.
 
-    `gold_chars` is at least 1. `parent_recall`, above 0 and at most 1, is what the parent's recall above
-    chance (its informedness) must reach.
+    `gold_chars` is at least 1. `parent_recall`, above 0 and at most 1, is the least recall above chance (informedness) of
+    the parent.
     """
 
     gold_chars: Annotated[int, msgspec.Meta(ge=1)] = 200
@@ -288,7 +288,7 @@ class MinimumEvidence(msgspec.Struct, frozen=True):
 
 
 class SpanMetric(Metric):
-    """A metric of spans. Gold of a label that the model does not have leaves the verdict unknown."""
+    """A metric of spans. Gold labels that the model does not have leave the verdict unknown."""
 
     tasks = frozenset({"token-classification"})
 
@@ -300,10 +300,10 @@ class SpanMetric(Metric):
 class CharacterRecall(SpanMetric):
     """The share of a label's gold characters that a prediction of the same label covers; each label is a part.
 
-    Its value over all labels is the share of all gold characters, its loss that of the label that loses most, at least 0.
-    A label with too little gold, or that the parent hardly finds itself, is not judged. The facts of a part are `spans`,
-    `characters` (both of its gold) and `false_alarms`: the share of the characters outside its gold that the parent gives
-    the label. Recall minus that is Youden's J, or informedness: 0 for a model that guesses, whatever it guesses.
+    The value over all labels is the share of all gold characters; the loss is the largest loss of a label, at least 0. A
+    label with too little gold, or that the parent hardly finds itself, is not judged. The facts of a part are `spans` and
+    `characters` (of the gold), and `false_alarms`: the share of characters outside the gold that the parent gives the
+    label. Recall minus false alarms is Youden's J, or informedness: 0 for a model that guesses in any way.
     """
 
     id = "character_recall"
@@ -383,7 +383,7 @@ class CharacterRecall(SpanMetric):
         return parts
 
     def resampled(self, table: ScoreTable) -> Floats:
-        """Recall needs sums alone, so those of each group are drawn; their order is that of their values."""
+        """Draw the sums of each group, since recall needs only sums; the groups are sorted by their sums."""
         names, parents, candidates = _by_label(table)
         labels, result = len(names), np.full((RESAMPLES, len(names)), np.nan)
         if not labels or not table.group_count:
@@ -431,7 +431,7 @@ class CharacterRecall(SpanMetric):
         return notes + ([f"excluded by name, so not judged: {listing(list(excluded))}"] if excluded else [])
 
     def checks(self, judgement: Judgement, name: str, dataset: str) -> list[dict[str, Any]]:
-        """One check per label, its value the candidate's recall, and one for the largest loss; `samples` are gold spans."""
+        """A check for each label with the candidate's recall, and a check of the largest loss; `samples` counts gold spans."""
         judged = [part for part in judgement.parts if part.state is not None]
         largest = {
             "name": "quant_recall_delta",
@@ -457,7 +457,7 @@ class CharacterRecall(SpanMetric):
 
 
 def _by_label(table: ScoreTable) -> tuple[list[str], Integers, Integers]:
-    """The labels, and the counts `PER_LABEL` of the parent and the candidate, int64 `[labels, items, counts]`."""
+    """The labels, and the counts `PER_LABEL` of the parent and of the candidate, int64 `[labels, items, counts]`."""
     names = [name.partition("/")[2] for name in table.columns[1 :: len(PER_LABEL)]]
     shape = (len(table.groups), len(names), len(PER_LABEL))
     parent, candidate = (
@@ -468,9 +468,9 @@ def _by_label(table: ScoreTable) -> tuple[list[str], Integers, Integers]:
 
 
 class SpanF1(SpanMetric):
-    """Strict F1 of spans: text, label and both ends agree (`seqeval`, mode strict, IOB2), over all labels.
+    """Strict F1 of spans over all labels: text, label and both ends agree (`seqeval`, mode strict, IOB2).
 
-    Of gold spans that nest, the one that begins first, then the longer, counts.
+    Of nested gold spans only one counts: the first to begin, then the longer one.
     """
 
     id = "span_f1"

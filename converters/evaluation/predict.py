@@ -1,9 +1,9 @@
 """Run a model over the items of a suite, on all cores.
 
-A model that quantizes activations while it runs takes one item at a time, as on a device: its scales are computed over a
-whole batch. So does a graph of any arrays, which may mix its rows. In any other model rows of texts do not depend on each
-other, so items of equal shape share a run. Each run computes on one thread, and runs are parallel, so that the sums are
-added in the same order on any number of cores.
+A model that quantizes activations while it runs takes one item at a time, as on a device, because the scales are computed
+over a whole batch. A graph of arbitrary arrays takes one row at a time, because the graph may mix rows. In any other
+model rows of texts are independent, so items of equal shape share a run. Each run computes on one thread, and runs are
+parallel, so sums are added in the same order on any number of cores.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,14 +28,14 @@ from onnxreg.schema.core.progress import count_cores
 
 MASK = "attention_mask"
 MAX_ROWS, MAX_VALUES = 16, 200_000
-"""Rows of one run, and values of its largest input."""
+"""The most rows of one run, and the most values of its largest input."""
 DYNAMIC = frozenset(
     {
         *("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"),
         *("MatMulInteger", "ConvInteger", "QAttention"),
     }
 )
-"""Operators of graphs that quantize activations while they run."""
+"""Operators that quantize activations while a graph runs."""
 INT8_ACTIVATIONS = 4
 """The `accuracy_level` of a MatMulNBits that may round activations to int8."""
 
@@ -43,12 +43,12 @@ INT8_ACTIVATIONS = 4
 def predict(
     evaluator: TaskEvaluator, run: Run, items: Sequence[Any], inputs: Sequence[ModelInput]
 ) -> list[Any]:
-    """The prediction for each item.
+    """Predict each item.
 
     Args:
-        inputs: what `evaluator.inputs(items)` gave: the same for every model that is compared.
+        inputs: the result of `evaluator.inputs(items)`, the same for every model under comparison.
 
-    Raises ConversionError if the model does not run on them, or gives other outputs than the task's.
+    Raises ConversionError if the model fails on the inputs, or gives other outputs than the task's.
     """
 
     def read(numbers: Sequence[int]) -> list[Any]:
@@ -74,7 +74,7 @@ def predict(
 
 
 def _batches(inputs: Sequence[ModelInput], rows: int) -> Iterator[list[int]]:
-    """Group the numbers of inputs of equal shape, in an order that follows from their contents alone."""
+    """Group the indices of inputs of equal shape; the groups and their order depend only on the inputs' contents."""
     if rows == 1:
         yield from ([number] for number in range(len(inputs)))
         return
@@ -91,10 +91,10 @@ def _batches(inputs: Sequence[ModelInput], rows: int) -> Iterator[list[int]]:
 
 @dataclass(frozen=True)
 class Runner:
-    """A model that is run on up to `rows` rows at once; 1 if rows depend on each other, or the shape is fixed.
+    """A model that takes up to `rows` rows at once; 1 if rows depend on each other, or the shape is fixed.
 
-    Of a graph, `gives` are its outputs with the number of their axes, 0 if unknown; `has_past` if it takes keys and values;
-    `length` is the number of tokens of each row, if it is fixed.
+    For a graph, `gives` has the number of axes of each output, 0 if unknown; `has_past` is True if the graph takes keys and
+    values; `length` is the number of tokens in a row, None if not fixed.
     """
 
     run: Run
@@ -118,9 +118,9 @@ def parent_runner(
 ) -> Iterator["Runner"]:
     """Run the source itself: a `conversion.TorchModel`, the path of a graph, or the directory of a decoder's checkpoint.
 
-    Padding of a graph of fixed shapes is cut off its outputs `per_token`.
+    For a graph of fixed shapes, padding is removed from the outputs `per_token`.
 
-    A run raises ConversionError if the source does not take its inputs.
+    A run raises ConversionError if the source does not take the inputs.
     """
     if isinstance(start, conversion.TorchModel):
         with conversion.runner(start) as run:
@@ -134,10 +134,10 @@ def parent_runner(
 def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 0) -> "Runner":
     """Run an ONNX or ORT-format file on the CPU.
 
-    A graph whose shapes are fixed gets its inputs padded, and the padding is cut off its outputs `per_token`. `padding` is
-    the `pad_token_id` of the checkpoint's config: a decoder that classifies reads the last token that is another one.
+    For a graph of fixed shapes, inputs are padded and the padding is removed from the outputs `per_token`. `padding` is
+    the `pad_token_id` in the checkpoint's config, since a decoder that classifies reads the last token other than padding.
 
-    Raises ConversionError if ONNX Runtime cannot load it.
+    Raises ConversionError if ONNX Runtime cannot load the file.
     """
     session = load_session(path, prepacking=True)
     takes = {item.name: item for item in session.get_inputs()}
@@ -181,7 +181,7 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
 
 
 def _rows(first_axes: Iterable[Any]) -> int:
-    """The rows of one run: several if the first axes of all inputs have one name, and so any size."""
+    """The most rows of one run: several if the first axes of all inputs have the same name, and so any size."""
     axes = set(first_axes)
     is_named = all(isinstance(axis, str) for axis in axes)
     return MAX_ROWS if is_named and len(axes) == 1 else 1

@@ -1,9 +1,9 @@
-"""An artifact on texts: the kind of answer that its graph gives, decided by its inputs and outputs.
+"""Run an artifact on texts; the inputs and outputs of the graph decide the kind of answer.
 
 A token classifier tags spans, a text classifier scores classes, a graph with `start_logits` and `end_logits` answers
-questions; the others give vectors or text. Spans and answers are decoded as in an
-evaluation. Scores of classes are made as pipelines of transformers make them: by the sigmoid if the classes do not
-exclude each other, or there is only one; not at all for a regression; otherwise by the softmax.
+questions; other graphs give vectors or text. Spans and answers are decoded as in an
+evaluation. Scores of classes are made as in pipelines of transformers: by the sigmoid if several classes may be
+right at once, or there is only one; unchanged for a regression; otherwise by the softmax.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,12 +25,12 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 PER_TOKEN = ("logits", "start_logits", "end_logits", "last_hidden_state", "token_embeddings")
-"""Outputs with a value for each token: a graph of fixed shape gives them for its padding too."""
+"""Outputs with a value for each token: a graph of fixed shape also gives values for padding."""
 OF_TEXTS = ("embeddings", "sentence_embedding", "text_embeds")
 OF_TOKENS = ("last_hidden_state", "token_embeddings")
-"""Outputs that are taken if a graph has several, the first choice first."""
+"""Outputs with a vector for each token; if a graph has several, the first name counts."""
 Answer = dict[str, Any]
-"""The documented keys of `reg run --text --json`."""
+"""A JSON object with the documented keys of `reg run --text --json`."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class TextModel:
 
     @cached_property
     def runner(self) -> Runner:
-        """Raise ConversionError if ONNX Runtime cannot load the graph."""
+        """The loaded graph. Raise ConversionError if ONNX Runtime cannot load the graph."""
         padding = self.config.get("pad_token_id")
         return artifact_runner(self.graph, PER_TOKEN, padding if isinstance(padding, int) else 0)
 
     def run(self, feed: Feed) -> Mapping[str, Any]:
-        """The outputs for one row. InputError if it has no tokens; ConversionError if the graph does not run."""
+        """The outputs for one row. InputError for a row without tokens; ConversionError if the graph does not run."""
         if not feed["input_ids"].size:
             raise InputError("the text has no tokens", "write a text that is not empty")
         try:
@@ -72,10 +72,10 @@ def run_texts(
     """Run a graph on texts.
 
     Args:
-        texts: one, or several for vectors.
+        texts: one text, or several texts for vectors.
         context: the text that a question is about, or the second text of a pair.
-        max_tokens: the most that text generation adds.
-        task: the version's, for a graph that does not say enough by itself.
+        max_tokens: the most tokens that text generation adds.
+        task: the version's task, for a graph whose inputs and outputs do not decide the kind of answer.
 
     Returns:
         One of `{spans}`, `{classes, activation, truncated}`, `{answer}`, `{embeddings, pooling, prompt?, similarity}`,
@@ -113,12 +113,12 @@ def run_texts(
 
 
 def refuse(label: str, why: str) -> InputError:
-    """The error for a version that no text fits."""
+    """The error for a version that cannot run on texts."""
     return InputError(f"{label} {why}", "run it on tensors: --input")
 
 
 def _classes(model: TextModel, text: str, pair: str | None) -> Answer:
-    """The classes of a text, the best first. ConversionError if the graph does not match the labels."""
+    """The classes of a text, the best first. ConversionError if logits and labels differ in number."""
     row = model.tokenizer.row(text, pair)
     logits = _numbers(model.run(row.inputs), "logits")
     labels = model.labels or tuple(f"LABEL_{number}" for number in range(len(logits)))
@@ -143,7 +143,7 @@ def _softmax(logits: Floats) -> Floats:
 
 
 def _spans(model: TextModel, text: str) -> list[Answer]:
-    """The spans of a text, in order. A text longer than the model takes is cut into overlapping windows."""
+    """The spans of a text, in order. A text longer than the model's input is cut into overlapping windows."""
     scheme, windows = tag_scheme(model.labels), list(model.tokenizer.windows(text))
     if not any(len(window.positions) for window in windows):
         return []
@@ -156,7 +156,7 @@ def _spans(model: TextModel, text: str) -> list[Answer]:
 
 
 def _answer(model: TextModel, question: str, context: str) -> Answer | None:
-    """The best answer of all windows of the context; None if the first token alone scores higher everywhere."""
+    """The best answer in all windows of the context; None if the score of no answer is higher in every window."""
     windows = model.tokenizer.pair_windows(question, context, STRIDE)
     read = [_read_window(model, row) for row in windows]
     best, score, _ = max(read, key=lambda item: item[0].score)
@@ -166,7 +166,7 @@ def _answer(model: TextModel, question: str, context: str) -> Answer | None:
 
 
 def _read_window(model: TextModel, row: TokenRow) -> tuple[AnswerSpan, float, float]:
-    """The best answer in a window, its probability, and the score of none: both logits of the first token."""
+    """The best answer in a window, its probability, and the score of no answer (the sum of the first token's logits)."""
     outputs = model.run(row.inputs)
     logits = [_numbers(outputs, f"{name}_logits") for name in ("start", "end")]
     best, is_context, probability = best_span(logits[0], logits[1], row), row.sequences == 1, 1.0
@@ -177,7 +177,7 @@ def _read_window(model: TextModel, row: TokenRow) -> tuple[AnswerSpan, float, fl
 
 
 def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
-    """Continue a prompt by at most so many tokens, greedily; `finish` is `end` if the model ended it, else `length`."""
+    """Continue a prompt by at most `max_tokens` tokens, greedily; `finish` is `end` if the model ended it, else `length`."""
     path, settings = model.graph.parent / GENAI_CONFIG, model.config
     if path.is_file():
         value = canonical.decode(path.read_bytes(), GENAI_CONFIG)
@@ -201,7 +201,7 @@ def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
 
 
 def _vectors(model: TextModel, texts: Sequence[str]) -> Answer:
-    """The vectors of texts, each after the model's default prompt, and those of their tokens, whose mean is the text's."""
+    """The vectors of texts, after the model's default prompt. From token vectors, also each token's vector; a text has the mean."""
     prompts, name = model.config.get("prompts"), model.config.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     prompt = prompt if isinstance(prompt, str) else ""
@@ -235,7 +235,7 @@ def _numbers(outputs: Mapping[str, Any], name: str) -> Floats:
 
 
 def _chosen(outputs: Mapping[str, Any], axes: int, names: Sequence[str]) -> str | None:
-    """The output of one row with so many axes: one of these names, else the only one if it has none of tokens."""
+    """The name of an output of one row with `axes` axes: the first of `names`, else the graph's only output."""
     fitting = [name for name, array in outputs.items() if array.ndim == axes and array.shape[0] == 1]
     named = [name for name in names if name in fitting]
     if named:

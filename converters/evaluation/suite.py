@@ -1,8 +1,8 @@
-"""Evaluation suites: a file of items, one for each line or element, whose shape is that of a task.
+"""Evaluation suites: a file of items, one for each line or element, in the form of a task.
 
-Those of a token classifier are fixtures: texts with gold spans, in OpenMed's format. Its labels are matched with those of a
-model as OpenMed compares canonical names: FIRSTNAME and `first_name` are FIRST_NAME, NAME and `patient` are PERSON.
-`openmed_labels.json` has these names with their other spellings, without separators, as facts about OpenMed
+The items of a token classifier are fixtures: texts with gold spans, in OpenMed's format. Gold labels are matched with a
+model's as OpenMed compares canonical names: FIRSTNAME and `first_name` are FIRST_NAME, NAME and `patient` are PERSON.
+`openmed_labels.json` has the canonical names with their other spellings, without separators, as facts about OpenMed
 (openmed/core/labels.py, Apache-2.0).
 """
 
@@ -29,14 +29,14 @@ MAX_BYTES = 256 * 2**20
 ID_KEYS = ("id", "fixture_id")
 SPANS_KEYS = ("gold_spans", "entities")
 LABEL_KEYS = ("canonical_label", "label", "entity_type", "entity_group", "entity")
-"""Accepted spellings; if several hold a value, the first counts, as in OpenMed."""
+"""Accepted keys of a label; if several have a value, the first key counts, as in OpenMed."""
 Word = Annotated[str, msgspec.Meta(min_length=1)]
 ReadItem = Callable[[dict[str, Any], str], Any]
-"""Function from a JSON object and the words that name its place to an item of a task."""
+"""Function from a JSON object, and a text that names its position, to an item of a task."""
 
 
 class TextSpan(msgspec.Struct, frozen=True):
-    """Half-open, in code points."""
+    """A labelled part of a text; the range is half-open, in code points."""
 
     start: int
     end: int
@@ -44,7 +44,7 @@ class TextSpan(msgspec.Struct, frozen=True):
 
 
 class Fixture(msgspec.Struct, frozen=True):
-    """A text and its gold. Spans of different labels may nest; those of one label are disjoint."""
+    """A text and its gold spans. Spans of different labels may nest; spans of one label are disjoint."""
 
     text: Word
     spans: tuple[TextSpan, ...]
@@ -53,8 +53,8 @@ class Fixture(msgspec.Struct, frozen=True):
 def read_fixture(row: dict[str, Any], position: str) -> Fixture:
     """Read `{text, gold_spans: [{start, end, label, text?}]}`; a text without gold has an empty list.
 
-    Raises InputError for no text, offsets outside the text, a span text that contradicts its offsets, and two spans of
-    one label that overlap.
+    Raises InputError for a missing text, offsets outside the text, a span's text that contradicts the offsets, and two
+    overlapping spans of one label.
     """
     text, rows = convert(row.get("text"), Word, f"{position}: `text`"), _first(row, SPANS_KEYS)
     spans = []
@@ -81,10 +81,10 @@ def read_fixture(row: dict[str, Any], position: str) -> Fixture:
 
 @dataclass(frozen=True)
 class Suite:
-    """The items of a file, and the digest of the bytes they were read from.
+    """The items of a file, and the digest of the file's bytes.
 
-    `groups` has a number for each item: items of one group are not independent, such as texts of one document; it is
-    None if no item names a group. `synthetic`: True if an item says that it was made up, False if each says that it was
+    `groups` has a number for each item, None if no item names a group: items of one group are not independent, such as
+    texts of one document. `synthetic` is True if an item says that it was made up, False if every item says that it was
     not, else None.
     """
 
@@ -96,7 +96,7 @@ class Suite:
     def half(self, name: str, seed: int) -> "Suite":
         """One half of the groups (of the items, without groups): `choose` or `confirm`.
 
-        The generator is NumPy's legacy one, whose stream is frozen. The digest is that of the whole suite's digest, the
+        The generator is NumPy's legacy one, whose stream is frozen. The half's digest covers the whole suite's digest, the
         name and the seed.
         """
         import numpy as np
@@ -118,15 +118,15 @@ class Suite:
 def load(path: Path, read_item: ReadItem = read_fixture, distinct: bool = False) -> Suite:
     """Read a suite: a JSON list, an object with a list `items` or `fixtures`, or one item per line in a `.jsonl` file.
 
-    Every item may have an `id`, unique in the suite, a `group` (text or integer), and `metadata: {source}`, which is
-    where it is from: `synthetic` or another word.
+    Every item may have an `id`, unique in the suite, a `group` (text or integer), and `metadata: {source}`, the
+    origin of the item: `synthetic` or another word.
 
     Args:
         read_item: reads the rest of an item; golden fixtures of token classifiers by default.
         distinct: refuse two items of equal content.
 
-    Raises NotFoundError for a missing file, InputError, naming the item by its position and never
-    by its contents, for what is malformed.
+    Raises NotFoundError for a missing file, InputError for malformed contents, naming an item by its position and
+    never quoting it.
     """
     data = read_bytes(path)
     items: dict[str, Any] = {}
@@ -158,7 +158,7 @@ def check_unique(
     name: str,
     hint: str = "leave one out: an item that counts twice makes an interval too narrow",
 ) -> None:
-    """Raise InputError for a value that occurs at two positions. `name` says what it is."""
+    """Raise InputError for a value that occurs at two positions. `name` describes the values."""
     first: dict[Hashable, str] = {}
     for position, value in values.items():
         if first.setdefault(value, position) is not position:
@@ -172,7 +172,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def numbered(groups: Sequence[str | int | None], path: Path) -> tuple[int, ...] | None:
-    """The groups as numbers, in the order of their first items. InputError if only some items have one."""
+    """The groups as numbers, in the order of their first items. InputError if only some items have a group."""
     if all(group is None for group in groups):
         return None
     if None in groups:
@@ -184,7 +184,7 @@ def numbered(groups: Sequence[str | int | None], path: Path) -> tuple[int, ...] 
 
 
 def _rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each item with the words that name its place."""
+    """Yield each item after a text that names the item's position."""
     suite, data = f"evaluation suite {path}", data.removeprefix(codecs.BOM_UTF8)
     if path.suffix.lower() == ".jsonl":
         lines = ((f"{suite}, line {number}", line) for number, line in enumerate(data.split(b"\n"), start=1))
@@ -205,7 +205,7 @@ def _rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _decode(data: bytes, label: str) -> Any:
-    """Parse JSON; the decoder's detail after the colon may quote the suite, so it goes no further."""
+    """Parse JSON. Drop the decoder's detail after the colon from the error, because the detail may quote the suite."""
     try:
         return canonical.decode(data, label, MAX_BYTES)
     except InputError as error:
@@ -222,13 +222,13 @@ def _first(value: dict[str, Any], keys: tuple[str, ...]) -> Any:
 def match_labels(
     items: Sequence[Fixture], labels: Sequence[str], request: EvaluationRequest
 ) -> tuple[list[Fixture], dict[str, Any]]:
-    """Give the gold the labels of the model, and return what was matched, in JSON form, for the certificate.
+    """Replace gold labels by the model's labels; return the items, and the matches in JSON form for the certificate.
 
-    A label that a person maps or excludes is matched by that alone. Any other is matched by its exact spelling, else by
-    the only label of the model that differs in case and separators, or in the spellings of `label_names`. What matches
-    nothing keeps its label.
+    A label that a person maps or excludes is matched in that way alone. Any other is matched by the exact spelling, else by
+    the only label of the model that differs in case and separators, or in the spellings of `label_names`. A label
+    without a match stays.
 
-    Raises InputError if a person maps to a label that the model does not have, or leaves out one that it has.
+    Raises InputError if a person maps to a label that the model lacks, or excludes a label that the model has.
     """
     openmed = Path(__file__).with_name("openmed_labels.json")
     names = json.loads(openmed.read_bytes()) if request.label_names == "openmed" else {}
@@ -266,7 +266,7 @@ def match_labels(
 
 
 def relabel(items: Sequence[Fixture], names: Mapping[str, str | None]) -> list[Fixture]:
-    """Give spans the labels of a map; those of None are left out, and two that overlap under one label are one."""
+    """Replace labels of spans by a map. Spans with a label of None are dropped; overlapping spans of one label become one."""
     relabelled = []
     for item in items:
         renamed = [
@@ -285,5 +285,5 @@ def relabel(items: Sequence[Fixture], names: Mapping[str, str | None]) -> list[F
 
 
 def _plain(label: str) -> str:
-    """A label without separators, in one case of letters."""
+    """A label without separators and in lower case."""
     return "".join(filter(str.isalnum, label.casefold()))

@@ -1,6 +1,6 @@
-"""Tokens of texts by the library `tokenizers`, and from the tags of tokens to the labels of characters.
+"""Turn texts into tokens by the library `tokenizers`, and tags of tokens into labels of characters.
 
-Evaluations and `reg run` use both, for every model that is compared.
+Evaluations and `reg run` use both, for every model under comparison.
 """
 
 import copy
@@ -21,10 +21,10 @@ from onnxreg.schema.core.errors import InputError, missing_extra
 class TokenRow:
     """The tokens of a text, or of a pair of texts.
 
-    `inputs` are int64 `[1, tokens]`; `offsets` are int64 `[tokens, 2]`, code points of the text that a token is
-    of; `sequences` holds 0 or 1 for that text, -1 for a special token. `positions` are those of the tokens whose
-    prediction counts: no special token, and in an overlap of windows only the half that is nearer the middle of its
-    window. Over the windows of a text every token is kept once, in order.
+    `inputs` are int64 `[1, tokens]`; `offsets` are int64 `[tokens, 2]`, code points in the token's text; `sequences` has 0
+    or 1 for the token's text, -1 for a special token. `positions` are the indices of tokens whose prediction
+    counts: no special tokens, and in an overlap of windows only the half nearer to the middle of the window. So all windows
+    of a text together keep every token once, in order.
     """
 
     inputs: dict[str, Integers]
@@ -36,12 +36,12 @@ class TokenRow:
 
 
 class TextTokenizer:
-    """A tokenizer, and the most tokens of one row."""
+    """A tokenizer with a limit of tokens in a row."""
 
     def __init__(self, tokenizer: Any, max_length: int, side: str = "right") -> None:
         """Args:
-        tokenizer: `tokenizers.Tokenizer`; it is copied, since encoding leaves settings behind.
-        side: where a row that is too long is cut.
+        tokenizer: `tokenizers.Tokenizer`; it is copied, since encoding changes its settings.
+        side: the side where a row is cut if it is too long.
         """
         self.max_length, self._side = max_length, side
         self._tokenizer = copy.deepcopy(tokenizer)
@@ -49,7 +49,7 @@ class TextTokenizer:
 
     @classmethod
     def read(cls, path: Path, max_length: int) -> "TextTokenizer":
-        """Read a file. InputError if it is not one of the library; HostError for a missing extra."""
+        """Read a tokenizer file. InputError if the library cannot read the file; HostError for a missing extra."""
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
@@ -60,7 +60,7 @@ class TextTokenizer:
             raise InputError(f"{path.name} is not a tokenizer of the tokenizers library") from error
 
     def row(self, text: str, pair: str | None = None) -> TokenRow:
-        """One row; what is longer than the model takes is cut at its end. InputError if there is no room for text."""
+        """One row; a text that is too long is cut at the given side. InputError if special tokens leave no room for text."""
         self._room(pair is not None)
         self._tokenizer.enable_truncation(self.max_length, direction=self._side)
         return _row(self._tokenizer.encode(text, pair))
@@ -71,7 +71,7 @@ class TextTokenizer:
         return _row(self._tokenizer.encode(text))
 
     def windows(self, text: str) -> Iterator[TokenRow]:
-        """Rows that together have every token of a text, overlapping by a quarter of their room."""
+        """Yield rows that together have every token of a text; two rows overlap by a quarter of their room."""
         overlap = self._room(False) // 4
         self._tokenizer.enable_truncation(self.max_length, stride=overlap)
         first = self._tokenizer.encode(text)
@@ -82,9 +82,9 @@ class TextTokenizer:
             )
 
     def pair_windows(self, text: str, pair: str, overlap: int) -> Iterator[TokenRow]:
-        """Rows of a whole text with parts of a second one, which share `overlap` tokens if the model's length allows.
+        """Yield rows of a whole text with parts of a second text; parts share `overlap` tokens if the model's length allows.
 
-        Raise InputError if the text leaves no more room than two parts share.
+        Raise InputError if the first text leaves no more room than two parts share.
         """
         overlap = min(overlap, self.max_length // 4)
         self._tokenizer.no_truncation()
@@ -99,11 +99,11 @@ class TextTokenizer:
         yield from map(_row, (first, *first.overflowing))
 
     def text(self, ids: list[int]) -> str:
-        """The text of tokens, without special ones."""
+        """The text of tokens, without special tokens."""
         return str(self._tokenizer.decode(ids))
 
     def _room(self, is_pair: bool) -> int:
-        """The tokens of a row that are not special. InputError if there are none."""
+        """The number of tokens in a row that are not special. InputError if there is no room for any."""
         room = self.max_length - int(self._tokenizer.num_special_tokens_to_add(is_pair))
         if room < 1:
             raise InputError(
@@ -113,7 +113,7 @@ class TextTokenizer:
 
 
 def _row(encoding: Any, before: int = 0, after: int = 0) -> TokenRow:
-    """A row whose first and last tokens another window predicts."""
+    """A row; another window predicts the first `before` and the last `after` tokens."""
     rows = {
         "input_ids": encoding.ids,
         "attention_mask": encoding.attention_mask,
@@ -139,15 +139,15 @@ _PATTERNS = tuple(
     for joint in map(re.escape, _JOINTS)
     for pattern in (rf"(?P<mark>[{_MARKS}]){joint}(?P<name>.+)", rf"(?P<name>.+){joint}(?P<mark>[{_MARKS}])")
 )
-"""The ways to write the mark of a tag: `B-NAME`, `b_name`, `NAME-B`, and so on."""
+"""The patterns of a tag with a mark: `B-NAME`, `b_name`, `NAME-B`, and so on."""
 
 
 @dataclass(frozen=True)
 class TagScheme:
     """The scheme by which a model's tags spell labels: BIO, BIOES, BILOU, BMES or IO, in any case of letters.
 
-    `names` are the labels without marks, in first-seen order. The other three have one item per tag: the index
-    of its label (`NOTHING` for the outside tag), whether it always begins an entity, whether it always ends one.
+    `names` are the labels without marks, in the order of first use. The other fields have an element for each tag: the index
+    of the label (`NOTHING` for the outside tag), True if the tag always begins an entity, True if the tag always ends one.
     """
 
     names: tuple[str, ...]
@@ -157,11 +157,11 @@ class TagScheme:
 
 
 def tag_scheme(tags: Sequence[str]) -> TagScheme:
-    """Read the scheme from a model's own tags, in the order of its logits.
+    """Read the scheme from a model's tags, in the order of the logits.
 
-    Tags have marks if a label has a mark B and another one, or if every tag but `O` begins with B or I. A mark is read
-    if the label has a tag with B too, and B or I also if every tag has a mark; so `E-MAIL` stays whole in a model
-    without `B-MAIL`, and `HEPATITIS_B` in one without `HEPATITIS_I`.
+    Tags have marks if a label has a mark B and another mark, or if every tag but `O` begins with B or I. A mark is read
+    if the label has a tag with B too; B or I also if every tag has a mark. So `E-MAIL` stays whole in a model
+    without `B-MAIL`, and `HEPATITIS_B` in a model without `HEPATITIS_I`.
     """
     inside = [tag for tag in tags if tag not in ("O", "o")]
     split = {tag: ("", tag) for tag in inside}
@@ -188,15 +188,15 @@ def tag_scheme(tags: Sequence[str]) -> TagScheme:
 
 
 def decode(tags: Integers, offsets: Integers, length: int, scheme: TagScheme) -> Integers:
-    """The label of every character of a text.
+    """Label every character of a text.
 
-    Neighbouring tokens of one label form one entity, the characters between them included, unless the scheme says
-    that the left one ends it or the right one begins another.
+    Neighbouring tokens of one label form one entity with the characters between the tokens, unless the scheme says
+    that the left token ends an entity or the right token begins one.
 
     Args:
-        tags: (tokens,), an index into the model's tags for each token of the text, in reading order.
-        offsets: (tokens, 2), the half-open range of code points of each; an empty range is passed over.
-        length: code points in the text.
+        tags: (tokens,), for each token in reading order an index into the model's tags.
+        offsets: (tokens, 2), the half-open range of code points of each token; an empty range is skipped.
+        length: number of code points in the text.
 
     Returns:
         (length,), an index into `scheme.names`, or `NOTHING`.
@@ -214,7 +214,7 @@ def decode(tags: Integers, offsets: Integers, length: int, scheme: TagScheme) ->
 
 
 def runs(labels: Integers) -> Iterator[tuple[int, int, int]]:
-    """Yield the spans that have one label (start, end, label) in the labels of characters, in order."""
+    """Yield each run of characters with one label, in order: start, end (exclusive), label."""
     edges = np.flatnonzero(np.diff(labels, prepend=NOTHING, append=NOTHING)).tolist()
     for start, end in pairwise(edges):
         if labels[start] != NOTHING:

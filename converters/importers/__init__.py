@@ -1,7 +1,7 @@
-"""Existing models: loose files, directories of OpenMed's converter, repositories of the Hub, and what `reg` wrote.
+"""Existing models: loose files, directories of OpenMed's converter, repositories of the Hub, and `reg`'s own directories.
 
-A `Survey` lists the files of a model with their roles, what was read from its graphs, and what documents claim. `adopt`
-compares the claims with the files, in a process of its own (`confine`); they never count in a model's favour.
+A `Survey` lists the files of a model with their roles, the facts of its graphs, and the claims of documents. `adopt` compares
+the claims with the files, in a separate process (`confine`); claims never count in a model's favour.
 
 Start with `survey.py`.
 """

@@ -1,6 +1,6 @@
-"""Adopting what was surveyed: judging its files and their documents, placing them in a workspace, describing the version.
+"""Adoption of a survey: checks its files and documents, places the files in a workspace, and describes the version.
 
-`reg add` is `adopt_files`, `reg import` is `adopt_directory`.
+`reg add` calls `adopt_files`, `reg import` calls `adopt_directory`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,10 +45,10 @@ def adopt_files(files: Sequence[Path], workspace: Path, *, name: str, **options:
 
 
 def adopt_directory(directory: Path, workspace: Path, *, name: str) -> Adopted:
-    """Adopt a directory by what its manifest says that it is: OpenMed or `--output` wrote it; without one it is a repository.
+    """Adopt a directory that OpenMed or `--output` wrote, as its manifest says; without a manifest it is a repository.
 
-    It is not changed; `workspace` is an empty directory. Raises NotFoundError if it is not there; for InputError see
-    `survey_written`, `survey_openmed` and `survey_repository`.
+    The directory is not changed; `workspace` is an empty directory. Raises NotFoundError if the directory is missing;
+    for InputError see `survey_written`, `survey_openmed` and `survey_repository`.
     """
     if not directory.is_dir():
         message = f"there is no directory {directory.name}"
@@ -65,12 +65,12 @@ def adopt_directory(directory: Path, workspace: Path, *, name: str) -> Adopted:
 
 
 def adopt(survey: Survey, intake: Intake) -> Adopted:
-    """Place the files of a survey in the workspace, as links where possible, and describe the version by what was read from them.
+    """Place the files of a survey in the workspace, as links where possible, and describe the version from the files.
 
-    Text that names a machine is scrubbed, and the recipe says where.
+    Text that names a machine is removed, and the recipe lists the places.
 
     Raises InputError for a file that is not what its format promises, a pickle, a name that a manifest cannot hold, and
-    labels that contradict each other or the graph; for a document that is kept also if a file had to be changed.
+    labels that contradict each other or the graph; with a document that is kept, also if a file had to be changed.
     """
     for model in survey.models:
         if model.facts is not None:
@@ -130,7 +130,7 @@ def _check_format(model: Model, facts: GraphFacts, hint: str) -> None:
 
 
 def _artifact(model: Model, intake: Intake) -> DraftArtifact:
-    """A model as its file describes it; what a document states of it counts only where the file says nothing."""
+    """Describe a model from its file; a document's statements fill in only what the file does not give."""
     intake.take(model.main)
     sidecars = tuple(map(intake.take, model.files))
     facts, fields = model.facts, dict(model.fields)
@@ -146,7 +146,7 @@ def _artifact(model: Model, intake: Intake) -> DraftArtifact:
 
 
 def _contradicted(models: Iterable[Model]) -> Iterator[Difference]:
-    """The claims about models that their files contradict, or cannot support. A missing claim is not a difference."""
+    """Yield the claims about models that their files contradict or cannot support. A missing claim is not a difference."""
     for index, model in enumerate(models):
         at, stated = f"artifacts.{index}", model.claims.get("metadata") or {}
         if model.facts is not None:
@@ -158,9 +158,9 @@ def _contradicted(models: Iterable[Model]) -> Iterator[Difference]:
 
 
 def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
-    """The manifest-level fields that config.json, id2label.json and the tokenizer files give; absent when unknown.
+    """Return the manifest-level fields that config.json, id2label.json and the tokenizer files give, without unknown ones.
 
-    Raises InputError if the two disagree about the labels, or a label map is malformed.
+    Raises InputError if both label files disagree about the labels, or a label map is malformed.
     """
     paths: dict[str, list[str]] = {}
     for companion in companions:
@@ -196,7 +196,7 @@ def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
 
 
 def _parse_labels(value: Any, origin: str) -> list[str]:
-    """Labels by class index, from an `id2label` object whose keys are 0, 1, ... as decimal strings."""
+    """Return labels by class index, from an `id2label` object whose keys are 0, 1, ... as decimal strings."""
     ok = isinstance(value, dict) and all(isinstance(label, str) for label in value.values())
     if ok and set(value) == {str(index) for index in range(len(value))} and value:
         return [value[str(index)] for index in range(len(value))]
@@ -205,6 +205,6 @@ def _parse_labels(value: Any, origin: str) -> list[str]:
 
 
 def _class_count(facts: GraphFacts) -> int | None:
-    """The static last dimension of the output `logits`; None if there is none."""
+    """Return the static last dimension of the output `logits`; None if no such dimension exists."""
     outputs = (item for item in facts.outputs if item.name == LABEL_OUTPUT and len(item.shape) > 1)
     return next((output.shape[-1].value for output in outputs), None)

@@ -1,12 +1,12 @@
-"""Adopting model files, or a repository of the Hub, in a process of its own, whose memory and time are bounded.
+"""Adopting model files, or a repository of the Hub, in a separate process, whose memory and time are limited.
 
-Graphs are parsed by native code, which neither hears Ctrl-C nor knows when to stop. The process is this module: one request
-on stdin, JSON lines on stdout.
+Native code parses graphs, and neither reacts to Ctrl-C nor limits its time. The process runs this module, with one request
+on stdin, and JSON lines on stdout.
 
 {"reading": NAME, "size": BYTES}   before a model file is read; BYTES are those of all files so far
 {"adopted": ...}                   the outcome (`read`), or
 {"error": {family, message, hint, missing_files}}, or
-{"bug": TRACEBACK}                 of an error that nobody expects
+{"bug": TRACEBACK}                 for an unexpected error
 """
 
 import json
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 2 * 2**30, 3
 BASE_SECONDS, BYTES_PER_SECOND = 60.0, 20_000_000
-"""The most resident bytes, and more for each byte of the files; the most seconds for a file, and one more for so many bytes."""
+"""Limits of the reader: resident bytes, plus a number per byte of the files; seconds, plus one for so many bytes."""
 POLL_SECONDS = 0.05
 READER_HINT = "look at who made the file; a model of this size needs less"
 DIES_WITH_PARENT, SIGKILL = 1, 9
-"""PR_SET_PDEATHSIG of prctl(2), and its signal."""
+"""PR_SET_PDEATHSIG of prctl(2), and the signal that the process gets."""
 _FAMILIES = {kind.family: kind for kind in RegError.__subclasses__()}
 SCHEME = "hf://"
 URL = re.compile(r"hf://(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?/?")
@@ -50,13 +50,13 @@ PATTERNS = (
     "[0-9]*_*/model.safetensors", "*.tiktoken", "*.config", "README.md",
 )
 # fmt: on
-"""Graphs with their external data, and all that may be a companion."""
+"""Graphs with their external data, and possible companions."""
 
 
 class Child:
-    """One reading process. It starts at once, and is killed at the end of the context, whatever happens.
+    """A process that reads files for one request. It starts at once, and is always killed at the end of the context.
 
-    To be used once. It is in a session of its own, so that Ctrl-C reaches the parent alone, which kills it.
+    It has a session of its own, so that Ctrl-C reaches only the parent, which kills the child.
     """
 
     def __init__(self) -> None:
@@ -86,15 +86,15 @@ class Child:
         members: Mapping[Path, str] | None = None,
         **options: Any,
     ) -> "Adopted":
-        """`adopt_files`, there. InputError also if a file takes too much memory or time; HostError if it cannot be read.
+        """Run `adopt_files` in the child. InputError also if a file takes too much memory or time; HostError if unreadable.
 
-        RuntimeError with the traceback of an error there that nobody expects.
+        Raises RuntimeError, with the child's traceback, for an unexpected error.
         """
         names = {str(file): member for file, member in (members or {}).items()}
         return self._request({"files": files, "members": names, **options}, workspace)
 
     def take(self, directory: Path, workspace: Path, *, name: str) -> "Adopted":
-        """`adopt_directory`, there."""
+        """Run `adopt_directory` in the child."""
         return self._request({"directory": directory, "name": name}, workspace)
 
     def _request(self, request: Mapping[str, Any], workspace: Path) -> "Adopted":
@@ -123,7 +123,7 @@ class Child:
         raise InputError(message, "look at who made the file")
 
     def _lines(self) -> Iterator[bytes]:
-        """Lines of the child until it ends. Raise InputError if it takes too much memory or time."""
+        """Yield lines of the child until it ends. Raises InputError if the child takes too much memory or time."""
         assert self._process.stdout is not None
         pipe, tail = self._process.stdout.fileno(), b""
         while True:
@@ -144,21 +144,21 @@ class Child:
                 )
 
     def _about(self, message: str) -> str:
-        """A message that names the file that was being read."""
+        """Put the name of the file that was being read before a message, unless the message has the name."""
         return message if not self._reading or self._reading in message else f"{self._reading}: {message}"
 
 
 def adopt_source(
     source: str, links: Path, workspace: Path, *, name: str, progress: bool = False
 ) -> "Adopted":
-    """Adopt a directory, or a repository on the Hub, in a process of its own; for errors see `Child.add`.
+    """Adopt a directory, or a repository on the Hub, in a separate process; for errors see `Child.add`.
 
-    External data of unusual names is downloaded once a graph names it.
+    External data with unusual names is downloaded once a graph names the files.
 
     Args:
         source: a directory, or a URL as `fetch_repository` takes it.
         links: an empty directory, for hard links into the Hub's cache.
-        workspace: an empty directory, as of `adopt_directory`.
+        workspace: an empty directory, as for `adopt_directory`.
     """
     from onnxreg.converters.source.location import Location, is_snapshot
 
@@ -214,7 +214,7 @@ def fetch_repository(url: str, progress: bool = False, further: Collection[str] 
 def resolve_links(snapshot: Path, target: Path) -> Path:
     """Put the files of a snapshot into an empty directory: as hard links if possible, else as copies.
 
-    ONNX Runtime refuses a graph whose external data is a link. InputError for a link that leads out of the cache.
+    ONNX Runtime refuses a graph whose external data is a link. Raises InputError for a link that leads out of the cache.
     """
     from onnxreg.converters.source.location import check_inside
 
@@ -231,7 +231,7 @@ def resolve_links(snapshot: Path, target: Path) -> Path:
 
 
 def resident(pid: int) -> int:
-    """The resident bytes of a process; 0 if it is gone."""
+    """Return the resident bytes of a process, 0 if the process is gone."""
     try:
         pages = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
     except FileNotFoundError:
@@ -245,7 +245,7 @@ def resident(pid: int) -> int:
 
 
 def main() -> None:
-    """Read the request, do it, and say how it ended. What libraries print goes to stderr."""
+    """Read a request from stdin, adopt its files, and report the outcome. Output of libraries goes to stderr."""
     if sys.platform == "linux":
         import ctypes
 
@@ -292,7 +292,7 @@ def main() -> None:
 
 
 def read(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Adopt the files of a request; the draft and the differences as JSON."""
+    """Adopt the files of a request; return the draft and the differences as JSON."""
     from onnxreg.converters.importers import adopt
 
     workspace, name = Path(request["workspace"]), request["name"]
@@ -311,7 +311,7 @@ def read(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decode(value: Mapping[str, Any]) -> "Adopted":
-    """The outcome of `read`."""
+    """Decode the JSON that `read` returned."""
     import msgspec
 
     from onnxreg.converters.importers.survey import Difference

@@ -1,4 +1,4 @@
-"""Taking existing files into a workspace: safe names, no pickles, nothing of the machine they come from."""
+"""Taking existing files into a workspace: names are checked, pickles refused, and paths of machines removed."""
 
 import ast
 import pickletools
@@ -23,15 +23,15 @@ MAX_HEADER_BYTES = 2**16
 MAX_OPCODES = 1_000_000
 _NAMES = frozenset({"GLOBAL", "INST", "STACK_GLOBAL"})
 _CALLS = frozenset({"REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST", "BUILD", "STOP"})
-"""Opcodes of pickles that put a function on the stack by its name, and that call it or end the pickle."""
+"""Pickle opcodes that push a function by its name, and opcodes that call a function or end the pickle."""
 _NAME = re.compile(r"[\w.]+ [\w.]+")
-"""The module and the function that GLOBAL or INST names; other text is not from a pickle."""
+"""The module and function that GLOBAL or INST names in a real pickle; other text means another kind of file."""
 _PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".dill", ".pt", ".pth", ".ckpt"})
 _SAFE = frozenset({".onnx", ".ort", ".json", ".txt", ".config"})
 
 
 def refuse_unfit(path: Path) -> None:
-    """Raise InputError for a file that runs code when it is loaded, by its suffix or its bytes, and as `check_content`."""
+    """Raise InputError for a file that runs code when it is loaded, by suffix or bytes, and as `check_content`."""
     with path.open("rb") as file:
         check_content(file.read(HEAD_BYTES), path.name)
     if path.suffix.lower() in _PICKLES or (path.suffix.lower() not in _SAFE and _is_pickle(path)):
@@ -40,7 +40,7 @@ def refuse_unfit(path: Path) -> None:
 
 
 def _is_pickle(path: Path) -> bool:
-    """A pickle, a zip archive as torch.save writes it, or an array of numpy, or an archive of some, with objects in it."""
+    """Return True for a pickle, a zip archive of torch.save, and for numpy files (.npy, or archives of them) with objects."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
@@ -57,7 +57,7 @@ def _is_pickle(path: Path) -> bool:
 
 
 def _has_objects(file: IO[bytes]) -> bool:
-    """Return True for an .npy file of Python objects, or whose header says no type; read from its begin."""
+    """Return True for an .npy file of Python objects or without a readable type; the file must be at its beginning."""
     from numpy.lib import format as npy
 
     magic = file.read(8)
@@ -88,7 +88,7 @@ def _is_pickle_stream(file: BinaryIO) -> bool:
 
 @dataclass(frozen=True)
 class Found:
-    """A file to take: its role and its path in the version. `drop` are top-level keys of JSON that are left out."""
+    """A file to take, with its role and its path in the version. `drop` lists top-level JSON keys to leave out."""
 
     role: str
     file: Path
@@ -98,7 +98,7 @@ class Found:
 
 @dataclass
 class Intake:
-    """Fills a workspace. `scrubbed` lists what was changed on the way, as `<file>:<field>`; for `file_states` see `Draft`."""
+    """Fills a workspace. `scrubbed` lists changed fields as `<file>:<field>`; for `file_states` see `Draft`."""
 
     workspace: Path
     name: str
@@ -112,9 +112,9 @@ class Intake:
     def take(self, file: Found) -> DraftFile:
         """Place a file at its path in the workspace.
 
-        JSON files, templates and operator configs are rewritten if they hold absolute paths or keys to drop; of all
-        others there is a link, or a copy if that is not possible. Raises InputError for a path that a manifest
-        cannot hold, for two files of one path, and for pickles.
+        JSON files, templates and operator configs are rewritten if they hold absolute paths or keys to drop;
+        other files are linked, or copied if links are not possible. Raises InputError for a path that a
+        manifest cannot hold, for two files with the same path, and for pickles.
         """
         source, relative, taken = file.file, file.path, DraftFile(file.role, file.path)
         real = self.resolved(source)
@@ -155,7 +155,7 @@ class Intake:
         return taken
 
     def look(self, source: Path) -> FileState:
-        """A file's state when it was looked at first, which is to be before it is read."""
+        """Return a file's state at the first call for that file, which must come before the file is read."""
         real = self.resolved(source)
         if real not in self._states:
             self._states[real] = FileState.of(source.stat())
@@ -166,7 +166,7 @@ class Intake:
             self.look(path)
 
     def resolved(self, source: Path) -> Path:
-        """The real path of a file; the system is asked once."""
+        """Return the real path of a file; the result is remembered."""
         if source not in self._real:
             self._real[source] = source.resolve()
         return self._real[source]

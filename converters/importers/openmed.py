@@ -1,8 +1,8 @@
-"""Surveys of directories that OpenMed's converter wrote (format version 1): their files are trusted, none of their claims is.
+"""Surveys of directories that OpenMed's converter wrote (format version 1): the files are trusted, the claims are not.
 
-Contracts, operators, opsets, precisions and labels are read from the files again, and compared with the manifest. A claimed
-certification becomes `unknown`, because nothing binds it to bytes, and a claimed refusal stays one; what was claimed stays
-under `claimed` of the artifact.
+Contracts, operators, opsets, precisions and labels are read from the files again, and compared with the manifest. A
+claimed certification becomes `unknown`, because the claim names no bytes; a claimed refusal stays a refusal. The
+artifact keeps all claims under `claimed`.
 """
 
 import json
@@ -40,32 +40,32 @@ NO_EVIDENCE = (
 EXPORT_AGAIN = "export the model again; single files go in without this promise: reg add FILE... --name NAME"
 ONE_EXPORT = "the directory mixes files of two exports; export again into an empty directory"
 DEFAULT_RECALL_LOSS_LIMIT = 0.005
-"""The loss of recall from which on OpenMed refuses, if it states no other."""
+"""The loss of recall at which OpenMed refuses a model, if the documents state no limit."""
 _MODELS = (*GRAPHS, ".xml")
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
 # fmt: off
 _CONFIG_VERDICTS = ("_onnx_quantization", "certified", "quant_recall_delta", "quantization", "recall_delta_path")
 # fmt: on
-"""The keys of config.json that repeat a verdict."""
+"""Keys of config.json that repeat a verdict."""
 _VERDICT = ("certified", "quant_recall_delta", "certification_limit", "certification")
 _QUANTIZATION = ("scheme", "weight_type", "op_types", "calibration", "target", "output")
 _UNCARRIED = {
     *("inputs", "outputs", "operators", "opset", "unsupported_ops", "warnings", "quantization"),
     *("certified", "quant_recall_delta", "certification_limit", "recall_delta_path"),
 }
-"""Claims of an artifact that are read again from the file, and verdicts."""
+"""Claims of an artifact that are not copied: facts that are read again from the file, and verdicts."""
 _UNCARRIED_OF_MANIFEST = {
     *("format", "format_version", "formats", "artifacts", "config_path", "label_map_path", "tokenizer"),
     *("quantization", "quant_recall_delta", "certified", "recall_delta_path", "certification"),
     *("generated_at", "created_at", "exported_at"),
 }
-"""Claims of the manifest that are read again, verdicts, and moments."""
+"""Claims of the manifest that are not copied: facts that are read again, verdicts, and times."""
 
 
 def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
-    """Survey a directory with a version 1 manifest, whose bytes are `data`. Files that it does not name are reported.
+    """Survey a directory with a version 1 manifest, whose bytes are `data`; files that it does not name are reported.
 
-    Raises InputError for an invalid manifest, a file that is named but missing or outside, and files of two exports.
+    Raises InputError for an invalid manifest, a named file that is missing or outside, and files of two exports.
     """
     intake.look_below(directory)
     manifest = read_manifest(data)
@@ -158,7 +158,7 @@ def _without(claims: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]
 
 
 def _found(root: Path, path: str, role: str, label: str | None = None) -> Found:
-    """A file that the manifest names. InputError for a path outside the directory and a file that is missing."""
+    """Return a file that the manifest names. Raises InputError if the file is outside the directory or missing."""
     label = label or role
     _check_inside(path, label)
     file = named_file(root, path, label)
@@ -173,7 +173,7 @@ def _check_inside(path: str, label: str) -> None:
 
 
 def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
-    """The files of one claimed artifact, its main file first; a directory counts as its main model and all its other files."""
+    """Yield the files of a claimed artifact, the main file first; of a directory, the main model and then all other files."""
     label = f"{claim.format[:64]} artifact"
     folder = claim.path.rstrip("/")
     _check_inside(folder, label)
@@ -202,7 +202,7 @@ def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
 
 
 def _companions(root: Path, manifest: ManifestV1) -> tuple[Found, ...]:
-    """The files that the manifest names beside its artifacts, each once, by its first role."""
+    """Return the files that the manifest names beside its artifacts, each once, with its first role."""
     files = []
     for path, role in ((manifest.config_path, "config"), (manifest.label_map_path, "labels")):
         if path is not None:
@@ -228,9 +228,9 @@ def _reports(manifest: ManifestV1) -> list[str]:
 def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> list[str]:
     """Raise InputError if two model files cannot come from one export.
 
-    All must have the inputs and outputs of the base, in name, type and static axes, and its weights, within the tolerances
-    of `compare_weights`. Returns the paths of files whose weights have no counterpart by name and shape, so that nothing
-    could be compared: for an .ort file the optimizer may explain that; for a float ONNX file it is refused.
+    All must have the inputs and outputs of `base` (name, type and static axes), and its weights within the tolerances
+    of `compare_weights`. Returns the paths of .ort files that could not be compared, since no weight has a counterpart
+    by name and shape, which the optimizer may explain. A float ONNX file without a counterpart is refused.
     """
     expected = models[base]
     for path, facts in models.items():
@@ -255,7 +255,7 @@ def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> 
 
 
 def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
-    """Equal but for axes that are dynamic in one of them: the ORT converter fixes those it can infer."""
+    """Return True if two specs are equal, except for axes that one has dynamic: the ORT converter may fix axes."""
     axes = zip(a.shape, b.shape, strict=False)
     same = all(x.value == y.value for x, y in axes if x.kind == y.kind == "static")
     have_ranks = len(a.shape) == len(b.shape) or not (a.shape and b.shape)
@@ -263,9 +263,9 @@ def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
 
 
 def _verdict(manifest: ManifestV1, claim: ArtifactV1, claimed: Mapping[str, Any], root: Path) -> Verdict:
-    """Without evidence a claim counts against the artifact, never for it.
+    """Make a verdict from claims: without evidence a claim counts only against the artifact.
 
-    Any of them may refuse: that of the artifact, of the manifest, of its report, of config.json.
+    A claim of the artifact, the manifest, the artifact's report or config.json is enough to refuse.
     """
     documents: list[Any] = [claim.metadata.to_json() if claim.metadata else {}]
     if claim.format == "onnx-int8":

@@ -1,9 +1,9 @@
 """The survey of a source: files with their roles, facts of the graphs among them, and claims of documents.
 
-Sources are model files of any origin with the companions beside them (`survey_files`), what `--output` wrote
-(`survey_written`), and repositories as people publish them (`survey_repository`): Transformers.js and onnx-community
+Sources are model files of any origin with the companions beside them (`survey_files`), directories that `--output` wrote
+(`survey_written`), and published repositories (`survey_repository`): Transformers.js and onnx-community
 (`onnx/model_quantized.onnx`), Optimum (`model.onnx`), sentence-transformers (`onnx/`, `modules.json`) and plain snapshots.
-Files keep their paths. What a graph is, and by its weights which other file it was made from, is read from the graph.
+Files keep their paths. The facts of a graph, and the file that it was made from, are found from the graph and its weights.
 """
 
 import filecmp
@@ -31,20 +31,20 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 FLOAT_TOLERANCE = 1e-6
-"""Relative: what constant folding may change in a float32 tensor that keeps its name."""
+"""Relative change of a float32 tensor that constant folding may cause."""
 HALF_TOLERANCE, HALF_TINY, HALF_MAX = 2.0**-10, 1e-7, 65504.0
-"""Of float16: two roundings (relative), the smallest difference (absolute), and where values are clipped."""
+"""Tolerances of float16: two roundings (relative), the smallest difference (absolute), and the clipping value."""
 BLOCK_ELEMENTS = 2**20
-"""Elements that are compared at once."""
+"""Number of elements that are compared at once."""
 MAX_QUANTIZATION_STEPS = 1.001
-"""A dequantized weight `(q - zero point) * scale` is within so many scales of its parent: one, and rounding."""
+"""A dequantized weight `(q - zero point) * scale` may differ from its parent by one scale, and rounding."""
 MINE = f"to make a version of your own of its files: reg add FILE... --name NAME, without {FILENAME}"
 GRAPHS = (".onnx", ".ort")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A field of a document (`artifacts.2.metadata.operators`), its claim (None: none), and what the files say (None: nothing)."""
+    """A field of a document (`artifacts.2.metadata.operators`), the claim, and the value in the files; None if missing."""
 
     path: str
     claimed: Any
@@ -52,17 +52,17 @@ class Difference:
 
 
 Adopted = tuple[Draft, list[Difference]]
-"""A draft, and the claims that its files contradict."""
+"""A draft, and the claims that the draft's files contradict."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """One model: the file that runs, its facts (None: a format that cannot be read), and the files that are its alone.
+    """One model: its main file, the facts (None: the format cannot be read), and files that no other model uses.
 
-    `format` and `precision` are what to call it (None: what the file says), `member` is its stage in a pipeline, `parent`
-    the path of the model that it was made from. With `is_android` the tensor contract of the android profile is promised,
-    whatever the format. `claims` are the entry of a document that is compared with the file, `fields` further keys of the
-    artifact that a document states.
+    `format` and `precision` are the stated names (None: those of the file), `member` is the model's stage in a
+    pipeline, `parent` the path of the model that it was made from. With `is_android` the tensor contract of the android
+    profile is checked, whatever the format. `claims` are a document's entry to compare with the file, `fields` further
+    keys of the artifact from a document.
     """
 
     main: Found
@@ -84,12 +84,12 @@ class Model:
 
 @dataclass(frozen=True)
 class Survey:
-    """The models of one source, and all else that its version gets.
+    """The models of one source, and everything else that the version gets.
 
-    `profile`, `step`, `params` and `result` are for the recipe. `fields` are what documents state of the version, without
-    paths of a machine; `scrubbed` says where there were some. `claims` are the document that is compared with the files,
-    `differences` those that the survey found. `hint` is what to do if a file is not what its format promises, `document`
-    the manifest that is kept as it is.
+    `profile`, `step`, `params` and `result` are for the recipe. `fields` are a document's statements about
+    the version, without paths of a machine; `scrubbed` lists the places of such paths. `claims` are the
+    document to compare with the files, `differences` were found by the survey. `hint` is the hint of errors
+    about a file's format; `document` is a manifest to keep unchanged.
     """
 
     models: tuple[Model, ...]
@@ -107,9 +107,9 @@ class Survey:
 
 
 def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
-    """The facts of an .onnx or .ort file, and its external data, which keeps its place beside it.
+    """Read the facts of an .onnx or .ort file; return them with its external data, at the same place relative to the file.
 
-    Raise InputError if it is not one, or if nothing can run it.
+    Raises InputError if the file is of neither format, or if ONNX Runtime cannot run it.
     """
     file = main.file
     if file.suffix == ".ort":
@@ -132,7 +132,7 @@ def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
 def compare(
     claimed: Mapping[str, Any], actual: Mapping[str, Any], at: str, keys: Iterable[str]
 ) -> list[Difference]:
-    """The keys whose claims, if made and not null, differ from what was found. Lists of names compare as sets."""
+    """Return the keys whose claims differ from the actual values. Null claims are skipped; lists of names compare as sets."""
 
     def comparable(value: Any) -> Any:
         is_names = isinstance(value, list) and all(isinstance(item, str) for item in value)
@@ -147,12 +147,12 @@ def compare(
 
 
 def files_below(root: Path, folder: str = "") -> list[str]:
-    """Every file below a folder, relative to `root`, sorted."""
+    """Return every file below a folder, relative to `root`, sorted."""
     return sorted(path.relative_to(root).as_posix() for path in below(root / folder) if path.is_file())
 
 
 def named_file(root: Path, path: str, role: str) -> Path:
-    """A file that a manifest names, checked to be there; InputError says by which `role` it is named."""
+    """Return a file that a manifest names. Raises InputError, naming the `role`, if it is missing or leads outside."""
     file = root / path
     if not file.is_file():
         message = f"the manifest names the {role} {path}, which is missing"
@@ -175,19 +175,19 @@ def survey_files(
 ) -> Survey:
     """Survey .onnx and .ort files with the companions among `files`; all facts are read from the files.
 
-    External data is found from the model and need not be named. An operator config (`<stem>.*.config`) belongs to
-    the .ort file of its stem, or to the only one; golden vectors to the model before `.golden.json`.
+    External data is found from the model and need not be named. An operator config (`<stem>.*.config`) belongs to the
+    .ort file with this stem, or to the only one; golden vectors to the model whose name precedes `.golden.json`.
 
     Args:
         files: the files to register; any order.
-        format, precision: what to call the artifacts, instead of what their weights say.
-        members: the stage of a pipeline that each model is; none for models that are alternatives.
+        format, precision: names for the artifacts, instead of those that the weights give.
+        members: each model's stage in a pipeline; none for models that are alternatives.
         parent: the model that all others were made from.
         root: the directory from which files keep their paths; without it each is placed by its name.
 
     Raises:
-        NotFoundError: a file is not there.
-        InputError: no model among the files, a file that is not what its suffix says or that nothing can run, models of one
+        NotFoundError: a file is missing.
+        InputError: no model among the files, a file that contradicts its suffix or cannot be run, models of one
             stage whose inputs or outputs differ, a model without a stage beside others, a parent without others, a stated
             precision that contradicts the graph.
     """
@@ -237,7 +237,7 @@ def survey_files(
 
 
 def _refuse_unfit(models: list[Path], companions: list[Path], members: Mapping[Path, str]) -> None:
-    """NotFoundError for what is not there, InputError for what is not a file, or cannot be a part or member of a version."""
+    """Raise NotFoundError for a missing file, InputError for a directory and a file that cannot be part of the version."""
     for file in (*models, *companions):
         if not file.exists():
             raise NotFoundError(f"there is no file {file}", "check the path")
@@ -276,7 +276,7 @@ def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
 
 
 def _check_contracts(models: Sequence[Model]) -> None:
-    """InputError if models that are alternatives, all or those of one member, differ in what they take or give."""
+    """Raise InputError if alternatives (all models, or those of one member) have different inputs or outputs."""
     groups: dict[str | None, dict[str, Graph]] = {}
     for model in models:
         assert model.facts is not None
@@ -289,15 +289,15 @@ def _check_contracts(models: Sequence[Model]) -> None:
 
 
 def survey_written(directory: Path, written: bytes, intake: Intake) -> Survey:
-    """The version that `reg pull --output` or `reg export --output` wrote, under its own manifest: the same files give the same digest.
+    """Survey a directory that `reg pull --output` or `reg export --output` wrote; the manifest digest stays the same.
 
-    Each file must have the digest that the manifest states (`Draft.manifest` compares them), and each graph is judged as
-    `reg add` judges it. Files that the manifest does not name are left out and reported. A manifest with other spaces,
-    as another tool writes it, is the same manifest. In a run directory `--output` is `exports/`, without that beginning of
-    the paths: so `exports/model.onnx` of the manifest is also looked for as `model.onnx`.
+    Each file must have the digest that the manifest states (`Draft.manifest` compares them), and each graph is checked
+    as by `reg add`. Files that the manifest does not name are left out and reported. A manifest that another tool wrote
+    with other spaces is accepted. `reg export --output` may write into `exports/` of a run directory without this part
+    of the paths, so `exports/model.onnx` of the manifest may also be `model.onnx`.
 
-    Raises InputError for a manifest of another name, one with an edit that contradicts the rest, a missing file, and a
-    manifest that says something else than the graphs do.
+    Raises InputError for a manifest with another name, an edited manifest that contradicts itself, a missing file, and
+    a manifest that contradicts the graphs.
     """
     data = canonical.encode(canonical.decode(written, FILENAME))
     try:
@@ -331,7 +331,7 @@ def survey_written(directory: Path, written: bytes, intake: Intake) -> Survey:
 
 
 def _check_stated(artifact: Artifact, facts: GraphFacts) -> None:
-    """InputError for a graph of which the manifest says something else."""
+    """Raise InputError if the manifest's contract or operators differ from the graph's."""
     stated, (inputs, outputs) = artifact.metadata, (facts.inputs, facts.outputs)
     for side, claimed, read in (("inputs", stated.inputs, inputs), ("outputs", stated.outputs, outputs)):
         if [(spec.name, spec.dtype) for spec in claimed] != [(spec.name, spec.dtype) for spec in read]:
@@ -341,7 +341,7 @@ def _check_stated(artifact: Artifact, facts: GraphFacts) -> None:
 
 
 def survey_repository(directory: Path, intake: Intake) -> Survey:
-    """The model files of a repository as one version, with the companions that a runtime needs.
+    """Survey the model files of a repository as one version, with the companions that a runtime needs.
 
     Of files with equal bytes the first is taken. Weights of other frameworks and other files are left out; the recipe
     lists them. Graphs with different stems (`encoder_model`, `decoder_model_merged`) become stages of a pipeline.
@@ -371,9 +371,9 @@ def survey_repository(directory: Path, intake: Intake) -> Survey:
 
 
 def _paths(directory: Path) -> list[str]:
-    """The files below a directory, those at the root first; hidden ones are not part of a repository.
+    """Return the files below a directory, those at the root first, without hidden files.
 
-    Raises InputError for a link that leads elsewhere.
+    Raises InputError for a link that leads out of the directory.
     """
     paths = [path for path in files_below(directory) if not _is_hidden(path)]
     root = directory.resolve()
@@ -387,12 +387,12 @@ def _paths(directory: Path) -> list[str]:
 
 
 def _is_hidden(path: str | PurePath) -> bool:
-    """True for a file that is not part of a repository, such as `.git/config`."""
+    """Return True for a path that begins with a dot in any part, such as `.git/config`."""
     return any(part.startswith(".") for part in PurePath(path).parts)
 
 
 def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
-    """The model files without later copies of the same bytes."""
+    """Yield the model files without later copies of the same bytes."""
     by_size: dict[int, list[str]] = {}
     for path in models:
         same_size = by_size.setdefault((directory / path).stat().st_size, [])
@@ -402,7 +402,7 @@ def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
 
 
 def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
-    """The models, each with the float32 graph of its stem whose weights it has, up to what a conversion changes."""
+    """Yield the models, each with its parent: the float32 graph of the same stem whose weights it has after conversion."""
 
     def is_derived(model: Model, parent: Model) -> bool:
         try:
@@ -419,7 +419,7 @@ def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
 
 
 def _stated(card: Mapping[str, Any]) -> dict[str, Any]:
-    """The statements of a card on licence, origin and task."""
+    """Return a model card's statements on licence, origin and task."""
     base = card.get("base_model")
     statements = {
         "license": card.get("license"),
@@ -432,11 +432,11 @@ def _stated(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: str, parent_path: str) -> int:
-    """Count the weights of `child` that have a counterpart in `parent`, up to what a conversion changes; all must agree.
+    """Count the weights of `child` with a counterpart in `parent`; all pairs must agree, up to a conversion's changes.
 
-    Counterparts have one name (`<name>_quantized` with its scale and zero point for a quantized one) and one shape.
-    Both map names to arrays or tensors, which are read one after the other. Raises InputError, naming the tensor, if one
-    differs by more than the tolerances of this module.
+    Counterparts have the same name (a quantized weight is `<name>_quantized` with a scale and a zero point) and the
+    same shape. Both arguments map names to arrays or tensors, which are read in sequence. Raises InputError, naming the
+    tensor, if a pair differs by more than the tolerances of this module.
     """
     import numpy as np
 
@@ -465,7 +465,7 @@ def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: s
 
 
 def _floats_agree(reference: Any, value: Any) -> bool:
-    """True if each element of two flat arrays is within the tolerance of the narrower type; read in blocks."""
+    """Return True if each element of two flat arrays is within the tolerance of the narrower type; read in blocks."""
     import numpy as np
 
     half = "float16" in (reference.dtype.name, value.dtype.name)
@@ -481,7 +481,7 @@ def _floats_agree(reference: Any, value: Any) -> bool:
 
 
 def _quantized_agree(reference: Any, value: Any, scale: Any, zero_point: Any) -> bool:
-    """True if each dequantized element is near its parent, with a scale for the tensor or along an axis of their number."""
+    """Return True if each dequantized element is near its parent; `scale` is of the tensor, or of an axis with its length."""
     import numpy as np
 
     if zero_point.size not in (1, scale.size):

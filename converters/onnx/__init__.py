@@ -1,7 +1,7 @@
-"""Facts read from model files themselves: contract, operators, weights. Nothing here trusts a claim.
+"""Facts read from model files: contract, operators, weights. This package trusts no claim about a file.
 
-`onnx_graph` bounds and reads an ONNX file, and runs the checker; `ort_file` reads ORT-format files. Both give an
-`onnx_ir.Model`: `semantic` has its digest, and `facts`, the module to start with, all that is known of it.
+`onnx_graph` reads an ONNX file, limits its size, and runs the checker; `ort_file` reads ORT-format files. Both give an
+`onnx_ir.Model`: `semantic` computes its digest, and `facts`, the module to start with, collects all facts.
 
 Must not import: `passes`, `engine`, `tasks`, `importers`.
 """

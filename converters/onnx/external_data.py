@@ -1,6 +1,6 @@
 """The tensors of an ONNX file, and the files beside it that hold some of them (external data).
 
-A listener is shown each file, the model itself too, before it is read, so that it can name the file if the process ends.
+A listener gets the path of each file, also of the model, before the file is read, to name the file if the process crashes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +16,12 @@ from onnxreg.schema.core.files import HEAD_BYTES, check_content
 from onnxreg.schema.core.ref import check_path
 
 MAX_DIGITS = 18
-"""The most digits of an offset or length in bytes: below 2**63."""
+"""Limit on the decimal digits of an offset or length in bytes: numbers below 2**63."""
 _listener: ContextVar[Callable[[Path], None] | None] = ContextVar("listener", default=None)
 
 
 class MissingDataError(InputError):
-    """The external data of a model is not there. `files` are the paths of the missing files."""
+    """External data of a model is missing. `files` are the paths of the missing files."""
 
     def __init__(self, message: str, hint: str, files: Sequence[str]) -> None:
         super().__init__(message, hint)
@@ -31,7 +31,7 @@ class MissingDataError(InputError):
 def external_files(model: Any, path: Path) -> tuple[str, ...]:
     """The external data files of a model (`onnx.ModelProto`) at `path`, relative to its folder, sorted.
 
-    Raises InputError if a location leaves the folder, is missing, or ends before the tensor does.
+    Raises InputError if a location leaves the folder, MissingDataError if a file is missing, InputError if one is too short.
     """
     ends: dict[str, int] = {}
     for tensor in tensors(model):
@@ -95,7 +95,7 @@ def tensors(model: Any) -> Iterator[Any]:
 
 @contextmanager
 def notify_listener(listener: Callable[[Path], None]) -> Iterator[None]:
-    """Show `listener` every file that is opened inside, before it is read."""
+    """Call `listener` inside the block with the path of every file, before the file is read."""
     token = _listener.set(listener)
     try:
         yield
@@ -104,6 +104,6 @@ def notify_listener(listener: Callable[[Path], None]) -> Iterator[None]:
 
 
 def opening(path: Path) -> None:
-    """A model file, or its external data, is about to be read."""
+    """Notify the listener that a model file, or its external data, is about to be read."""
     if listener := _listener.get():
         listener(path)

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 LABEL_OUTPUT = "logits"
-"""The output of a classifier, whose static last axis counts the labels and is called `labels`."""
+"""The output of a classifier. Its static last axis counts the labels, and gets the name `labels` in a contract."""
 _KINDS = {"SequenceType": "sequence", "OptionalType": "optional", "SparseTensorType": "sparse_tensor"}
-"""The name in a contract of each type of onnx_ir that is not a tensor."""
+"""Names in a contract for the types of onnx_ir that are not tensors."""
 WEIGHTS_ONLY = "int8-weights"
-"""8-bit weights whose products are computed with activations in floating point."""
+"""Precision of 8-bit weights that are multiplied with floating-point activations."""
 MINOR_SHARE = 0.01
 """A second floating-point type below this share of the weight bytes does not make a graph `mixed`."""
 PAST_INPUT = re.compile(r"past_key_values\.\d+\.(key|value)")
@@ -50,7 +50,7 @@ _SCALES = {
     "GatherBlockQuantized": (2, 3),
     "QMoE": (3, 6, 9),
 }
-"""Operands that hold scales and zero points: of any rank, but never weights."""
+"""Positions of operands that hold scales and zero points: these may have any rank, but are never weights."""
 _INT8_ACTIVATIONS = 4
 """The `accuracy_level` that lets the runtime round activations to int8."""
 _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
@@ -61,9 +61,9 @@ _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
 class GraphFacts:
     """The facts of a model file, read from the file itself.
 
-    `operators` are sorted and carry opsets and element types, `operator_names` are in first-seen order, both with subgraphs
-    and local functions; `contrib` see `schema/query/runtimes.py`. `external_data` are relative to the file's folder,
-    `ort_format` is None for ONNX, `precision` that of the weights (`count_weights`).
+    `operators` are sorted and have opsets and element types; `operator_names` are in first-seen order; both include
+    subgraphs and local functions. For `contrib` see `schema/query/runtimes.py`. `external_data` are paths relative to
+    the file's folder, `ort_format` is None for ONNX, `precision` is the precision of the weights (`count_weights`).
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -86,14 +86,14 @@ class GraphFacts:
 
     @property
     def format(self) -> str:
-        """The format name that the file itself justifies: `ort`, `onnx-int8`, `onnx-int4` or `onnx`."""
+        """The format name that the file's content gives: `ort`, `onnx-int8`, `onnx-int4` or `onnx`."""
         kind = weight_type(self.precision)
         return (
             "ort" if self.ort_format is not None else f"onnx-{kind}" if kind in ("int8", "int4") else "onnx"
         )
 
     def fields(self, requested: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The JSON form of these facts, for `DraftArtifact.fields`; `requested` is what quantized weights were to be."""
+        """Return the facts as JSON for `DraftArtifact.fields`; `requested` are the requested settings of a quantization."""
         metadata = {
             "inputs": [spec.to_json() for spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
@@ -114,10 +114,10 @@ class GraphFacts:
 
 
 def inspect_file(path: Path, model: Any = None) -> GraphFacts:
-    """Read the facts of an ONNX or ORT-format file; `model` is what `load_onnx` gave, if the file is loaded already.
+    """Read the facts of an ONNX or ORT-format file; `model` is the result of `load_onnx`, if the file is loaded already.
 
-    External data is hashed block by block. Raises InputError, naming the file, if it is not of its format, is cut short or
-    not a valid graph, or if its external data is outside its folder, is missing or is too short.
+    External data is hashed block by block. Raises InputError, naming the file, if the file has another format, is cut short
+    or is not a valid graph, or if its external data is outside its folder, missing or too short.
     """
     large, external = set[str](), tuple[str, ...]()
     if path.suffix == ".ort":
@@ -152,18 +152,18 @@ def inspect_file(path: Path, model: Any = None) -> GraphFacts:
 
 
 def read_weights(path: Path) -> "dict[str, ir.TensorProtocol]":
-    """The numeric initializers of an ONNX or ORT-format file's main graph, by name."""
+    """Read the numeric initializers of the main graph of an ONNX or ORT-format file, by name."""
     stored = stored_tensors(onnx_graph.read_model(path).graph)
     return {name: tensor for name, tensor in stored.items() if is_numeric(tensor)}
 
 
 def contract(model: "ir.Model") -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """The inputs that a caller feeds, and the outputs."""
+    """Return the specs of the inputs that a caller feeds, and those of the outputs."""
     return tuple(map(spec_of, free_inputs(model.graph))), tuple(map(spec_of, model.graph.outputs))
 
 
 def spec_of(value: "ir.Value") -> TensorSpec:
-    """The contract of one input or output. A tensor of unknown rank has neither axes nor shape; a scalar has both, empty."""
+    """Return the contract of an input or output: without axes and shape if the rank is unknown, with empty ones for a scalar."""
     name, element, kind = value.name or "", element_of(value), _KINDS.get(type(value.type).__name__)
     spec: dict[str, Any] = {"name": name, "dtype": kind or (element.name if element else "unknown")}
     if kind is None and value.shape is not None:
@@ -184,11 +184,11 @@ def spec_of(value: "ir.Value") -> TensorSpec:
 def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[WeightCount, str]:
     """Count the constant weights of a graph, and name its precision.
 
-    A weight is a stored tensor of rank 2 or more and of a floating-point or 8-bit-or-less type that some operator
-    reads, scales and zero points aside; one that several operators share counts once. The precision is `int8` or
-    `int4` if weights are quantized (`mixed` if both), `int8-weights` if all of them have 8 bits and are read by an operator
-    of `_PACKED` that leaves activations in floating point, else the floating-point type (`mixed` if a second one has at
-    least `MINOR_SHARE` of the bytes); a graph without weights is `float32`.
+    A weight is a stored tensor of rank 2 or more that some operator reads, of a floating-point type or a type of at
+    most 8 bits; scales and zero points do not count, and a shared weight counts once. The precision is `int8` or
+    `int4` if weights are quantized (`mixed` if both), `int8-weights` if all of them have 8 bits and are read by an
+    operator of `_PACKED` that leaves activations in floating point, else the floating-point type (`mixed` if a second
+    type has at least `MINOR_SHARE` of the bytes). A graph without weights is `float32`.
     """
     kinds: dict[ir.Value, str] = {}
     scales: set[ir.Value] = set()
@@ -230,7 +230,7 @@ def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[W
 
 
 def _stored_dims(value: "ir.Value", large: Collection[str]) -> tuple[int, ...]:
-    """The shape of a value that is stored, or made by a Constant; that of a scalar for any other."""
+    """Return the shape of a stored value, or of a Constant's output; () for any other value."""
     maker = value.producer()
     if maker is not None and maker.op_identifier() == ("", "Constant", "") and "value" in maker.attributes:
         tensor = maker.attributes["value"].value
@@ -240,15 +240,15 @@ def _stored_dims(value: "ir.Value", large: Collection[str]) -> tuple[int, ...]:
 
 
 def weight_type(precision: str) -> str:
-    """The element type of a precision's weights: that of `int8-weights` is `int8`."""
+    """Return the element type of weights of this precision: `int8` for `int8-weights`."""
     return "int8" if precision == WEIGHTS_ONLY else precision
 
 
 def with_kv_caches(draft: Draft) -> Draft:
-    """The draft, with the `kv_cache` of each decoder; see `manifest.KvCache`.
+    """Return the draft with the `kv_cache` of each decoder; see `manifest.KvCache`.
 
-    Both numbers must be known: the longest context, and the head size if the graph leaves it open, are those of the
-    `genai_config.json` of the draft beside the graph, else of the `config.json`.
+    The longest context is read from `genai_config.json` beside the graph, else from `config.json`; the head size too, but
+    from `genai_config.json` only and if the graph has it dynamic. If a number is unknown, the decoder gets no `kv_cache`.
     """
     return replace(draft, artifacts=tuple(_with_kv_cache(draft, artifact) for artifact in draft.artifacts))
 
@@ -285,7 +285,7 @@ def _with_kv_cache(draft: Draft, artifact: DraftArtifact) -> DraftArtifact:
 
 
 def _number(value: Any, *keys: str) -> int | None:
-    """The positive number at these keys, else None."""
+    """Return the positive number at these nested keys, else None."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if type(value) is int and value > 0 else None

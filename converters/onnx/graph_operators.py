@@ -1,4 +1,4 @@
-"""The operators that a graph uses, in either file format, and walks over the protobufs that hold nodes."""
+"""The operators that a graph uses, in either file format, and functions that walk over protobufs with nodes."""
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
 DEFAULT_DOMAIN = "ai.onnx"
 OPERATOR_CONFIG = "required_operators_and_types.config"
-"""The name that ONNX Runtime's converter gives its operator config: `<model>.required_operators_and_types.config`."""
+"""Suffix of the operator config that ONNX Runtime's converter writes: `<model>.required_operators_and_types.config`."""
 
 
 def qualified_name(node: "ir.Node") -> str:
-    """`Op`, or `domain:Op` beyond ai.onnx: the spelling of manifest version 1."""
+    """Return `Op`, or `domain:Op` beyond ai.onnx: the spelling of manifest version 1."""
     return f"{node.domain}:{node.op_type}" if node.domain else node.op_type
 
 
 def element_of(value: "ir.Value | None") -> Element | None:
-    """The element type of a tensor; None if it is not known, or if the operand was left out."""
+    """Return the element type of a tensor; None if the type is unknown, or if the operand was left out."""
     kind = value.type if value is not None else None
     # a sequence has the type of its elements as `dtype` too
     return ELEMENTS.get(int(kind.dtype)) if kind is not None and type(kind).__name__ == "TensorType" else None
 
 
 def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str, ...]:
-    """The contrib operators with their later features, sorted: what a release of ONNX Runtime may lack."""
+    """Return the contrib operators with their later features, sorted; some releases of ONNX Runtime lack these."""
     uses = []
     for node in nodes:
         elements = map(element_of, (*node.inputs, *node.outputs))
@@ -43,9 +43,9 @@ def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str,
 
 
 def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
-    """Each (domain, since-version, name) once, sorted, with the element types seen at each position.
+    """Return each (domain, since-version, name) once, sorted, with the element types seen at each position.
 
-    The operands of a variadic parameter share the position of the first of them. A side of which no type is known is absent.
+    All operands of a variadic parameter count at its first position. A side (inputs, outputs) without known types is absent.
     """
     sides_of: dict[tuple[str, int, str], dict[str, dict[int, set[str]]]] = {}
     for node in nodes:
@@ -74,7 +74,7 @@ def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
 
 @lru_cache(maxsize=4096)
 def find_schema(domain: str, name: str, opset: int) -> Any | None:
-    """The definition of an operator in force at an opset (`onnx.defs.OpSchema`), or None for one onnx does not know."""
+    """Return the definition of an operator at an opset (`onnx.defs.OpSchema`), or None if onnx does not know the operator."""
     import onnx.defs
 
     try:
@@ -84,18 +84,18 @@ def find_schema(domain: str, name: str, opset: int) -> Any | None:
 
 
 def subgraphs(attribute: Any) -> list[Any]:
-    """The graphs of an attribute (`onnx.AttributeProto`)."""
+    """Return the graphs of an attribute (`onnx.AttributeProto`)."""
     return [attribute.g, *attribute.graphs] if attribute.HasField("g") else list(attribute.graphs)
 
 
 def containers(model: Any) -> Iterator[Any]:
-    """Every proto of a model that holds nodes: the graph, its subgraphs, the functions and theirs."""
+    """Yield every proto of a model that holds nodes: the graph, the functions, and the subgraphs of both."""
     for body in (model.graph, *model.functions):
         yield from within(body)
 
 
 def within(body: Any) -> Iterator[Any]:
-    """A graph or function (a proto) and every subgraph in it."""
+    """Yield a graph or function (a proto) and every subgraph in it."""
     waiting = [body]
     while waiting:
         container = waiting.pop()
@@ -104,14 +104,14 @@ def within(body: Any) -> Iterator[Any]:
 
 
 def attributes(body: Any) -> Iterator[Any]:
-    """The attributes (protos) of a graph's or function's nodes, and those that a function itself has by default."""
+    """Yield the attributes (protos) of the nodes of a graph or function, and a function's attributes with default values."""
     for node in body.node:
         yield from node.attribute
     yield from getattr(body, "attribute_proto", ())
 
 
 def subgraphs_of(node: "ir.Node") -> Iterator["ir.Graph"]:
-    """The graphs among a node's attributes."""
+    """Yield the graphs among a node's attributes."""
     for attribute in node.attributes.values():
         if attribute.type.name == "GRAPH" and not attribute.is_ref():
             yield attribute.as_graph()

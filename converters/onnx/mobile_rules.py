@@ -1,4 +1,4 @@
-"""The tensor contract of the android profile, checked on facts read back from a written file."""
+"""The tensor contract of the android profile, checked on the facts of a written file."""
 
 from collections.abc import Sequence
 
@@ -48,11 +48,11 @@ MOBILE_SAFE_OPS = frozenset({
     "Transpose", "Unsqueeze", "Where",
 })
 # fmt: on
-"""45 operators of the default domain."""
+"""The safe set: 45 operators of the default domain."""
 
 
 def android_warnings(operator_names: Sequence[str]) -> dict[str, list[str]]:
-    """The operators outside the safe set, in first-seen order, and OpenMed's sentence about each: keys of the metadata."""
+    """Return the operators outside the safe set, in first-seen order, and OpenMed's sentence about each, by metadata key."""
     unsupported = [name for name in operator_names if name not in MOBILE_SAFE_OPS]
     rule = "is not in the Android ONNX Runtime Mobile NNAPI/XNNPACK safe set"
     return {"unsupported_ops": unsupported, "warnings": [f"{name} {rule}" for name in unsupported]}

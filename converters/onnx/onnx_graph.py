@@ -1,6 +1,6 @@
-"""Reading an ONNX protobuf: its contract, and its nodes with the element types of their operands.
+"""Reads an ONNX protobuf: its contract, and its nodes with the element types of their operands.
 
-The size of a graph is limited, with calls of local functions replaced by the functions' bodies.
+The size of a graph is limited, counted with the functions' bodies in place of calls of local functions.
 """
 
 import mmap
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 MAX_NODES = 250_000
-"""Nodes of a graph with its subgraphs, after inlining."""
+"""Limit on the nodes of a graph with its subgraphs, after inlining."""
 MAX_SUBGRAPHS = 10_000
-"""Graphs of `If`, `Loop` and `Scan` in the file itself: names in each are looked up in those around it."""
+"""Limit on the graphs of `If`, `Loop` and `Scan` in a file: a name in a graph is looked up in all outer graphs."""
 MAX_INLINED_BYTES = 512 * 2**20
-"""Bytes that inlining may copy."""
+"""Limit on the bytes that inlining may copy."""
 MAX_CALL_DEPTH = 200
-"""Functions that call each other in a row: the inliner recurses."""
+"""Limit on the depth of calls between functions, since the inliner is recursive."""
 CONTRIB_DOMAIN = "com.microsoft"
 RUNTIME_OPERATORS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
-"""Operators that ONNX Runtime has in `ai.onnx`, and ONNX not at all, or from a later opset on."""
+"""Operators that ONNX Runtime has in `ai.onnx`, but ONNX has only from a later opset on, or never."""
 Key = tuple[str, str, str]
 _HINT = "export the model again, with fewer nested functions and subgraphs"
 
 
 class InvalidGraphError(InputError):
-    """A file can be parsed, and its graph cannot be one."""
+    """A file can be parsed, but its graph is not valid."""
 
 
 def load_onnx(path: Path) -> Any:
-    """Parse an ONNX file (`onnx.ModelProto`), external data left where it is.
+    """Parse an ONNX file (`onnx.ModelProto`) without its external data.
 
-    Raise InputError if it is not one, or is more than `check_expansion` allows.
+    Raises InputError if the file is not ONNX, or is larger than `check_expansion` allows.
     """
     try:
         import onnx
@@ -77,9 +77,9 @@ def load_onnx(path: Path) -> Any:
 
 
 def check_model(model: Any, path: Path) -> None:
-    """Raise InputError if a loaded file (`load_onnx`), which is not changed, or its external data is not what ONNX asks for.
+    """Raise InputError if ONNX's checker refuses a loaded file (`load_onnx`) or its external data; `model` is not changed.
 
-    The checker itself gets zeros for external data: it refuses files with more than one name, as those of a registry have.
+    The checker gets zeros in place of external data, because it refuses files with hard links, as a registry's files have.
     """
     import onnx
 
@@ -97,9 +97,9 @@ def check_model(model: Any, path: Path) -> None:
 
 
 def check_light(light: Any) -> None:
-    """Run ONNX's checker on a model without large weights, which is changed.
+    """Run ONNX's checker on a model without large weights; the model is changed.
 
-    Operators that ONNX Runtime adds to `ai.onnx` are checked as those of its own domain: by what they read and make alone.
+    Operators that ONNX Runtime adds to `ai.onnx` are checked as operators of its own domain: by inputs and outputs alone.
     """
     import onnx
 
@@ -112,10 +112,10 @@ def check_light(light: Any) -> None:
 
 
 def check_expansion(model: Any, path: Path) -> None:
-    """Raise InputError for a model (`onnx.ModelProto`) that is not to be inlined.
+    """Raise InputError for a model (`onnx.ModelProto`) that must not be inlined.
 
     Functions must have distinct names and may not call themselves; the result must be within the limits of this module.
-    Time and memory are linear in the size of the model, whatever it expands to.
+    Time and memory of this check are linear in the size of the model, whatever the size of the result.
     """
     bodies: dict[Key | None, Any] = {_key(one.domain, one.name, one.overload): one for one in model.functions}
     if len(bodies) != len(model.functions):
@@ -156,14 +156,14 @@ def check_expansion(model: Any, path: Path) -> None:
 
 
 def read_model(path: Path) -> "ir.Model":
-    """The model of an ONNX or ORT-format file. Raises InputError as `load_onnx`, `read_graph` and `ort_file.read_ort` do."""
+    """Read an ONNX or ORT-format file. Raises the errors of `load_onnx`, `read_graph` and `ort_file.read_ort`."""
     return ort_file.read_ort(path) if path.suffix == ".ort" else read_graph(load_onnx(path), path)
 
 
 def read_graph(model: Any, path: Path) -> "ir.Model":
-    """The model of a loaded file (`load_onnx`); external data stays where it is, and each node has its opset as `version`.
+    """Convert a loaded file (`load_onnx`). External data is mapped, and each node gets its opset as `version`.
 
-    Raises InputError for a graph that is not valid, has sparse tensors, or whose external data is not as it must be.
+    Raises InputError for a graph that is not valid or has sparse tensors, and for invalid external data.
     """
     import onnx_ir as ir
 
@@ -187,10 +187,10 @@ def read_graph(model: Any, path: Path) -> "ir.Model":
 
 
 def operator_nodes(model: Any, path: Path) -> list["ir.Node"]:
-    """Every node that runs, in order, calls of local functions replaced by the functions' bodies.
+    """Return every node that runs, in order, with the functions' bodies in place of calls of local functions.
 
-    The types of values are inferred anew; of operators that ONNX does not know, the stated ones hold. A large weight is an
-    input of the graph (`without_weights`): neither inference nor inlining copies it. Raises InputError for operands whose types contradict each other.
+    Types are inferred anew; for operators that ONNX does not know, the file's types are used. A large weight becomes an input
+    (`without_weights`), so that neither inference nor inlining copies it. Raises InputError if types contradict each other.
     """
     import onnx.inliner
     import onnx.shape_inference
@@ -209,7 +209,7 @@ def operator_nodes(model: Any, path: Path) -> list["ir.Node"]:
 
 @contextmanager
 def valid_graph(path: Path) -> Iterator[None]:
-    """Raise InvalidGraphError, naming the file, for what a library says of a graph that is not valid."""
+    """Raise InvalidGraphError, naming the file, for a library's error about an invalid graph."""
     try:
         yield
     except RegError:
@@ -218,7 +218,10 @@ def valid_graph(path: Path) -> Iterator[None]:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        raise InvalidGraphError(f"{path.name} is not a valid graph: {str(cause)[:200]}") from error
+        reason = str(cause)[:200]
+        if reason.startswith("Map types"):
+            reason = "it has values that are maps; export the classifier without them (zipmap: False)"
+        raise InvalidGraphError(f"{path.name} is not a valid graph: {reason}") from error
 
 
 def _to_ir(model: Any) -> "ir.Model":
@@ -253,7 +256,7 @@ def _to_ir(model: Any) -> "ir.Model":
 
 
 def _running(body: Any, functions: Mapping[Key, Any]) -> Iterator["ir.Node"]:
-    """The nodes of a graph or function and of what is in it, in order. A function that the inliner left is entered."""
+    """Yield the nodes of a graph or function and its subgraphs, in order, with the nodes of functions that were not inlined."""
     for node in body.all_nodes():
         function = functions.get(node.op_identifier())
         if function is None:
@@ -263,7 +266,7 @@ def _running(body: Any, functions: Mapping[Key, Any]) -> Iterator["ir.Node"]:
 
 
 def graph_inputs(graph: Any) -> list[Any]:
-    """The inputs that a caller feeds: those that are not also initializers."""
+    """Return the inputs that a caller feeds: those that are not also initializers."""
     stored = {tensor.name for tensor in graph.initializer}
     return [value for value in graph.input if value.name not in stored]
 
@@ -273,7 +276,7 @@ def _key(domain: str, name: str, overload: str) -> Key:
 
 
 def _measure(body: Any, functions: Collection[Key | None]) -> tuple[int, int, Counter[Key | None]]:
-    """The nodes of a graph or function, subgraphs included, the subgraphs, and the calls; counted until a limit is passed."""
+    """Count nodes and subgraphs of a graph or function, and its calls by function; stop when a limit is exceeded."""
     count, graphs, calls = 0, -1, Counter[Key | None]()
     for graph in within(body):
         graphs += 1

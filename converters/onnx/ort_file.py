@@ -1,4 +1,4 @@
-"""ORT-format files, read into `onnx_ir` through the flatbuffer bindings of onnxruntime.
+"""Reads ORT-format files into `onnx_ir`, with the flatbuffer bindings of onnxruntime.
 
 The format is onnxruntime/core/flatbuffers/schema/ort.fbs.
 """
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 MAX_NODES = 1_000_000
 MAX_DEPTH = 32
 MIN_ELEMENT_BYTES = 4
-"""Bytes of the smallest element of the vectors that are counted."""
+"""Bytes of the smallest element of the vectors that `_Reader.all` counts."""
 BINDINGS = "ort_flatbuffers_py"
 _MALFORMED = (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
-"""The errors of the bindings on bytes that are not a flatbuffer: they check no offset."""
+"""Errors of the bindings for bytes that are not a flatbuffer, because the bindings check no offset."""
 
 
 def read_ort(path: Path) -> "ir.Model":
-    """The model of an ORT-format file, its weights mapped; a node's `version` is the since-version of its operator.
+    """Read an ORT-format file, with mapped weights; a node's `version` is the since-version of its operator.
 
-    `meta["ort_format"]` is the number of the format. The converter lists every domain that its runtime registers as an
-    import. There are no local functions.
+    `meta["ort_format"]` is the version of the format. The imports are all domains that the converter's
+    runtime registers. ORT format has no local functions.
 
-    Raises InputError, naming the file, if it is not one, or is cut short.
+    Raises InputError, naming the file, if the file has another format or is cut short.
     """
     try:
         import onnx_ir as ir
@@ -68,10 +68,10 @@ def read_ort(path: Path) -> "ir.Model":
 
 
 class _Reader:
-    """Builds `onnx_ir` graphs of the tables of a file of `size` bytes; ValueError for what no honest file has.
+    """Builds `onnx_ir` graphs from the tables of a file of `size` bytes; raises ValueError for forged tables.
 
-    Each element of an honest file has bytes of its own. Tables that are referred to again and again, or that
-    contain themselves, would be read without end.
+    In a valid file each element has bytes of its own. Without limits, tables that are referenced again and
+    again, or that contain themselves, would be read without end.
     """
 
     def __init__(self, size: int) -> None:
@@ -79,7 +79,7 @@ class _Reader:
         self._nodes = 0
 
     def all(self, table: Any, name: str) -> list[Any]:
-        """The elements of a vector of a table."""
+        """Return the elements of a vector of a table, and count them."""
         length = getattr(table, f"{name}Length")()
         self._left -= length
         if self._left < 0:
@@ -87,7 +87,7 @@ class _Reader:
         return list(map(getattr(table, name), range(length)))
 
     def graph(self, table: Any, outer: "ChainMap[str, ir.Value]", depth: int) -> "ir.Graph":
-        """A graph; `outer` are the values of those around it."""
+        """Build a graph; `outer` has the values of the graphs around it."""
         import onnx_ir as ir
 
         self._nodes += table.NodesLength()
@@ -129,7 +129,7 @@ class _Reader:
         return ir.Graph(inputs, [one for one in outputs if one], nodes=nodes, initializers=stored)
 
     def _attributes(self, node: Any, scope: "ChainMap[str, ir.Value]", depth: int) -> list["ir.Attr"]:
-        """By name: the converter writes them in the order of a hash table."""
+        """Return a node's attributes sorted by name, since the converter writes them in the order of a hash table."""
         import onnx_ir as ir
 
         def graph(table: Any) -> ir.Graph:
@@ -154,7 +154,7 @@ class _Reader:
         ]
 
     def _value(self, name: str, info: Any) -> "ir.Value":
-        """A value with the type and shape of a `fbs.TypeInfo`; without them for a sequence or map."""
+        """Return a value with the type and shape of a `fbs.TypeInfo`, without both for a sequence or map."""
         import onnx_ir as ir
         from ort_flatbuffers_py.fbs.TensorTypeAndShape import TensorTypeAndShape
 
@@ -175,7 +175,7 @@ class _Reader:
         return ir.Value(name=name, type=kind, shape=None if shape is None else ir.Shape(dims))
 
     def _tensor(self, table: Any) -> Any:
-        """A stored tensor (`fbs.Tensor`). Weights come last in the file, so that a file cut short shows here first."""
+        """Return a stored tensor (`fbs.Tensor`). Weights come last in the file, so a truncated file fails here first."""
         import numpy as np
         import onnx_ir as ir
 

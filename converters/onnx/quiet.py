@@ -1,4 +1,4 @@
-"""Calling libraries that warn, or log to the root logger, without letting that reach a user or stay in force."""
+"""Calls of libraries that warn or log to the root logger: messages do not reach the user, and settings are restored."""
 
 import logging
 import threading
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 EXPORTERS = ("torch.onnx", "onnxscript")
-"""Loggers with handlers of their own."""
+"""Loggers that have their own handlers."""
 _lock = threading.Lock()
 _entered = 0
 _undo = ExitStack()
@@ -15,9 +15,9 @@ _undo = ExitStack()
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """While any thread is inside, warnings are ignored, exporters log errors only, and `logging.basicConfig` changes nothing.
+    """Inside the block, ignore warnings, log only exporters' errors, and make `logging.basicConfig` change nothing.
 
-    Filters belong to the whole process: the first to enter sets them, the last to leave restores them.
+    Filters belong to the whole process: the first thread to enter sets them, the last thread to leave restores them.
     """
     global _entered
     with _lock:
@@ -42,7 +42,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def silent_transformers() -> Iterator[None]:
-    """Silence transformers while it loads and saves; failures are still raised as errors."""
+    """Silence transformers while it loads and saves; failures are still raised as exceptions."""
     from transformers.utils import logging as reports
 
     level, bars = reports.get_verbosity(), reports.is_progress_bar_enabled()

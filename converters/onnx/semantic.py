@@ -1,8 +1,8 @@
-"""The semantic digest: what a graph computes, whatever its values, nodes and tools are called.
+"""The semantic digest of a graph's computation, independent of the names of its values, nodes and tools.
 
-The digest of a node is over its operator, its attributes and the digests of its inputs, as in a Merkle tree. So neither the
-names of values and nodes nor their order count, and two graphs with one digest compute the same from the same weights.
-The rules are in docs/format.md.
+The digest of a node covers its operator, its attributes and the digests of its inputs, as in a Merkle tree.
+So neither the names nor the order of values and nodes count, and two graphs with the same digest compute the
+same from the same weights. The rules are in docs/format.md.
 """
 
 from collections import ChainMap, Counter
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 Values = ChainMap[Any, str]
-"""The digest of each value, an inner graph's before those of the graphs around it."""
+"""The digest of each value; an inner graph's values are found before those of the graphs around it."""
 REFERENCE = "0"
-"""The type of an attribute that refers to one of the function around it."""
+"""The type in the digest of an attribute that refers to an attribute of the enclosing function."""
 
 
 def semantic_digest(
     model: "ir.Model", inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> SemanticDigest:
-    """The digests of what a model computes and of its weights. The contract is that of its inputs and outputs.
+    """Compute the digests of a model's computation and of its weights; `inputs` and `outputs` are the model's contract.
 
-    Raise ValueError if nodes wait for each other in a ring.
+    Raises ValueError for a cycle of nodes.
     """
     graph, stored = model.graph, stored_tensors(model.graph)
     values: Values = ChainMap({value: _hash(["input", value.name]) for value in free_inputs(graph)})
@@ -50,17 +50,17 @@ def semantic_digest(
 
 
 def stored_tensors(graph: "ir.Graph") -> dict[str, "ir.TensorProtocol"]:
-    """The initializers of one graph by name."""
+    """Return the initializers of one graph by name."""
     return {name: value.const_value for name, value in graph.initializers.items() if value.const_value}
 
 
 def free_inputs(graph: "ir.Graph | ir.Function") -> list["ir.Value"]:
-    """The inputs that are not also initializers."""
+    """Return the inputs that are not also initializers."""
     return [value for value in graph.inputs if not value.is_initializer()]
 
 
 def values_read(node: "ir.Node") -> Iterator["ir.Value"]:
-    """The values that a node reads, those that only its subgraphs read included."""
+    """Yield the values that a node reads, including values that only its subgraphs read."""
     yield from (value for value in node.inputs if value is not None)
     for graph in subgraphs_of(node):
         yield from graph.outputs
@@ -69,9 +69,9 @@ def values_read(node: "ir.Node") -> Iterator["ir.Value"]:
 
 
 def in_order(graph: "ir.Graph | ir.Function") -> list["ir.Node"]:
-    """The nodes of a graph, each behind those that it needs: ORT-format files keep no such order.
+    """Return the nodes of a graph, each after the nodes that it reads from: ORT-format files have no such order.
 
-    Raise ValueError if nodes wait for each other in a ring.
+    Raises ValueError for a cycle of nodes.
     """
     nodes = list(graph)
     places = {node: index for index, node in enumerate(nodes)}
@@ -83,7 +83,7 @@ def in_order(graph: "ir.Graph | ir.Function") -> list["ir.Node"]:
 
 
 def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[str]:
-    """The digests of the nodes; those of their outputs go into `values`.
+    """Return the digests of the nodes, and add the digests of their outputs to `values`.
 
     Of nodes that are equal in all of this (such as two random generators) the second gets another digest than the first.
     """
@@ -107,7 +107,7 @@ def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[
 
 
 def _inner(graph: "ir.Graph | ir.Function", outer: Values, depth: int) -> str:
-    """The digest of a subgraph or function body, whose own tensors count by value."""
+    """Return the digest of a subgraph or function body, which covers the values of its own tensors."""
     inputs = free_inputs(graph)
     values = outer.new_child(
         {value: _hash(["input", str(depth), str(at)]) for at, value in enumerate(inputs)}
@@ -157,7 +157,7 @@ def _tensor(tensor: Any, with_values: bool = True) -> list[Any]:
 
 
 def _value(values: Values, value: "ir.Value") -> str:
-    """The digest of a value; that of its name if nothing computes it."""
+    """Return the digest of a value, or of its name if no node computes the value."""
     return values.get(value) or _hash(["name", value.name])
 
 

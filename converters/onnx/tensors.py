@@ -1,8 +1,8 @@
-"""Tensors: their element types, digests and bytes, and a model without the large ones.
+"""Tensors: their element types, digests and bytes, and a copy of a model without large tensors.
 
-ONNX (`TensorProto.DataType`) and the ORT format (`fbs.TensorDataType`) number element types alike; contracts are written
-with numpy's names, operator configs with the C++ names of ONNX Runtime. Bytes are little-endian and as dense as
-`TensorProto.raw_data`, wherever they are stored; texts are each preceded by their length (8 bytes).
+ONNX (`TensorProto.DataType`) and the ORT format (`fbs.TensorDataType`) number element types alike; contracts
+use numpy's names, operator configs the C++ names of ONNX Runtime. Bytes are little-endian and packed as in
+`TensorProto.raw_data`, wherever they are stored; before each text come 8 bytes with the text's length.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Element(NamedTuple):
-    """`name` is numpy's (ml_dtypes' beyond numpy), `cpp` ONNX Runtime's, `bits` the size of one element (0: none)."""
+    """An element type: numpy's or ml_dtypes' name, ONNX Runtime's name `cpp`, and the size in `bits` (0: variable)."""
 
     name: str
     cpp: str
@@ -54,32 +54,32 @@ ELEMENTS = {
     25: Element("uint2", "UInt2x4", 2),
     26: Element("int2", "Int2x4", 2),
 }
-"""Every element type that ONNX 1.23 names, by its number."""
+"""Every element type of ONNX 1.23, by number."""
 
 FLOATS = frozenset({"float32", "float16", "float64", "bfloat16"})
 QUANTIZED = frozenset(element.name for element in ELEMENTS.values() if 0 < element.bits <= 8) - {"bool"}
 MAX_SMALL_ELEMENTS = 1024
-"""Initializers of up to this many elements take part in inference by value, larger ones by type only."""
+"""Initializers of up to this many elements are used with their values in inference, larger ones with their types only."""
 BLOCK_BYTES = 2**20
-"""Bytes of a file that are read at once: pages that are mapped would stay in memory."""
+"""Bytes that are read at once from a file; a mapped file's pages would stay in memory."""
 _NUMPY = frozenset(
     {f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)} | {"float16", "float32", "float64"}
 )
 
 
 def tensor_bytes(tensor: Any) -> int:
-    """The bytes that the elements of a tensor (`onnx.TensorProto`) take; of strings, none."""
+    """Return the bytes that the elements of a tensor (`onnx.TensorProto`) take; 0 for strings."""
     element = ELEMENTS.get(tensor.data_type)
     return (prod(tensor.dims) * element.bits + 7) // 8 if element else 0
 
 
 def type_of(tensor: "ir.TensorProtocol") -> str:
-    """The element type: numpy's name, ml_dtypes' beyond numpy."""
+    """Return the name of the element type in numpy, or in ml_dtypes if numpy lacks the type."""
     return ELEMENTS[int(tensor.dtype)].name
 
 
 def dims_of(tensor: "ir.TensorProtocol") -> tuple[int, ...]:
-    """The shape. Raise ValueError if an axis is negative."""
+    """Return the shape. Raises ValueError if an axis is negative."""
     dims: tuple[int, ...] = tuple(map(int, tensor.shape.numpy()))
     if any(dim < 0 for dim in dims):
         raise ValueError(f"tensor {(tensor.name or '')[:80]!r} has a negative dimension")
@@ -87,14 +87,14 @@ def dims_of(tensor: "ir.TensorProtocol") -> tuple[int, ...]:
 
 
 def is_numeric(tensor: "ir.TensorProtocol") -> bool:
-    """Return True if numpy alone can read the element type."""
+    """Return True if numpy can read the element type without ml_dtypes."""
     return type_of(tensor) in _NUMPY
 
 
 def digest_of(tensor: "ir.TensorProtocol") -> Digest:
-    """The SHA-256 of a tensor's bytes. External data is read block by block.
+    """Return the SHA-256 of a tensor's bytes. External data is read block by block.
 
-    Raise ValueError if they are not as many as its shape takes.
+    Raises ValueError if the number of bytes does not fit the shape.
     """
     sha, needed, stored = hashlib.sha256(), prod(dims_of(tensor)), 0
 
@@ -125,7 +125,7 @@ def digest_of(tensor: "ir.TensorProtocol") -> Digest:
 
 
 def tensor_of(data: Any, dtype: "ir.DataType", shape: "ir.Shape", name: str | None) -> Any:
-    """A tensor over the bytes of one (a numpy array of uint8), which are not copied."""
+    """Make a tensor over bytes (a numpy array of uint8), which are not copied."""
     import onnx_ir as ir
 
     if dtype.bitwidth < 8:
@@ -134,7 +134,7 @@ def tensor_of(data: Any, dtype: "ir.DataType", shape: "ir.Shape", name: str | No
 
 
 def map_external(tensor: "ir.ExternalTensor", folder: Path) -> Any:
-    """The tensor of external data, mapped. onnx_ir's own refuses a file with two hard links, as those of a registry have."""
+    """Return external data as a mapped tensor. onnx_ir's class refuses hard links, such as the files of a registry."""
     import numpy as np
 
     file, start = folder / tensor.location, tensor.offset or 0
@@ -148,7 +148,7 @@ def map_external(tensor: "ir.ExternalTensor", folder: Path) -> Any:
 def without_weights(model: Any, keep: Collection[str] = ()) -> Any:
     """A copy of a model (`onnx.ModelProto`) in which graph inputs of the same type replace large initializers.
 
-    Those named in `keep` stay. No weight is copied besides, so the copy costs milliseconds whatever the size.
+    Initializers named in `keep` stay. No other large weight is copied, so the copy takes milliseconds at any model size.
     """
     import onnx
 
@@ -166,7 +166,7 @@ def without_weights(model: Any, keep: Collection[str] = ()) -> Any:
 
 
 def copy_but(source: Any, target: Any, left_out: str) -> None:
-    """Copy every field of a protobuf that is set but one."""
+    """Copy all fields of a protobuf that are set, except `left_out`."""
     for field, value in source.ListFields():
         if field.name == left_out:
             continue
@@ -177,7 +177,7 @@ def copy_but(source: Any, target: Any, left_out: str) -> None:
 
 
 def replace_but_weights(model: Any, light: Any) -> None:
-    """Make `model`, in place, what a tool made of `without_weights(model)`; no large weight is moved or copied."""
+    """Change `model` to `light`, which a tool made of `without_weights(model)`; no large weight is moved or copied."""
     public = {value.name for value in model.graph.input}
     large = {tensor.name for tensor in model.graph.initializer if prod(tensor.dims) > MAX_SMALL_ELEMENTS}
     for message, keep in ((model, "graph"), (model.graph, "initializer")):

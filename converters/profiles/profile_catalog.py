@@ -1,7 +1,7 @@
-"""Recipes that come with the program: a task's (`task_recipe`), and profiles by name, ours and other packages'.
+"""Recipes of onnxreg: a task's recipe (`task_recipe`), and profiles by name, including those of other packages.
 
-Other packages bring theirs as entry points of the group `onnxreg.profiles`. The android profile makes of a trained token
-classifier the files that mobile kits load: docs/android.md.
+Other packages register profiles as entry points of the group `onnxreg.profiles`. The profile `android` turns a trained
+token classifier into the files that mobile kits load: docs/android.md.
 """
 
 from collections.abc import Mapping
@@ -32,9 +32,9 @@ PROVIDERS = ["NNAPI", "XNNPACK"]
 
 @dataclass(frozen=True)
 class Profile(Promises):
-    """A recipe by name; a subclass makes promises beyond it, in these methods and no other public ones.
+    """A recipe by name. A subclass may make promises about its outputs, by overriding these public methods only.
 
-    `find` sets `name` and `package`: an entry point's, and its distribution. `modules` are those that an export needs.
+    `find` sets `name` and `package` to the entry point and its distribution. `modules` are the imports that an export needs.
     """
 
     document: Path
@@ -43,16 +43,16 @@ class Profile(Promises):
     modules: ClassVar[tuple[str, ...]] = ()
 
     def option_names(self) -> tuple[str, ...]:
-        """The options of the profile itself; by default, as any recipe has, the weights of a source that is code."""
+        """Return the names of the profile's own options; by default `checkpoint`, the weights for a source that is code."""
         return ("checkpoint",)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:
-        """The recipe with the options of a person or a job file; `suite` and the search are added by the caller."""
+        """Return the recipe with a person's or a job file's options; the caller adds `suite` and the search."""
         recipe = self.recipe()
         return recipe.model_copy(update={"options": {**recipe.options, **options}})
 
     def text(self) -> str:
-        """The document without what makes it a profile's: a recipe of one's own may begin with it."""
+        """Return the document without the keys of a profile, so that users can start a recipe with the text."""
         lines = self.document.read_text("utf-8").splitlines()
         return "\n".join(line for line in lines if line.partition(":")[0] not in PROFILE_KEYS)
 
@@ -62,7 +62,7 @@ class Profile(Promises):
 
 
 class AndroidOptions(WrittenDocument):
-    """The options of the profile. `max_seq_length` is in tokens; the last two are those of the gate G4."""
+    """The options of the android profile. `max_seq_length` is in tokens; the last two belong to the gate G4."""
 
     int8: StrictBool = True
     int8_embeddings: StrictBool = False
@@ -73,7 +73,7 @@ class AndroidOptions(WrittenDocument):
 
 
 class AndroidProfile(Profile):
-    """The android profile: its options change the steps, and it promises the tensor contract of mobile kits."""
+    """The android profile: its options change the steps, and its graphs follow the tensor contract of mobile kits."""
 
     modules = ("torch", "transformers", "onnx", "onnxruntime")
 
@@ -81,9 +81,9 @@ class AndroidProfile(Profile):
         return tuple(AndroidOptions.model_fields)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:
-        """The recipe with these options; a suite judges the INT8 file, by OpenMed's names of labels.
+        """Return the recipe with these options; a suite judges the INT8 file, with OpenMed's label names.
 
-        Raises InputError for an option that there is not, of another type, or that contradicts another one.
+        Raises InputError for an unknown option, a value of another type, and options that contradict each other.
         """
         chosen = AndroidOptions.from_json(options, "an option of the profile android")
         if chosen.int8_embeddings and not chosen.int8:
@@ -144,11 +144,11 @@ def task_recipe(
     path: str = PATH,
     int8_embeddings: bool = False,
 ) -> RecipeFile:
-    """The recipe of a task: full precision, and INT8 beside it (`<path without .onnx>_int8.onnx`) if that is asked for.
+    """Return the recipe of a task: full precision, and with `quantize` an INT8 graph (`<path without .onnx>_int8.onnx`).
 
-    The opset is 14 if absent, `max_seq_length` (in tokens) the task's own. Embedding tables are most of the bytes of a small
-    encoder. Raises InputError for a task that there is not, or that has no recipe without more options, an opset that
-    PyTorch does not export to, and for `int8_embeddings` without `quantize`.
+    By default the opset is 14 and `max_seq_length` (in tokens) the task's own. `int8_embeddings` quantizes the embedding
+    tables too, which are most of the bytes of a small encoder. Raises InputError for an unknown task, a task that needs more
+    options, an opset that PyTorch does not export to, and `int8_embeddings` without `quantize`.
     """
     kind = task_catalog.find(task, TextTask)
     if kind is OnnxFile and (opset, max_seq_length) != (None, None):

@@ -1,4 +1,4 @@
-"""Compare a constant of the child with that of the parent that has its place: equal, codes, or rounded to float16."""
+"""Compare a constant of the child with its counterpart in the parent: equal, encoded, or rounded to float16."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,25 +23,25 @@ HALF_RULES: dict[str, tuple[float, float]] = {
     "float16 1e-07..65504": (1e-07, 65504.0),
     "float16 1e-07..10000": (1e-07, 1e4),
 }
-"""The bounds of converters: what is smaller or larger becomes the bound, with its sign. Zero and infinity stay."""
+"""The smallest and largest magnitude that a converter keeps; other numbers become the nearer bound. Zero and infinity stay."""
 MAX_CHARACTERS = 1000
-"""Of a reason or a name in a report: those of a hostile file may be longer."""
+"""The longest reason or name in a report: a hostile file may have longer ones."""
 HALF_STEP = 0.5
 ARITHMETIC = 2.0**-22
-"""Of a code: quantizers divide, or multiply by a reciprocal, and add in float32. Three roundings, each 2**-24 at most."""
+"""Relative error of a code: quantizers divide (or multiply by a reciprocal) and add in float32, each within 2**-24."""
 HALF_SCALE = 2.0**-10
-"""The same if the scale is stored as float16: codes were computed before it was rounded."""
+"""Relative error of a code if the scale is stored as float16: quantizers compute codes before they round the scale."""
 MAX_FAR_SHARE = 0.1
-"""If more weights of a tensor than this are farther than a step, or a unit, it is another tensor."""
+"""The share of weights that may be farther than a step or a unit; with more, the tensor is another one."""
 INFINITE = 1e30
-"""A finite number of this magnitude means infinity, as in attention masks: to clip it loses nothing."""
+"""A finite number from this magnitude on means infinity, as in attention masks: clipping the number loses nothing."""
 CHUNK_ELEMENTS = 2**17
-"""Weights that are compared at once: they stay in the processor's cache."""
+"""Number of weights to compare at once: few enough for the processor's cache."""
 WIDE = ("float32", "float64")
 FLOAT32_ROUNDING, FLOAT16_ROUNDING = 2.0**-20, 2.0**-10
-"""Relative: a scale is a few float32 operations on the extremes of its weights, and may be stored with 16 bits."""
+"""Relative error of a scale: quantizers compute it in float32 from the extreme weights, and may store 16 bits."""
 SMALLEST_SCALE = 2.0**-126
-"""A scale below the smallest normal float32 becomes one."""
+"""Quantizers replace a scale below the smallest normal float32 by one."""
 _LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (4, 8, 16, 32)}
 _LIMITS |= {f"uint{bits}": (0, 2**bits - 1) for bits in (4, 8, 16)}
 """The smallest and the largest code of an element type."""
@@ -49,10 +49,10 @@ _LIMITS |= {f"uint{bits}": (0, 2**bits - 1) for bits in (4, 8, 16)}
 
 @dataclass
 class Comparison:
-    """The counts of one proof; `doubts` are the reasons why it is bounded only, in words for people.
+    """The counts of one proof; `doubts` are the reasons, in words for people, why the proof is bounded only.
 
-    `largest` is the largest error in steps of its scale (or units of the last place). `half_rules` are the rules for float16
-    that gave every value so far.
+    `largest` is the largest error, in steps of the scale or units in the last place. `half_rules` are the rules for float16
+    that explain every value so far.
     """
 
     tensors: int = 0
@@ -71,7 +71,7 @@ class Comparison:
 
 
 def compare_constants(pairs: list[tuple[StoredValue, StoredValue]]) -> Comparison:
-    """Compare the stored values that have one place, the parent's first, each pair once."""
+    """Compare pairs of stored values, the parent's first, each pair once."""
     comparison, compared = Comparison(), set()
     for parent, child in pairs:
         key = (parent.identity, child.identity)
@@ -82,7 +82,7 @@ def compare_constants(pairs: list[tuple[StoredValue, StoredValue]]) -> Compariso
 
 
 def compare(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    """Compare two constants. Raise UnprovableError if the child's is not that of the parent, rounded."""
+    """Compare two constants. Raise UnprovableError unless the child's constant is the parent's, rounded."""
     name = child.tensor.name or ""
     if parent.dims != child.dims:
         raise UnprovableError(f"{name} has the shape {[*child.dims]}, in the parent {[*parent.dims]}")
@@ -110,7 +110,7 @@ def compare(comparison: Comparison, parent: StoredValue, child: StoredValue) -> 
 
 
 def _refuse_unequal(parent: StoredValue, child: StoredValue) -> None:
-    """Raise UnprovableError, naming the first element, unless two constants have one type and equal bytes."""
+    """Raise UnprovableError, naming the first different element, unless two constants have one type and equal bytes."""
     name = child.tensor.name or ""
     if child.element != parent.element:
         raise UnprovableError(f"{name} is {child.element}, in the parent {parent.element}")
@@ -128,7 +128,7 @@ def _refuse_unequal(parent: StoredValue, child: StoredValue) -> None:
 
 
 def _chunks(one: Any, other: Any) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the elements of two arrays of one shape, some at a time, and the place of the first of these."""
+    """Yield equal parts of two arrays of one shape, flattened, each with the index of the first element."""
     one, other = one.reshape(-1), other.reshape(-1)
     for start in range(0, one.size, CHUNK_ELEMENTS):
         left, right = (np.ascontiguousarray(side[start : start + CHUNK_ELEMENTS]) for side in (one, other))
@@ -152,7 +152,7 @@ def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
 
 
 def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    """Compare codes with values, some rows at a time: each must be the nearest, and the scales those of a rule."""
+    """Compare codes with values, some rows at a time. Each code must be the nearest; a known rule must give the scales."""
     quantization, name, count = child.quantization, child.tensor.name or "", child.size
     assert quantization is not None, "callers look"
     codes, values = read_array(child.tensor), child.stored_form(parent.array())
@@ -222,7 +222,7 @@ def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredVal
 
 
 def _extreme(function: Any, values: Any, scales: Any, axis: int | None, block: int) -> Any:
-    """The smallest or largest values of each scale."""
+    """The smallest or largest of the values that share a scale, for each scale."""
     if block:
         return function.reduceat(values, range(0, values.shape[axis], block), axis)
     axes = tuple(at for at, size in enumerate(scales.shape) if size == 1)
@@ -234,11 +234,11 @@ symmetric/254 symmetric/255 symmetric/128 range/255 range/254 range/128 range/12
 symmetric/14 symmetric/15 range/15 range/14 extreme/8 symmetric/65534 range/65535
 """
 SCALE_RULES = tuple(_NAMES.split())
-"""The ways in which quantizers choose scales and zero points; docs/prove.md says who uses which."""
+"""The ways in which quantizers choose scales and zero points; docs/prove.md says which tool uses which way."""
 
 
 def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int, int], kind: str) -> str:
-    """The first rule that gives every scale and zero point, from the extreme weights of each; "" if none does."""
+    """The first rule that gives every scale and zero point, from the extreme weights of each scale; "" without such a rule."""
     tolerance = FLOAT32_ROUNDING if kind in WIDE else FLOAT16_ROUNDING
     empty, (least, most) = (low == 0) & (high == 0), limits
     low, high = np.minimum(low, 0), np.maximum(high, 0)
@@ -267,7 +267,7 @@ def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int,
 
 
 def _compare_rounded(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    """Compare a float16 or bfloat16 constant with the wider one that it was converted from."""
+    """Compare a float16 or bfloat16 constant with the wider constant that a converter rounded."""
     name, kind, stored = child.tensor.name or "", child.element, read_array(child.tensor)
     comparison.roundings[kind] += 1
     wrong, far, first = 0, 0, ""
@@ -305,7 +305,7 @@ def _compare_rounded(comparison: Comparison, parent: StoredValue, child: StoredV
 
 
 def _by_rules(comparison: Comparison, name: str, wide: Any, narrow: Any, nearest: Any) -> Any:
-    """Drop the rules that give fewer of these values than another one; return which values the remaining ones give."""
+    """Keep the rules that give the most of these values; return a mask of the values that the kept rules give."""
     size = np.abs(wide)
     special = ((size < 1.2e-07) & (size > 0)) | ((size >= 1e4) & np.isfinite(wide))
     if not special.any():
@@ -327,7 +327,7 @@ def _by_rules(comparison: Comparison, name: str, wide: Any, narrow: Any, nearest
 
 
 def _nearest(wide: Any, kind: str) -> Any:
-    """The nearest value of a type, ties to even; bfloat16 as float32."""
+    """The nearest value of a type, ties to even; bfloat16 values are returned as float32."""
     if kind != "bfloat16":
         return wide.astype({"float16": np.float16, "float32": np.float32, "float64": np.float64}[kind])
     return wide.astype(ml_dtypes.bfloat16).astype(np.float32)

@@ -1,6 +1,6 @@
 """The values of a graph as formulas: an operator, its attributes and operands, down to inputs and constants.
 
-A constant is a stored tensor, as it is or as codes, seen through transpositions and other shapes.
+A constant is a stored tensor of values or of codes, which a graph may transpose and reshape.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -15,23 +15,23 @@ import onnx_ir as ir
 from onnxreg.converters.onnx.tensors import FLOATS, dims_of, is_numeric, type_of
 
 INPUT, ARGUMENT, CONSTANT = "input", "argument", "constant"
-"""Formulas without an operator: an input of the graph, one of a subgraph, a stored value."""
+"""Formulas without an operator: an input of the graph, an input of a subgraph, a stored value."""
 COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean"})
 Attributes = tuple[tuple[str, Hashable], ...]
 NIBBLES = {"int4": np.int8, "uint4": np.uint8}
-"""Types of two elements in a byte, and those that hold one of them."""
+"""Element types with two elements in a byte, and for each the type that holds one element."""
 
 
 class UnprovableError(Exception):
-    """The reason why a child is not shown to be its parent, in words for people."""
+    """The reason, in words for people, why a child is not shown to be its parent."""
 
 
 @dataclass(frozen=True, eq=False)
 class QuantizationParameters:
-    """The numbers by which codes are read: `(code - zero point) * scale`.
+    """The numbers that turn codes into values: `(code - zero point) * scale`.
 
-    `axis` is the axis of the codes along which scales run (None: one scale for all); with `block` a scale is for that
-    many codes in a row of the axis.
+    `axis` is the axis of the codes with a scale for each index (None: one scale for all codes); with `block`, each scale
+    is for that many consecutive codes of the axis.
     """
 
     scale: ir.TensorProtocol
@@ -42,10 +42,10 @@ class QuantizationParameters:
 
 @dataclass(frozen=True, eq=False)
 class StoredValue:
-    """A constant. `views` lead from the tensor to the constant: each gives the axes of a transposition, or the shapes
-    before and after.
+    """A constant. `views` are the steps from the tensor to the constant: each has the axes of a transposition, or the shapes
+    before and after a reshape.
 
-    A factor that was computed here may differ from another one by `tolerance`, relative.
+    A factor that this package computed may differ from another factor by `tolerance`, relative.
     """
 
     tensor: ir.TensorProtocol
@@ -60,7 +60,7 @@ class StoredValue:
 
     @property
     def element(self) -> str:
-        """The element type of the values: that of the scales, of codes."""
+        """The element type of the values; for codes, the type of the scales."""
         return type_of(self.quantization.scale if self.quantization else self.tensor)
 
     @property
@@ -69,7 +69,7 @@ class StoredValue:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Equal for two constants that read the same tensors in the same way."""
+        """A key that is equal for two constants that read the same tensors in the same way."""
         codes = self.quantization
         facts = () if codes is None else (id(codes.scale), id(codes.zero), codes.axis, codes.block)
         return id(self.tensor), self.dims, self.views, facts
@@ -85,14 +85,14 @@ class StoredValue:
         return replace(self, dims=dims, views=(*self.views, (self.dims, dims)))
 
     def array(self) -> Any:
-        """The values of an unquantized constant, in its shape. bfloat16 comes as float32."""
+        """The values of an unquantized constant, in the constant's shape; bfloat16 values are returned as float32."""
         array = read_array(self.tensor)
         for view in self.views:
             array = array.transpose(view[0]) if len(view) == 1 else array.reshape(view[1])
         return array
 
     def stored_form(self, array: Any) -> Any:
-        """An array in the shape of this constant, as the tensor itself stores it."""
+        """Undo the views: turn an array in the shape of this constant into the shape of the tensor."""
         for view in reversed(self.views):
             array = array.transpose(np.argsort(view[0])) if len(view) == 1 else array.reshape(view[0])
         return array
@@ -100,11 +100,11 @@ class StoredValue:
 
 @dataclass(eq=False, slots=True)
 class Formula:
-    """One value of a graph. Formulas are compared by `match`, never by `==`.
+    """One value of a graph. Compare formulas by `match`, never by `==`.
 
-    `operator` has a domain in front beyond ai.onnx; `epoch` is the version since which it means the same. `output` is
-    the number of the operator's output; `element` the element type, "" if unknown; `node` a name for people. `shape_of`
-    is a digest of the form without constants: operands of a commutative operator are sorted by it.
+    `operator` has its domain in front, except for ai.onnx; `epoch` is the version since which the operator has this meaning.
+    `output` is the number of the operator's output; `element` the element type, "" if unknown; `node` a name for people.
+    `shape_of` is a digest of the formula without its constants; operands of a commutative operator are sorted by `shape_of`.
     """
 
     operator: str
@@ -146,12 +146,12 @@ def constant(value: StoredValue, node: str = "") -> Formula:
 
 
 def number(value: Any, name: str) -> Formula:
-    """A constant of one array that no tensor of the file has, such as an attribute."""
+    """A constant from an array that is not a tensor of the file, such as an attribute."""
     return constant(computed(name, value))
 
 
 def computed(name: str, array: Any) -> StoredValue:
-    """A constant that no file stores."""
+    """A constant that this package computed and no file stores."""
     return StoredValue.of(ir.Tensor(array, name=name))
 
 
@@ -161,10 +161,10 @@ def unpacked(
     dims: tuple[int, ...],
     view: Callable[[Any], Any] = lambda codes: codes,
 ) -> StoredValue:
-    """Codes of `bits` bits in the bytes of a tensor, the low half of a byte first, unpacked whenever they are read.
+    """Codes of `bits` bits in the bytes of a tensor, the low half of a byte first; each read unpacks the codes again.
 
     Args:
-        dims: their shape, in a `view` of the codes in the order of the bytes.
+        dims: the shape of the codes after `view`, which gets the codes in the order of the bytes.
     """
 
     def read() -> ir.TensorProtocol:
@@ -177,7 +177,7 @@ def unpacked(
 
 
 def array_of(formula: Formula | None, most: int = 2**16) -> Any:
-    """The array of a small constant that is not quantized, or is one code; None of anything else."""
+    """The array of a small constant that is not quantized, or of a single code; None for any other formula."""
     value = formula.constant if formula is not None else None
     if value is None or value.size > most or not is_readable(value.tensor):
         return None
@@ -191,7 +191,7 @@ def array_of(formula: Formula | None, most: int = 2**16) -> Any:
 
 
 def is_number(formula: Formula | None, expected: float | None = None) -> bool:
-    """Return True if a formula is a stored number without axes: the expected one, as its element type rounds it."""
+    """Return True if a formula is a stored number without axes; with `expected`, that number rounded to the element type."""
     value = formula.constant if formula is not None else None
     if value is None or value.dims or expected is None:
         return value is not None and not value.dims
@@ -202,7 +202,7 @@ def is_number(formula: Formula | None, expected: float | None = None) -> bool:
 
 
 def same_arrays(one: Formula | None, other: Formula | None) -> bool:
-    """Return True if two formulas are one, or constants of the same type, size and elements."""
+    """Return True if two formulas are the same object, or constants with the same type, size and elements."""
     if one is other:
         return True
     a, b = array_of(one), array_of(other)
@@ -214,7 +214,7 @@ def same_arrays(one: Formula | None, other: Formula | None) -> bool:
 def split(
     operands: Iterable["Formula | None"], is_first: Callable[[Formula], bool]
 ) -> tuple[Formula, Formula] | None:
-    """The operand of two for which `is_first` is true, and the other one; None without one."""
+    """Of two operands, the one for which `is_first` is true, then the other; None if `is_first` is true for neither."""
     one, other = (*operands, None, None)[:2]
     if one is None or other is None:
         return None
@@ -224,12 +224,12 @@ def split(
 
 
 def is_readable(tensor: ir.TensorProtocol) -> bool:
-    """Return True if `read_array` knows the element type."""
+    """Return True if `read_array` supports the element type of a tensor."""
     return is_numeric(tensor) or type_of(tensor) in ("bool", "bfloat16", *NIBBLES)
 
 
 def read_array(tensor: ir.TensorProtocol) -> Any:
-    """The elements as numpy knows them: bfloat16 as float32, 4-bit integers as int8 or uint8. ValueError for other types."""
+    """The elements as a numpy array: bfloat16 as float32, 4-bit integers as int8 or uint8. ValueError for other types."""
     kind = type_of(tensor)
     if not is_readable(tensor):
         raise ValueError(f"elements of type {kind} cannot be compared")

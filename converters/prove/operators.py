@@ -1,4 +1,4 @@
-"""Operators of ONNX across versions: since when one means the same, its default attributes, its element types."""
+"""Operators of ONNX across versions: the version since which each means the same, default attributes, element types."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ RANDOM = names(
     "Bernoulli BiasDropout BitmaskBiasDropout BitmaskDropout Dropout Multinomial RandomNormal RandomNormalLike"
     " RandomUniform RandomUniformLike Sampling"
 )
-"""Operators whose results may differ from run to run; a Dropout that passes its input on is erased before."""
+"""Operators whose results may differ from run to run. A rewrite erases a Dropout that passes its input on."""
 
 _SINCE = """
 Abs 6, Acos 7, Acosh 9, Add 7, And 7, ArgMax 12, ArgMin 12, Asin 7, Atan 7, BatchNormalization 9, Cast 9, Ceil 6,
@@ -36,24 +36,24 @@ Tanh 6, ThresholdedRelu 10, Tile 6, TopK 11, Transpose 1, Trilu 14, Unsqueeze 1,
 SINCE: Mapping[str, int] = {
     name: int(version) for name, version in (item.split() for item in _SINCE.replace("\n", " ").split(","))
 }
-"""The version of an operator since which later ones only add element types, optional operands and attributes."""
+"""For each operator, the version since which new ones only add element types, optional operands and attributes."""
 REDUCTIONS = tuple(name for name in SINCE if name.startswith("Reduce"))
 MOVED = dict.fromkeys((*REDUCTIONS, "Squeeze", "Unsqueeze"), "axes") | {"Split": "split"}
-"""Attributes that later versions of an operator take as their second operand."""
+"""Attributes that became the second operand in later versions of the operator."""
 
 UNARY = names(
     "Abs Cast Ceil Clip Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Neg Not Reciprocal Relu Round"
     " Sigmoid Sign Sin Softplus Sqrt Tanh"
 )
-"""Operators on each element of their first operand; the others are numbers."""
+"""Operators on each element of the first operand; any other operand is a single number."""
 ELEMENTWISE = names(
     "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or Pow Sub Where Xor"
 )
-"""Operators on the elements of operands of one shape, or of shapes that broadcast, from version 7 on."""
+"""Operators on the elements of several operands, whose shapes are equal or, from version 7 on, broadcast."""
 
 
 def epoch(domain: str, name: str, version: int) -> int:
-    """The version since which an operator means what it means in this one; com.microsoft has one, of others nothing is known."""
+    """The first version of an operator with the same meaning: 1 in com.microsoft, the given one for unknown operators."""
     if domain == CONTRIB:
         return 1
     schema = find_schema(domain, name, version)
@@ -63,7 +63,7 @@ def epoch(domain: str, name: str, version: int) -> int:
 
 
 def depends_on_output_count(domain: str, name: str, version: int) -> bool:
-    """Return True if a result may depend on the number of outputs: of Split, of BatchNormalization that trains, of unknown ones."""
+    """Return True if the number of outputs may change a result: some are variadic, or the operator trains or is unknown."""
     schema = find_schema(domain, name, version)
     if schema is None or any(map(_is_variadic, schema.outputs)):
         return True
@@ -71,12 +71,12 @@ def depends_on_output_count(domain: str, name: str, version: int) -> bool:
 
 
 def is_random(formula: Formula) -> bool:
-    """Return True for an operator of `RANDOM`, or one of any domain that has a seed."""
+    """Return True for an operator of `RANDOM`, or an operator of any domain with the attribute `seed`."""
     return formula.operator.rpartition(":")[2] in RANDOM or formula.attribute("seed") is not None
 
 
 def default_attributes(domain: str, name: str, version: int) -> Mapping[str, Any]:
-    """The values that absent attributes have, as far as they are known."""
+    """The defaults of an operator's attributes, as far as they are known."""
     schema = find_schema(domain, name, version)
     if domain == CONTRIB or schema is None:
         return _CONTRIB_DEFAULTS.get(name, {}) if domain == CONTRIB else {}
@@ -94,13 +94,13 @@ CONTRIB_FLOATS = names(
     " FusedMatMul GatherBlockQuantized Gelu GroupQueryAttention MatMulIntegerToFloat MatMulNBits MultiHeadAttention"
     " NhwcFusedConv QAttention QuickGelu RotaryEmbedding SkipLayerNormalization SkipSimplifiedLayerNormalization"
 )
-"""Contrib operators whose first output has the type of their first operand that is floating point."""
+"""Contrib operators whose first output has the element type of the first floating-point operand."""
 
 
 def result_types(
     domain: str, name: str, version: int, operands: Sequence[Formula | None], to: int = 0
 ) -> Iterator[str]:
-    """Yield the element type of each output, "" if it is not known, as long as there may be one.
+    """Yield the element type of each output, "" if the type is not known, up to the largest possible number of outputs.
 
     Args:
         to: the number of a Cast's target type.
@@ -127,13 +127,13 @@ def result_types(
 
 
 def result_type(operator: str, version: int, operands: Sequence[Formula | None]) -> str:
-    """The same for the first output of an operator with its domain in front."""
+    """The element type of an operator's first output; the operator has its domain in front."""
     domain, _, name = operator.rpartition(":")
     return next(result_types(domain or DEFAULT_DOMAIN, name, version, operands), "")
 
 
 def _parameters(stated: Sequence[Any]) -> Iterator[Any]:
-    """Yield the parameters of a schema, the last one again and again if it is variadic."""
+    """Yield the parameters of a schema; repeat the last parameter forever if it is variadic."""
     yield from stated
     while stated and _is_variadic(stated[-1]):
         yield stated[-1]

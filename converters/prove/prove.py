@@ -1,4 +1,4 @@
-"""Prove that one model file is another one, rounded: from the bytes of both, without running either."""
+"""Prove from the bytes of two model files that one is the other, rounded. Neither model is run."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,19 +19,19 @@ from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, RuleCount
 from onnxreg.schema.manifest.parts import TensorSpec
 
 MAX_NEAR = 100
-"""Operators below an operand that decide which one is which."""
+"""Number of operators below an operand that decide which of two operands is which."""
 MAX_FOLDED = 2_000
-"""Values that are computed because one side has stored the result."""
+"""Number of values that may be computed because only one side has stored the result."""
 RESHAPES = frozenset({"Reshape", "Expand"})
-"""Operators whose result is that of their first operand in another shape."""
+"""Operators whose result has the elements of the first operand in another shape."""
 MAX_PAIRS = 500_000
-"""Pairs of formulas that are compared: a hostile graph may share its parts otherwise than its parent."""
+"""Number of pairs of formulas that may be compared: a hostile graph may need far more pairs than it has nodes."""
 
 
 class Matcher:
-    """Compares pairs of formulas, each once, in the order of a work list. `constants` are the pairs of stored values.
+    """Compares pairs of formulas, each once, from a work list. `constants` are the pairs of stored values found.
 
-    `sizes` counts the pairs that are equal because they follow from the sizes of inputs in the same way.
+    `sizes` counts the pairs that are equal because both values follow from the sizes of inputs in the same way.
     """
 
     def __init__(self, shapes: Shapes) -> None:
@@ -44,7 +44,7 @@ class Matcher:
         self.constants: list[tuple[StoredValue, StoredValue]] = []
 
     def match(self, parent: Formula, child: Formula) -> None:
-        """Raise UnprovableError, naming the node, unless the child's formula is the parent's."""
+        """Raise UnprovableError, naming the node, unless the child's formula equals the parent's."""
         waiting: list[tuple[Formula | None, Formula | None]] = [(parent, child)]
         while waiting:
             one, other = waiting.pop()
@@ -81,7 +81,7 @@ class Matcher:
         return list(zip(one.operands, self._in_order(one, other), strict=True))
 
     def _in_order(self, one: Formula, other: Formula) -> tuple[Formula | None, ...]:
-        """The child's operands, those of a commutative operator in the order in which they are more like the parent's."""
+        """The child's operands; two operands of a commutative operator are swapped if they fit the parent's better that way."""
         straight, crossed = other.operands, other.operands[::-1]
         if other.operator not in COMMUTATIVE or len(straight) != 2:
             return straight
@@ -93,7 +93,7 @@ class Matcher:
         return crossed if likeness[1] > likeness[0] else straight
 
     def _likeness(self, one: Formula | None, other: Formula | None) -> int:
-        """The number of operators that are next to the results of both formulas."""
+        """Count the operators that occur near both results."""
         if one is None or other is None or (one.operator, one.output) != (other.operator, other.output):
             return 0
         for formula in (one, other):
@@ -106,7 +106,7 @@ class Matcher:
         return (self._near[one] & self._near[other]).total()
 
     def _same_sizes(self, one: Formula, other: Formula) -> bool:
-        """Return True if both are computed of sizes, and have the same value whatever these are."""
+        """Return True if both values are computed from sizes of inputs, and are equal for all sizes."""
         a, b = self._shapes.value(one), self._shapes.value(other)
         if a is None or b is None or object not in (a.dtype, b.dtype):
             return False
@@ -117,7 +117,7 @@ class Matcher:
         return dims is not None and dims == self._shapes.dims(other)
 
     def _moved(self, formula: Formula) -> Formula:
-        """The operand of an operator that gives it the shape that it has."""
+        """The operand of a Reshape or Expand if it has the result's shape already, else the formula itself."""
         source = formula.operands[0] if formula.operator in RESHAPES and formula.operands else None
         return source if source is not None and self._same_shape(formula, source) else formula
 
@@ -135,7 +135,7 @@ class Matcher:
 
 
 def _check_heads(one: Formula, other: Formula) -> None:
-    """Raise UnprovableError unless two operators are one, but for their operands."""
+    """Raise UnprovableError if two formulas differ in anything except operands."""
     if one.operator != other.operator or one.output != other.output:
         raise UnprovableError(f"the child computes {other}, the parent {one}")
     if is_random(one):
@@ -158,14 +158,14 @@ def _check_heads(one: Formula, other: Formula) -> None:
 
 
 MAX_REASONS = 20
-"""Reasons that a report lists; the others are counted."""
+"""Number of reasons that a report lists; further reasons are counted."""
 
 
 def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> FaithfulnessReport:
-    """The proof that the child is the parent, rounded.
+    """Prove that the child is the parent, rounded; return the report.
 
     Args:
-        digests: of the parent's file and of the child's, in this order.
+        digests: the digests of the parent's file and of the child's, in this order.
 
     Raises InputError for a file that is not a model, or cannot be read.
     """
@@ -195,7 +195,7 @@ def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> Faithful
 
 
 def _compare(parent_file: Path, child_file: Path) -> dict[str, Any]:
-    """The figures of a report, and the doubts. UnprovableError if the child is not shown to be its parent."""
+    """The figures and doubts of a report. Raise UnprovableError if the child is not shown to be its parent."""
     parent = read_formulas(parent_file)
     child = read_formulas(child_file, parent.rewriter.shapes)
     _check_contract(parent, child)
@@ -229,7 +229,7 @@ def _counts(counter: Mapping[str, int]) -> tuple[RuleCount, ...]:
 
 
 def _check_contract(parent: FormulaGraph, child: FormulaGraph) -> None:
-    """Inputs and outputs must have the parent's names and types; a type may be another floating-point one."""
+    """Raise UnprovableError unless inputs and outputs are the parent's; a floating-point type may become another one."""
     specs: dict[str, list[Mapping[str, TensorSpec]]] = {
         "inputs": [{spec.name: spec for spec in graph.inputs} for graph in (parent, child)],
         "outputs": [parent.specs, child.specs],

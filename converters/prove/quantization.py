@@ -1,4 +1,4 @@
-"""The rewrites that erase quantization: codes become the values that they encode, and so do operators on codes."""
+"""The rewrites that erase quantization: codes become the values that they encode, operators on codes operators on values."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,26 +23,26 @@ from onnxreg.converters.prove.rewrites import Rewriter, rule
 
 MICROSOFT = "com.microsoft:"
 MOVES = names("Expand Flatten Gather GatherElements MaxPool Reshape Slice Squeeze Transpose Unsqueeze")
-"""Operators that move the elements of their first operand, or choose the largest of some."""
+"""Operators that move elements of the first operand, or choose the largest of several elements."""
 CODES = names("int4 uint4 int8 uint8 int16 uint16 int32")
 DYNAMIC = "DynamicQuantizeLinear"
 Operand = Formula | None
 
 
 def _operands(formula: Formula, count: int) -> list[Any]:
-    """The operands, None for each that was left out."""
+    """The first `count` operands, with None for each absent operand."""
     return [*formula.operands, *[None] * count][:count]
 
 
 def _plain(*parts: Operand) -> list[StoredValue]:
-    """The constants that operands are, those that were left out aside; none unless all are as they are stored."""
+    """The constants of these operands without the absent ones; empty unless all are unquantized constants without views."""
     values = [one.constant for one in parts if one is not None]
     stored = [value for value in values if value is not None and not value.views and not value.quantization]
     return stored if len(stored) == len(values) else []
 
 
 def coded(codes: Operand, scale: Operand, zero: Operand, axis: int, node: str, block: int = 0) -> Operand:
-    """A constant of codes; None unless all parts are stored as they are, and fit each other. Codes may have views."""
+    """A quantized constant; None unless scale and zero point are plain constants, and fit the codes. Codes may have views."""
     values, parts = codes.constant if codes is not None else None, _plain(scale, zero)
     if values is None or values.quantization or scale is None or not parts:
         return None
@@ -69,7 +69,7 @@ def coded(codes: Operand, scale: Operand, zero: Operand, axis: int, node: str, b
 
 @rule("quantized-constant", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
 def quantized_constant(_: Rewriter, formula: Formula) -> Operand:
-    """Stored codes with their scale and zero point are a stored weight."""
+    """Replace stored codes with a scale and a zero point by a quantized constant."""
     axis, block = formula.attribute("axis", 1), formula.attribute("block_size", 0)
     codes, scale, zero = _operands(formula, 3)
     return coded(codes, scale, zero, axis, formula.node, block)
@@ -77,7 +77,7 @@ def quantized_constant(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("activation-range", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
 def activation_range(make: Rewriter, formula: Formula) -> Operand:
-    """A value that is quantized and dequantized by one scale is that value, rounded, in a fixed range."""
+    """Replace a value that is quantized and dequantized with the same scale by the value, and record a static range."""
     inner, scale, zero = _operands(formula, 3)
     if inner is None or inner.output or inner.operator.removeprefix(MICROSOFT) != "QuantizeLinear":
         return None
@@ -92,7 +92,7 @@ def activation_range(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("quantized-move", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
 def quantized_move(make: Rewriter, formula: Formula) -> Operand:
-    """Moving codes, or taking the largest of some, and then dequantizing, is the same in the other order."""
+    """Swap a move of codes (or a choice of the largest) with the dequantization behind the move."""
     inner, *codes = _operands(formula, 3)
     if inner is None or inner.operator not in MOVES or inner.output or not _is_positive(codes[0]):
         return None
@@ -103,14 +103,14 @@ def quantized_move(make: Rewriter, formula: Formula) -> Operand:
 
 
 def _is_positive(scale: Operand) -> bool:
-    """Return True for one stored scale above zero."""
+    """Return True for a single stored scale above zero."""
     array = array_of(scale, 1)
     return array is not None and array.size == 1 and bool(0 < float(array.reshape(-1)[0]) < float("inf"))
 
 
 @rule("dynamic-product", "Mul")
 def dynamic_product(make: Rewriter, formula: Formula) -> Operand:
-    """A product of codes, times both scales, is the product of the values."""
+    """Replace a product of codes, times both scales, by the product of the values."""
     pair = split(formula.operands, _is_integer_product)
     if pair is None or pair[0].operands[0] is None or not pair[1].is_op("Mul"):
         return None
@@ -126,13 +126,13 @@ def dynamic_product(make: Rewriter, formula: Formula) -> Operand:
 
 
 def _is_integer_product(formula: Formula) -> bool:
-    """Return True for the product of codes, cast to floating point."""
+    """Return True for a product of codes that is cast to float32."""
     inner = formula.operands[0] if formula.is_op("Cast") and formula.attribute("to") == "float" else None
     return inner is not None and inner.operator in ("MatMulInteger", "ConvInteger")
 
 
 def _factor(codes: Operand, scale: Operand, zero: Operand, name: str, is_first: bool = False) -> Operand:
-    """One factor of `MatMul` or `Conv`, stored or quantized while the model runs; None if its parts do not belong together."""
+    """A factor of `MatMul` or `Conv`, stored or quantized while the model runs; None if codes, scale and zero do not fit."""
     if codes is None or scale is None:
         return None
     if codes.is_op(DYNAMIC):
@@ -151,7 +151,7 @@ def _factor(codes: Operand, scale: Operand, zero: Operand, name: str, is_first: 
 
 @rule("dynamic-product", f"{MICROSOFT}MatMulIntegerToFloat", f"{MICROSOFT}DynamicQuantizeMatMul")
 def fused_dynamic_product(make: Rewriter, formula: Formula) -> Operand:
-    """The same as one operator, with a bias; one of both quantizes its first operand itself."""
+    """Replace a fused product of codes by the product of the values, plus the bias. One of both operators quantizes by itself."""
     if formula.operator.endswith("DynamicQuantizeMatMul"):
         source, right, scale, zero, bias = _operands(formula, 5)
     else:
@@ -173,7 +173,7 @@ def _biased(make: Rewriter, formula: Formula, source: Operand, weight: Formula, 
 
 @rule("quantized-rows", "Mul")
 def quantized_rows(make: Rewriter, formula: Formula) -> Operand:
-    """Rows of codes times the rows of their scales are the rows of the values."""
+    """Replace rows of codes, times the rows of their scales, by the rows of the values."""
     pair = split(formula.operands, lambda one: one.is_op("Cast") and one.attribute("to") == "float")
     codes, scales = (pair[0].operands[0], pair[1]) if pair is not None else (None, None)
     if codes is None or scales is None or not (codes.is_op("Gather") and scales.is_op("Gather")):
@@ -184,13 +184,14 @@ def quantized_rows(make: Rewriter, formula: Formula) -> Operand:
     if table is None or steps is None or table.element != "int8" or len(_plain(table, steps)) < 2:
         return None
     rows = coded(table, steps, None, 0, codes.node)
-    is_by_rows = rows is not None and make.shapes.dims(steps) == (*(make.shapes.dims(table) or ())[:1], 1)
+    dims = make.shapes.dims(table) or ()
+    is_by_rows = rows is not None and len(dims) == 2 and make.shapes.dims(steps) == (dims[0], 1)
     return make.op("Gather", rows, codes.operands[1], node=formula.node) if is_by_rows else None
 
 
 @rule("weights-by-blocks", f"{MICROSOFT}MatMulNBits")
 def weights_by_blocks(make: Rewriter, formula: Formula) -> Operand:
-    """MatMulNBits is MatMul by the matrix that its blocks of codes encode, column by column."""
+    """Replace MatMulNBits by MatMul with the matrix that the blocks of codes encode, column by column."""
     source, packed, scales, zeros, order, bias = _operands(formula, 6)
     rows, columns, bits = formula.attribute("K", 0), formula.attribute("N", 0), formula.attribute("bits", 4)
     size, stored = formula.attribute("block_size", 0), _plain(packed, scales, zeros)
@@ -217,7 +218,7 @@ def weights_by_blocks(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("rows-by-blocks", f"{MICROSOFT}GatherBlockQuantized")
 def rows_by_blocks(make: Rewriter, formula: Formula) -> Operand:
-    """GatherBlockQuantized is Gather from the table that its blocks of codes encode."""
+    """Replace GatherBlockQuantized by Gather from the table that the blocks of codes encode."""
     codes, index, scales, zeros = _operands(formula, 4)
     bits, stored = formula.attribute("bits", 4), _plain(codes, scales, zeros)
     if not stored or bits not in (4, 8) or not all(part.dims for part in stored):
@@ -249,16 +250,16 @@ _OPERATORS = {
     f"{MICROSOFT}QLinearSoftmax": ("Softmax", 1),
     f"{MICROSOFT}QLinearConcat": ("Concat", 0),
 }
-"""The operator on values, and how many values it takes (0: any number).
+"""The operator on values for an operator on codes, and the number of values (0: any number).
 
-The operands are codes, scale and zero point of each value, then scale and zero point of the result, which come first if
-there is any number of values. Conv has a bias behind, Gemm before those of the result.
+The operands are codes, scale and zero point of each value, then scale and zero point of the result; for any number
+of values, the result's come first. The bias of Conv is the last operand, the bias of Gemm is before the result's scale.
 """
 
 
 @rule("quantized-operator", *_OPERATORS)
 def quantized_operator(make: Rewriter, formula: Formula) -> Operand:
-    """An operator on codes is the operator on their values, quantized. The result of QGemm may be a value already."""
+    """Replace an operator on codes by the operator on values, then quantize the result, unless QGemm gives values."""
     name, count = _OPERATORS[formula.operator]
     attributes, node = dict(formula.attributes), formula.node
     if attributes.pop("channels_last", 0) or (name == "Softmax" and attributes.pop("axis", -1) != -1):

@@ -1,4 +1,4 @@
-"""Read a model file as formulas: the values of its outputs, down to inputs and constants."""
+"""Read a model file as formulas: the outputs, computed from inputs and constants."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
@@ -34,15 +34,15 @@ from onnxreg.converters.prove.shapes import Dims, Shapes, of_input
 from onnxreg.schema.manifest.parts import TensorSpec
 
 MAX_DEPTH = 32
-"""Subgraphs inside each other."""
+"""The deepest nesting of subgraphs."""
 MAX_NAME = 100
-"""Characters of the name of a size; one with a longer name is another one each time."""
+"""The longest name of a size, in characters. Two sizes with the same longer name are not treated as equal."""
 Scope = dict[ir.Value, Formula]
 
 
 @dataclass(frozen=True)
 class FormulaGraph:
-    """A file: contract, outputs as formulas, and the counts of its nodes and tensors that no output needs."""
+    """The formulas of a file's outputs, the contract, and the counts of nodes and tensors that no output needs."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: Mapping[str, Formula]
@@ -56,9 +56,9 @@ def read_formulas(path: Path, shapes: Shapes | None = None) -> FormulaGraph:
     """The formulas of an ONNX or ORT-format file.
 
     Args:
-        shapes: those of the parent's inputs, for a child; without them the file's own.
+        shapes: for a child, the shapes of the parent's inputs; by default, the shapes of the file's own inputs.
 
-    Raises InputError for a file that cannot be read, UnprovableError for a graph beyond the rules.
+    Raises InputError for a file that cannot be read, UnprovableError for a graph that the rules do not cover.
     """
     if path.suffix == ".ort":
         model = ort_file.read_ort(path)
@@ -89,7 +89,7 @@ def read_formulas(path: Path, shapes: Shapes | None = None) -> FormulaGraph:
 
 
 def _input_dims(inputs: tuple[TensorSpec, ...]) -> dict[str, Dims]:
-    """The shapes of inputs. Sizes of one name are equal, as ONNX has it; an empty shape may be one that is not stated."""
+    """The shapes of inputs. In ONNX, sizes with one name are equal, and an empty shape may mean that no shape is stated."""
     return {
         spec.name: tuple(
             dim.value
@@ -155,7 +155,7 @@ class _Reader:
                 )
 
     def _structure(self, key: str, value: Any, scope: Scope, depth: int) -> Iterator[Formula | None]:
-        """The operands that take the part of a tensor or subgraphs among the attributes."""
+        """Yield a tensor among the attributes, or the outputs of subgraphs, as operands."""
         for number_, item in enumerate(value if isinstance(value, tuple) else [value]):
             if hasattr(item, "tofile"):
                 yield constant(StoredValue.of(item), key)
@@ -177,7 +177,7 @@ _STRUCTURES = frozenset({"TENSOR", "TENSORS", "GRAPH", "GRAPHS"})
 
 
 def _plain(attribute: ir.Attr) -> Any:
-    """The value of an attribute, with texts as bytes and lists as tuples."""
+    """The value of an attribute: texts become bytes, lists become tuples."""
     value = attribute.value
     if isinstance(value, list | tuple):
         return tuple(item.encode() if isinstance(item, str) else item for item in value)

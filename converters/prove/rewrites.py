@@ -1,7 +1,7 @@
-"""Formulas in their one form, by a closed list of rewrites. Each keeps the function of a graph, up to the rounding of its values.
+"""Bring formulas to one form by a closed list of rewrites. Each keeps the function of a graph, up to rounding of its values.
 
-A rule takes a formula and returns the one that replaces it, or None. Its name is in docs/prove.md, with the reason why it
-is one. The rules that erase quantization are in `quantization.py`.
+A rule takes a formula and returns a replacement, or None. docs/prove.md has the name of each rule, and the reason why the
+rule holds. The rules that erase quantization are in `quantization.py`.
 """
 
 from collections import Counter, defaultdict
@@ -27,15 +27,15 @@ from onnxreg.converters.prove.operators import ELEMENTWISE, SINCE, UNARY, result
 from onnxreg.converters.prove.shapes import Shapes
 
 MAX_DEPTH = 64
-"""Operators in a row before which a transposition is moved."""
+"""Number of operators in a row before which a rule moves a transposition."""
 Axes = tuple[int, ...]
 Rule = Callable[["Rewriter", Formula], Formula | None]
 RULES: dict[str, list[tuple[str, Rule]]] = defaultdict(list)
-"""The rules for each operator, in the order in which they are tried."""
+"""The rules for each operator, in the order of their use."""
 
 
 def rule(name: str, *kinds: str) -> Callable[[Rule], Rule]:
-    """Enter a rule for some operators under its documented name."""
+    """Register a rule for some operators under its documented name."""
 
     def enter(function: Rule) -> Rule:
         for kind in kinds:
@@ -46,10 +46,10 @@ def rule(name: str, *kinds: str) -> Callable[[Rule], Rule]:
 
 
 class Rewriter:
-    """Makes the formulas of one graph in their one form.
+    """Makes the formulas of one graph in the form that the rules lead to.
 
-    `used` counts rewrites, `ranges` static activation ranges. `transposed` are formulas whose transposition was moved
-    before them, None of those whose was not; `waiting` are those of which that is under way.
+    `used` counts rewrites, `ranges` has the static activation ranges. `transposed` has, for a formula and axes, the result
+    of moving the transposition before the operator, or None; `waiting` are the formulas of unfinished moves.
     """
 
     def __init__(self, shapes: Shapes) -> None:
@@ -62,13 +62,13 @@ class Rewriter:
     def op(
         self, name: str, *operands: Formula | None, node: str = "", attributes: Attributes = ()
     ) -> Formula:
-        """The first output of an operator of ONNX, in its newest meaning."""
+        """The first output of an ONNX operator, in the newest meaning of the operator."""
         return self.apply(name, operands, attributes, node, epoch=SINCE.get(name, 1))
 
     def like(
         self, formula: Formula, operands: tuple[Formula | None, ...], attributes: Attributes | None = None
     ) -> Formula:
-        """The same operator on other operands."""
+        """The same operator with other operands."""
         attributes = formula.attributes if attributes is None else attributes
         return self.apply(
             formula.operator, operands, attributes, formula.node, 0, formula.element, formula.epoch
@@ -84,7 +84,7 @@ class Rewriter:
         element: str | None = None,
         epoch: int = 1,
     ) -> Formula:
-        """The formula of one output, rewritten as far as the rules go. Without an `element` the operands give its type."""
+        """The formula of one output, rewritten by all rules that apply. Without `element` the operands give the element type."""
         if element is None:
             element = result_type(operator, epoch, operands) if not output else ""
         formula = Formula(operator, operands, attributes, output, element, node, epoch)
@@ -107,7 +107,7 @@ def exchange(make: Rewriter, formula: Formula | None) -> Formula | None:
 
 @rule("transposition", "Transpose")
 def transposition(make: Rewriter, formula: Formula) -> Formula | None:
-    """Transposing a result is transposing its operands; two transpositions are one, or none."""
+    """Transpose the operands instead of the result; replace two transpositions by one or, if they cancel out, none."""
     axes, source = formula.attribute("perm"), formula.operands[0]
     if axes is None or source is None or source.output or sorted(axes) != [*range(len(axes))]:
         return None
@@ -126,7 +126,7 @@ def transposition(make: Rewriter, formula: Formula) -> Formula | None:
 
 
 def _before(make: Rewriter, source: Formula, axes: Axes) -> Formula | None:
-    """The operator on transposed operands; None if it is not one of those that allow it."""
+    """Apply an operator to transposed operands; None if the operator does not allow this."""
     first, *others = source.operands or (None,)
     attributes = source.attributes
     if source.operator in UNARY:
@@ -149,7 +149,7 @@ def _turn(make: Rewriter, formula: Formula | None, axes: Axes) -> Formula:
 
 
 def _turned(make: Rewriter, formula: Formula | None, axes: Axes) -> Formula | None:
-    """An operand whose axes are in another order; one number is as it is. None if its rank is not that of the result."""
+    """An operand with its axes reordered; a single number stays the same. None if the operand has not the rank of the result."""
     dims = make.shapes.dims(formula)
     if dims is not None and len(dims) < 2 and all(size == 1 for size in dims):
         return formula
@@ -157,7 +157,7 @@ def _turned(make: Rewriter, formula: Formula | None, axes: Axes) -> Formula | No
 
 
 def _places(make: Rewriter, formula: Formula, axes: Axes) -> Formula | None:
-    """The axes of a slice, in another order."""
+    """The axes operand of a Slice after a transposition; None if the axes are not known."""
     value = make.shapes.value(formula.operands[3]) if len(formula.operands) > 3 else None
     if value is None or value.dtype.kind != "i":
         return None
@@ -166,14 +166,14 @@ def _places(make: Rewriter, formula: Formula, axes: Axes) -> Formula | None:
 
 
 SINGLE, COARSE = 2.0**-21, 2.0**-9
-"""Relative: a factor that optimizers computed of others in float32, and of such that are stored with 16 bits."""
+"""Relative error of a factor that an optimizer computed in float32, and of a factor stored with 16 bits."""
 MAX_SCALE = 2.0**16
-"""A larger factor of an operand, or its reciprocal, may overflow where the parent does not."""
+"""The largest factor that is moved out of a product (also its reciprocal): more may overflow where the parent does not."""
 
 
 @rule("scaled-product", "MatMul")
 def scaled_product(make: Rewriter, formula: Formula) -> Formula | None:
-    """A product of scaled matrices is their product, scaled."""
+    """Replace a product of scaled matrices by the scaled product of the matrices."""
     sources, factors, tolerances = zip(
         *(_unscaled(make, one) or (one, 1.0, SINGLE) for one in formula.operands), strict=True
     )
@@ -184,7 +184,7 @@ def scaled_product(make: Rewriter, formula: Formula) -> Formula | None:
 
 @rule("scaled-product", "Mul", "Div")
 def product_scaled_again(make: Rewriter, formula: Formula) -> Formula | None:
-    """Two factors of a product are one, and a divisor is a factor. One factor that is stored stays as it is."""
+    """Merge two factors of a matrix product into one, and turn a divisor into a factor. A single stored factor stays."""
     part = _unscaled(make, formula)
     if part is None or (formula.operator == "Mul" and part[0].is_op("MatMul")):
         return None
@@ -205,7 +205,7 @@ def _times(value: Formula, factor: float, tolerance: float, node: str) -> Formul
 
 
 def _unscaled(make: Rewriter, formula: Formula | None) -> tuple[Formula, float, float] | None:
-    """The value that one stored number scales, that number, and how precise it is; None if there is none."""
+    """The value that a stored number scales, the number, and its relative precision; None for any other formula."""
     if formula is None or not (formula.is_op("Mul") or formula.is_op("Div")) or formula.epoch < 7:
         return None
     pairs = [formula.operands] if formula.operator == "Div" else [formula.operands, formula.operands[::-1]]
@@ -229,7 +229,7 @@ def identity(_: Rewriter, formula: Formula) -> Formula | None:
 
 @rule("dropout", "Dropout")
 def dropout(_: Rewriter, formula: Formula) -> Formula | None:
-    """Outside of training Dropout passes its input on."""
+    """Replace a Dropout that does not train by its input."""
     training = formula.operands[2] if len(formula.operands) > 2 else None
     flag = array_of(training, 1)
     is_off = training is None or (flag is not None and not flag.any())
@@ -238,7 +238,7 @@ def dropout(_: Rewriter, formula: Formula) -> Formula | None:
 
 @rule("cast", "Cast")
 def cast(_: Rewriter, formula: Formula) -> Formula | None:
-    """A cast to the type that a value has, or between floating-point types; each of these has the same number, rounded."""
+    """Drop a cast to the value's own type or between floating-point types; let any other cast to floating point give float32."""
     source = formula.operands[0]
     if source is not None and source.element and source.element == formula.element:
         return source
@@ -251,7 +251,7 @@ def cast(_: Rewriter, formula: Formula) -> Formula | None:
 
 @rule("constant-view", "Transpose", "Reshape", "Squeeze", "Unsqueeze")
 def constant_view(make: Rewriter, formula: Formula) -> Formula | None:
-    """A stored tensor in another order or shape has the same values."""
+    """Replace a stored tensor that is transposed or reshaped by a constant with a view."""
     source = formula.operands[0].constant if formula.operands and formula.operands[0] else None
     dims = None if source is None else make.shapes.by_rule(formula)
     if source is None or dims is None:
@@ -267,7 +267,7 @@ def constant_view(make: Rewriter, formula: Formula) -> Formula | None:
 
 @rule("gemm", "Gemm")
 def gemm(make: Rewriter, formula: Formula) -> Formula | None:
-    """Gemm without factors is MatMul and Add; a transposed operand is Transpose."""
+    """Replace Gemm without factors by MatMul and Add, and each transposed operand by a Transpose."""
     one, other, *biases = formula.operands
     if formula.attribute("alpha", 1.0) != 1.0 or (biases and formula.attribute("beta", 1.0) != 1.0):
         return None
@@ -283,7 +283,7 @@ def gemm(make: Rewriter, formula: Formula) -> Formula | None:
 
 @rule("fused-matmul", "com.microsoft:FusedMatMul")
 def fused_matmul(make: Rewriter, formula: Formula) -> Formula | None:
-    """FusedMatMul is MatMul of operands whose last two axes may be exchanged, times its factor."""
+    """Replace FusedMatMul by MatMul, with the last two axes of an operand exchanged if need be, times the factor."""
     attributes: dict[str, Any] = dict(formula.attributes)
     factor, flags = attributes.pop("alpha", 1.0), [attributes.pop(name, 0) for name in ("transA", "transB")]
     operands = [
@@ -298,7 +298,7 @@ def fused_matmul(make: Rewriter, formula: Formula) -> Formula | None:
 
 @rule("convolution-bias", "Conv")
 def convolution_bias(make: Rewriter, formula: Formula) -> Formula | None:
-    """The third operand of Conv is added to each channel."""
+    """Replace the third operand of Conv by an Add to each channel."""
     bias = formula.operands[2].constant if len(formula.operands) > 2 and formula.operands[2] else None
     weight = formula.operands[1].constant if len(formula.operands) > 1 and formula.operands[1] else None
     if bias is None or weight is None:
@@ -311,7 +311,7 @@ def convolution_bias(make: Rewriter, formula: Formula) -> Formula | None:
 
 @rule("fused-activation", "com.microsoft:FusedConv", "com.microsoft:FusedGemm")
 def fused_activation(make: Rewriter, formula: Formula) -> Formula | None:
-    """The activation behind a fused operator is an operator of its own."""
+    """Turn the activation of a fused operator into an operator of its own."""
     activation = formula.attribute("activation", b"")
     if activation not in (b"Relu", b"Sigmoid", b"Tanh") or len(formula.operands) > 3:
         return None
@@ -323,7 +323,7 @@ def fused_activation(make: Rewriter, formula: Formula) -> Formula | None:
 
 @rule("gelu", "Gelu", "com.microsoft:Gelu", "com.microsoft:BiasGelu")
 def gelu(make: Rewriter, formula: Formula) -> Formula | None:
-    """x * (1 + Erf(x / sqrt 2)) / 2, of a sum if it has two operands."""
+    """Replace Gelu by x * (1 + Erf(x / sqrt 2)) / 2; with two operands, x is their sum."""
     if formula.attributes:
         return None
     node, bias = formula.node, formula.operator.endswith("BiasGelu")
@@ -336,14 +336,14 @@ def gelu(make: Rewriter, formula: Formula) -> Formula | None:
 
 @rule("gelu", "Erf")
 def scaled_error(make: Rewriter, formula: Formula) -> Formula | None:
-    """A divisor of the operand is a factor, rounded."""
+    """Replace a divisor of Erf's operand by a factor, which is rounded."""
     part = _unscaled(make, formula.operands[0])
     return None if part is None else replace(formula, operands=(_times(*part, formula.node),))
 
 
 @rule("gelu", "Mul")
 def scaled_gate(make: Rewriter, formula: Formula) -> Formula | None:
-    """A number in a product with 1 + Erf(...) comes last."""
+    """Move the number in a product with 1 + Erf(...) to the end."""
     for product, other in (formula.operands, formula.operands[::-1]):
         parts = split(product.operands, is_number) if product is not None and product.is_op("Mul") else None
         if parts is not None and not is_number(other) and (_is_gate(parts[1]) or _is_gate(other)):
@@ -363,7 +363,7 @@ def _is_gate(formula: Formula | None) -> bool:
 
 @rule("idle-number", "Add", "Mul", "Sub", "Div", "Pow")
 def idle_number(make: Rewriter, formula: Formula) -> Formula | None:
-    """A product with one, a sum with zero; and a stored number needs no axis of its own beside a value that has some."""
+    """Drop a factor of one and a summand of zero; reduce a stored number of shape [1] to a scalar if the other value has axes."""
     neutral = {"Add": 0.0, "Mul": 1.0}.get(formula.operator)
     for at, (one, other) in enumerate((formula.operands, formula.operands[::-1])):
         value = one.constant if one is not None else None
@@ -378,7 +378,7 @@ def idle_number(make: Rewriter, formula: Formula) -> Formula | None:
 
 @rule("negated-choice", "Where")
 def negated_choice(_: Rewriter, formula: Formula) -> Formula | None:
-    """A choice by a negated condition is the other choice by the condition."""
+    """Replace a choice by a negated condition by the swapped choice by the condition."""
     condition, one, other = (*formula.operands, None, None, None)[:3]
     if condition is None or not condition.is_op("Not"):
         return None
@@ -387,7 +387,7 @@ def negated_choice(_: Rewriter, formula: Formula) -> Formula | None:
 
 @rule("skip-layer-normalization", "com.microsoft:SkipLayerNormalization")
 def skip_layer_normalization(make: Rewriter, formula: Formula) -> Formula | None:
-    """The layer normalization of a sum; the sum itself is the fourth output."""
+    """Replace a fused normalization by the layer normalization of a sum; the sum itself is the fourth output."""
     source, skip, gamma, *others = formula.operands
     beta, bias = [*others, None, None][:2]
     if bias is not None:
@@ -402,7 +402,7 @@ def skip_layer_normalization(make: Rewriter, formula: Formula) -> Formula | None
 @rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
 @rule("layer-normalization", "LayerNormalization")
 def layer_normalization(make: Rewriter, formula: Formula) -> Formula | None:
-    """x / Sqrt(mean of x * x + epsilon) * gamma + beta over the last axis; x is before, unless simplified, without its mean."""
+    """Spell out as x / Sqrt(mean of x * x + epsilon) * gamma + beta, last axis; unless simplified, x first loses its mean."""
     attributes: dict[str, Any] = dict(formula.attributes)
     if formula.output or attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
         return None
@@ -418,7 +418,7 @@ def layer_normalization(make: Rewriter, formula: Formula) -> Formula | None:
 
 @rule("layer-normalization", "Pow")
 def square(make: Rewriter, formula: Formula) -> Formula | None:
-    """The square of a value is its product with itself."""
+    """Replace the square of a value by the product of the value with itself."""
     source, exponent = formula.operands
     if source is None or not source.is_float or not is_number(exponent, 2) or formula.epoch < 7:
         return None

@@ -1,7 +1,7 @@
-"""Shapes of the values of a graph, and the values of its small tensors, as far as they follow from the sizes of inputs.
+"""Shapes of the values of a graph, and the values of its small tensors, as far as both follow from the sizes of inputs.
 
-The rules are those of the ONNX operator specification, for runs that ONNX Runtime does not refuse: if shapes must fit, they
-do. A size of which nothing follows is a fresh symbol.
+The rules come from the ONNX operator specification, for runs that ONNX Runtime does not refuse: if shapes must fit, the
+rules assume that they fit. An unknown size is a fresh symbol.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,36 +19,36 @@ from onnxreg.converters.prove.operators import ELEMENTWISE, REDUCTIONS, UNARY
 Size = Any
 Dims = tuple[Size, ...]
 MAX_OPERATIONS = 200
-"""Operations of an expression: sizes of real graphs have a few."""
+"""The most operations of an expression; sizes of real graphs have a few operations."""
 MAX_FACTOR, MAX_CHOICES = 2**63, 4
 MAX_SPENT = 50_000
-"""Operations of all expressions of a proof: exports of encoders need some hundreds."""
+"""The most operations of all expressions of a proof together; exports of encoders need some hundreds."""
 SPENT: ContextVar[int] = ContextVar("SPENT", default=0)
 SLICE = sympy.Function("slice", integer=True, nonnegative=True)
-"""The size of a slice of a size, between a start and an end."""
+"""The size of an axis that is sliced between a start and an end."""
 MAX_ELEMENTS = 2**16
-"""Elements of a value that is computed: shapes, masks and factors."""
+"""The most elements of a computed value, such as a shape, a mask or a factor."""
 MAX_COMPUTED = 2**24
-"""Elements of all values that are computed for one proof."""
+"""The most elements of all values that one proof computes."""
 MAX_RANK = 64
 ENDLESS = 2**31 - 1
-"""An end of a slice from which on it is the end of the axis."""
+"""The smallest end of a slice that means the end of the axis."""
 REFUSED = (ValueError, TypeError, LookupError, ArithmeticError)
-"""Raised by a graph that ONNX Runtime refuses, and for what does not follow from the sizes of inputs."""
+"""Errors for a graph that ONNX Runtime refuses, or a shape that does not follow from the sizes of inputs."""
 
 
 def of_input(name: str) -> Size:
-    """The size of an input, which is at least one."""
+    """A symbol for a named size of an input; such a size is at least one."""
     return sympy.Symbol(name, integer=True, positive=True)
 
 
 def fresh() -> Size:
-    """A size of which nothing is known."""
+    """A symbol for an unknown size."""
     return sympy.Dummy("?", integer=True, nonnegative=True)
 
 
 def simple(size: Any) -> Size:
-    """The one form of an expression. OverflowError for one that is larger than those of real graphs, or one too many."""
+    """Bring an expression to its one form. OverflowError for an expression, or a total, larger than real graphs need."""
     if any(abs(number) >= MAX_FACTOR for number in sympy.sympify(size).atoms(sympy.Integer)):
         raise OverflowError("a size is too large")
     if isinstance(size, int):
@@ -62,7 +62,7 @@ def simple(size: Any) -> Size:
 
 
 def is_positive(*sizes: Size) -> bool:
-    """Return True if sizes are at least one whatever the inputs are; False may mean that this is not known."""
+    """Return True if all sizes are at least one for any inputs; False may also mean that this is not known."""
     return all(sympy.sympify(size).is_positive for size in sizes)
 
 
@@ -74,7 +74,7 @@ def product(sizes: Iterable[Size]) -> Size:
 
 
 def quotient(one: Size, other: Size) -> Size | None:
-    """The quotient if it is exact, and the divisor positive; None otherwise."""
+    """The quotient, if the division is exact and the divisor positive; else None."""
     if not is_positive(other):
         return None
     exact = sympy.expand(sympy.sympify(one) / other)
@@ -82,7 +82,7 @@ def quotient(one: Size, other: Size) -> Size | None:
 
 
 def floor_of_quotient(one: Size, other: Size) -> Size:
-    """The quotient of two positive sizes, without its fraction. ArithmeticError if one may be another number."""
+    """The quotient of two positive sizes, rounded down. ArithmeticError if a size is not known to be positive."""
     if not is_positive(one, other):
         raise ArithmeticError("the quotient is not known")
     exact = quotient(one, other)
@@ -90,7 +90,7 @@ def floor_of_quotient(one: Size, other: Size) -> Size:
 
 
 def is_equal(one: Size, other: Size) -> bool:
-    """True or False if two sizes are equal, or differ, whatever the inputs are; ArithmeticError otherwise."""
+    """Return True if two sizes are equal for all inputs, False if they never are; ArithmeticError if this depends on inputs."""
     answer = sympy.sympify(simple(one - other)).is_zero
     if answer is None:
         raise ArithmeticError("this depends on the inputs")
@@ -98,7 +98,7 @@ def is_equal(one: Size, other: Size) -> bool:
 
 
 class Shapes:
-    """Infers shapes and values, each once, from operands upwards. `inputs` has the shapes of the graph's inputs."""
+    """Infers shapes and values, each once, from operands to results. `inputs` has the shapes of the graph's inputs by name."""
 
     def __init__(self, inputs: Mapping[str, Dims]) -> None:
         SPENT.set(0)
@@ -111,27 +111,27 @@ class Shapes:
         return self._of(formula)[0] if formula is not None else None
 
     def value(self, formula: Formula | None) -> Any:
-        """The array of a formula that depends on sizes at most, of int64 or objects with an expression; None of other and large ones."""
+        """A value that depends on sizes alone, as int64 or objects (some are expressions); None for other and large values."""
         if formula is None or formula.constant is not None:
             return array_of(formula, MAX_ELEMENTS)
         return self._of(formula)[1]
 
     def fold(self, formula: Formula) -> StoredValue | None:
-        """The stored form of a formula that depends on no input; None of any other."""
+        """The stored form of a value that depends on no input; None for any other value."""
         value = self.value(formula)
         if value is None or value.dtype == object:
             return None
         return computed(formula.node, value)
 
     def integers(self, formula: Formula, index: int) -> list[Any] | None:
-        """The elements of an operand that is a vector of sizes, axes or places."""
+        """The elements of an operand that is a vector of sizes, axes or indices; None if the elements are not known."""
         value = self.value(formula.operands[index]) if len(formula.operands) > index else None
         if value is None or value.dtype.kind not in "iO":
             return None
         return list(value.reshape(-1).tolist())
 
     def by_rule(self, formula: Formula) -> Dims | None:
-        """The shape that the rule of an operator gives."""
+        """The shape of a result by the rule of the operator; None without a rule, or if the shape is not known."""
         rule = _RULES.get(formula.operator)
         if rule is None:
             return None
@@ -185,15 +185,15 @@ class Shapes:
 
 
 def broadcast(shapes: Sequence[Dims]) -> Dims:
-    """The shape that operands of these shapes have together."""
+    """The shape that results from broadcasting operands of these shapes."""
     columns = zip_longest(*(dims[::-1] for dims in shapes), fillvalue=1)
     return tuple(map(_together, columns))[::-1]
 
 
 def _together(sizes: Sequence[Size]) -> Size:
-    """The size of an axis: of sizes that are not one all are equal.
+    """The size of a broadcast axis: all sizes except 1 are equal.
 
-    `min(512, length)` is `length` if both fit: one of them is one only if both are.
+    `min(512, length)` is `length` if both occur, because each of the two is 1 only if the other is 1 too.
     """
     others = list(dict.fromkeys(size for size in sizes if size != 1))
     if len(others) < 2:
@@ -209,19 +209,19 @@ def _together(sizes: Sequence[Size]) -> Size:
 
 
 def _of_rank(shape: Dims | None) -> Dims | None:
-    """A shape of which only the number of sizes is known."""
+    """A shape of unknown sizes with the rank that the shape of a shape operand gives."""
     if shape is None or len(shape) != 1 or not isinstance(shape[0], int) or shape[0] > MAX_RANK:
         return None
     return tuple(fresh() for _ in range(shape[0]))
 
 
 def _broadcast(of: Shapes, formula: Formula, *shapes: Dims) -> Dims | None:
-    """Before version 7 the axes of the second operand began at a given one."""
+    """The broadcast shape; None for the attribute `broadcast` of versions before 7, which places the second operand's axes."""
     return broadcast(shapes) if formula.attribute("broadcast") is None else None
 
 
 def _product(of: Shapes, formula: Formula, one: Dims, other: Dims) -> Dims | None:
-    """Vectors are left out."""
+    """The shape of a matrix product; None if an operand is a vector."""
     return (*broadcast([one[:-2], other[:-2]]), one[-2], other[-1]) if min(len(one), len(other)) > 1 else None
 
 
@@ -236,7 +236,7 @@ def _transpose(of: Shapes, formula: Formula, dims: Dims) -> Dims | None:
 
 
 def _reshape(of: Shapes, formula: Formula, dims: Dims | None, shape: Dims | None) -> Dims | None:
-    """A zero copies the size of that axis; minus one takes what remains. A size that may be zero must be that size."""
+    """The shape of a Reshape: 0 copies a size, -1 is the remainder. A size that may be zero must be the size of that axis."""
     sizes, unknown = of.integers(formula, 1), _of_rank(shape)
     if sizes is None or formula.attribute("allowzero", 0):
         return unknown
@@ -274,7 +274,7 @@ def _unsqueeze(of: Shapes, formula: Formula, dims: Dims, _: Dims | None) -> Dims
 
 
 def _reduce(of: Shapes, formula: Formula, dims: Dims, *_: Dims | None) -> Dims | None:
-    """Reductions, and Squeeze."""
+    """The shape of a reduction or a Squeeze."""
     axes = of.integers(formula, 1)
     if not axes:
         return None
@@ -306,7 +306,7 @@ def _axes(formula: Formula, starts: Any, axes: Any) -> Any:
 
 
 def _part(size: Size, start: Size, end: Size) -> Size:
-    """The size of a slice of an axis."""
+    """The size of a sliced axis."""
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
         return len(range(*slice(start, end).indices(size)))
     if start == 0 and isinstance(end, int) and end >= ENDLESS:
@@ -378,7 +378,7 @@ _RULES: dict[str, Callable[..., Dims | None]] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
-"""The shape of an operator's result by the shapes of its operands, None for those that are not known."""
+"""The rule for the shape of an operator's result, from the shapes of the operands; None is an unknown shape."""
 
 
 def _span(formula: Formula) -> slice:
@@ -447,7 +447,7 @@ _COMPUTE: dict[str, Callable[..., Any]] = {
     "Sub": lambda formula, dims, one, other: one - other,
     "Where": lambda formula, dims, condition, one, other: np.where(condition, one, other),
 }
-"""Operators whose results numpy gives exactly as ONNX Runtime does: integers, and correctly rounded arithmetic.
+"""Operators whose results numpy gives exactly as ONNX Runtime does: on integers, or with correctly rounded arithmetic.
 
-The shape of the result is known before, and small.
+The shape of the result is known beforehand, and small.
 """

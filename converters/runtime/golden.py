@@ -1,12 +1,12 @@
-"""Arrays in files, and a graph that runs on them: golden vectors, and inputs that a person hands in.
+"""Arrays in files, and a graph that runs on them: golden vectors, and inputs that a user provides.
 
-Golden vectors are small inputs of a graph, the outputs it gave where it was made, and how far others may be from these:
+Golden vectors are small inputs of a graph, the graph's outputs on the machine that made it, and the allowed differences:
 
     {"format": "onnxreg-golden", "format_version": 1, "cases": [{"name", "inputs": {name: tensor}, "outputs": {name: tensor}}]}
     tensor: {"dtype", "shape", "data": [numbers, the last axis fastest], "atol"?, "rtol"?}
 
-A sidecar of each artifact (role `golden`), so that a phone or a CI job can test its runtime after the download. A value
-passes if it differs from the expected one by at most `atol + rtol * |expected|`. `docs/golden.md` is for readers.
+They are a sidecar of each artifact (role `golden`), so that a phone or a CI job can test its runtime after the download. A
+value passes if it differs from the expected one by at most `atol + rtol * |expected|`. For readers: `docs/golden.md`.
 """
 
 import math
@@ -35,15 +35,15 @@ from onnxreg.schema.core.files import HEAD_BYTES, check_content, read_given
 ROLE = "golden"
 FORMAT, FORMAT_VERSION = "onnxreg-golden", 1
 MAX_ROW_TOKENS = 16
-"""Tokens of the longest row."""
+"""Limit on the tokens of the longest row."""
 MAX_VALUES = 4_500
-"""The most values of all outputs together: a file stays below 64 kB."""
+"""Limit on the values of all outputs together, so that a file is smaller than 64 kB."""
 DTYPES = ("bool", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
 MAX_ELEMENTS, MAX_INPUT_BYTES = 2**24, 256 * 2**20
 INPUTS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'
 
 Tensors = Mapping[str, Any]
-"""numpy arrays by the names that the graph has for them."""
+"""numpy arrays by their names in the graph."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class GoldenCase:
-    """Inputs, and the outputs to expect with their tolerances."""
+    """Inputs of a graph, the expected outputs, and the tolerance of each output."""
 
     name: str
     inputs: Tensors
@@ -69,9 +69,9 @@ class GoldenCase:
 
 @dataclass(frozen=True)
 class GoldenComparison:
-    """One output of one case: the largest difference, the tolerance, and how many of the values are beyond it.
+    """One output of one case: the largest difference, the tolerance, and the number of values beyond the tolerance.
 
-    `max_abs_error` is infinite if a value is not a number or the shape is another.
+    `max_abs_error` is infinite if a value is not a number or the shape differs.
     """
 
     case: str
@@ -86,16 +86,16 @@ class GoldenComparison:
         return self.beyond == 0
 
     def to_json(self) -> dict[str, Any]:
-        """`max_abs_error` is null if it is infinite."""
+        """Return the JSON form, in which an infinite `max_abs_error` is null."""
         error = self.max_abs_error if math.isfinite(self.max_abs_error) else None
         value = {"case": self.case, "output": self.output, "values": self.values, "max_abs_error": error}
         return {**value, **asdict(self.tolerance), "beyond": self.beyond, "passed": self.passed}
 
 
 def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
-    """Small inputs out of a profile's sample (`sample_feeds`), by the names of their cases.
+    """Cut small inputs from a profile's sample (`sample_feeds`), by the names of their cases.
 
-    A short row, and two rows of which one is padded; shorter if a token has very many labels.
+    The cases are a short row, and two rows of which one is padded. With very many labels the rows are shorter.
     """
     width = max(1, min(MAX_ROW_TOKENS, MAX_VALUES // (3 * labels)))
     row = {name: array[:, :width] for name, array in sample[0].items()}
@@ -103,13 +103,13 @@ def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
 
 
 def tolerance_of(outputs: Sequence[Any], share: float, least: float = 0.0) -> Tolerance:
-    """A share of the largest output (at least 1) or `least`, whichever is more; and that share of the value itself."""
+    """Make a tolerance: `atol` is `share` of the largest output (at least 1), but at least `least`; `rtol` is `share`."""
     scale = max([1.0, *(float(abs(array).max(initial=0)) for array in outputs)])
     return Tolerance(float(f"{max(share * scale, least):.2g}"), share)
 
 
 def encode(cases: Sequence[GoldenCase]) -> bytes:
-    """Canonical JSON (RFC 8785). Expected values are rounded to a hundredth of `atol`, which takes nothing from a test."""
+    """Encode as canonical JSON (RFC 8785). Expected values are rounded to `atol / 100`, too little to affect a test."""
     values = []
     for case in cases:
         outputs = {}
@@ -125,7 +125,7 @@ def encode(cases: Sequence[GoldenCase]) -> bytes:
 
 
 def decode(data: bytes, label: str) -> tuple[GoldenCase, ...]:
-    """Read golden vectors; InputError, naming `label`, if they are invalid."""
+    """Read golden vectors. Raises InputError, naming `label`, if they are invalid."""
     value = canonical.decode(data, label)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise InputError(f"{label} holds no golden vectors: its format is not {FORMAT!r}")
@@ -177,7 +177,7 @@ def _tensor_json(array: Any) -> dict[str, Any]:
 
 
 def compare(case: GoldenCase, got: Tensors) -> list[GoldenComparison]:
-    """Each expected output of a case beside what a runtime gave; one that it did not give counts as wholly wrong."""
+    """Compare each expected output of a case with a runtime's output; a missing output counts as entirely wrong."""
     import numpy as np
 
     comparisons = []
@@ -196,7 +196,7 @@ def compare(case: GoldenCase, got: Tensors) -> list[GoldenComparison]:
 class Runnable:
     """An ONNX or ORT-format file in ONNX Runtime on the CPU.
 
-    Raise HostError if this machine's cannot load it.
+    Raises HostError if this machine's ONNX Runtime cannot load the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -211,7 +211,7 @@ class Runnable:
         self._inputs = {item.name: numpy_type(item.type) for item in self._session.get_inputs()}
 
     def run(self, feeds: Tensors) -> dict[str, Any]:
-        """The outputs by name. Raise InputError if the graph takes other inputs, or does not run on these."""
+        """Run and return outputs by name. Raises InputError if the inputs have other names or the graph does not run on them."""
         self._check_names(feeds)
         try:
             return run_session(self._session, feeds)
@@ -219,9 +219,9 @@ class Runnable:
             raise InputError(with_reason(f"{self._name} does not run on these inputs", error)) from error
 
     def read(self, path: Path) -> dict[str, Any]:
-        """The inputs in a file: `.npz`, or JSON of `{name: nested lists, or {"dtype", "shape", "data"}}`.
+        """Read the inputs in a file: `.npz`, or JSON of `{name: nested lists, or {"dtype", "shape", "data"}}`.
 
-        Raises NotFoundError if there is none, InputError if it is neither, or of another graph's inputs.
+        Raises NotFoundError if there is no file, InputError for another format, or if the inputs do not fit the graph.
         """
         import numpy as np
 
@@ -246,9 +246,9 @@ class Runnable:
 
 
 def self_test(path: Path, vectors: bytes, label: str) -> list[GoldenComparison]:
-    """Run a graph on its golden vectors and compare. Raise InputError if these are malformed.
+    """Run a graph on its golden vectors and compare. Raises InputError if the vectors are malformed.
 
-    A graph that does not run on a case gave none of its outputs.
+    If the graph does not run on a case, all outputs of the case count as missing.
     """
     graph, comparisons = Runnable(path), []
     for case in decode(vectors, label):
@@ -260,7 +260,7 @@ def self_test(path: Path, vectors: bytes, label: str) -> list[GoldenComparison]:
 
 
 def runtime_version() -> str:
-    """The release of ONNX Runtime that is installed."""
+    """Return the version of the installed ONNX Runtime."""
     import onnxruntime
 
     return str(onnxruntime.__version__)
@@ -279,7 +279,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def to_json(outputs: Tensors) -> dict[str, Any]:
-    """Outputs as `{name: {"dtype", "shape", "data"}}`; what JSON cannot say (NaN, infinity) is null."""
+    """Return outputs as `{name: {"dtype", "shape", "data"}}`, with null for NaN and infinity."""
     values = {name: _tensor_json(array) for name, array in outputs.items()}
     for value in values.values():
         plain = (None if isinstance(one, float) and not math.isfinite(one) else one for one in value["data"])
@@ -288,10 +288,10 @@ def to_json(outputs: Tensors) -> dict[str, Any]:
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
-    """The arrays of an `.npz` file by name, whatever their shapes.
+    """Read the arrays of an `.npz` file by name, whatever their shapes.
 
-    Raises NotFoundError if there is no file, HostError if it cannot be read, InputError if it holds anything
-    but plain arrays.
+    Raises NotFoundError if there is no file, HostError if the file cannot be read, InputError if the file
+    holds anything but plain arrays.
     """
     import numpy as np
 
@@ -320,7 +320,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
 
 def read_rows(path: Path) -> dict[str, Any]:
-    """The same, of arrays with equally many rows along the first axis; InputError if they are not."""
+    """Read arrays as `read_arrays`. Raises InputError unless all have the same length along the first axis."""
     arrays = read_arrays(path)
     if not all(array.ndim for array in arrays.values()) or len({*map(len, arrays.values())}) != 1:
         raise InputError(f"{path.name}: its arrays do not have the same number of rows")

@@ -1,4 +1,4 @@
-"""The runtimes that compute logits, set so that figures repeat: one thread each, and no chatter."""
+"""ONNX Runtime and torch with settings that make results repeatable: one thread each, and no output."""
 
 import math
 import os
@@ -15,14 +15,14 @@ from onnxreg.converters.source.source_files import scrub
 from onnxreg.schema.core.errors import ConversionError, missing_extra
 
 BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
-"""The element type as ONNX Runtime says it, and its number in `onnx.TensorProto.DataType`."""
+"""The element type's name in ONNX Runtime, and its number in `onnx.TensorProto.DataType`."""
 SILENT, DEFAULT_SEVERITY = 4, 2
-"""Severities of ONNX Runtime's log: fatal errors alone, whose exceptions say the same, and its own default."""
+"""ONNX Runtime's log severities: fatal errors only, which are raised as exceptions too, and the runtime's default."""
 
 
 @contextmanager
 def silent_runtime() -> Iterator[None]:
-    """Inside, sessions that a tool of ONNX Runtime opens with its own options print nothing."""
+    """Silence the sessions that a tool of ONNX Runtime opens with its own options inside the block."""
     import onnxruntime as ort
 
     ort.set_default_logger_severity(SILENT)
@@ -35,8 +35,8 @@ def silent_runtime() -> Iterator[None]:
 def session_options(*, prepacking: bool = False, exact: bool = True) -> Any:
     """Options of a quiet ONNX Runtime session (`onnxruntime.SessionOptions`).
 
-    x86 processors without VNNI saturate 8-bit products in their default kernels; `session.x64quantprecision` takes the exact ones,
-    so that figures are those of VNNI and ARM. It changes nothing elsewhere
+    x86 processors without VNNI saturate 8-bit products in ONNX Runtime's default kernels; `session.x64quantprecision`
+    selects exact kernels, which give the values of VNNI and ARM. The option changes nothing on other processors
     (onnxruntime_session_options_config_keys.h, kOrtSessionOptionsAvx2PrecisionMode).
 
     Args:
@@ -57,14 +57,14 @@ def session_options(*, prepacking: bool = False, exact: bool = True) -> Any:
 
 
 def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = False, threads: int = 1) -> Any:
-    """An ONNX or ORT-format file on the CPU, one thread for each run unless `threads` says more, deterministic
+    """Load an ONNX or ORT-format file on the CPU, deterministic, with one thread or `threads` for each run
     (`onnxruntime.InferenceSession`).
 
-    Runs may be parallel. Raises ConversionError if ONNX Runtime cannot load it.
+    Runs may be parallel. Raises ConversionError if ONNX Runtime cannot load the file.
 
     Args:
         source: the file, or its bytes.
-        name: what errors call it; the file's own name if absent.
+        name: the graph's name in errors; by default the file's own name.
     """
     failure: Exception | None = None
     for exact in (True, False):  # 1.31 has no exact 8-bit kernel for a weight that two nodes share
@@ -85,9 +85,9 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
 
 
 def numpy_type(kind: str) -> str:
-    """numpy's name of a tensor's element type as ONNX Runtime says it: `tensor(float)` is `float32`.
+    """Return numpy's name for an element type as ONNX Runtime spells it: `tensor(float)` is `float32`.
 
-    bfloat16, which numpy does not have, is given and taken as `float32`: see `run_session`.
+    bfloat16, which numpy does not have, is passed and returned as `float32`: see `run_session`.
     """
     inner = kind.removeprefix("tensor(").removesuffix(")")
     names = {"float": "float32", "double": "float64", "bfloat16": "float32", "string": "str"}
@@ -95,9 +95,9 @@ def numpy_type(kind: str) -> str:
 
 
 def run_session(session: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The outputs of a loaded graph by name; raises what ONNX Runtime raises, and TypeError for a sequence or map.
+    """Run a loaded graph and return outputs by name. Raises ONNX Runtime's errors, and TypeError for a sequence or map.
 
-    Inputs of bfloat16 are given in float32 and rounded, outputs of bfloat16 come back in float32, which holds each.
+    Callers pass float32 for bfloat16 inputs, which are rounded here; bfloat16 outputs come back as float32, without loss.
     """
     import onnxruntime as ort
 
@@ -128,7 +128,7 @@ def run_session(session: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _widen(value: Any) -> Any:
-    """A bfloat16 value (`onnxruntime.OrtValue`) in float32: its 16 bits are the upper half of these."""
+    """Convert a bfloat16 value (`onnxruntime.OrtValue`) to float32, whose upper 16 bits are the bfloat16."""
     import ctypes
 
     import numpy as np
@@ -140,15 +140,15 @@ def _widen(value: Any) -> Any:
 
 
 FirstLoad = Callable[[Path, str, str], None]
-"""Loads a file where a crash can be survived; the error calls it by the second argument, and its hint is the third."""
+"""Loads a file in a process that may crash. Arguments: the path, the file's name in the error, the error's hint."""
 
 
 @contextmanager
 def first_loader() -> Iterator[FirstLoad]:
-    """Load files in a process of its own, started with the first one and ended with the block; any thread may use it.
+    """Yield a function that loads files in a process of its own, which ends with the block; any thread may call the function.
 
-    ONNX Runtime's optimizers are native code: an error there is a signal, which ends the process that it happens in.
-    Loading raises ConversionError if that process dies; any other error is raised when the file is loaded here.
+    ONNX Runtime's optimizers are native code, where an error is a signal that ends the process. Loading raises
+    ConversionError if that process dies; any other error is raised when the file is loaded here.
     """
     process: subprocess.Popen[bytes] | None = None
     lock = Lock()
@@ -178,7 +178,7 @@ def first_loader() -> Iterator[FirstLoad]:
 
 
 def main() -> None:
-    """Load each path of standard input, which a null byte ends, and answer with a byte."""
+    """Load each path of standard input, which a null byte ends, and answer each path with a byte."""
     answers = os.dup(1)
     os.dup2(2, 1)  # output of a library does not count as an answer
     path = b""
@@ -194,7 +194,7 @@ def main() -> None:
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """torch computes on one thread until the exit; its thread count, a setting of the process, is put back."""
+    """Let torch compute on one thread inside the block; the process's thread count is restored at the exit."""
     import torch
 
     before = torch.get_num_threads()
@@ -206,19 +206,19 @@ def one_torch_thread() -> Iterator[None]:
 
 
 MAX_MESSAGE_CHARS = 500
-"""The most characters of a message; a longer one keeps its beginning and its end, where the expected shape is."""
+"""Limit on the characters of a message. Of a longer one the beginning is kept, and the end with the expected shape."""
 
 _CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _SOURCE = re.compile(
     r"/\S+\.(?:cc|h):\d+ [\w:~<>*& ,]+?\((?:[^()]|\([^()]*\))*\)(?: const)? |\b\w+\.(?:cc|h):\d+ \w+ "
 )
-"""File, line and signature, or name, of the function that failed."""
+"""File, line, and signature or name of the function that failed."""
 
 
 def with_reason(failure: str, error: Exception, source: Path | None = None) -> str:
-    """A message on one line: what failed, in our words, then why, by what ONNX Runtime raised.
+    """Make a message of one line from `failure` and the reason that ONNX Runtime gives in `error`.
 
-    `source` is the file that it was given, if any; paths below its directory and the directories above are taken out.
+    `source` is the file that ONNX Runtime loaded, if any; paths of its directory and of the directories above are removed.
     """
     reason = str(error)
     if source is not None:

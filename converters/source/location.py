@@ -1,15 +1,15 @@
-"""The directory of a checkpoint: one of the user's, or the snapshot of a commit on the Hugging Face Hub.
+"""The directory of a checkpoint: a directory of the user, or a snapshot of a commit on the Hugging Face Hub.
 
-Files of the Hub are in a folder of our own under HF_HOME, by their digests.
+Files from the Hub are stored by digest in a folder of onnxreg under HF_HOME.
 
 | path below `onnxreg/ENDPOINT/models--ORG--NAME` | content |
 |---|---|
-| `blobs/DIGEST` | a file: its SHA-256 if it is in LFS, else its git object id |
+| `blobs/DIGEST` | a file: its SHA-256 if the file is in LFS, else its git object id |
 | `snapshots/COMMIT/PATH` | the same file, as a hard link if possible |
 
-A commit, a digest and a path that an endpoint names are held to their form before they become part of a path, and a
-file gets its name only if it has that digest. The client's own cache is not used: huggingface_hub takes the name of a file
-there from the header `ETag`.
+The form of each commit, digest and path from an endpoint is checked before it becomes part of a path here, and a file
+gets its name only if its bytes have that digest. The cache of huggingface_hub is not used: its file names come from the
+header `ETag`.
 """
 
 import hashlib
@@ -42,27 +42,27 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.ref import check_distinct, check_path
 
 MAX_FILES = 100_000
-"""Files of a repository."""
+"""The most files and folders of a repository."""
 SHA256_DIGITS = 64
 WORKERS = 8
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 Listing = Mapping[str, tuple[str, int]]
-"""Path: digest and size in bytes."""
+"""Digest and size in bytes, by path."""
 
 
 def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Iterable[str]]) -> Path:
-    """Download files of a repository; return the folder of its commit.
+    """Download files of a repository; return the folder of the commit.
 
     Args:
         revision: a branch, tag or commit; None for the main branch.
-        choose: the paths to download, of those that there are.
+        choose: selects the paths to download from all paths of the commit.
 
     Raises:
         NotFoundError: the Hub has no such repository or revision.
-        RemoteError: the Hub cannot be reached, or its answers are not those of a Hub.
-        IntegrityError: a file has other bytes than the listing says.
-        InputError: a file whose path cannot be kept.
+        RemoteError: the Hub cannot be reached, or an answer is not a Hub's.
+        IntegrityError: the bytes of a file differ from the listing.
+        InputError: the path of a file cannot be used on this machine.
     """
     with hub_library("loading a model from the Hub"):
         from huggingface_hub import constants
@@ -100,7 +100,7 @@ def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Ite
 
 @contextmanager
 def _translated(name: str, revision: str | None) -> Iterator[None]:
-    """Translate the errors of huggingface_hub."""
+    """Raise errors of onnxreg for errors of huggingface_hub."""
     import httpx2
     from huggingface_hub import errors
 
@@ -137,7 +137,7 @@ def _translated(name: str, revision: str | None) -> Iterator[None]:
 
 
 def _list(name: str, revision: str | None) -> tuple[str, Listing]:
-    """The commit of a revision and its files. RemoteError if one of the names has no valid form, or for too many."""
+    """The commit of a revision, and the listing. RemoteError for a malformed commit, digest or size, or too many files."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.hf_api import RepoFile
 
@@ -151,19 +151,19 @@ def _list(name: str, revision: str | None) -> tuple[str, Listing]:
     if not _COMMIT.fullmatch(commit):
         raise malformed(f"a commit {commit[:80]!r}")
     files: dict[str, tuple[str, int]] = {}
-    for entry in api.list_repo_tree(name, recursive=True, revision=commit):
+    for count, entry in enumerate(api.list_repo_tree(name, recursive=True, revision=commit)):
         if isinstance(entry, RepoFile):
             stored = (entry.lfs.sha256, entry.lfs.size) if entry.lfs else (entry.blob_id, entry.size)
             digest, size = files[entry.path] = stored
             if not _DIGEST.fullmatch(digest) or not isinstance(size, int):
                 raise malformed(f"a file with the digest {digest[:80]!r}")
-        if len(files) > MAX_FILES:
+        if count >= MAX_FILES:  # also of a page that names itself as the next one
             raise malformed(f"more than {MAX_FILES:,} files")
     return commit, files
 
 
 def _has_digest(file: Path, digest: str) -> bool:
-    """Return True if a file is there and has this SHA-256 or git object id."""
+    """Return True if a file exists and has this SHA-256 or git object id."""
     if not file.is_file():
         return False
     if len(digest) == SHA256_DIGITS:
@@ -174,7 +174,7 @@ def _has_digest(file: Path, digest: str) -> bool:
 
 
 class _Bounded(io.BufferedWriter):
-    """A file of at most `limit` bytes."""
+    """A file that refuses to grow beyond `limit` bytes."""
 
     limit = 0
 
@@ -185,7 +185,7 @@ class _Bounded(io.BufferedWriter):
 
 
 def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
-    """Download a file, from where an earlier download ended, and name it by its digest. IntegrityError for other bytes."""
+    """Continue or begin the download of a file, then name the file by digest. IntegrityError if the bytes are other ones."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
@@ -209,13 +209,13 @@ def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
 
 
 WEIGHTS = {"model.safetensors": "model*.safetensors*", "pytorch_model.bin": "pytorch_model*.bin*"}
-"""Weights at the root of a repository, or what their index is called after; of the first that there are, these are fetched."""
+"""The weights at the root of a repository (or their index), with the pattern of files to fetch; the first match counts."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
 
 
 @dataclass(frozen=True)
 class Location:
-    """A checkpoint on this machine. `hub_id` and `revision` (a commit) are None for a directory of the user's."""
+    """A checkpoint on this machine. `hub_id` and `revision` (a commit) are None for a directory of the user."""
 
     directory: Path
     hub_id: str | None = None
@@ -223,7 +223,7 @@ class Location:
 
 
 def hub_id(source: str) -> str | None:
-    """The hub id that a source names, without its revision; None for a directory, NotFoundError for a text that can be neither."""
+    """The hub id in a source, without the revision; None for a directory. NotFoundError if the source can be neither."""
     if Path(source).is_dir():
         return None
     if Path(source).suffix in (".onnx", ".ort") and Path(source).is_file():
@@ -239,7 +239,7 @@ def hub_id(source: str) -> str | None:
 
 
 def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Location:
-    """Find the directory of a checkpoint: a directory as it is, a hub id downloaded.
+    """Find the directory of a checkpoint; download the files of a hub id first.
 
     Args:
         source: a directory, or `id[@revision]` of a model on the Hugging Face hub.
@@ -247,7 +247,7 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
         more: patterns of further files to fetch, which may be in directories.
 
     Raises NotFoundError if there is no such directory or model, RemoteError if the hub cannot be reached, InputError for
-    a file that is a link out of the directory.
+    a link that leads out of the directory.
     """
     name = hub_id(source)
     if name is None:
@@ -270,18 +270,18 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
 
 
 def matching(patterns: Sequence[str]) -> Callable[[Iterable[str]], list[str]]:
-    """The choice of the paths that match a pattern; `*` matches slashes too."""
+    """A function that selects the paths that match any pattern; `*` matches slashes too."""
     return lambda paths: [path for path in paths if any(fnmatchcase(path, pattern) for pattern in patterns)]
 
 
 def is_snapshot(directory: Path) -> bool:
-    """Return True for a commit in a cache of huggingface_hub: its files may be links to `blobs` of that cache."""
+    """Return True for a snapshot in a cache of huggingface_hub: files of a snapshot may be links to `blobs` of the cache."""
     root = directory.resolve().parent.parent
     return directory.resolve().parent.name == "snapshots" and (root / "blobs").is_dir()
 
 
 def check_inside(directory: Path, file: Path) -> None:
-    """InputError if a file is a link out of its directory, to a file of the user, but for a cache as in `is_snapshot`."""
+    """Raise InputError if a file is a link out of the directory, unless the link leads to the blobs of an `is_snapshot` cache."""
     real, root = file.resolve(), directory.resolve()
     snapshots = (folder for folder in (root, *root.parents) if is_snapshot(folder))
     is_blob = any(real.parent == snapshot.parent.parent / "blobs" for snapshot in snapshots)

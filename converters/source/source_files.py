@@ -1,6 +1,6 @@
-"""The files of a checkpoint that take part in an export, their digests, its model card, and what a machine left in them.
+"""The files of a checkpoint that shape an export: listing, digests, the model card, and removal of traces of a machine.
 
-A published JSON file, template or operator config is scrubbed: without absolute paths, or comments.
+A published JSON file or template is scrubbed of absolute paths, an operator config of comments.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ _FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---\s*$", re.DOTALL | re.MULTILINE)
 
 
 def weight_files(directory: Path) -> list[str]:
-    """The weight files that will be read, safetensors before pickles. InputError for a shard that is missing."""
+    """The weight files that will be read, safetensors before pickles. InputError for an absent shard or malformed index."""
     for single in WEIGHTS:
         if (directory / single).is_file():
             return [single]
@@ -61,7 +61,7 @@ def weight_files(directory: Path) -> list[str]:
 
 
 def taking_part(directory: Path, code: bool) -> list[str]:
-    """The files of a checkpoint that shape an export, sorted: config, weights, tokenizer, and code if it may run."""
+    """The files of a checkpoint that shape an export, sorted: config, weights, tokenizer, and Python files if code may run."""
     names = {CONFIG, *weight_files(directory), *TOKENIZER}
     if code:
         names |= {path.name for path in directory.iterdir() if path.suffix == ".py"}
@@ -69,7 +69,7 @@ def taking_part(directory: Path, code: bool) -> list[str]:
 
 
 def below(directory: Path) -> Iterator[Path]:
-    """Every path below a directory. OSError if one of its folders cannot be listed: `rglob` would leave it out."""
+    """Yield every path below a directory. OSError if a folder cannot be listed (`rglob` would skip that folder)."""
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
         yield path
         if path.is_dir() and not path.is_symlink():
@@ -77,12 +77,12 @@ def below(directory: Path) -> Iterator[Path]:
 
 
 def row_files(folder: Path) -> list[Path]:
-    """The files with rows in a folder, sorted. OSError if it cannot be listed."""
+    """The `.npz` files in a folder, sorted. OSError if the folder cannot be listed."""
     return sorted(path for path in folder.iterdir() if path.suffix == ".npz")
 
 
 def digest_files(directory: Path, names: Iterable[str]) -> Digest:
-    """The digest of a directory that holds these files of another one, see `directory_digest`."""
+    """The digest of a directory with only these files of the given directory; see `directory_digest`."""
     return directory_digest({name: digest_file(directory / name) for name in names})
 
 
@@ -95,9 +95,9 @@ def role_of(path: str) -> str:
 
 
 def digest_file(path: Path) -> Digest:
-    """The SHA-256 of a file's bytes; one whose state is known, and was settled then, is not read again.
+    """The SHA-256 of a file's bytes. A file whose state was settled at an earlier call, and is the same, is not read again.
 
-    What another process writes through a memory map meanwhile is not noticed. InputError as `check_content`.
+    A change that another process makes through a memory map goes unnoticed. Raises InputError as `check_content` does.
     """
     with path.open("rb") as file:
         before = FileState.of(os.fstat(file.fileno()))
@@ -113,7 +113,7 @@ def digest_file(path: Path) -> Digest:
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:
-    """The metadata of a model card; empty without a card that can be read."""
+    """The metadata of a model card; empty if the card is absent or cannot be read."""
     import yaml
 
     card = directory / CARD
@@ -128,7 +128,7 @@ def read_metadata(directory: Path) -> dict[str, Any]:
 
 
 def read_license(directory: Path) -> str | None:
-    """The licence that the model card states in its metadata, None if it states none."""
+    """The licence in the metadata of the model card; None without one."""
     license_name = read_metadata(directory).get("license")
     return license_name if isinstance(license_name, str) else None
 
@@ -139,7 +139,7 @@ _ABSOLUTE = re.compile(
     r"|[A-Za-z]:[\\/][^\n]+|\\\\[^\\\n]+\\[^\n]+"
 )
 _PART = r"[^\s/\\\"'`<>|:;,()\[\]{}]+"
-"""A part of a path in running text."""
+"""One part of a path in running text."""
 _BELOW = rf"(?:[\\/]{_PART})"
 _USUAL = (
     rf"/(?:home|Users|root|tmp|private|var|mnt|media|Volumes|opt|srv|scratch|workspace){_BELOW}+"
@@ -148,23 +148,23 @@ _USUAL = (
 _HOME = re.compile(r"(?:file://)?/(?:home|Users)/[^/]+/?|[A-Za-z]:[\\/]Users[\\/][^\\/]+[\\/]?")
 _IDENTITY = frozenset({"_name_or_path", "name_or_path", "source_model_id", "base_model"})
 _TOKENS = frozenset({"added_tokens_decoder", "id2label", "label2id"})
-"""Keys whose values hold tokens or labels."""
+"""Keys whose values are tokens or labels."""
 _VOCABULARY = frozenset(
     {"added_tokens.json", "id2label.json", "special_tokens_map.json", "tokenizer.json", "vocab.json"}
 )
 
 
 def is_absolute_path(text: str) -> bool:
-    """Return True if a whole string is a path on some machine: POSIX, Windows, UNC, `~` or a file URL."""
+    """Return True if the whole text is a path on some machine: POSIX, Windows, UNC, `~` or a file URL."""
     return _ABSOLUTE.fullmatch(text) is not None
 
 
 def scrub(value: Any, name: str, *directories: Path) -> tuple[Any, list[str]]:
-    """A JSON value without absolute paths, and the dotted paths of the strings and keys that were replaced.
+    """A JSON value without absolute paths, and the dotted paths of the replaced strings and keys.
 
-    A path that says which model this is becomes `name`; any other keeps its last part. In running text a path is below a
-    usual root (`/home`, `/tmp`, `C:\\Users`, ...), one of `directories`, or this process's home, working or temporary
-    directory. Tokens and labels are not touched.
+    A path that identifies the model becomes `name`; of any other path the last part remains. Running text is searched for
+    paths below a usual root (`/home`, `/tmp`, `C:\\Users`, ...), one of `directories`, or this process's home, working or
+    temporary directory. Tokens and labels stay unchanged.
     """
     return _scrub(value, name, _embedded(directories), "")
 
@@ -195,12 +195,12 @@ def _scrub_text(text: str, embedded: re.Pattern[str]) -> str:
 
 
 def _last(path: str) -> str:
-    """The last part of a path; `~` for a home directory, whose last part is a person."""
+    """The last part of a path; `~` for a home directory, whose last part names a person."""
     return "~" if _HOME.fullmatch(path) else re.split(r"[\\/]", path.rstrip("\\/"))[-1]
 
 
 def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
-    """The pattern of a path in running text. A directory of one part, such as `/work`, needs a part below."""
+    """The pattern of a path in running text. A directory with one part, such as `/work`, only counts with a part below."""
     folders = [Path(os.path.expanduser("~")), Path.cwd(), Path(tempfile.gettempdir()), *directories]  # noqa: PTH111
     paths = {
         folder for given in folders for folder in (given.absolute(), given.resolve()) if len(folder.parts) > 1
@@ -215,14 +215,14 @@ def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
 def scrub_file(
     path: Path, name: str, drop: tuple[str, ...] = (), directories: tuple[Path, ...] = ()
 ) -> tuple[bytes, list[str]] | None:
-    """The new bytes of a JSON file, template or operator config, and what was changed; None if nothing was.
+    """The new bytes of a JSON file, template or operator config, and the list of changes; None without changes.
 
-    Vocabularies and label maps, whose strings are tokens, are not touched. The comments of an operator config name the
-    directory it was made in.
+    Vocabularies and label maps stay unchanged, because their strings are tokens. The comments of an operator config are
+    removed, because they name the directory where the config was made.
 
     Args:
         drop: top-level keys of JSON to leave out.
-        directories: see `scrub`; that of the file is one of them.
+        directories: see `scrub`; the file's own directory is added.
     """
     changed: list[str] = []
     if path.suffix == ".json" and path.name not in _VOCABULARY:
@@ -242,14 +242,14 @@ def scrub_file(
 
 
 def copy_scrubbed(source: Path, target: Path, name: str, *directories: Path) -> None:
-    """Copy a companion without what the machine left in it; see `scrub_file`."""
+    """Copy a companion without the traces of a machine; see `scrub_file`."""
     scrubbed = scrub_file(source, name, directories=directories)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(scrubbed[0] if scrubbed else source.read_bytes())
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file beside a model, as its writer meant it (integers of any size); InputError if it is not JSON."""
+    """Read a JSON file beside a model, with integers of any size. InputError if the file is too large or not JSON."""
     if path.stat().st_size > MAX_DOCUMENT_BYTES:
         raise InputError(
             f"{path.name} is too large for a JSON companion: more than {MAX_DOCUMENT_BYTES >> 20} MiB"

@@ -1,4 +1,4 @@
-"""The tools that shape exported bytes, by name and version, without anything of the one machine; and plug-ins of other packages."""
+"""The tools that shape exported bytes, by name and version, without data of a single machine; and plug-ins of other packages."""
 
 import platform
 import sys
@@ -14,29 +14,29 @@ from typing import Any, Generic, TypeVar
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, missing_extra, suggest, why
 
 OTHERS = ("onnx-ir", "onnxruntime-genai", "onnxscript")
-"""Tools that some passes use: only their recipes name them, but all are part of a cache key."""
+"""Tools that some passes use: recorded only in recipes of these passes, but part of every cache key."""
 TOOLS = ("flatbuffers", "numpy", "onnx", "onnxruntime", "protobuf", "tokenizers", "torch", "transformers")
 EXTRA = ("onnx", "onnx_ir", "onnxruntime", "onnxscript", "safetensors", "tokenizers", "torch", "transformers")
-"""Modules that the extra `export` brings."""
+"""Modules that the extra `export` installs."""
 _CLASSES = {
     "x86_64": ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx"),
     "arm64": ("i8mm", "sve", "asimddp", "asimdhp", "asimd"),
 }
-"""Per family the extensions that pick ONNX Runtime's kernels, the widest first, by their names in Linux."""
+"""For each processor family, the extensions that select ONNX Runtime's kernels, the widest first, by their names in Linux."""
 
 _NAMES = {"amd64": "x86_64", "aarch64": "arm64"}
 _CPUINFO = Path("/proc/cpuinfo")
 
 
 def require(*modules: str) -> None:
-    """Raise HostError for the first of these modules that is not installed; nothing is imported."""
+    """Raise HostError for the first of these modules that is not installed, without importing any module."""
     for module in modules:
         if find_spec(module) is None:
             raise missing_extra(module, "export", "exporting a checkpoint")
 
 
 def refuse_missing(error: BaseException, purpose: str) -> None:
-    """Raise HostError if the lack of a package is behind an error of a library, which it names."""
+    """Raise HostError, naming the package, if an absent package caused the error of a library."""
     cause: BaseException | None = error
     while cause is not None:
         module = (getattr(cause, "name", None) or "").partition(".")[0]
@@ -50,18 +50,18 @@ def refuse_missing(error: BaseException, purpose: str) -> None:
 
 
 def tool_versions(more: Iterable[str] = ()) -> dict[str, str]:
-    """Versions of the installed tools and of `more`, without local parts such as `+cpu`, and this machine's instruction set (`isa`)."""
+    """Versions of the installed tools and `more`, without local parts such as `+cpu`; `isa` is this machine's instruction set."""
     installed = package_versions([*TOOLS, *more]).items()
     return {**{name: got.partition("+")[0] for name, got in installed if got}, "isa": instruction_set()}
 
 
 def tools() -> dict[str, str]:
-    """The same, and this package: it shapes bytes too, but is not part of a recipe."""
+    """Versions for a cache key: also the tools in `OTHERS`, and this package, which recipes do not record."""
     return tool_versions([*OTHERS, "onnxreg"])
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str | None]:
-    """The versions of installed packages; None for one that is not."""
+    """The versions of installed packages by name; None for a package that is not installed."""
     versions: dict[str, str | None] = dict.fromkeys(names)
     for name in versions:
         with suppress(PackageNotFoundError):
@@ -71,12 +71,12 @@ def package_versions(names: Iterable[str]) -> dict[str, str | None]:
 
 @cache
 def distributions() -> Mapping[str, list[str]]:
-    """Map the top-level modules of installed packages to their distributions, as they were at the first call."""
+    """The distributions of each installed top-level module, as they were at the first call."""
     return packages_distributions()
 
 
 def distribution_of(module: str) -> tuple[str, str] | None:
-    """The distribution that an installed module is in, and its version without a local part; `python` for Python's own."""
+    """The distribution of an installed module, with the version without a local part; `python` for the standard library."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return "python", platform.python_version()
@@ -87,13 +87,13 @@ def distribution_of(module: str) -> tuple[str, str] | None:
 
 
 def cpu_model() -> str:
-    """The name that the processor reports, else its family."""
+    """The name that the processor reports, else the processor's family."""
     named = (value for key, value in _cpu_lines(_CPUINFO) if key.startswith(("model name", "Model")))
     return next(filter(None, named), "") or platform.processor() or platform.machine()
 
 
 def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
-    """The processor family and its widest vector extension, such as `x86_64+avx512_vnni`; the family alone without one."""
+    """The processor family with the widest vector extension, such as `x86_64+avx512_vnni`; only the family if none is known."""
     machine = platform.machine().lower()
     family = _NAMES.get(machine, machine)
     flags = next(
@@ -116,9 +116,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PlugIns(Generic[T]):
-    """The things of one kind: `built_in` are ours; other packages bring theirs in the entry points of `group`.
+    """The plug-ins of one kind: `built_in` are onnxreg's; other packages declare theirs as entry points of `group`.
 
-    `noun` is the kind with its article: `a pass`. `accept` makes the thing of what an entry point loads, None if it is another.
+    `noun` is the kind with an article: `a pass`. `accept` turns a loaded entry point into a plug-in, or None for a wrong object.
     """
 
     group: str
@@ -127,13 +127,13 @@ class PlugIns(Generic[T]):
     accept: Callable[[EntryPoint, Any], T | None]
 
     def names(self) -> list[str]:
-        """All names; ours come first, then others' in order. Nothing of theirs is imported."""
+        """All names: the built-in ones first, then the other packages' names, sorted. No plug-in is imported."""
         return [*self.built_in, *sorted(self._others())]
 
     def find(self, name: str) -> T:
-        """Return the thing of this name.
+        """Return the plug-in with this name.
 
-        Raises InputError for a name that none has, ConflictError if two packages give it, HostError if it does not load.
+        Raises InputError for an unknown name, ConflictError if two packages declare the name, HostError if loading fails.
         """
         if name in self.built_in:
             return self.built_in[name]

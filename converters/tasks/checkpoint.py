@@ -1,6 +1,6 @@
-"""Checkpoints of transformers: loaded without random weights or code of theirs that nobody allowed, and what is published of them.
+"""Load checkpoints of transformers without random weights and without code that nobody allowed, and write their companions.
 
-A `TaskHead` is the class of transformers that loads a checkpoint, and the outputs of its graph.
+A `TaskHead` describes the class of transformers that loads a checkpoint, and the outputs of the graph.
 """
 
 import copy
@@ -43,21 +43,21 @@ TRIAL_TEXTS = (
     "Le dossier n\u00b0 88\u20111204 na\u00efve \u00dcBER \u0130stanbul stra\u00dfe cafe\u0301 \ufb01ve \u2460 \uff26\uff35\uff2c\uff2c.",
     "  Two  spaces,\ta tab,\na line; \u6628\u65e5\u3001\u7530\u4e2d\u3055\u3093 \uc548\ub155 \u0645\u0631\u062d\u0628\u0627 \U0001f600 1234567 <x>@a.org \u200b\u00ad\u00a0x ",
 )
-"""Texts in which tokenizers differ: letter case, accents, digits, spaces, scripts, forms of one letter."""
+"""Texts that tokenizers treat differently: letter case, accents, digits, spaces, scripts, equivalent characters."""
 
 NOT_TRAINED = re.compile(
     r"(^|\.)(pooler\..*|position_ids|token_type_ids|(\w+_)?inv_freq|masked_bias|attn\.bias|num_batches_tracked"
     r"|(cos|sin)_cached|relative_position_index)$"
 )
-"""Names of a pooler, and of buffers that older versions of transformers saved."""
+"""Weights that may be absent: a pooler's, and buffers that only some versions of transformers save."""
 BATCH, SEQUENCE = "batch", "sequence"
 
 
 @dataclass(frozen=True)
 class TaskHead:
-    """`suffix` is the end of the names of its classes, such as `AutoModelForTokenClassification`.
+    """`suffix` ends the names of the classes with this head, such as `AutoModelForTokenClassification`.
 
-    `outputs` are the dynamic axes, the first ones, of each output; `labelled` says that the last axis counts labels.
+    `outputs` are the dynamic axes, the first ones, of each output; `labelled` is True if the last axis counts labels.
     """
 
     suffix: str
@@ -83,18 +83,18 @@ TASK_OF_HEAD = {
     "ForMaskedLM": "fill-mask",
     "ForCausalLM": "text-generation",
 }
-"""The task of a checkpoint, by the end of its class."""
+"""The task of a checkpoint, by the suffix of the class name."""
 
 OTHER_WAYS: Mapping[str | None, str] = {
     "image-classification": "an image classifier is exported from a function that makes it, see docs/vision.md",
     "text-generation": "a decoder is exported by the pass ModelBuilder of a recipe, see docs/recipes.md",
     "fill-mask": "export its encoder: --task feature-extraction",
 }
-"""Hints for checkpoints that no task of texts takes as they are."""
+"""Hints for checkpoints that no text task takes unchanged, by task."""
 
 
 def task_of(config: Any) -> str | None:
-    """The task of the architecture that the value of a config.json names; None if it is another."""
+    """The task of the first architecture in a parsed config.json; None if no task has that architecture."""
     names = config.get("architectures") if isinstance(config, dict) else None
     name = str(names[0]) if isinstance(names, list) and names else ""
     return next((task for suffix, task in TASK_OF_HEAD.items() if name.endswith(suffix)), None)
@@ -104,9 +104,9 @@ def task_of(config: Any) -> str | None:
 class LoadedCheckpoint:
     """A trained checkpoint in memory.
 
-    `model` is a torch module on the CPU in float32 and evaluation mode with eager attention, and keeps no cache of keys and
-    values; `tokenizer` a fast tokenizer that pads and truncates only when asked, None without one; `labels` are in the order
-    of the logits, if the head has some. `config` is as it was saved.
+    `model` is a torch module on the CPU, in float32 and evaluation mode, with eager attention, without a cache of keys and
+    values. `tokenizer` is a fast tokenizer that pads and truncates only on request, or None. `labels` are in the order
+    of the logits, empty for a head without labels. `config` is the saved configuration.
     """
 
     model: Any
@@ -124,15 +124,15 @@ def find_checkpoint(
     sentences: bool = False,
     modules: bool = False,
 ) -> LocatedSource:
-    """Find and hash a checkpoint with a head; nothing heavy is imported.
+    """Find and hash a checkpoint with a head; no heavy module is imported.
 
     Args:
         source: a checkpoint directory, or a hub id with an optional `@revision`.
         sentences: True if the files of sentence-transformers about pooling shape the export.
-        modules: True if all its files become companions.
+        modules: True if all files of sentence-transformers become companions.
 
-    Raises NotFoundError or RemoteError if the source cannot be read, InputError if it is not a complete
-    checkpoint of this kind, or needs its own code to run without permission.
+    Raises NotFoundError or RemoteError if the source cannot be read, InputError if the source is not a complete
+    checkpoint of this kind, or needs code of the checkpoint that may not run.
     """
     patterns = POOLING_PATTERNS if sentences else MODULE_PATTERNS if modules else ()
     location = locate(source, trust_remote_code, patterns)
@@ -162,7 +162,7 @@ def find_checkpoint(
 
 
 def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:
-    """Describe a location as a source: `names` are the files that shape an export, `companions` are only copied."""
+    """Describe a location as a source: files called `names` shape an export, `companions` are only copied."""
     directory = location.directory
     for name in (*names, *companions):
         check_inside(directory, directory / name)
@@ -183,9 +183,9 @@ def load_located(
     """Load a located checkpoint.
 
     Args:
-        name: published name of a directory, in place of its path.
+        name: published name of a directory, in place of the path.
 
-    Raises InputError if it is not trained, its tokenizer has no fast form or a token without an embedding, or its labels
+    Raises InputError if the model is not trained, the tokenizer has no fast form or a token without an embedding, or labels
     are not numbered.
     """
     directory: Path = source.location
@@ -217,7 +217,7 @@ def load_located(
 
 
 def load_model(directory: Path, head: TaskHead) -> Any:
-    """Load only the torch module of a checkpoint directory. InputError if it is not trained."""
+    """Load only the torch module of a checkpoint directory. InputError if the module is not trained."""
     require_weights(directory)
     with silent_transformers():
         return _load_model(directory, head, trust_remote_code=False)
@@ -232,7 +232,7 @@ def require_weights(directory: Path) -> None:
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """The config.json of a checkpoint directory; InputError without one that can be read."""
+    """Read the config.json of a checkpoint directory. InputError if the file is missing or malformed."""
     path = directory / CONFIG
     value = read_json(path) if path.is_file() else None
     if not isinstance(value, dict):
@@ -250,7 +250,7 @@ def _code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
 
 
 def _refuse_own_code(directory: Path, trusted: bool) -> None:
-    """Raise InputError for code that is not trusted, or not in the checkpoint's own files, which its digest covers."""
+    """Raise InputError for code that is not trusted, or that another repository holds: the digest would not cover such code."""
     if (directory / ADAPTER_CONFIG).is_file():
         raise InputError(
             f"the checkpoint has an {ADAPTER_CONFIG}: it is an adapter, whose model is elsewhere",
@@ -273,7 +273,7 @@ def _refuse_own_code(directory: Path, trusted: bool) -> None:
 
 
 def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any:
-    """Load the torch module of a checkpoint; none of its weights may lack, or be left over but those that it does not use."""
+    """Load the torch module of a checkpoint. Raise InputError for absent weights, and for trained weights that have no use."""
     import pickle
 
     import torch
@@ -327,7 +327,7 @@ def has_tokenizer(directory: Path) -> bool:
 
 
 def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
-    """Load a fast tokenizer that pads and truncates only on request, as `tokenizer.json` says; InputError if there is none."""
+    """Load a fast tokenizer that follows `tokenizer.json`, and pads and truncates only on request; InputError without one."""
     from transformers import AutoTokenizer
 
     try:
@@ -359,7 +359,7 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
 
 
 def _as_in_file(tokenizer: Any, directory: Path) -> Any:
-    """Return the tokenizer if it does what the file says, or a plain one around the file, with the special tokens of both."""
+    """The tokenizer if it agrees with the file, else a generic tokenizer from the file, with the special tokens of both."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -377,7 +377,7 @@ def _as_in_file(tokenizer: Any, directory: Path) -> Any:
 
 
 def _encoded(backend: Any) -> list[Any]:
-    """Return the vocabulary of a tokenizer of the library `tokenizers`, and what it makes of texts and a pair."""
+    """The vocabulary of a tokenizer (of the library `tokenizers`), and the encodings of the trial texts and of a pair."""
     backend.no_padding()
     backend.no_truncation()
     normalizer = backend.normalizer
@@ -391,14 +391,14 @@ def _encoded(backend: Any) -> list[Any]:
 
 LABELS = "id2label.json"
 PLAIN_CLASS = "PreTrainedTokenizerFast"
-"""The class that takes a tokenizer.json as it is, by the name that transformers 4 and 5 load."""
+"""The class that loads any tokenizer.json; transformers 4 and 5 both know this name."""
 # fmt: off
 _LOCAL_KEYS = {
     "_attn_implementation", "_attn_implementation_internal", "_commit_hash", "attn_implementation", "backend", "cache_dir",
     "is_local", "local_files_only", "special_tokens_map_file", "tokenizer_file", "vocab_file",
 }
 # fmt: on
-"""Keys that depend on the loading machine, not on the checkpoint."""
+"""Keys whose values come from the machine that loaded a checkpoint, not from the checkpoint."""
 
 
 def write_companions(
@@ -413,11 +413,11 @@ def write_companions(
     """Write config, labels and tokenizer; return the files, and the fields of `config.json` that named a local path.
 
     Args:
-        name: the published name, which becomes `_name_or_path`.
+        name: the published name, written as `_name_or_path`.
         length: in tokens, written as `max_sequence_length`.
-        inputs: the inputs of the graph, which the tokenizer makes.
+        inputs: the inputs of the graph, as the tokenizer's `model_input_names`.
         settings: further keys of `config.json`.
-        modules: True to copy what sentence-transformers reads beside a model.
+        modules: True to copy the files that sentence-transformers reads beside a model.
     """
     source, files = checkpoint.directory, [DraftFile("config", CONFIG)]
     config = {
@@ -473,7 +473,7 @@ def _write(path: Path, value: Any, sort_keys: bool = True) -> None:
 
 MODULES_FILE, POOLING_FILE = "modules.json", "1_Pooling/config.json"
 TRANSFORMER_FILES = "sentence_*_config.json"
-"""Pattern of the Transformer's settings; older versions named them after the model."""
+"""Pattern of the file with a Transformer's settings; older versions of sentence-transformers named the file after the model."""
 SETTINGS_FILE = "config_sentence_transformers.json"
 POOLING_PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, "*_Pooling/config.json")
 """Patterns of the files of sentence-transformers that say how a text becomes a vector."""
@@ -485,13 +485,13 @@ EXPECTED = {
     "modality_config.text": {"method": "forward", "method_output_name": "last_hidden_state"},
     "include_prompt": True,
 }
-"""Values that a setting may have, by its name; absent ones are these."""
+"""The values that the export supports, by name of the setting; an absent setting has this value."""
 NEUTRAL = re.compile(
     r"(max_seq_length|do_lower_case|unpad_inputs|(word_)?embedding_dimension|pooling_mode\w*)"
     r"|modality_config\.(?!text$).*|\w+_(kw)?args\.(attn_implementation|cache_dir|device_map|(torch_)?dtype|low_cpu_mem_usage"
     r"|use_fast|trust_remote_code|revision|token|local_files_only|add_pooling_layer|use_safetensors)"
 )
-"""Settings that the task does, that are for other inputs, or that change no vector."""
+"""Settings that the task applies, that concern other inputs, or that change no vector."""
 WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
 OTHER_POOLING = (
     "to pool in another way, say how in a recipe: task: pooling, options: {mode: mean, normalize: false}"
@@ -511,9 +511,9 @@ class _Module(msgspec.Struct):
 
 @dataclass(frozen=True)
 class SentenceConfig:
-    """`mode` is None if the checkpoint does not configure pooling; `max_length` is in tokens.
+    """The sentence settings: `mode` is None if the checkpoint does not configure pooling; `max_length` is in tokens.
 
-    `prompts` are texts to put before others, by name; `default_prompt` names the one that is always put there.
+    `prompts` are texts to put before an input, by name; `default_prompt` names the prompt that precedes every input.
     """
 
     mode: Mode | None = None
@@ -525,15 +525,15 @@ class SentenceConfig:
 
     @property
     def prompt(self) -> str:
-        """The text before every text."""
+        """The default prompt, which precedes every text; "" without one."""
         return self.prompts[self.default_prompt] if self.default_prompt else ""
 
 
 def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
-    """List the files of sentence-transformers that a checkpoint has, sorted: those about pooling, or of all modules.
+    """List the files of sentence-transformers in a checkpoint, sorted: the files about pooling, or the files of all modules.
 
     Without a model at the root there are no modules. Raises InputError for a `modules.json` that cannot be read, and for a
-    module without its weights: those in a pickle are not published.
+    module without safetensors: weights in a pickle are not published.
     """
     modules = _modules(directory)
     names = [MODULES_FILE, SETTINGS_FILE, *(path.name for path in directory.glob(TRANSFORMER_FILES))]
@@ -553,9 +553,9 @@ def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
 
 
 def read_pooling(directory: Path) -> SentenceConfig:
-    """Read how sentence-transformers makes a vector; empty if it did not write the checkpoint.
+    """Read how sentence-transformers makes a vector; return defaults if another library wrote the checkpoint.
 
-    Raises InputError for an unsupported module, pooling or setting, and for malformed files: a setting is done or refused.
+    Raises InputError for an unsupported module, pooling or setting, and for malformed files: no setting is ignored.
     """
     modules = _modules(directory)
     kinds = [module.kind for module in modules if module.kind != "Dropout"]
@@ -589,7 +589,7 @@ def read_pooling(directory: Path) -> SentenceConfig:
 
 
 def _check_settings(settings: Mapping[str, Any], file: str) -> None:
-    """Raise InputError, naming the file, for a setting that shapes a vector and is not done."""
+    """Raise InputError, naming the file, for a setting that shapes a vector and is not supported."""
     for name, value in settings.items():
         for key, child in (value if isinstance(value, dict) else {"": value}).items():
             dotted = f"{name}.{key}" if key else name
@@ -602,7 +602,7 @@ def _check_settings(settings: Mapping[str, Any], file: str) -> None:
 
 
 def _modules(directory: Path) -> list[_Module]:
-    """The modules in order; none without a list."""
+    """The modules of sentence-transformers in order; empty without a `modules.json`."""
     path = directory / MODULES_FILE
     modules = (
         convert(read_json(path), list[_Module], f"{MODULES_FILE} of the checkpoint") if path.is_file() else []
@@ -628,7 +628,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _mode(config: dict[str, Any]) -> Mode | None:
-    """The mode of a configuration: `pooling_mode_cls_token: true`, or in newer ones `pooling_mode: cls`."""
+    """The mode of a pooling configuration: older ones have `pooling_mode_cls_token: true`, newer ones `pooling_mode: cls`."""
     newer = config.get("pooling_mode") or []
     modes = [
         key.removeprefix("pooling_mode_")

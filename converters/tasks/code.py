@@ -1,7 +1,7 @@
-"""Code that makes a module, the consent that it needs, and imports of nothing else.
+"""Code that makes a module: finding it, the user's consent, and imports limited to the code that a digest covers.
 
-A *factory* is `module:function`, found and hashed without running it: by the digest of its file or its whole package, or, if it
-is installed, by its distribution and version. The rule in words: docs/threat-model.md.
+A *factory* is `module:function`, found and hashed without running: by the digest of the file or of the whole package, or, for
+an installed module, by distribution and version. The rule in words: docs/threat-model.md.
 """
 
 import ast
@@ -31,17 +31,17 @@ from onnxreg.schema.manifest.parts import Code
 
 FACTORY_HINT = "a factory is module:function, or path/to/file.py:function; it returns a torch.nn.Module"
 MAX_SHOWN = 300
-"""Characters of the arguments in a message."""
+"""Number of characters of a factory's arguments that a message shows."""
 _RECORDED = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
-"""The module of a factory as a manifest names it: never a path."""
+"""The form of a factory's module in a manifest: never a path."""
 
 
 @dataclass(frozen=True)
 class Factory:
-    """A function by name in a module of this machine. Its imports are looked for in `paths` first.
+    """A function in a module on this machine. Imports of the module are searched in `paths` first.
 
-    `files` are the Python files that its digest is over, by their names in it: that of the module, or of the whole package
-    that it is in. An installed function has none.
+    `files` are the Python files that the factory's digest covers, by their names in the digest: the module's file, or all
+    files of the package around the module. An installed function has none.
     """
 
     module: str
@@ -52,23 +52,23 @@ class Factory:
 
     @property
     def name(self) -> str:
-        """The name as it is published: it holds no directory."""
+        """The published name: without a directory."""
         return f"{self.module}:{self.function}"
 
     @property
     def label(self) -> str | None:
-        """The name of its file in the digest, such as `net.py` or `kit/nets/small.py`; None for an installed function."""
+        """The module's file name in the digest, such as `net.py` or `kit/nets/small.py`; None for an installed function."""
         return next((name for name, path in self.files.items() if path == self.file), None)
 
     @property
     def digests(self) -> dict[str, Digest]:
-        """The digest of each file of its code, or of the record of its distribution, as parts of a source."""
+        """The digest of each file of the code, or of the record of an installed distribution, as parts of a source."""
         digests = {f"code/{name}": digest_file(path) for name, path in self.files.items()}
         return digests or {f"code/{self.name}": Digest.of(canonical.encode(self.code.to_json()))}
 
     @property
     def code(self) -> Code:
-        """The record of it in a manifest."""
+        """The record of the factory in a manifest."""
         if not self.files:
             distribution, version = distribution_of(self.module) or (None, None)
             return Code(name=self.name, distribution=distribution, version=version)
@@ -79,7 +79,7 @@ class Factory:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The installed packages that its files import by name, or that it is in; a file that is not Python has none."""
+        """The installed packages that the files import by name, or that contain the module; none if a file is not Python."""
         imported = set() if self.files else {self.module.partition(".")[0]}
         for path in self.files.values():
             for node in _nodes(path) or ():
@@ -92,7 +92,7 @@ class Factory:
 
 
 def _nodes(file: Path) -> list[ast.AST] | None:
-    """The parts of a Python file; None if it is not valid, or nested too deeply."""
+    """The syntax nodes of a Python file; None if the file is not valid, or nested too deeply."""
     try:
         return list(ast.walk(ast.parse(file.read_bytes())))
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -100,13 +100,13 @@ def _nodes(file: Path) -> list[ast.AST] | None:
 
 
 def is_factory(source: str) -> bool:
-    """Return True if a source names a function, and no file or directory."""
+    """Return True if a source names a function rather than a file or directory."""
     module, _, function = source.rpartition(":")
     return bool(module) and function.isidentifier() and not Path(source).exists()
 
 
 def find(source: str, *places: Path) -> Factory:
-    """Find a factory in `places`, or where Python looks for modules; nothing of it is imported. NotFoundError without one."""
+    """Find a factory in `places`, else on Python's path, without importing the module. NotFoundError if the module is missing."""
     if not is_factory(source):
         raise InputError(f"{source[:80]!r} is not a factory", FACTORY_HINT)
     module, _, function = source.rpartition(":")
@@ -141,9 +141,9 @@ def find(source: str, *places: Path) -> Factory:
 
 
 def find_recorded(name: str, folder: Path) -> Factory:
-    """Find the factory that a manifest names, in a folder that a person named, or else among what is installed.
+    """Find the factory that a manifest names, in a folder that a person named, else among installed packages.
 
-    Raises IntegrityError for a text that `Factory.name` never is, such as a path; others as `find`.
+    Raises IntegrityError for a text that `Factory.name` never returns, such as a path; other errors as `find`.
     """
     module, _, function = name.rpartition(":")
     if not is_factory(name) or not _RECORDED.fullmatch(module):
@@ -160,10 +160,10 @@ def find_recorded(name: str, folder: Path) -> Factory:
 
 
 def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
-    """Call a factory: a torch module with whatever weights it begins with. What it prints goes to stderr.
+    """Call a factory; return the torch module, with whatever weights it begins with. Printed text goes to stderr.
 
-    Raises InputError if it is not there, was defined elsewhere than in the module that names it, gives something else, or imports
-    code beside it that its digest does not cover, which is not run; ConversionError if it raises.
+    Raises InputError if the function is missing, is defined in another module than its name says, does not return a module, or
+    imports code that the digest does not cover (that code does not run); ConversionError if the function raises.
     """
     import torch
 
@@ -191,7 +191,7 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
 
 
 def _function(factory: Factory) -> Any:
-    """Import a module as its files are now, and return its function: `net:getoutput` may not be `subprocess:getoutput`."""
+    """Import a module as its files are now; return the function if this module defines it: not `net:getoutput` of subprocess."""
     if list(factory.files) == [factory.file.name]:  # a module alone, whose name may be that of another one
         name = f"onnxreg_factory_{factory.file.stem}"
         spec = importlib.util.spec_from_file_location(
@@ -227,10 +227,10 @@ def _function(factory: Factory) -> Any:
 
 @dataclass(frozen=True)
 class Consent:
-    """The code that may run: `names` as `--allow-code` takes them, and a factory that was typed as the `source` itself.
+    """The code that may run: `names` as given to `--allow-code`, and the factory that was typed as the `source` of the export.
 
-    `net.py:build` is consent to one function, `net.py` to each that this file defines, never to what it imports. Code that a
-    manifest names (`is_recorded`) is never looked for in the working directory.
+    `net.py:build` allows one function, `net.py` allows each function that the file defines; neither allows an imported function.
+    Code that a manifest names (`is_recorded`) is never searched in the working directory.
     """
 
     names: frozenset[str] = frozenset()
@@ -239,17 +239,17 @@ class Consent:
 
     @classmethod
     def of(cls, names: Iterable[str] = (), source: str | None = None, is_recorded: bool = False) -> Self:
-        """Consent to `module:function`, `file.py:function` or `file.py`: that file and no other of its name."""
+        """Allow `module:function`, `file.py:function` or `file.py`; a file is allowed by its path, not by its name alone."""
         return cls(frozenset(map(absolute, names)), source, is_recorded)
 
     def check(
         self, factory: Factory, arguments: Mapping[str, Any] | None = None, source: str | None = None
     ) -> None:
-        """Raise InputError, with what to type, unless a person named this code.
+        """Raise InputError, with the option to type, unless a person allowed this code.
 
         Args:
-            arguments: what the function is called with, for people to read.
-            source: the text that the factory was found by, if it is the source of an export.
+            arguments: the arguments of the call, for the message.
+            source: the text that names the factory, if the factory is the source of an export.
         """
         if source is not None and source == self.source:
             return
@@ -276,7 +276,7 @@ NO_CONSENT = Consent()
 
 
 def _check_defined(file: Path, label: str, function: str) -> None:
-    """Raise InputError, before anything runs, unless a file has a `def` or `class` of this name, and is not nested too deeply."""
+    """Raise InputError, before any code runs, unless a file can be parsed and has a `def` or `class` of this name."""
     nodes = _nodes(file)
     if nodes is None:
         raise InputError(f"{label} cannot be parsed as Python", "look at who made it")
@@ -288,14 +288,14 @@ def _check_defined(file: Path, label: str, function: str) -> None:
 
 
 def absolute(name: str) -> str:
-    """A name that means the same from any working directory: a file that is there by its whole path."""
+    """A name with the same meaning in any working directory: the path of an existing file becomes absolute."""
     path, colon, function = name.rpartition(":") if not name.endswith(".py") else (name, "", "")
     is_file = path.endswith(".py") and Path(path).is_file()
     return f"{Path(path).resolve()}{colon}{function}" if is_file else name
 
 
 class SourceLoader(SourceFileLoader):
-    """Loader of a module from its text alone: a compiled file beside it may come from another text."""
+    """Loader of a module from its source text alone: a compiled file beside the text may come from another text."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -304,13 +304,13 @@ class SourceLoader(SourceFileLoader):
 
 
 def is_installed(path: Path) -> bool:
-    """Return True for a file of Python or of an installed package: such files do not change under a version."""
+    """Return True for a file of Python or of an installed package: no version of a model changes such a file."""
     return any(path.resolve().is_relative_to(root) for root in _roots())
 
 
 @cache
 def _roots() -> tuple[Path, ...]:
-    """Directories of Python and its packages, computed before a factory's directories are added."""
+    """The directories of Python and its packages, computed before the directories of a factory are added."""
     python_paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     package_paths = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     return tuple({Path(path).resolve() for path in (*python_paths, *package_paths)})
@@ -318,7 +318,7 @@ def _roots() -> tuple[Path, ...]:
 
 @dataclass
 class _Guard:
-    """First finder in the chain: lets the others find a module, and refuses those neither covered, installed nor of onnxreg."""
+    """First finder of imports: asks the other finders; refuses a module unless covered, installed or part of onnxreg."""
 
     factory: Factory
     refused: set[str] = field(default_factory=set)
@@ -340,7 +340,7 @@ class _Guard:
         return spec
 
     def check(self) -> None:
-        """Raise InputError if a module was refused: its importer may have caught the error."""
+        """Raise InputError if a module was refused. The importing code may have caught the first error."""
         if self.refused:
             files = ", ".join(sorted(self.refused))
             raise InputError(
@@ -351,7 +351,7 @@ class _Guard:
 
 @contextmanager
 def _guarded_imports(factory: Factory) -> Iterator[None]:
-    """Look up imports in the factory's places first, and neither read nor write compiled files. InputError: see `_Guard`."""
+    """Search imports in the factory's `paths` first, without compiled files. InputError for a module that `_Guard` refuses."""
     _roots()
     guard, before = _Guard(factory), (list(sys.path), sys.dont_write_bytecode)
     sys.path[:0] = factory.paths

@@ -29,16 +29,16 @@ from onnxreg.schema.manifest.parts import Preprocessing
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 MAX_SAMPLES = 10_000
 MAX_SAMPLE_BYTES = 2**30
-"""The most bytes of all images of a sample."""
+"""The most bytes of all sample images together."""
 MAX_BATCH_IMAGES = 32
-"""Images in one run."""
+"""The most images in one run."""
 MAX_GOLDEN_VALUES = 4_500
-"""Values of input and output together in golden vectors; larger images have no golden vectors."""
+"""The most values of input and output together in golden vectors; larger images get no golden vectors."""
 
 
 @dataclass(frozen=True)
 class FactorySource:
-    """A factory, the weights for its module, and the images that are the sample."""
+    """A factory, the weights for the factory's module, and the file of sample images."""
 
     factory: Factory
     checkpoint: Path
@@ -46,11 +46,11 @@ class FactorySource:
 
 
 class ImageClassificationOptions(TaskOptions, title="Options"):
-    """The options of images that a checkpoint does not state; paths are relative to the recipe.
+    """Options of an image model that a checkpoint does not state; paths are relative to the recipe.
 
-    `input` is (channels, height, width). `factory` makes the module if the source is a run directory. `outputs` are named in
-    the module's order. `samples` images, drawn or of the `dataset`, are run one by one and, without `fixed_batch`, in batches.
-    `preprocessing` has the keys of the manifest's. `labels` are the classes of the first output. docs/vision.md has the rest.
+    `input` is (channels, height, width). `factory` makes the module if the source is a run directory. `outputs` are names in
+    the module's order. `samples` images, drawn or from `dataset`, are run one by one and, without `fixed_batch`, in batches.
+    `preprocessing` has the keys of the manifest. `labels` are the classes of the first output. docs/vision.md has the rest.
     """
 
     input: tuple[PositiveInt, PositiveInt, PositiveInt]
@@ -86,12 +86,12 @@ class ImageClassificationOptions(TaskOptions, title="Options"):
         return self
 
     def bound(self) -> Preprocessing | None:
-        """The preprocessing as a manifest has it. Raise InputError if it contradicts the input."""
+        """The preprocessing in the manifest's form. Raise InputError if the preprocessing contradicts the input."""
         return None if self.preprocessing is None else Preprocessing.of_input(self.preprocessing, self.input)
 
 
 class ImageClassification(Task):
-    """A torch module that takes images `[batch, channels, height, width]` and gives a vector of classes for each."""
+    """A torch module that takes images `[batch, channels, height, width]` and gives a vector of class scores for each image."""
 
     id = "image-classification"
     paths = ("checkpoint", "dataset")
@@ -197,7 +197,7 @@ class ImageClassification(Task):
         )
 
     def _images(self, dataset: Path | None) -> Any:
-        """The sample, float32 `[samples, channels, height, width]`: drawn, or rows of the dataset. InputError for other rows."""
+        """The sample images, float32 `[samples, channels, height, width]`, drawn or from the dataset. InputError for bad rows."""
         import numpy as np
 
         options = self.options
@@ -225,13 +225,13 @@ def subject_of(
     input_name: str = "input",
     fixed_batch: bool = False,
 ) -> conversion.TorchModel:
-    """Wrap a module, in evaluation mode and float32, to take an image by name and give a tuple of tensors.
+    """Wrap a module, in evaluation mode and float32: the wrapper takes an image by name and gives a tuple of tensors.
 
     Args:
         shape: channels, height and width.
-        outputs: keys of the mapping that the module gives, or names for what it gives, in order.
+        outputs: keys of the mapping that the module returns, or names for the returned tensors, in order.
 
-    Raises ConversionError if it does not take the shape, InputError if it gives other things than tensors, or not as many.
+    Raises ConversionError if the module fails on this shape, InputError if the results are not tensors, or their number differs.
     """
     import torch
 

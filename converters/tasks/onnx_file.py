@@ -19,21 +19,21 @@ from onnxreg.schema.manifest.draft import DraftFile
 MASK = "attention_mask"
 TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json")
 MAX_GOLDEN_VALUES = 2_000
-"""Values of all inputs and outputs of one sample; a graph with more has no golden vectors."""
+"""The most values of all inputs and outputs of one sample; larger graphs get no golden vectors."""
 SIZES, LENGTHS = (*samples.SIZES, {"batch": 4}), (*samples.LENGTHS, 10)
-"""Of drawn runs: outputs of three rows are alike by chance too often."""
+"""Sizes of drawn samples, with one more run than usual: outputs of three rows are alike by chance too often."""
 
 
 class OnnxFileOptions(TaskOptions, title="Options"):
-    """`data` is a `.npz` file of sample inputs, or a directory of these: arrays whose first axis counts rows."""
+    """`data` is a `.npz` file of sample inputs (the first axis of each array counts rows), or a directory of such files."""
 
     data: str | None = None
 
 
 class OnnxFile(Task):
-    """An ONNX file. Its graphs are measured on drawn samples, or on those of the option `data`.
+    """An ONNX file. The graphs are measured on drawn samples, or on the samples in the option `data`.
 
-    If a `tokenizer.json` is beside it (or above its folder `onnx`), it is published with the files that go with it.
+    A `tokenizer.json` beside the file, or above a folder `onnx`, is published with the other files of the tokenizer.
     """
 
     id = "onnx"
@@ -83,7 +83,8 @@ class OnnxFile(Task):
             raise ConversionError(error.message, hint) from error
         arrays = (*feeds[0].values(), *expected[0].values())
         has_golden = sum(array.size for array in arrays) <= MAX_GOLDEN_VALUES
-        has_golden = has_golden and all(array.size and str(array.dtype) in DTYPES for array in arrays)
+        has_golden = has_golden and all(str(array.dtype) in DTYPES for array in arrays)
+        has_golden = has_golden and all(array.size for array in expected[0].values())
         companions = []
         for file in text_files_of(path):
             copy_scrubbed(file, directory / file.name, name)
@@ -101,14 +102,14 @@ class OnnxFile(Task):
 
 
 def text_files_of(path: Path) -> list[Path]:
-    """The files that make tokens for a graph, `tokenizer.json` first; none without it."""
+    """The files of a graph's tokenizer, `tokenizer.json` first; empty without that file."""
     folders = (path.parent, *([path.parent.parent] if path.parent.name == "onnx" else []))
     folder = next((folder for folder in folders if (folder / TEXT_FILES[0]).is_file()), path)
     return [file for name in TEXT_FILES if (file := folder / name).is_file()]
 
 
 def _per_token(model: Any) -> frozenset[str]:
-    """Return the outputs whose first axes are those of the input `attention_mask`."""
+    """Return the outputs whose first two axes equal the axes of the input `attention_mask`."""
     axes = {
         value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
         for value in (*graph_inputs(model.graph), *model.graph.output)

@@ -1,4 +1,4 @@
-"""The contract of a task: it finds a source without loading it, and loads it when a step needs it."""
+"""The contract of a task: find a source without loading it, and load the source when a step needs it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -20,18 +20,18 @@ from onnxreg.schema.manifest.parts import Code
 
 
 class TaskOptions(PassParams):
-    """Options of a task: frozen, and an unknown key is an error."""
+    """Options of a task: frozen; an unknown key is an error."""
 
 
 @dataclass(frozen=True)
 class LocatedSource:
-    """A source that is found and hashed, but not loaded.
+    """A source that was found and hashed, but not loaded.
 
-    `location` is the task's own. `digest` is over everything that shapes the graphs and is not in the recipe, `described` over
-    what else a manifest is made of, such as a model card. `origin` is its record in a manifest, None without a name of its
-    own; `name` the model name that a hub id gives. `files` are all local files read, and each directory whose names decide
-    what is read; None if unknown. `packages` are the installed packages whose code is run, `code` the function that makes the
-    module, if any.
+    `location` is for the task alone. `digest` covers everything that shapes the graphs except the recipe, `described` covers
+    further inputs of the manifest, such as a model card. `origin` is the source's record in a manifest, None for an unnamed
+    source; `name` is the model name from a hub id. `files` are all local files read, and each directory whose listing decides
+    which files are read; None if unknown. `packages` are the installed packages whose code runs, `code` is the function that
+    makes the module, if any.
     """
 
     location: Any
@@ -44,17 +44,17 @@ class LocatedSource:
     code: Code | None = None
 
     def record(self, name: str) -> Source:
-        """Its record in a manifest; one without a name of its own has that of the model."""
+        """The source's record in a manifest; an unnamed source is recorded under the model's `name`."""
         return self.origin or Source.from_json({"id": name, "digest": str(self.digest)})
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Inputs with the outputs of the source itself; every graph of an export is measured on them.
+    """Inputs, with the outputs of the source itself; every graph of an export is measured on the sample.
 
     `feeds` and `expected` are numpy arrays by name, one mapping for each run. Outputs `per_token` have the axes batch and
-    sequence first: positions that the input `attention_mask` leaves out do not count. `golden` are the small inputs, by
-    the names of their cases, that other runtimes are tested with.
+    sequence first; positions where the input `attention_mask` is 0 do not count. `golden` has small inputs, by name of
+    the case, for tests in other runtimes.
     """
 
     feeds: Sequence[Feed]
@@ -67,9 +67,9 @@ class Sample:
 class ExportSubject:
     """A loaded source.
 
-    `start` is the input of the first step, such as a `TorchModel`. `companions` are in the directory that `load` was given.
-    `fields` are keys of the manifest in their JSON form, `resolved_options` the effective options, for the recipe's
-    `parameters`. `loaded` is the task's own.
+    `start` is the input of the first step, such as a `TorchModel`. `companions` are files in the directory given to `load`.
+    `fields` are keys of the manifest in JSON form, `resolved_options` the effective options, for the recipe's
+    `parameters`. `loaded` is for the task alone.
     """
 
     origin: Source
@@ -85,8 +85,8 @@ class ExportSubject:
 class Task(ABC):
     """One kind of source, with typed options. `version` goes up if the same source gives another subject.
 
-    `aliases` are other names that people type, of Optimum, of pipelines in transformers and Transformers.js, of txtai and of the
-    Hub; only `id` is recorded. `paths` are the options that name files; a manifest has their digests instead.
+    `aliases` are names of the task in Optimum, pipelines of transformers and Transformers.js, txtai and the Hub, which people
+    may type; only `id` is recorded. `paths` are the options that name files; a manifest has the files' digests instead.
     """
 
     id: ClassVar[str]
@@ -119,24 +119,24 @@ class Task(ABC):
             ) from error
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
-        """Return the options as a manifest has them: paths are replaced by the digests of their files."""
+        """Return the options in the manifest's form: digests of files replace their paths."""
         value: dict[str, Any] = self.options.model_dump(mode="json")
         return value
 
     def seek(self, source: str) -> None:
-        """Raise NotFoundError for a missing local source; nothing is hashed or fetched."""
+        """Raise NotFoundError for a missing local source, without hashing or fetching anything."""
         hub_id(source)
 
     @abstractmethod
     def find(self, source: str) -> LocatedSource:
-        """Find and hash a source; nothing heavy is imported.
+        """Find and hash a source; no heavy module is imported.
 
-        Raises NotFoundError or RemoteError if it cannot be read, InputError if it is not a source of this
+        Raises NotFoundError or RemoteError if the source cannot be read, InputError if the source does not fit this
         task.
         """
 
     def warnings(self, source: LocatedSource) -> Sequence[str]:
-        """Return what people should know of a located source before it is exported."""
+        """Return warnings about a located source, for people to read before the export."""
         return ()
 
     def check_evaluation(self, source: LocatedSource) -> None:  # noqa: B027
@@ -147,7 +147,7 @@ class Task(ABC):
         """Load a source, and write its companions into `directory`.
 
         Args:
-            name: the model's name, for a source without one of its own.
+            name: the model's name, for an unnamed source.
 
-        Raises InputError if it is not complete and trained, HostError if an extra is missing.
+        Raises InputError if the source is not complete and trained, HostError if an extra is missing.
         """

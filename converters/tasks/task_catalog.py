@@ -26,9 +26,9 @@ ALIASES: Mapping[str, str] = {alias: task.id for task in TASKS.values() for alia
 
 
 def find(name: str, kind: type[Task] = Task) -> type[Task]:
-    """Return the task of a name, its own or an alias; case and underscores do not matter.
+    """Return the task with this id or alias; case and underscores do not matter.
 
-    InputError for an unknown one suggests the nearest name of a kind, and lists the tasks of that kind.
+    Raises InputError for an unknown name; the hint suggests the nearest name and lists the tasks of the `kind`.
     """
     typed = name.lower().replace("_", "-")
     task = TASKS.get(ALIASES.get(typed, typed))

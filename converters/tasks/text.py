@@ -1,4 +1,4 @@
-"""Tasks of checkpoints that read tokens, one for each head, their fixed sample, and `text-generation`: a decoder, for `ModelBuilder`."""
+"""Tasks of checkpoints that read tokens, one for each head, with a fixed sample; and `text-generation` for `ModelBuilder`."""
 
 import inspect
 import math
@@ -46,9 +46,9 @@ from onnxreg.schema.core.errors import InputError
 REQUIRED = ("input_ids", "attention_mask")
 OPTIONAL = ("token_type_ids",)
 SEGMENT_WEIGHTS = ("seg_embed", "token_type_embeddings.weight")
-"""Ends of the names of weights for token types, in models whose config does not count the types (XLNet)."""
+"""Suffixes of weights for token types, in models whose config does not count token types (XLNet)."""
 ROW_LENGTHS = ((13,), (48, 31, 7))
-"""Tokens of each row of the short batches: one without padding, one with."""
+"""Number of tokens of each row in the short batches: a batch without padding, and a batch with padding."""
 
 SENTENCES = (
     "The patient was seen on 2024-03-18 by Dr. Maria Lindqvist and can be reached at +1 (555) 010-4477.",
@@ -59,9 +59,9 @@ SENTENCES = (
 
 
 def sample_feeds(tokenizer: Any, config: Any, inputs: Sequence[str], max_length: int) -> list[Feed]:
-    """Make the fixed sample: a short row, a padded batch of three, its second row a pair of texts, and one of `max_length` tokens.
+    """Make the fixed sample: a short row; a padded batch of three, the second a pair of texts; a row of `max_length` tokens.
 
-    Sentences through the tokenizer, then seeded random tokens of its vocabulary; without a tokenizer of that of the config.
+    The tokens are sentences, then seeded random tokens of the tokenizer's vocabulary; without a tokenizer, of the config's.
     """
     import numpy as np
 
@@ -91,7 +91,7 @@ def sample_feeds(tokenizer: Any, config: Any, inputs: Sequence[str], max_length:
 
 
 def measure(subject: TorchModel, feeds: Sequence[Feed]) -> Sample:
-    """Run a module on feeds; return the sample."""
+    """Run a module on feeds; return the feeds and outputs as a sample."""
     axes = {name: subject.axes_of(name) for name in subject.outputs}
     per_token = frozenset(name for name, axis_names in axes.items() if axis_names.get(1) == "sequence")
     expected = conversion.run(subject, feeds)
@@ -101,7 +101,7 @@ def measure(subject: TorchModel, feeds: Sequence[Feed]) -> Sample:
 
 
 def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:
-    """Return the inputs of the graph: `token_type_ids` if texts or pairs may get several, and the model tells them apart."""
+    """The inputs of the graph; `token_type_ids` only if the tokenizer gives several types and the model distinguishes them."""
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     if "token_type_ids" not in inspect.signature(model.forward).parameters:
         return REQUIRED
@@ -114,7 +114,7 @@ def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:
 
 
 def longest(max_length: int, model: Any) -> int:
-    """The length of the longest row, in tokens: what is asked for, or what the model can take."""
+    """The length of the longest row, in tokens: the requested length, or the model's limit if that is smaller."""
     limit = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(limit, int) or limit < 1:
         return max_length
@@ -130,7 +130,7 @@ GENERATION_CONFIG = "generation_config.json"
 
 
 class TextOptions(TaskOptions, title="Options"):
-    """`max_seq_length` in tokens: no more than the model can take are published."""
+    """`max_seq_length` is the longest published length in tokens; a lower limit of the model wins."""
 
     max_seq_length: PositiveInt = 512
 
@@ -138,8 +138,8 @@ class TextOptions(TaskOptions, title="Options"):
 class TextTask(Task):
     """A Hugging Face checkpoint with a head and a fast tokenizer.
 
-    The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`, and gives the outputs of
-    the head, float32, and nothing else.
+    The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`, and gives only the
+    head's outputs, in float32.
     """
 
     version = 2
@@ -165,7 +165,7 @@ class TextTask(Task):
             )
 
     def pooling(self, directory: Path) -> SentenceConfig | None:
-        """Return how token vectors become one; None if they do not."""
+        """Return how to make one vector from token vectors; None for a task without pooling."""
         return None
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
@@ -215,7 +215,7 @@ class TextTask(Task):
 
 
 def described(task: str, directory: Path, family: object) -> dict[str, Any]:
-    """The keys of a manifest that every checkpoint has: the task, the family, and the licence if its card states one."""
+    """The manifest keys that every checkpoint has: the task, the family, and the licence if the model card states one."""
     fields = {"task": task, "family": family, "license": read_license(directory)}
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -230,7 +230,7 @@ class FeatureExtraction(TextTask):
 
 
 class PoolingOptions(TextOptions, title="Options"):
-    """`mode` and `normalize` in place of the checkpoint's own; a checkpoint that has none is pooled by `mean`."""
+    """`mode` and `normalize` replace the checkpoint's settings; the default mode, if the checkpoint has none, is `mean`."""
 
     mode: Mode | None = None
     normalize: bool | None = None
@@ -254,14 +254,14 @@ class Pooling(TextTask):
         return located
 
     def pooling(self, directory: Path) -> SentenceConfig:
-        """Return the checkpoint's configuration, overridden by the options."""
+        """Return the pooling settings of the checkpoint, or defaults if the option `mode` is given, changed by the options."""
         config = SentenceConfig() if self.options.mode else read_pooling(directory)
         options = {name: value for name, value in self.options if value is not None and hasattr(config, name)}
         return replace(config, **options)
 
 
 class QuestionAnswering(TextTask):
-    """The beginning and end of an answer: `start_logits` and `end_logits`, `[batch, sequence]`."""
+    """The start and end of an answer: `start_logits` and `end_logits`, `[batch, sequence]`."""
 
     id = "question-answering"
     aliases = ("qa", "extractive-question-answering")
@@ -288,7 +288,7 @@ class TokenClassification(TextTask):
 
 
 class TextGeneration(Task):
-    """A checkpoint of a causal language model, which the pass `ModelBuilder` takes unchanged: nothing of it is loaded or run."""
+    """A checkpoint of a causal language model for the pass `ModelBuilder`. The task itself loads and runs no part of it."""
 
     id = "text-generation"
     aliases = ("causal-lm", "causal-lm-with-past", "text-generation-with-past")
@@ -316,7 +316,7 @@ class TextGeneration(Task):
 def pooled(encoder: Any, mode: Mode, normalize: bool) -> Any:
     """Wrap an encoder to return `embeddings`, `[batch, hidden]`, as sentence-transformers does.
 
-    Only positions that `attention_mask` leaves in count; `normalize` makes each embedding as long as 1.
+    Only positions where `attention_mask` is 1 count; `normalize` scales each embedding to length 1.
     """
     import torch
 

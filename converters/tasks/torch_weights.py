@@ -1,4 +1,4 @@
-"""Load the weights of a torch module from a file that cannot run code; all of them must fit."""
+"""Load the weights of a torch module from a file that cannot run code. The weights must fit the module exactly."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any
 from onnxreg.schema.core.errors import InputError, NotFoundError, missing_extra
 
 WRAPPER_KEYS = ("model_state_dict", "state_dict", "model", "net", "params", "weights")
-"""Keys of the weights in checkpoints that also hold an epoch and an optimizer."""
+"""Keys of the weights in checkpoints that also have an epoch and an optimizer."""
 AVERAGED_KEYS = ("model_ema", "state_dict_ema", "ema_state_dict", "params_ema", "ema", "swa_state_dict")
-"""Keys of averages of the weights, which some trainings evaluate and publish."""
+"""Keys of averaged weights, which some trainings evaluate and publish."""
 PREFIXES = ("_orig_mod.", "module.", "model.")
 """Prefixes that `torch.compile`, `DataParallel` and Lightning add to every name."""
 
@@ -28,9 +28,9 @@ def best_of(run: Path) -> Path:
 def load_into(module: Any, path: Path) -> None:
     """Fill a torch module with the weights of a file: safetensors, or tensors that `torch.save` wrote.
 
-    A prefix that all weights have and not all names of the module is removed.
+    A prefix that all weights have, but not all names in the module, is removed.
 
-    Raises InputError if the file holds anything else, or not exactly the module's tensors in their shapes.
+    Raises InputError unless the file has exactly the module's tensors, in their shapes, and nothing else.
     """
     expected = module.state_dict()
     weights = _read(path)
@@ -70,13 +70,13 @@ def load_into(module: Any, path: Path) -> None:
 
 
 def some(names: Sequence[str], most: int = 6) -> str:
-    """The first names of many, and how many more there are."""
+    """The first names of a list as text, with the number of further names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """The weights of a file, at the top or under one of `WRAPPER_KEYS`. InputError for anything else than tensors by name."""
+    """The weights in a file, at the top or under a usual key. InputError for other contents, and for weights with averages."""
     import torch
 
     try:

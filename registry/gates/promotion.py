@@ -170,6 +170,7 @@ def promote(
     source = CheckedReader(store, known_heads)
     policies = read_policies(source)
     if not policies.policy.covering(ref.name, channel):
+        find(source, ref)  # the hint moves the channel to it
         raise InputError(
             f"no policy governs {ref.name}:{channel} in {store.url}",
             f"`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it",

@@ -1,10 +1,10 @@
-"""A registry in one file, for reading: the tree of any registry as the entries of a zip that compresses nothing.
+"""Read a registry in one file, an archive: a zip without compression, whose entries are the files of a registry.
 
-archive.json                   which versions' files it carries
-registry.json                  the id of the registry that it was made from; it is a mirror of that
-policy.jsonl                   verbatim, if there is one
-index/<name>.jsonl             verbatim: the history is whole
-blobs/sha256/ab/<64 hex>       the history's documents, and the files of the carried versions
+archive.json                   the versions whose files the archive contains
+registry.json                  the id of the registry that the archive was made from, and mirrors
+policy.jsonl                   an exact copy, if the registry has one
+index/<name>.jsonl             an exact copy, with the whole history of the model
+blobs/sha256/ab/<64 hex>       the documents of the history, and the files of the versions in archive.json
 """
 
 import io
@@ -36,17 +36,17 @@ from onnxreg.schema.core.files import check_given
 from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name
 
 SUFFIXES = (".onnxreg", ".zip")
-"""A file with one of these is meant to be an archive, whatever is in it."""
+"""Suffixes of archives: a file with one of them is opened as an archive, whatever its content."""
 ABOUT, IDENTITY = "archive.json", "registry.json"
 POLICIES = index_path(POLICY_LOG)
 FORMAT, FORMAT_VERSION = "onnxreg-archive", 1
 COPY_AGAIN = "copy it again, or have it made again: reg archive create"
 HEADER_BYTES, END_BYTES = 30, 22
-"""Bytes of an entry's header before its name, and of the last record of a zip (APPNOTE.TXT 4.3.7, 4.3.16)."""
+"""Sizes in bytes of an entry's header before its name, and of the last record of a zip (APPNOTE.TXT 4.3.7, 4.3.16)."""
 
 
 def excess(names: Collection[str]) -> str:
-    """The limit that an archive with these entries exceeds, in a few words; empty if it exceeds none."""
+    """Say which limit an archive with these entries exceeds; empty if none."""
     if len(names) > MAX_ARCHIVE_FILES:
         return f"has more than {MAX_ARCHIVE_FILES:,} files"
     models = sum(model_of(name) is not None for name in names)
@@ -54,13 +54,13 @@ def excess(names: Collection[str]) -> str:
 
 
 def encode_about(carried: Carried) -> bytes:
-    """The bytes of `archive.json`."""
+    """Return the bytes of `archive.json`."""
     versions = {name: [str(version) for version in sorted(carried[name])] for name in carried}
     return canonical.encode({"format": FORMAT, "format_version": FORMAT_VERSION, "versions": versions})
 
 
 def read_about(data: bytes, url: str) -> Carried:
-    """Read `archive.json`. IntegrityError if it is malformed, HostError if a newer build wrote it."""
+    """Decode `archive.json`. IntegrityError if the document is malformed, HostError if a newer build wrote it."""
     carried: dict[str, frozenset[Version]] = {}
     try:
         value: Any = canonical.decode(data, ABOUT)
@@ -79,7 +79,7 @@ def read_about(data: bytes, url: str) -> Carried:
 
 
 class ArchiveStore(ReadOnlyStore):
-    """An `ObjectStore` that refuses to write. Raises IntegrityError if the file is not an archive."""
+    """The files in an archive as an `ObjectStore` that refuses to write. IntegrityError if the file is not an archive."""
 
     description = "an archive"
     instead = "push to a registry, and have a new archive made of it: reg archive create"
@@ -108,7 +108,7 @@ class ArchiveStore(ReadOnlyStore):
 
     @cached_property
     def directory_digest(self) -> Digest:
-        """Over the path, size and check sum of every file in it."""
+        """The digest of the path, size and CRC-32 of every entry."""
         facts = sorted((key, entry.file_size, entry.CRC) for key, entry in self._entries.items())
         return Digest.of(repr(facts).encode())
 
@@ -123,7 +123,7 @@ class ArchiveStore(ReadOnlyStore):
         return data, Digest.of(data).hex
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        """A stream over an entry's bytes from an offset. IntegrityError if its own header is that of another entry."""
+        """Open a stream over an entry's bytes from an offset. IntegrityError if the local header belongs to another entry."""
         if (entry := self._entries.get(key)) is None:
             return None
         name = key.encode()
@@ -139,13 +139,13 @@ class ArchiveStore(ReadOnlyStore):
         return {key for key in keys if key in self._entries}
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        """List the files of the tree, without `archive.json`."""
+        """List the entries that are files of a registry: all but `archive.json`."""
         tree = sorted(self._entries.keys() - {ABOUT})
         return (TreeFile(key, self._entries[key].file_size) for key in tree if key.startswith(prefix))
 
 
 class _Span(io.RawIOBase):
-    """The bytes between two offsets of a file. IntegrityError if the file ends before."""
+    """The bytes between two offsets of a file. IntegrityError if the file ends earlier."""
 
     def __init__(self, read: Callable[[int, int], bytes], offset: int, end: int, key: str) -> None:
         self._read, self._offset, self._end, self._key = read, offset, end, key
@@ -164,7 +164,7 @@ class _Span(io.RawIOBase):
 
 
 class ArchiveRegistry(RegistryStore):
-    """The registry in an archive; `carried` are the versions whose files are in it."""
+    """The registry in an archive; `carried` names the versions whose files the archive contains."""
 
     store: ArchiveStore
 
@@ -178,15 +178,15 @@ class ArchiveRegistry(RegistryStore):
 
     @property
     def location(self) -> str:
-        """The identity of the archive: a file that replaces it is another place."""
+        """The path and the digest of the entries: an archive that replaces this file has another location."""
         return f"{Path(self.url).absolute()}#{self.store.directory_digest.short}"
 
     def confirm(self, name: str) -> None:
-        """RemoteError: an archive is read only, and may not carry all blobs of its index."""
+        """Raise RemoteError: an archive is read only, and may lack blobs that its index refers to."""
         self.store.refuse(f"pushing {name}")
 
     def blob_url(self, digest: Digest) -> str:
-        """The URL of a file in a zip, as fsspec writes it."""
+        """The URL of a blob inside the zip, in the notation of fsspec."""
         return f"zip://{BlobKey(digest).path}::{Path(self.url).absolute().as_uri()}"
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
@@ -197,7 +197,7 @@ class ArchiveRegistry(RegistryStore):
 
 
 class NotCarriedError(MissingBlobError):
-    """A file of a version that the archive lists but does not carry."""
+    """A file of a version whose history is in the archive, but whose files are not."""
 
     def __init__(self, digest: Digest, url: str, carried: Carried) -> None:
         refs = [f"{name}:{version}" for name in sorted(carried) for version in sorted(carried[name])]
@@ -206,7 +206,7 @@ class NotCarriedError(MissingBlobError):
 
 
 def open_archive(path: Path) -> ArchiveRegistry:
-    """The registry in an archive. NotFoundError for nothing, InputError for no archive, IntegrityError for damage."""
+    """Open an archive. NotFoundError if the file is absent, InputError if it is not an archive, IntegrityError if damaged."""
     check_given(path, "archive", "`reg archive create` makes one")
     with host_errors(f"reading {path}"), path.open("rb") as file:
         if path.suffix not in SUFFIXES and file.read(4) != b"PK\3\4" and not zipfile.is_zipfile(file):

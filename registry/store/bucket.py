@@ -1,10 +1,10 @@
 """Objects in a bucket of S3, Google Cloud Storage or Azure, or of a compatible server, through obstore.
 
-The server must honour conditions, as a trial before the first write proves. A blob of up to `PART_BYTES` is created only if
-its key is free; a larger one goes up in parts, whose end knows no condition: it may replace a blob with equal bytes.
+The server must support conditional writes, which a trial checks before the first write. A blob of up to `PART_BYTES` is
+created only if its key is unused. A larger blob is uploaded in parts without a condition: it may replace equal bytes.
 
-Failed requests are repeated here: the meaning of a refused condition depends on earlier tries. obstore repeats only the parts
-of an upload. Its text of a failure has a summary with the server's answer, then causes, which nobody is shown (`translated`).
+This module repeats failed requests, since the meaning of a failed condition depends on earlier tries; obstore repeats only
+the parts of an upload. Users see the summary of an obstore error with the server's answer, not its causes (`translated`).
 """
 
 import re
@@ -13,8 +13,9 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any, BinaryIO, TypeVar
@@ -49,28 +50,28 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError, why
 
 SMALL_BYTES, PART_BYTES = 2**20, 5 * 2**20
-"""A larger object than that goes up in parts."""
+"""Sizes in bytes: an object of more than `PART_BYTES` is uploaded in parts."""
 MAX_PARTS = 9_000
-"""The parts of an object, of which S3 takes 10,000: those of a larger object are larger."""
+"""The most parts of an object (S3 allows 10,000). An object with more parts gets larger parts."""
 PARTS_AT_A_TIME = 2
 MAX_BUFFERED = 1
-"""Objects above `SMALL_BYTES` on their way up at a time. Memory: `PARTS_AT_A_TIME` and two parts more for each."""
+"""Objects above `SMALL_BYTES` that are uploaded at a time. Each needs the memory of `PARTS_AT_A_TIME` + 2 parts."""
 READ_BYTES = 2**18
-"""The least bytes of a large object that are handed on at a time."""
+"""The least number of bytes in a block that a reader of a large object receives."""
 MAX_WORKERS = 16
-"""Small requests at a time."""
+"""The most small requests at a time."""
 HEADS_PER_PAGE = 8
-"""Requests for single objects that cost as much as a page of a listing."""
+"""The number of requests for single objects that cost as much as one page of a listing."""
 KEYS_PER_PAGE = 1000
 WRITE_PATIENCE = 10
-"""A write may take as many times the seconds of a silent server (`REG_READ_TIMEOUT`)."""
+"""A write may take this many times `REG_READ_TIMEOUT`, the seconds after which a silent server counts as gone."""
 FOREVER_SECONDS = 10 * 86_400
 DOCUMENT_BLOCK_BYTES = 2**14
 Result = TypeVar("Result")
 Buffer = bytes | bytearray
 Pages = list[Sequence[Any]]
 GARBLED = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})
-"""Codes for bytes that were changed on their way."""
+"""Error codes of S3 for bytes that changed on their way."""
 PASSING_CODES = GARBLED | {
     "ConditionalRequestConflict",
     "IncompleteBody",
@@ -93,7 +94,7 @@ CAUSES = {
     "BareRedirect": "the bucket is elsewhere",
     "credential provider": "there are no credentials any more",
 }
-"""Causes that no further try can change: words in the text, and what they mean."""
+"""Causes that make further tries useless: words in the text of obstore, and their meaning."""
 _STATUS = re.compile(r"\bcode: (\d{3})\b")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
@@ -101,7 +102,7 @@ _REASON = re.compile(r'message: "([^"]{1,100})"|\b(TimedOut|UnexpectedEof|Incomp
 
 
 def translated(failure: str, text: str, is_write: bool) -> RegError:
-    """The error for a text of obstore. RefusedError if the server answered, UnansweredError if the next try may succeed."""
+    """Turn obstore's text into an error: RefusedError if the server answered, UnansweredError if the next try may succeed."""
     summary, _, causes = text.partition("\n\nDebug source:")
     status = _STATUS.search(summary)
     if status is not None:
@@ -126,23 +127,23 @@ def translated(failure: str, text: str, is_write: bool) -> RegError:
 
 
 def is_passing(error: Exception) -> bool:
-    """True if a request that failed so may succeed the next time."""
+    """True if a request that failed with this error may succeed the next time."""
     is_code = isinstance(error, RefusedError) and error.reason in PASSING_CODES
     return is_code or requests.is_passing(error)
 
 
 def is_busy(error: Exception) -> bool:
-    """True if the server itself, no gateway, said that it did not do what was asked for, and may do it the next time."""
+    """True if the server itself, not a gateway, answered that it did nothing and that the next try may succeed."""
     return isinstance(error, RefusedError) and error.status not in (502, 504) and is_passing(error)
 
 
 def is_absence(error: RefusedError) -> bool:
-    """True if the object is not there, in a bucket that is."""
+    """True if the bucket exists and the object does not."""
     return error.status == 404 and error.reason not in ("NoSuchBucket", "ContainerNotFound")
 
 
 class BucketStore(ObjectStore):
-    """An `ObjectStore` below a prefix of a bucket. May be used from any number of threads."""
+    """An `ObjectStore` below a prefix of a bucket. Any number of threads may use it."""
 
     def __init__(self, location: BucketUrl) -> None:
         self._location = location
@@ -152,11 +153,11 @@ class BucketStore(ObjectStore):
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
-        """Read once for all clients: it may ask a service for credentials."""
+        """The settings of all clients, read once, since the search for credentials may send requests."""
         return self._location.settings()
 
     def _prove(self) -> None:
-        """Try the server before the first write. RemoteError if it ignores conditions."""
+        """Try conditional writes before the first write. RemoteError if the server ignores the conditions."""
         with self._proving:
             if not self._is_proven:
                 self._is_proven = True  # the trial writes, too
@@ -173,7 +174,7 @@ class BucketStore(ObjectStore):
 
     @cached_property
     def _writes(self) -> Any:
-        """A write has no limit of silence: that would begin with its first byte, and the server may be slow to take it."""
+        """The client for writes, without a limit of silence, which would count while the server receives the bytes."""
         return self._location.client(self._settings, WRITE_PATIENCE * (requests.timeout() or FOREVER_SECONDS))
 
     @cached_property
@@ -221,7 +222,7 @@ class BucketStore(ObjectStore):
         return stream.opened(self._is_absence)
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        """Return the keys that exist: one request for each, or fewer if a listing has all blobs."""
+        """Return the keys that exist, with a request for each key, or from a listing of all blobs if that takes fewer."""
         key_list = list(keys)
         most_pages = len(key_list) // HEADS_PER_PAGE
         if most_pages and all(map(BlobKey.of_path, key_list)):
@@ -233,7 +234,7 @@ class BucketStore(ObjectStore):
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def _exists(self, key: str) -> bool:
-        """True if there is an object. If the HEAD is refused, which has no message, a GET decides."""
+        """True if the object exists. If the server refuses the HEAD request, whose answer has no message, a GET decides."""
         try:
             self._token(self._ask(f"looking for {key}", lambda: obstore.head(self._reads, key)))
         except RefusedError as error:
@@ -245,7 +246,7 @@ class BucketStore(ObjectStore):
 
     @cached_property
     def _hides_absence(self) -> bool:
-        """True if these credentials may not list the bucket, so that it answers 403 for an absent object."""
+        """True if the server answers 403 for absent objects, because these credentials may not list the bucket."""
         return requests.hides_absence(
             lambda key: self._ask(f"reading {key}", partial(obstore.get, self._reads, key))
         )
@@ -272,14 +273,14 @@ class BucketStore(ObjectStore):
             self._memory.release()
 
     def _upload(self, key: str, blocks: Iterator[Buffer], length: int) -> None:
-        """Create a large object. After an error its parts are given up, unless only the last ones (`PARTS_AT_A_TIME`) are
-        on their way: the client cannot give up what it completes. IntegrityError if a part was garbled on its way.
+        """Create a large object in parts. After an error the client removes the uploaded parts, except if only the last
+        `PARTS_AT_A_TIME` parts were still on their way. IntegrityError if a part was changed on its way.
         """
         part = max(PART_BYTES, -(-length // MAX_PARTS))
         limits: Any = {"use_multipart": True, "chunk_size": part, "max_concurrency": PARTS_AT_A_TIME}
         try:
             with self._errors(f"uploading {key}"):
-                obstore.put(self._parts, key, blocks, **limits)
+                _until_stopped(partial(obstore.put, self._parts, key, blocks, **limits))
         except RefusedError as error:
             if error.reason in GARBLED:
                 raise IntegrityError(error.message) from error
@@ -287,7 +288,7 @@ class BucketStore(ObjectStore):
                 raise
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        """Compare and swap. Some servers (Ceph) expect the tag without quotes: it is sent so if nothing has changed."""
+        """See `ObjectStore.swap`. Some servers (Ceph) expect an ETag without quotes: a second try sends it in this form."""
         self._prove()
         modes: list[Any] = ["create"]
         if expected is not None:
@@ -303,7 +304,7 @@ class BucketStore(ObjectStore):
         return current is not None and current[0] == data
 
     def _put(self, key: str, data: Buffer, mode: Any) -> bool:
-        """Write an object in one request; False if the condition does not hold, also because of an earlier try of ours."""
+        """Write an object in one request. False if the condition fails, even because an earlier try wrote the object."""
         put = partial(obstore.put, self._writes, key, data, mode=mode, use_multipart=False)
         try:
             self._ask(f"writing {key}", put, is_write=True)
@@ -319,7 +320,7 @@ class BucketStore(ObjectStore):
         list(self._pool.map(self._delete, keys))
 
     def _delete(self, key: str) -> None:
-        """Delete an object. An unanswered request for a blob is not repeated: it might take effect at any time later."""
+        """Delete an object. An unanswered request for a blob is not repeated, since it may take effect much later."""
         passing = is_busy if BlobKey.of_path(key) else is_passing
         try:
             self._ask(f"deleting {key}", partial(obstore.delete, self._writes, key), True, passing)
@@ -332,7 +333,7 @@ class BucketStore(ObjectStore):
         return iter(sorted(TreeFile(item["path"], item["size"], item["e_tag"] or "") for item in items))
 
     def _pages(self, prefix: str, limit: int | None = None) -> Pages:
-        """The first pages of the objects below a prefix, which ends with a slash or is empty, in the server's order."""
+        """Return the first `limit` pages of a listing, in the server's order. The prefix ends with a slash or is empty."""
 
         def read() -> Pages:
             return list(islice(obstore.list(self._reads, prefix or None, chunk_size=KEYS_PER_PAGE), limit))
@@ -348,7 +349,7 @@ class BucketStore(ObjectStore):
         return all(item["path"].startswith(PROBE) for page in self._pages("", 1) for item in page)
 
     def _token(self, meta: Any) -> str:
-        """The token of an object: its ETag, which every answer about an object has; with the generation in Google's cloud."""
+        """Return an object's token: the ETag, in Google Cloud Storage after the generation. RemoteError without an ETag."""
         if not meta["e_tag"]:
             raise self._no_server()
         return f"{meta['version']}#{meta['e_tag']}" if self._location.scheme == "gs" else str(meta["e_tag"])
@@ -370,7 +371,7 @@ class BucketStore(ObjectStore):
         is_write: bool = False,
         passing: Callable[[Exception], bool] = is_passing,
     ) -> Result:
-        """Make a request, again after a `passing` failure. RefusedError for a refusal, UnansweredError for silence."""
+        """Send a request, and repeat it after a `passing` error. RefusedError or UnansweredError after the last try."""
 
         def attempt() -> Result:
             check_stop()
@@ -381,7 +382,7 @@ class BucketStore(ObjectStore):
 
     @contextmanager
     def _errors(self, doing: str, is_write: bool = False) -> Iterator[None]:
-        """Turn what may go wrong with a request into one family of errors. An upload in parts raises a plain OSError."""
+        """Turn all errors of a request into RegErrors. An upload in parts may fail with a plain OSError."""
         try:
             yield
         except RegError:
@@ -395,8 +396,8 @@ class BucketStore(ObjectStore):
 
 
 def prove(store: ObjectStore, server: str) -> None:
-    """Try conditional writes before the first write of this user to a `server`; RemoteError if they are not honoured. A
-    success is recorded in the user's state directory; a record that cannot be written costs a trial more.
+    """Try conditional writes before this user's first write to a `server`. RemoteError if the conditions are ignored. Success
+    is recorded in the user's state directory; if the record cannot be written, the next command tries again.
     """
     record = state_directory() / "proven" / Digest.of(server.encode()).hex[:32]
     if record.is_file():
@@ -411,7 +412,7 @@ def prove(store: ObjectStore, server: str) -> None:
 
 
 def cas_faults(store: ObjectStore) -> list[str]:
-    """The faults of conditional writes, in words, tried on one new object; none if the promise is kept."""
+    """Try conditional writes on one new object, and return their faults in words; empty if all writes were right."""
     key = f"{PROBE}{secrets.token_hex(8)}"
     try:
         is_created, is_created_again = store.swap(key, b"first", None), store.swap(key, b"second", None)
@@ -433,6 +434,22 @@ def cas_faults(store: ObjectStore) -> list[str]:
     return [fault for fault, is_seen in faults.items() if is_seen]
 
 
+def _until_stopped(put: Callable[[], object]) -> None:
+    """Upload on a thread of its own, which is left alone as soon as the work ends: the server may be silent for long."""
+    outcome, context = Future[object](), copy_context()
+
+    def run() -> None:
+        try:
+            outcome.set_result(put())
+        except BaseException as error:  # noqa: BLE001 -- it is raised below
+            outcome.set_exception(error)
+
+    threading.Thread(target=context.run, args=(run,), daemon=True).start()
+    while wait([outcome], POLL_SECONDS).not_done:
+        check_stop()
+    outcome.result()
+
+
 def _fill(head: bytearray, source: BinaryIO, limit: int) -> bool:
     while len(head) <= limit:
         block = source.read(CHUNK_BYTES)
@@ -445,5 +462,5 @@ def _fill(head: bytearray, source: BinaryIO, limit: int) -> bool:
 def bucket_remote(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> RegistryStore:
-    """The registry at the URL of a bucket; `create` makes one if there is nothing. For `known_id` see `RegistryStore`."""
+    """Open the registry at a bucket's URL; `create` makes a missing one. For `known_id` see `RegistryStore`."""
     return open_registry(BucketStore(BucketUrl.parse(url)), create, mirror_of, known_id)

@@ -1,13 +1,13 @@
-"""URLs of buckets, and the client of obstore for each: `s3://`, `gs://` and `az://`.
+"""URLs of buckets (`s3://`, `gs://`, `az://`), and a client of obstore for each.
 
     s3://bucket/prefix
     s3://bucket/prefix?profile=lab&endpoint=https://minio.lab:9000&region=eu-central-1&path_style=yes
     s3://bucket/prefix?anonymous=yes            read a public bucket, unsigned
     gs://bucket/prefix    az://container/prefix?account=name
 
-For S3, botocore finds credentials, endpoint, region and profile as every AWS client does (`AWS_PROFILE`, `~/.aws/config`,
-single sign-on, ...), without a request to S3; an option of the URL comes first. For the others obstore finds them
-(`GOOGLE_APPLICATION_CREDENTIALS`, ...). A URL with credentials in it is refused.
+For S3, botocore finds credentials, endpoint, region and profile as in every AWS client (`AWS_PROFILE`, `~/.aws/config`,
+single sign-on, ...), without a request to S3; options in the URL take precedence. For the other services obstore finds
+them (`GOOGLE_APPLICATION_CREDENTIALS`, ...). InputError for a URL with credentials in it.
 """
 
 import os
@@ -29,17 +29,17 @@ SCHEMES: dict[str, tuple[str, ...]] = {
     "gs": ("anonymous", "endpoint"),
     "az": ("account", "anonymous", "endpoint"),
 }
-"""The options of each kind of URL."""
+"""The options that a URL of each scheme may have."""
 CONNECT_SECONDS = 10
 FLAGS = ("anonymous", "path_style")
 MAX_PREFIX_BYTES = 800
-"""Bytes. A key of S3 has at most 1024, of which a model's index file needs up to 213."""
+"""The most bytes of a prefix: a key of S3 has at most 1024, of which a model's index file needs up to 213."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 
 
 @dataclass(frozen=True)
 class BucketUrl:
-    """A parsed `scheme://bucket/prefix?option=value` URL. It never holds a secret."""
+    """A parsed URL `scheme://bucket/prefix?option=value`, which never contains a secret."""
 
     scheme: str
     bucket: str
@@ -48,7 +48,7 @@ class BucketUrl:
 
     @classmethod
     def parse(cls, url: str) -> "BucketUrl":
-        """Parse a URL. InputError if it is malformed, names an impossible bucket, or holds credentials."""
+        """Parse a URL. InputError if the URL is malformed, has an impossible bucket name, or contains credentials."""
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True)
         endpoints = [value for name, value in options if name == "endpoint"]
@@ -81,11 +81,11 @@ class BucketUrl:
 
     @property
     def endpoint_setting(self) -> str:
-        """The setting of obstore for the server's address."""
+        """The name of obstore's setting for the address of the server."""
         return "base_url" if self.scheme == "gs" else "endpoint"
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of obstore's client. InputError, HostError or RemoteError for those that cannot work."""
+        """Return the settings of obstore's client. InputError, HostError or RemoteError if they cannot work."""
         options = dict(self.options)
         if self.scheme == "s3":
             settings = aws_settings(self.url, self.bucket, options)
@@ -101,7 +101,7 @@ class BucketUrl:
     def client(
         self, settings: dict[str, Any], limit: float, silence: float | None = None, retries: int = 0
     ) -> Any:
-        """A client of obstore with keys below the prefix; a request may take `limit` seconds, and be silent for `silence`."""
+        """Return an obstore client for the prefix. A request may take `limit` seconds, and be silent for `silence`."""
         from obstore import store as stores
 
         options = {"timeout": f"{limit * 1000:.0f}ms", "connect_timeout": f"{CONNECT_SECONDS}s"}
@@ -116,12 +116,12 @@ class BucketUrl:
 
 
 CREDENTIALS_TIME = timedelta(minutes=5)
-"""obstore asks botocore for credentials this often; botocore renews those that end soon."""
+"""The time between two requests of obstore to botocore for credentials; botocore renews credentials that expire soon."""
 PROFILE_HINT = "check AWS_PROFILE, ~/.aws/config and the URL"
 
 
 def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments of obstore's `S3Store`. InputError for what can never work, RemoteError without credentials."""
+    """Return arguments for obstore's `S3Store`. InputError if they can never work, RemoteError without credentials."""
     try:
         from botocore import configprovider
         from botocore import session as sessions
@@ -175,7 +175,7 @@ def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str,
 
 
 def check_endpoint(endpoint: str, source: str) -> None:
-    """InputError if an endpoint is not the URL of a server."""
+    """Raise InputError if the endpoint is not the URL of a server. `source` is the setting that the error names."""
     with suppress(ValueError):
         parts = urlsplit(endpoint)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:

@@ -1,8 +1,8 @@
-"""A registry in a local directory, written durably and by any number of processes at once.
+"""A registry in a local directory. Writes are durable, and any number of processes may write at once.
 
-Beside the tree that every store keeps, `local/` belongs to this machine: scratch space, which the next command sweeps after a
-kill, locks, remotes, tracking copies. A large blob is fetched into `local/partial/<64 hex>`, so that an interrupted pull
-resumes; its content is not trusted: it is hashed again from its beginning before anything is added.
+Beside the files of every registry, `local/` belongs to this machine: locks, remotes, tracking copies and scratch space,
+from which the next command deletes the files of a killed one. A large blob is fetched into `local/partial/<64 hex>`, so
+that a pull can resume. The resumed pull does not trust these bytes: it hashes them before the blob is added.
 """
 
 import errno
@@ -56,20 +56,20 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 POLL_SECONDS = 0.01
-"""The time between two tries to take a lock."""
+"""Seconds between two tries to take a lock."""
 NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})
-"""Errors of flock(2) on a file system that has none."""
+"""Error numbers of flock(2) on a file system without locks."""
 NOTICE_SECONDS = 3.0
-"""The user learns of a longer wait for another command."""
+"""After this many seconds of waiting for another command, the user gets a message."""
 MIN_RESUMABLE_BYTES = 2**20
-"""Blobs with fewer bytes are fetched anew as a whole."""
+"""Blobs below this size in bytes are not resumed, but fetched again from the beginning."""
 TICK_NANOSECONDS = 2 * 10**9
-"""The coarsest clock of a file system."""
+"""The coarsest resolution of a file system's clock."""
 
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock between processes; the system releases it when the holder dies."""
+    """Hold a lock against other processes; the system releases the lock if this process dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = take(path, NOTICE_SECONDS)
     if lock is None:
@@ -83,8 +83,8 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def take(path: Path, seconds: float = -1) -> "BaseFileLock | None":
-    """Lock a file, which may be made, until `release`; None if another process holds it for that long. HostError if the
-    file system has no locks, FileNotFoundError if no file can be made, such as below /proc: waiting would never end.
+    """Lock a file, created if missing, until `release`; None if another process holds the lock for `seconds`. HostError if
+    the file system has no locks. FileNotFoundError if the file cannot be created (in /proc): a wait would never end.
     """
     from filelock import FileLock, Timeout
 
@@ -114,7 +114,7 @@ def take(path: Path, seconds: float = -1) -> "BaseFileLock | None":
 
 @contextmanager
 def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
-    """A directory for one command's unfinished files, until its end; those of dead commands are removed first."""
+    """Make a directory for one command's unfinished files, until its end. First remove those of dead commands."""
     _sweep(scratch, disk, prefix)
     directory = scratch / f"{prefix}{os.urandom(8).hex()}"
     marker = directory.with_name(f"{directory.name}.lock")
@@ -128,7 +128,7 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
 
 
 def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
-    """Remove directories whose lock is free, once the renames of their command, on which we may rely, are durable."""
+    """Remove directories whose lock is free, after making durable the renames of their commands, on which we may rely."""
     names = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})(\.lock)?")
     paths = [path for path in scratch.iterdir() if not path.is_symlink()]
     for name in sorted({match[1] for path in paths if (match := names.fullmatch(path.name))}):
@@ -146,7 +146,7 @@ def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
 
 @contextmanager
 def temporary(parent: Path | None = None) -> Iterator[Path]:
-    """A directory for unfinished files that nobody else may read: in `parent` if possible, else in TMPDIR."""
+    """Make a private directory for unfinished files, in `parent` if possible, else in TMPDIR; delete it in the end."""
     base = Path(gettempdir())
     if parent is not None:
         with suppress(OSError):
@@ -158,11 +158,11 @@ def temporary(parent: Path | None = None) -> Iterator[Path]:
 
 
 MAX_FILE_BYTES = 2**44
-"""The largest file of ext4: of a larger one, the bytes that arrive decide."""
+"""The largest file of ext4. If a larger size is stated, free space is not checked: the bytes that arrive decide."""
 
 
 class StagedBlobs:
-    """The part of a `Push` that takes blobs in. Its `id` is that of the push; `url` is where they go in the end."""
+    """The part of a `Push` that receives blobs. `id` is the id of the push, `url` the final place of the blobs."""
 
     def __init__(self, directory: Path, url: str, disk: Disk | None = None) -> None:
         self.id = secrets.token_hex(8)
@@ -175,7 +175,7 @@ class StagedBlobs:
     def put(
         self, source: BinaryIO, expected: Digest | None = None, hasher: Hasher | None = None
     ) -> tuple[Digest, int]:
-        """See `Push.put`. A given `hasher` receives the bytes as they pass."""
+        """See `Push.put`. A given `hasher` also receives the bytes."""
         temporary = self.directory / secrets.token_hex(8)
         with host_errors(f"writing a blob to {self._url}"):
             try:
@@ -190,7 +190,7 @@ class StagedBlobs:
         return digest, size
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        """Move the file if that needs no copy, and hash it where nobody else writes. Bytes behind a link are copied."""
+        """Move a file to where nobody else writes, then hash it. A link, or a file that cannot move, is copied."""
         temporary = self.directory / secrets.token_hex(8)
         can_move = is_regular(path) and path.lstat().st_nlink == 1
         try:
@@ -215,8 +215,8 @@ class StagedBlobs:
 
 
 def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: Callable[[int], BinaryIO]) -> int:
-    """Fetch what a partial download lacks; its size in bytes. IntegrityError, and no file, if the bytes are wrong. A link,
-    or a file that this user may not write, is removed first: its bytes belong to somebody else.
+    """Complete a partial download and return its size in bytes. IntegrityError, and the file is deleted, if its bytes are
+    wrong. A link, or a file that this user may not write, is removed first: its bytes belong to another user.
     """
     is_own = is_regular(path) and path.lstat().st_nlink == 1
     if is_own:
@@ -241,20 +241,20 @@ def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: Callable[[i
 
 
 def mark(status: os.stat_result) -> str:
-    """A text that changes with a file. A copy can keep the time of modification, but not the time of change (ctime)."""
+    """A text that changes with a file. It includes the change time (ctime), which a copy cannot keep, unlike the mtime."""
     return f"{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size} {status.st_ino}"
 
 
 def settled_mark(status: os.stat_result, now: int) -> str:
-    """The mark of a file with this stat, which was taken after `now`, in nanoseconds; "" if the file is so young that it
-    may change once more within a tick of the clock and look the same (git calls it racy).
+    """The mark of a file with a stat taken after `now` (in nanoseconds). The mark is "" for a recent file, which may change
+    again within a tick of the clock without a change of the stat (git calls such a file racy).
     """
     recent = max(status.st_mtime_ns, status.st_ctime_ns) > now - TICK_NANOSECONDS
     return "" if recent else mark(status)
 
 
 class DirectoryStore(ObjectStore):
-    """The files below `root`. A token is the SHA-256 of a file's bytes; in a list it is the `settled_mark`."""
+    """The files below `root`. The token of a file is the SHA-256 of its bytes, but the `settled_mark` in a list."""
 
     def __init__(self, root: Path, disk: Disk, url: str = "") -> None:
         self.root = root
@@ -262,7 +262,7 @@ class DirectoryStore(ObjectStore):
         self.url = url or path_text(root)
 
     def open_file(self, key: str) -> BinaryIO:
-        """Open a regular file of the tree. FileNotFoundError if it is absent."""
+        """Open a regular file of the tree. FileNotFoundError if the file is absent."""
         return open_regular(self.root / key)
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
@@ -287,7 +287,7 @@ class DirectoryStore(ObjectStore):
             return {key for key in keys if is_regular(self.root / key)}
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        """The files below a folder, but for `local/` and those of systems. IntegrityError if the folder is a link."""
+        """List the files below a folder, without `local/` and files of systems. IntegrityError if the folder is a link."""
         self.refuse_link(self.root / prefix)
         files, folders, now = list[TreeFile](), [prefix], time.time_ns()
         with host_errors(f"listing {self.url}"):
@@ -315,7 +315,7 @@ class DirectoryStore(ObjectStore):
             return self.swap_from(scratch, key, data, expected)
 
     def swap_from(self, scratch: Path, key: str, data: bytes, expected: str | None) -> bool:
-        """See `swap`; under a lock of the file's own. `scratch` is a directory of `staging`."""
+        """See `swap`. The file has a lock of its own; `scratch` is a directory from `staging`."""
         lock = self.root / "local" / "locks" / f"{key.replace('/', '~')}.lock"
         with host_errors(f"writing {key} of {self.root}"), exclusive(lock):
             current = self.get(key)
@@ -338,7 +338,7 @@ class DirectoryStore(ObjectStore):
         return temporary
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete files. Before blobs all logs become durable: a power cut must not bring back one that refers to them."""
+        """Delete files. Before blobs, all logs become durable: after a power cut no log may refer to deleted blobs."""
         key_list, index = list(keys), self.root / "index"
         folders = {(self.root / key).parent for key in key_list if BlobKey.of_path(key)}
         with host_errors(f"deleting files of {self.url}"):
@@ -350,13 +350,13 @@ class DirectoryStore(ObjectStore):
             self.sync(sorted(folders))
 
     def sync(self, paths: Iterable[Path]) -> None:
-        """Make the names in those of these directories that exist durable."""
+        """Make the names of the files in these directories durable; skip missing directories."""
         for path in paths:
             if path.is_dir():
                 self.disk.sync_directory(path)
 
     def refuse_link(self, path: Path) -> None:
-        """IntegrityError if the path goes through a link below the root; the path to the root is its owner's choice."""
+        """Raise IntegrityError if the path contains a link below the root. The path to the root may contain links."""
         for ancestor in takewhile(lambda above: above != self.root, (path, *path.parents)):
             if ancestor.is_symlink():
                 raise IntegrityError(
@@ -365,7 +365,7 @@ class DirectoryStore(ObjectStore):
                 )
 
     def make_scratch(self) -> None:
-        """Make the scratch directory, in a tree whose directories are its own: a link would redirect writes."""
+        """Make the scratch directories. IntegrityError if a directory of the tree is a link, which would redirect writes."""
         for part in ("local/tmp", "local/locks", "local/partial", "blobs/sha256", "index"):
             self.refuse_link(self.root / part)
         with host_errors(f"writing to {self.root}"):
@@ -374,7 +374,7 @@ class DirectoryStore(ObjectStore):
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """Make a directory for one command's unfinished files. Those of dead commands are removed first."""
+        """Make a directory for one command's unfinished files. Directories of dead commands are removed first."""
         self.make_scratch()
         with ExitStack() as stack:
             with host_errors(f"writing to {self.root}"):
@@ -388,7 +388,7 @@ class DirectoryStore(ObjectStore):
 
 
 class DirectoryRegistry(RegistryStore):
-    """A registry below `root`, which is reached through a `disk`. `open` an existing one, or `create` one."""
+    """A registry in the directory `root`; `disk` has the file operations. Use `open` or `create`, not the constructor."""
 
     store: DirectoryStore
 
@@ -400,7 +400,7 @@ class DirectoryRegistry(RegistryStore):
 
     @classmethod
     def open(cls, root: Path, disk: Disk | None = None) -> Self:
-        """Open an existing registry. NotFoundError if there is none; HostError if its layout is newer than this build."""
+        """Open an existing registry. NotFoundError if there is none, HostError if this build is too old for the layout."""
         registry = cls(root, disk)
         registry.check_exists()
         return registry
@@ -409,7 +409,7 @@ class DirectoryRegistry(RegistryStore):
     def create(
         cls, root: Path, disk: Disk | None = None, mirror_of: str | None = None
     ) -> "DirectoryRegistry":
-        """Open the registry, or make an empty one or a mirror. InputError if the directory holds something else."""
+        """Open a registry, or make an empty one or a mirror. InputError if the directory has files of something else."""
         registry = cls(root, disk)
         if not registry.is_there:
             with host_errors(f"making a registry in {root}"):
@@ -424,7 +424,7 @@ class DirectoryRegistry(RegistryStore):
         return registry
 
     def check_not_foreign(self) -> None:
-        """InputError if the directory holds something else than a registry that somebody makes just now."""
+        """Raise InputError if the directory is neither empty nor a registry; another process may be creating the registry."""
         if self.root.exists() and not self.root.is_dir():
             raise InputError(f"{self.root} is a file", "name a directory")
         names = {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
@@ -435,24 +435,24 @@ class DirectoryRegistry(RegistryStore):
 
     @property
     def location(self) -> str:
-        """The path in full."""
+        """The absolute path."""
         return os.path.abspath(self.root)  # noqa: PTH100
 
     @property
     def is_there(self) -> bool:
-        """True if there is a registry yet."""
+        """True if the registry exists."""
         return (self.root / "registry.json").exists()
 
     @property
     def is_shared(self) -> bool:
-        """True if other users may write to the scratch space, and so change a file before it is stored."""
+        """True if other users may write to the scratch directory, and so change a file before the file is stored."""
         if os.name != "posix":
             return False
         folders = [path.stat() for path in (self.root, self.scratch.parent, self.scratch)]
         return any(folder.st_mode & 0o022 or folder.st_uid != os.geteuid() for folder in folders)
 
     def blob_path(self, digest: Digest) -> Path:
-        """The file under the first key that has the blob; the path of the plain key if it is absent."""
+        """Return a blob's file under the first key that has the blob; the plain key's path if the blob is absent."""
         paths = [self.root / key.path for key in keys_of(digest)]
         return next(filter(is_regular, paths), paths[0])
 
@@ -460,7 +460,7 @@ class DirectoryRegistry(RegistryStore):
         return self.blob_path(digest).absolute().as_uri()
 
     def read_local(self, name: str) -> bytes | None:
-        """Read a small file below `local/`; None if there is none."""
+        """Read a small file below `local/`; None if the file is absent."""
         stored = self.store.get(f"local/{name}")
         return stored[0] if stored else None
 
@@ -475,7 +475,7 @@ class DirectoryRegistry(RegistryStore):
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """A directory for one command's unfinished files, in a registry that this build may write or that is to be made."""
+        """Make a directory for one command's unfinished files. HostError if only newer builds may write to the registry."""
         if self.is_there:
             check_writer(self.identity, self.url)
         with self.store.staging() as directory:
@@ -520,7 +520,7 @@ class DirectoryRegistry(RegistryStore):
             return lock is None and marker.exists()
 
     def clear_partial(self) -> None:
-        """Remove partial downloads, except those of running pulls."""
+        """Remove partial downloads, except those that a running pull has locked."""
         directory = self.root / "local" / "partial"
         with host_errors(f"clearing {directory}"):
             for path in sorted(directory.iterdir()) if directory.is_dir() else ():
@@ -532,7 +532,7 @@ class DirectoryRegistry(RegistryStore):
 
 
 class DirectoryPush(StagedBlobs, Push):
-    """One command's unfinished blobs in a staging directory."""
+    """One command's push: its unfinished blobs are in a staging directory."""
 
     def __init__(self, registry: DirectoryRegistry, directory: Path) -> None:
         super().__init__(directory, registry.url, registry.disk)
@@ -544,20 +544,20 @@ class DirectoryPush(StagedBlobs, Push):
         self._fetched: set[Digest] = set()
 
     def keep_fetched(self) -> None:
-        """Keep fetched blobs that arrived whole, though nothing refers to them yet: the next try finds them."""
+        """Store the completely fetched blobs, so that the next try need not fetch them; nothing refers to them yet."""
         with self._lock:
             arrived = {digest: path for digest, path in self._staged.items() if digest in self._fetched}
             self._staged = {}
         self._give_names({usable_key(digest, self.condemned): path for digest, path in arrived.items()})
 
     def release(self) -> None:
-        """Release the partial downloads that this push did not finish."""
+        """Release the locks of the partial downloads."""
         for lock in self._locks.values():
             self._disk.unlink(Path(lock.lock_file))
             lock.release()
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
-        """Avoid condemned keys. Blobs that an earlier `publish` placed under one are staged again if they are still there."""
+        """Avoid condemned keys. If an earlier `publish` placed a blob under one, stage the blob again, if it still exists."""
         super().avoid(condemned)
         for key in sorted(self._placed & self.condemned):
             self._placed.remove(key)
@@ -570,7 +570,7 @@ class DirectoryPush(StagedBlobs, Push):
         return {digest for digest in digests if digest in staged or self._is_present(digest)}
 
     def _is_present(self, digest: Digest) -> bool:
-        """Look under every key that is not condemned: an earlier attempt may have avoided the plain one."""
+        """True if a blob is under a key that is not condemned; an earlier attempt may have avoided the plain key."""
         usable = [key for key in keys_of(digest) if key not in self.condemned]
         present = next((key for key in usable if is_regular(self._registry.root / key.path)), None)
         if present is None or not self.damaged.isdisjoint(usable):
@@ -614,7 +614,7 @@ class DirectoryPush(StagedBlobs, Push):
             self._placed.update(keys)
 
     def _give_names(self, staged: Mapping[BlobKey, Path], relied: Iterable[BlobKey] = ()) -> None:
-        """Make staged blobs durable under their final names, and those that were there already under theirs."""
+        """Make staged blobs durable under their final names, and `relied` blobs, which existed before, under their names."""
         root = self._registry.root
         targets = [(path, root / key.path) for key, path in staged.items()]
         for directory in {target.parent for _, target in targets}:

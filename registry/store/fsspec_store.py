@@ -1,10 +1,10 @@
-"""Registries on other file systems that fsspec has a driver for: `sftp://`, `smb://`, ...
+"""Registries on other file systems for which fsspec has a driver: `sftp://`, `smb://`, ...
 
     sftp://user@host/path?single_writer=yes
 
-fsspec knows no compare-and-swap, so two writers would lose each other's work without a word. Such a registry is only
-read, unless its URL says `?single_writer=yes`: a promise that nobody else writes to it meanwhile. Credentials are found by
-the driver (key files, agents, its environment variables); a password in the URL is refused.
+fsspec has no compare-and-swap, so two writers would overwrite each other's changes unnoticed. Such a registry is read only,
+unless its URL has `?single_writer=yes`: the user promises that nobody else writes meanwhile. The driver finds the
+credentials (key files, agents, environment variables). InputError for a URL with a password.
 """
 
 import io
@@ -25,14 +25,14 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
 
 PROTOCOLS = ("sftp", "smb", "ssh")
-"""Schemes whose drivers rename: an object is written under another name first."""
+"""Schemes whose drivers can rename: an object is written under a temporary name, then renamed."""
 OPTION = "single_writer"
 SPOOL_BYTES = 2 * 2**20
-"""An object on its way up is kept in memory up to this many bytes, on disk above."""
+"""Bytes of an object to upload that are buffered in memory; the bytes of a larger object are buffered on disk."""
 
 
 class FileStore(ObjectStore):
-    """An `ObjectStore` below a path `root`, for one writer: only threads of this process are kept apart."""
+    """An `ObjectStore` below the path `root`, for one writing process; its threads take turns."""
 
     def __init__(self, files: Any, root: str, url: str, single_writer: bool = False) -> None:
         self.url = url
@@ -94,7 +94,7 @@ class FileStore(ObjectStore):
         return True
 
     def _put(self, key: str, source: BinaryIO) -> None:
-        """Write the object so that nobody sees half of it."""
+        """Write an object under a temporary name, then rename it, so that nobody reads half of it."""
         path, temporary = self._path(key), self._path(f"local/tmp/{os.urandom(8).hex()}")
         source.seek(0)
         for file_path in (path, temporary):
@@ -166,7 +166,7 @@ class _Stream(io.RawIOBase):
 
 
 def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-    """The registry at the URL of a file system, which `create` may make. InputError for a bad URL, HostError without a driver."""
+    """Open a registry by a file system's URL; `create` may make it. InputError for a bad URL, HostError without driver."""
     parts, address = urlsplit(url), url.partition("?")[0]
     if parts.scheme not in PROTOCOLS:
         schemes = "s3, gs, az, https, hf, file, " + ", ".join(PROTOCOLS)

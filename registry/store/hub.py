@@ -1,22 +1,22 @@
 """A registry in a repository on the Hugging Face Hub: `hf://ORG/NAME[@BRANCH]`.
 
-**A push is one commit** of its blobs, the index file and the card, upon one parent; the Hub refuses it if that is no longer
-the head (412). Everything is decided on the parent: that the index is the one that was read, that the blobs which the push
-relies on are there, that no collector condemned them. If another commit came first, all of this is looked at again. Since
-every condemnation is a commit too, the push sees it, or the collector reads the push's log after it. So intents
-(`docs/format.md`) stay in this process.
+**A push is one commit** with its blobs, the index file and the card. The commit names its parent; the Hub refuses it (412)
+if the parent is no longer the newest commit. On the parent, the push checks that the index is the one that it read, that
+the blobs it relies on exist, and that no collector condemned them. If another commit comes first, the push checks
+all of this again. Each condemnation is a commit too: either the push sees it, or the collector reads the push's log
+afterwards. So intents (`docs/format.md`) stay in this process.
 
-**Reading** pins the commit that the first answer came from. The pin moves on with what this object writes, after a lost
-race, and when names, notes or files are listed.
+**Reading** pins the commit of the first answer. The pin moves to commits that this object writes, to the newest commit
+after a lost race, and when names, notes or files are listed.
 
-**The card** (README.md) has a section for each model between two marks; a push rewrites its own model's section alone.
+**The card** (README.md) has a section for each model between two marks; a push rewrites only its own model's section.
 
 **The layout**: `reg push --layout hub` writes the usual files of one model's newest release beside the registry.
-`layout.json` remembers them, so every later commit to that model's log moves them. Files of others are never replaced.
+`layout.json` lists these files, and every later commit to the model's log updates them. Other files are never replaced.
 
-Uploads go through Xet if hf_xet is installed, else (`HF_HUB_DISABLE_XET=1`) through LFS; from streams, not paths,
-huggingface_hub would upload through LFS alone. Tested with the real client against an emulator
-(`tests/support/servers/hub.py`), never with the live Hub.
+Uploads use Xet if hf_xet is installed, else, or with `HF_HUB_DISABLE_XET=1`, LFS. Uploads come from paths, since
+huggingface_hub uploads streams through LFS only. Tests run the real client against an emulator
+(`tests/support/servers/hub.py`), never against the live Hub.
 """
 
 import re
@@ -75,7 +75,7 @@ ATTRIBUTES = ".gitattributes"
 LFS = "filter=lfs diff=lfs merge=lfs -text"
 LFS_RULE = f"blobs/** {LFS}"
 LFS_PATTERNS = ("*.onnx", "*.ort", "*.onnx_data", "*.onnx.data", "tokenizer.json")
-"""Files of a layout that may be large: in LFS they are the object of their blob."""
+"""Files of a layout that may be large. As LFS files they share the stored object of their blob."""
 HUB_FILES = frozenset({ATTRIBUTES, LAYOUT, CARD, ".gitignore", "LICENSE", "LICENSE.md", "LICENSE.txt"})
 """Files of a repository that do not belong to the registry."""
 RESERVED_NAMES = HUB_FILES | {"blobs", "index", "gc", "local", "registry.json", index_path(POLICY_LOG)}
@@ -94,7 +94,7 @@ A registry of exported ONNX models: every file under `blobs/` is named by its SH
 
 
 class RepositoryLayout(Record, frozen=True):
-    """`layout.json`: the model whose newest release is shown, and the files and keys of the card that were written."""
+    """`layout.json`: the model whose newest release is shown, and the files and the keys of the card that onnxreg wrote."""
 
     name: str
     files: dict[str, Digest] = {}
@@ -102,7 +102,7 @@ class RepositoryLayout(Record, frozen=True):
 
     @classmethod
     def of_commit(cls, at: CommitSnapshot) -> "RepositoryLayout | None":
-        """The layout of a commit; None if it has none. IntegrityError if `layout.json` is malformed."""
+        """Return the layout of a commit; None without `layout.json`. IntegrityError if `layout.json` is malformed."""
         data = at.read(LAYOUT)
         if data is None:
             return None
@@ -118,7 +118,7 @@ class RepositoryLayout(Record, frozen=True):
 
     @classmethod
     def of_model(cls, at: CommitSnapshot, name: str, is_asked: bool) -> "RepositoryLayout | None":
-        """The layout to keep with a model's log, if any. InputError if one `is_asked` for beside another's."""
+        """Return the layout to write with a model's log, or None. InputError if `is_asked` and another model has it."""
         current = cls.of_commit(at)
         if current is None:
             return cls(name=name) if is_asked else None
@@ -131,7 +131,7 @@ class RepositoryLayout(Record, frozen=True):
 
 
 class HubRegistry(RegistryStore):
-    """The registry in a repository; for `known_id` see `RegistryStore`."""
+    """A registry in a repository on the Hub. For `known_id` see `RegistryStore`."""
 
     def __init__(self, hub: HubClient, known_id: str | None = None) -> None:
         self.commits = HubStore(hub)
@@ -143,7 +143,7 @@ class HubRegistry(RegistryStore):
         return self.commits.hub.file_url(BlobKey(digest).path, self.commits.revision)
 
     def read_fresh(self, name: str) -> IndexFile | None:
-        """Read a model's index file at the newest commit, which is pinned from now on."""
+        """Read a model's index file at the newest commit, and pin this commit."""
         self.commits.refresh()
         return self.read_index(name)
 
@@ -153,7 +153,7 @@ class HubRegistry(RegistryStore):
         return super().read_file(path, cached)
 
     def files(self) -> Iterator[TreeFile]:
-        """The files of the newest commit, but for those of people and of a layout."""
+        """List the files of the newest commit, without files that users or a layout added."""
         at = self.commits.refresh()
         layout = RepositoryLayout.of_commit(at)
         others = HUB_FILES | (layout.files.keys() if layout else set())
@@ -181,13 +181,13 @@ class HubRegistry(RegistryStore):
             yield HubPush(self.commits, directory, self._shown)
 
     def choose_layout(self, name: str) -> None:
-        """Keep the layout of a model's newest release from the next push on. InputError if there is another model's."""
+        """Write the layout of a model's newest release with every later push. InputError if another model has the layout."""
         self._shown = name
         RepositoryLayout.of_model(self.commits.refresh(), name, True)
         self.commits.transact("Prepare the layout", lambda at, _: attributes(at))
 
     def refresh_layout(self, name: str) -> None:
-        """Bring the layout of a model up to date, if the last push did not."""
+        """Update the layout of a model, if the last push did not update it."""
         index = self.read_fresh(name)
         if index is not None:
             with self.push() as push:
@@ -195,7 +195,7 @@ class HubRegistry(RegistryStore):
 
 
 class HubPush(StagedBlobs, Push):
-    """Blobs wait in a directory of this machine; `publish` sends them and the index file as one commit."""
+    """A push whose blobs wait in a local directory; `publish` sends blobs and index file as one commit."""
 
     def __init__(self, files: HubStore, directory: Path, shown_name: str | None = None) -> None:
         super().__init__(directory, files.url)
@@ -220,7 +220,7 @@ class HubPush(StagedBlobs, Push):
     def fetch(
         self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
     ) -> int:
-        """Stage a blob from another store; a file of this machine is sent from where it is."""
+        """Stage a blob from another store. If the blob is a file of this machine, the file is uploaded without a copy."""
         with open_at(0) as stream:
             if path is None:
                 return self.put(stream, digest)[1]
@@ -233,7 +233,7 @@ class HubPush(StagedBlobs, Push):
         self.files.transact(f"Restore {len(self._staged)} blobs", lambda at, _: self._additions(at))
 
     def _additions(self, at: CommitSnapshot) -> list[Operation]:
-        """The staged blobs that are not there. Damaged blobs do not count as present."""
+        """Return additions of the staged blobs that the repository lacks. A damaged blob counts as lacking."""
         paths = self._paths(self._staged)
         return [
             addition(path, paths[path], self._staged[paths[path]])
@@ -241,7 +241,7 @@ class HubPush(StagedBlobs, Push):
         ]
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """The changes of layout and card for an index file. A bad layout stops only a push that asks for it."""
+        """Return the changes of layout and card for an index file. A bad layout fails only a push that asks for it."""
         try:
             state = State.decode(index.partition(b"\n")[0])
         except InputError:
@@ -257,7 +257,7 @@ class HubPush(StagedBlobs, Push):
         return self._card_change(at, state)
 
     def _layout_changes(self, at: CommitSnapshot, layout: RepositoryLayout, state: State) -> list[Operation]:
-        """The changes to the files and the card of a layout. InputError if they would replace files of others."""
+        """Return the changes to the files and the card of a layout. InputError if they would replace files of others."""
         files: dict[str, LayoutFile] = {}
         metadata: Mapping[str, Any] = {}
         about: tuple[str | None, Sequence[str]] = None, ()
@@ -315,7 +315,7 @@ class HubPush(StagedBlobs, Push):
         metadata: Mapping[str, Any] | None = None,
         written: Mapping[str, Any] | None = None,
     ) -> list[Operation]:
-        """The change of the card, if there is one: the model's section, and the metadata. A card that is not text stays."""
+        """Return the change of the card, if any: the model's section and the metadata. A binary card stays as it is."""
         data = at.read(CARD) or b""
         try:
             text = data.decode() or EMPTY_CARD
@@ -353,7 +353,7 @@ class HubPush(StagedBlobs, Push):
 def open_hub(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> HubRegistry:
-    """The registry at a URL; `create` makes one, and its repository, if there is none. InputError if it holds something else."""
+    """Open the registry at a URL; `create` makes registry and repository if missing. InputError if it has other files."""
     hub = HubClient(parse_url(url), known_id)
     registry = HubRegistry(hub, known_id)
     if not create:
@@ -383,12 +383,12 @@ def open_hub(
 
 
 def is_reserved(path: str) -> bool:
-    """True for a path that is part of the registry or of the repository itself."""
+    """True for a path of the registry's files or of the repository's own files."""
     return path.startswith(".") or path in RESERVED_NAMES or path.partition("/")[0] in RESERVED_NAMES
 
 
 def attributes(at: CommitSnapshot) -> list[Operation]:
-    """The change to `.gitattributes` that puts the large files of a layout into LFS; empty if it has the rules."""
+    """Return the change to `.gitattributes` that puts large files of a layout into LFS; [] if nothing is missing."""
     lines = (at.read(ATTRIBUTES) or b"").decode(errors="replace").splitlines()
     missing = [rule for pattern in LFS_PATTERNS if (rule := f"{pattern} {LFS}") not in lines]
     return [CommitOperationAdd(ATTRIBUTES, "\n".join([*lines, *missing, ""]).encode())] if missing else []
@@ -402,8 +402,8 @@ def _has(at: CommitSnapshot, entry: TreeFile, digest: Digest) -> bool:
 
 
 def described(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]) -> str:
-    """The card with this metadata in place of what was `written` before; the keys of people stay. Its metadata is written
-    anew as YAML: `ModelCard` leaves out keys that are null, and changes a `model-index`. Unchanged if it cannot be read.
+    """Return the card with this metadata in place of the metadata `written` before; users' own keys stay. The YAML is made
+    without `ModelCard`, which drops null keys and changes `model-index`. An unreadable card is returned unchanged.
     """
     import yaml
 
@@ -444,6 +444,6 @@ def _section(state: State, url: str, description: str | None) -> Iterator[str]:
 
 
 def cell(text: str) -> str:
-    """Text that stays inside its cell: no markup of a manifest reaches the page."""
+    """Escape text for a table cell, so that no markup of a manifest has an effect on the page."""
     plain = re.sub(r"[\s\x00-\x1f]+", " ", text)
     return re.sub(r"([\\|`*_<>\[\]&#])", r"\\\1", plain)

@@ -1,8 +1,8 @@
-"""Requests to one repository on the Hugging Face Hub, and their errors as ours.
+"""Requests to one repository on the Hugging Face Hub, with errors as RegErrors.
 
-Files are read as those of any web server; all else goes through huggingface_hub. A passing failure (429 with its
-`Retry-After`, 5xx, a broken connection) is retried here, except that of a commit: the caller must find out if the
-commit was applied after all. Nothing that the Hub names becomes a path on this machine.
+Files are read as from any web server; all other requests use huggingface_hub. Passing failures (429 with `Retry-After`,
+5xx, a broken connection) are retried here. A failed commit is not retried, since the caller must find out if the Hub
+applied the commit all the same. No name that the Hub sends becomes a path on this machine.
 """
 
 import hashlib
@@ -64,15 +64,15 @@ from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, Reg
 LIBRARY_NAME = "onnxreg"
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 2.0
-"""Seconds between two tries to commit."""
+"""The longest wait between two tries to commit, in seconds."""
 MAX_UNANSWERED_COMMITS = 5
 MAX_PATHS = 1000
-"""The Hub takes no more paths in one request."""
+"""The most paths that the Hub accepts in one request."""
 MAX_SILENCE_SECONDS = 120.0
 """Seconds without a byte after which a request through huggingface_hub counts as lost."""
 IDENTITY, CARD, LAYOUT = "registry.json", "README.md", "layout.json"
 PREFETCHED_PATHS = (IDENTITY, CARD, LAYOUT, "gc/condemned")
-"""Paths that the first request for entries of a commit also asks for, since a push needs them."""
+"""Paths that the first request for entries of a commit includes, since every push needs these paths."""
 Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 Result = TypeVar("Result")
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
@@ -84,11 +84,11 @@ class NoRepositoryError(RemoteError):
 
 
 class StaleParentError(Exception):
-    """A commit was not applied and never will be: its parent is no longer the head."""
+    """A commit was not applied and never will be, because its parent is no longer the newest commit."""
 
 
 def parse_url(url: str) -> HfUri:
-    """hf://[models/ | datasets/]ORG/NAME[@REVISION], a branch (for reading: any revision); InputError for anything else."""
+    """Parse hf://[models/ | datasets/]ORG/NAME[@REVISION]. InputError for another URL. Writing needs a branch as revision."""
     try:
         uri = parse_hf_uri(url)
         is_repository = uri.type in ("model", "dataset") and not uri.path_in_repo
@@ -103,7 +103,7 @@ def parse_url(url: str) -> HfUri:
 
 
 def tree_file(entry: RepoFile | RepoFolder) -> TreeFile:
-    """A file of a commit, or a folder, which has no size. TypeError if the Hub's answer is malformed."""
+    """Return a file or folder of a commit; the size of a folder is None. TypeError if the Hub's answer is malformed."""
     if isinstance(entry, RepoFolder):
         file = TreeFile(entry.path, None, entry.tree_id)
     else:
@@ -114,7 +114,7 @@ def tree_file(entry: RepoFile | RepoFolder) -> TreeFile:
 
 
 class HubFiles(HttpStore):
-    """The files of a repository by their URLs, with the token that `hf` would send."""
+    """The files of a repository by URL, requested with the token that `hf` would send."""
 
     def authorization(self) -> Mapping[str, str]:
         return build_hf_headers(library_name=LIBRARY_NAME)
@@ -135,7 +135,7 @@ class HubFiles(HttpStore):
 
 
 class HubClient:
-    """One repository on the Hub. `HF_ENDPOINT`, `HF_TOKEN` and the token of `hf auth login` count as they do for `hf`."""
+    """One repository on the Hub. `HF_ENDPOINT`, `HF_TOKEN` and the token of `hf auth login` work as they do for `hf`."""
 
     def __init__(self, uri: HfUri, known_id: str | None = None) -> None:
         self.url = uri.to_uri().replace("hf://models/", "hf://")
@@ -157,7 +157,7 @@ class HubClient:
         )
 
     def head(self) -> str:
-        """The newest commit."""
+        """Return the id of the newest commit."""
         operation = "looking for the newest commit"
         info = self._ask(operation, partial(self.api.repo_info, **self._repo, revision=self._revision))
         if not _COMMIT.fullmatch(str(info.sha)):
@@ -167,8 +167,8 @@ class HubClient:
     def read(
         self, path: str, revision: str | None = None, cached: bytes | None = None
     ) -> tuple[bytes | None, str]:
-        """Read a small file, None if there is none, and the commit that it was read from: `revision`, if given. Bytes that
-        are still those in `cached` need not come again. If an answer names no commit, the newest one is asked for.
+        """Read a small file (None if absent) at `revision`, by default the newest commit; return bytes and commit id. The Hub
+        need not send bytes equal to `cached`. If an answer names no commit, `head` is requested.
         """
         conditions = {"If-None-Match": f'"{git_oid(cached)}"'} if cached is not None else {}
         data: bytes | None
@@ -190,11 +190,11 @@ class HubClient:
         return self.read(path, self.head())
 
     def open(self, path: str, revision: str, start: int = 0) -> BinaryIO | None:
-        """Open a stream over a file of a commit from an offset; None if there is none."""
+        """Open a stream over a file of a commit from an offset; None if the file is absent."""
         return self._files.open(self.file_url(path, revision), start)
 
     def entries(self, revision: str, paths: Sequence[str]) -> list[TreeFile]:
-        """Those of these files and folders that a commit has. One request for a thousand."""
+        """Return the files and folders of this list that a commit has, with one request per 1000 paths."""
         files: list[TreeFile] = []
         for start in range(0, len(paths), MAX_PATHS):
             part = {"paths": list(paths[start : start + MAX_PATHS]), "revision": revision, **self._repo}
@@ -204,7 +204,7 @@ class HubClient:
         return files
 
     def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[TreeFile]:
-        """List a folder of a commit; empty if there is no such folder."""
+        """List a folder of a commit; return [] if the folder does not exist."""
         with self._errors("listing files"):
             try:
                 entries = self.api.list_repo_tree(
@@ -218,7 +218,7 @@ class HubClient:
         return files
 
     def create(self) -> None:
-        """Make the repository; nothing happens if it exists."""
+        """Make the repository, if it does not exist."""
         create = partial(self.api.create_repo, exist_ok=True, **self._repo)
         self._ask("making the repository", create)
 
@@ -245,7 +245,7 @@ class HubClient:
         return str(info.oid)
 
     def _check_refused(self, error: Exception) -> None:
-        """Raise if a commit that failed may have been applied, or may be tried again; return if it was refused for good."""
+        """Raise an error if a failed commit may be applied, or may succeed later; return if the Hub refused it for good."""
         if isinstance(error, HfHubHTTPError):
             status = error.response.status_code
             if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
@@ -275,7 +275,7 @@ class HubClient:
 
     @contextmanager
     def _errors(self, operation: str) -> Iterator[None]:
-        """Turn what huggingface_hub raises into our errors, without secrets; limit its silence, check its redirects."""
+        """Turn errors of huggingface_hub into RegErrors without secrets; limit silence and check redirects."""
         try:
             client = get_session()
         except (ImportError, ValueError, httpx2.InvalidURL, OSError) as error:
@@ -293,7 +293,7 @@ class HubClient:
             raise self._translated(error, operation) from error
 
     def _translated(self, error: Exception, operation: str) -> RegError:
-        """Translate a foreign error. The text holds no header and no URL, so no token and no signed address."""
+        """Translate an error of huggingface_hub. The text has no header and no URL, so neither a token nor a signed URL."""
         if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
             error = error.__cause__
         label = f"{operation}: {self.url}"
@@ -329,40 +329,40 @@ def _is_passing(error: Exception) -> bool:
 
 
 def pause(error: BaseException | None) -> float:
-    """The seconds that the Hub wants to be left alone after an error."""
+    """Return the seconds for which the Hub asks the client to pause after an error."""
     return requests.pause_seconds(error.response.headers) if isinstance(error, HfHubHTTPError) else 0.0
 
 
 def _one_line(error: object) -> str:
-    """The first line with something on it, without addresses: those of uploads are signed."""
+    """Return the first line that is not blank, without URLs, since URLs of uploads are signed."""
     line = next((line for line in str(error).splitlines() if line.strip()), "")
     return re.sub(r"https?://\S+", "...", line).strip()
 
 
 def git_oid(data: bytes) -> str:
-    """The git object id of a file with these bytes."""
+    """Return the git object id of a file with these bytes."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def addition(path: str, digest: Digest, file: Path) -> CommitOperationAdd:
-    """A file of this machine to be added, whose digest huggingface_hub need not compute."""
+    """Return the addition of a local file with a known digest, so that huggingface_hub does not compute the digest."""
     operation = CommitOperationAdd(path, str(file))
     operation.upload_info.sha256 = bytes.fromhex(digest.hex)
     return operation
 
 
 def token_of(data: bytes) -> str:
-    """The token of these bytes: their ids on the Hub as a regular file and in LFS."""
+    """Return the token of these bytes: the ids that the Hub gives them as a regular file and as an LFS file."""
     return f"{git_oid(data)}-{Digest.of(data).hex}"
 
 
 def is_file(entry: TreeFile | None, token: str | None) -> bool:
-    """True if the file has the bytes that a token names; the token None means that there is no file."""
+    """True if the file has the bytes of this token; with the token None, True if the file is absent."""
     return entry is None if token is None else entry is not None and entry.token in token.split("-")
 
 
 class CommitSnapshot:
-    """The repository at one commit. That never changes, so nothing is asked for twice."""
+    """The repository at one commit. A commit never changes, so nothing is requested twice."""
 
     def __init__(self, hub: HubClient, revision: str) -> None:
         self.revision = revision
@@ -371,7 +371,7 @@ class CommitSnapshot:
         self._data: dict[str, bytes | None] = {}
 
     def entries(self, paths: Iterable[str]) -> dict[str, TreeFile]:
-        """Return those of these files and folders that exist."""
+        """Return, by path, the files and folders of this list that exist."""
         requested = list(paths)
         if not self._entries.keys() >= set(requested):
             unknown = sorted({*requested, *PREFETCHED_PATHS} - self._entries.keys())
@@ -380,7 +380,7 @@ class CommitSnapshot:
         return {path: entry for path in requested if (entry := self._entries[path]) is not None}
 
     def blobs(self, paths: Iterable[str]) -> set[str]:
-        """Return those of these keys that hold a blob; for LFS the Hub's digest must be the right one."""
+        """Return the keys of this list that hold a blob. An LFS file counts only if the Hub states the right digest."""
         keys = {path: (entry, BlobKey.of_path(path)) for path, entry in self.entries(paths).items()}
         return {
             path
@@ -391,27 +391,27 @@ class CommitSnapshot:
         }
 
     def is_absent(self, path: str) -> bool:
-        """True if the file is known to be absent."""
+        """True if an earlier answer said that the file is absent."""
         return path in self._entries and self._entries[path] is None
 
     def read(self, path: str) -> bytes | None:
-        """A small file; None if there is none."""
+        """Read a small file; None if the file is absent."""
         if path not in self._data:
             self.remember(path, None if self.is_absent(path) else self._hub.read(path, self.revision)[0])
         return self._data[path]
 
     def remember(self, path: str, data: bytes | None) -> None:
-        """Cache a file that was read from this commit."""
+        """Cache a file that was read at this commit."""
         self._data[path] = data
         self._entries[path] = None if data is None else TreeFile(path, len(data), git_oid(data))
 
     def tree(self, folder: str = "") -> list[TreeFile]:
-        """Every file below a folder."""
+        """List every file below a folder."""
         entries = [] if self.is_absent(folder) else self._hub.tree(self.revision, folder)
         return [entry for entry in entries if entry.size is not None]
 
     def condemned(self) -> set[str]:
-        """The paths of the keys that some collector may be about to delete."""
+        """Return the paths of all keys that a collector may be about to delete."""
         if not self.entries(["gc/condemned"]):
             return set()
         paths = [entry.path for entry in self.tree("gc/condemned")]
@@ -420,11 +420,11 @@ class CommitSnapshot:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]
-"""Returns the operations to commit on a snapshot, or None. The flag: an earlier commit may have been applied."""
+"""Returns the operations to commit on a snapshot, or None. The flag is True if an earlier commit may have been applied."""
 
 
 class HubStore(ObjectStore):
-    """The files of a repository as an `ObjectStore`, read at a pinned commit; each write is one commit."""
+    """An `ObjectStore` with the files of a repository. It reads at a pinned commit; each write is one commit."""
 
     def __init__(self, hub: HubClient) -> None:
         self.hub = hub
@@ -434,16 +434,16 @@ class HubStore(ObjectStore):
 
     @property
     def revision(self) -> str | None:
-        """The commit that is pinned, if there is one."""
+        """The id of the pinned commit; None if no commit is pinned."""
         return self._pin.revision if self._pin else None
 
     def now(self) -> CommitSnapshot:
-        """The pinned commit; the newest one if none is pinned."""
+        """Return the pinned commit; pin the newest one if none is pinned."""
         with self._lock:
             return self._pin or self.refresh()
 
     def refresh(self, path: str = IDENTITY, cached: bytes | None = None) -> CommitSnapshot:
-        """Pin the newest commit, which is learned by reading a file that is needed anyway."""
+        """Pin the newest commit. Its id comes with the answer to reading `path`, a file that is needed anyway."""
         data, revision = self.hub.read(path, cached=cached)
         with self._lock:
             if self._pin is None or self._pin.revision != revision:
@@ -452,7 +452,7 @@ class HubStore(ObjectStore):
             return self._pin
 
     def transact(self, message: str, decide: Decide) -> None:
-        """Commit the decided operations upon one commit; decide again if another came first. RemoteError in the end."""
+        """Commit the operations that `decide` returns; decide again if another commit came first. RemoteError at last."""
         unanswered = 0
         for attempt in range(MAX_COMMIT_TRIES):
             at = self.now() if attempt == 0 else self.refresh()
@@ -516,6 +516,6 @@ class HubStore(ObjectStore):
             )
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        """The files of the newest commit below a prefix."""
+        """List the files of the newest commit below a prefix."""
         entries = self.refresh().tree(prefix.rstrip("/"))
         return iter(sorted(entry for entry in entries if entry.path.startswith(prefix)))

@@ -1,11 +1,11 @@
-"""The tree of files that a registry is; every backend keeps the same.
+"""The files of a registry, which are the same in every store.
 
-registry.json               which registry this is, and which builds may read and write it
-blobs/sha256/ab/<64 hex>    every byte, by digest; `<64 hex>.<generation>` if a collector had condemned the plain key
+registry.json               the registry's id, and the versions of the layout that a reader and a writer must support
+blobs/sha256/ab/<64 hex>    every blob by digest; `<64 hex>.<generation>` if a collector had condemned the plain key
 index/<name>.jsonl          the one mutable file of a model
 policy.jsonl                the registry's own log of policies
 search/catalog.jsonl.gz     the published catalog, which answers searches (docs/query.md)
-gc/intents/<note>           a push under way
+gc/intents/<note>           a push in progress
 gc/condemned/<note>         keys that a collector is about to delete
 """
 
@@ -22,17 +22,17 @@ from onnxreg.schema.core.ref import POLICY_LOG, REGISTRY_ID, is_name
 LAYOUT_VERSION = 1
 UPGRADE = "upgrade onnxreg, from where you installed it"
 GENERATIONS = 8
-"""The number of keys that a blob may have; a reader that does not find the plain key tries the others."""
+"""The number of keys that a blob may have. If the blob is not under the plain key, readers try the other keys."""
 Kind = Literal["intents", "condemned"]
-"""The notes that pushers and collectors leave for each other."""
+"""The kinds of notes that pushers and collectors leave for each other."""
 NOTE = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
-"""The name of a note: the id of the push that wrote it, and for an intent the attempt."""
+"""The name of a note: the id of the push that wrote it, followed by the id of the attempt if the note is an intent."""
 PROBE = "gc/probe-"
-"""The prefix of the object that the trial of a store writes, and deletes at its end."""
+"""The prefix of the objects with which a store is tried before the first write; the trial deletes them."""
 
 
 class BlobKey(NamedTuple):
-    """One key of a blob in the tree. Generation 0 is the plain one."""
+    """One key of a blob in the tree. The plain key has generation 0."""
 
     digest: Digest
     generation: int = 0
@@ -43,7 +43,7 @@ class BlobKey(NamedTuple):
 
     @classmethod
     def of_path(cls, path: str) -> "BlobKey | None":
-        """The key with this path; None if no blob has that path."""
+        """Return the key with this path; None if the path is not the path of a blob."""
         digest, _, generation = path.rpartition("/")[2].partition(".")
         is_generation = generation in ("", *map(str, range(1, GENERATIONS)))
         if not is_generation or not re.fullmatch(r"[0-9a-f]{64}", digest):
@@ -63,7 +63,7 @@ def keys_of(digest: Digest) -> list[BlobKey]:
 
 
 def usable_key(digest: Digest, condemned: Collection[BlobKey]) -> BlobKey:
-    """The first key of a blob that is not condemned. LostRaceError if collectors have condemned all of them."""
+    """Return a blob's first key that is not condemned. LostRaceError if collectors have condemned all keys."""
     for key in keys_of(digest):
         if key not in condemned:
             return key
@@ -77,12 +77,12 @@ def note_path(kind: Kind, note: str) -> str:
 
 
 def index_path(name: str) -> str:
-    """The path of a model's index file; the registry's log of policies is read and swapped like one."""
+    """The path of a model's index file, or of the registry's log of policies if `name` is `POLICY_LOG`."""
     return "policy.jsonl" if name == POLICY_LOG else f"index/{name}.jsonl"
 
 
 def model_of(path: str) -> str | None:
-    """The model whose index file has this path; None if it is not the path of an index file."""
+    """Return the model whose index file has this path; None if the path is not the path of an index file."""
     name = path.removeprefix("index/").removesuffix(".jsonl")
     return name if is_name(name) and path == index_path(name) else None
 
@@ -96,16 +96,16 @@ _SYSTEM_NAME = re.compile(
 
 
 def is_system_path(path: str) -> bool:
-    """True for what a system puts into every folder: Finder, Explorer, a NAS, NFS, FUSE, git. It belongs to no registry."""
+    """True for files of systems (Finder, Explorer, a NAS, NFS, FUSE, git), which may be in any folder of a registry."""
     return any(_SYSTEM_NAME.fullmatch(part) for part in path.split("/"))
 
 
 CATALOG = "search/catalog.jsonl.gz"
-"""The published catalog."""
+"""The path of the published catalog."""
 
 
 def new_identity(registry_id: str | None = None, mirror: bool = False, **more: Any) -> bytes:
-    """The bytes of a new `registry.json`; the id is random unless given."""
+    """Return the bytes of a new `registry.json`. Without a `registry_id` the id is random."""
     value = {
         "id": registry_id or os.urandom(16).hex(),
         "layout": "onnxreg",
@@ -119,13 +119,13 @@ def new_identity(registry_id: str | None = None, mirror: bool = False, **more: A
 
 
 def other_registry(url: str, actual_id: str, known_id: str) -> IntegrityError:
-    """The error for a URL that now holds another registry than before."""
+    """Return the error for a URL where another registry has replaced the known one."""
     problem = f"{url} holds another registry than before: id {actual_id[:12]}..., was {known_id[:12]}..."
     return IntegrityError(problem, f"find out who changed it; if that is meant: reg trust reset {known_id}")
 
 
 def read_identity(data: bytes, url: str) -> dict[str, Any]:
-    """Decode `registry.json`. HostError for a layout that this build cannot read, IntegrityError for garbage."""
+    """Decode `registry.json`. HostError if this build is too old for the layout, IntegrityError if the file is damaged."""
     try:
         value: dict[str, Any] = json.loads(data)
         layout, reader, identity = value["layout"], value["min_reader"], value["id"]
@@ -143,6 +143,6 @@ def read_identity(data: bytes, url: str) -> dict[str, Any]:
 
 
 def check_writer(identity: dict[str, Any], url: str) -> None:
-    """HostError if only newer builds may write to the registry."""
+    """Raise HostError if only newer builds may write to the registry."""
     if identity.get("min_writer", LAYOUT_VERSION) > LAYOUT_VERSION:
         raise HostError(f"{url} is written by a newer onnxreg only", UPGRADE)

@@ -1,4 +1,4 @@
-"""Opening a registry by URL or path, and how both are spelt."""
+"""Open a registry by URL or path, and normalize URLs and paths."""
 
 import errno
 import os
@@ -19,9 +19,9 @@ _SECRET = re.compile(r"(?i)(^|&)[^=&]*(token|secret|password|signature|credentia
 def open_url(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> RegistryStore:
-    """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, ...) or path; `create` makes one, or a mirror of
-    that id. `known_id` was there before: a place that asks for it in a request may take it on trust until it reads an index
-    file.
+    """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, ...) or path; `create` makes a missing one, as a
+    mirror of the registry `mirror_of` if given. To save a request, a remote store may trust that the registry has the
+    `known_id`, until it reads an index file.
     """
     scheme = _scheme(url)
     if scheme in BUCKETS:
@@ -59,7 +59,7 @@ def open_url(
 
 
 def path_of(address: str) -> Path | None:
-    """The path that a `file://` URL or a path names; None if a URL names another kind of place."""
+    """The path that a `file://` URL or a path names; None for any other URL."""
     scheme, parts = _scheme(address), urlsplit(address)
     if len(scheme) <= 1:  # no scheme, or the drive of Windows
         try:
@@ -74,7 +74,7 @@ def path_of(address: str) -> Path | None:
 
 
 def _scheme(address: str) -> str:
-    """The scheme of a URL, "" for a path. InputError for what is neither."""
+    """Return the scheme of a URL, "" for a path. InputError if the address is neither a URL nor a path."""
     if "\0" in address:
         raise InputError(f"not a path or URL: {address[:80]!r}", SPELLINGS)
     try:
@@ -84,7 +84,7 @@ def _scheme(address: str) -> str:
 
 
 def absolute(address: str) -> str:
-    """An absolute path, or a normalized URL. InputError if a URL holds a secret, which would be stored and shown."""
+    """Return an absolute path or a normalized URL. InputError if a URL has a secret: URLs are stored and shown."""
     parts = urlsplit(address) if len(_scheme(address)) > 1 else None
     if parts and (parts.password is not None or _SECRET.search(parts.query)):
         hint = "leave them out: each kind of place finds them where its own tools do"

@@ -1,8 +1,8 @@
-"""Readers and stores: `RegistryReader` is a place to read, `RegistryStore` one to write, made from an `ObjectStore`, any
-place that can create, compare and swap, list and delete whole objects. `MemoryStore` is its reference.
+"""Readers and stores: `RegistryReader` is a registry to read, `RegistryStore` one to write. A `RegistryStore` is made from an
+`ObjectStore`, which can create, compare and swap, list and delete whole objects. `MemoryStore` is the reference.
 
-The docstrings of protocols are the obligations of an implementation (`tests/conformance` tries them). `layout` is the tree
-of files that each place keeps.
+Each docstring of a protocol is an obligation of the implementations, which `tests/conformance` tests. `layout` describes
+the files of every registry.
 """
 
 import secrets
@@ -36,22 +36,22 @@ from onnxreg.schema.core.errors import VERIFY_ADVICE, InputError, LostRaceError,
 from onnxreg.schema.core.ref import Version
 
 SPOOL_BYTES = 2 * 2**20
-"""An uploaded blob of unknown digest is buffered in memory up to this many bytes, on disk above."""
+"""Bytes of a blob with unknown digest that are buffered in memory; the bytes of a larger blob are buffered on disk."""
 StoredObject = tuple[bytes, str]
-"""A small object's bytes and its token."""
+"""The bytes of a small object, and a token: a text that changes with the bytes."""
 Carried = Mapping[str, frozenset[Version]]
-"""The versions, by model, whose files an archive has."""
+"""For each model, the versions whose files an archive contains."""
 
 
 class IndexFile(NamedTuple):
-    """The bytes of an index file, and the token that a swap must bring to replace exactly these bytes."""
+    """The bytes of an index file, and the token with which a swap replaces exactly these bytes."""
 
     data: bytes
     token: str
 
 
 class MissingBlobError(NotFoundError):
-    """A blob that some document named is not there: lost, or freed since the document was read."""
+    """A document names a blob that is absent: the blob was lost, or freed after the document was read."""
 
     def __init__(self, digest: Digest, location: str) -> None:
         super().__init__(f"blob {digest} is not in {location}", VERIFY_ADVICE)
@@ -62,7 +62,7 @@ class UnlistedError(RemoteError):
 
 
 class TreeFile(NamedTuple):
-    """A file of the tree: its path, its size in bytes (None: no regular file), its token ("": not known)."""
+    """A file of the tree: path, size in bytes (None: not a regular file) and token ("": unknown)."""
 
     path: str
     size: int | None
@@ -70,58 +70,58 @@ class TreeFile(NamedTuple):
 
 
 class BlobReader(Protocol):
-    """Read blobs. Bytes are returned as they are stored: the caller checks the digest."""
+    """Reads blobs as they are stored, without checks: the caller compares the digest."""
 
     @property
     def url(self) -> str:
-        """The URL or path as people write it; without secrets."""
+        """The URL or path as users write it, without secrets."""
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Return those of these blobs that are present: one answer for all of them, not one request each."""
+        """Return the given blobs that are present. One call for many blobs costs less than a call for each."""
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """Open a stream over the blob's bytes from an offset; the caller closes it. MissingBlobError if it is absent."""
+        """Open a stream over a blob's bytes from an offset; the caller closes it. MissingBlobError if the blob is absent."""
 
 
 class RegistryReader(BlobReader, Protocol):
     """A registry to read from."""
 
     carried: Carried | None = None
-    """The versions whose files it has; None if it has them all."""
+    """The versions whose files this registry has; None if it has the files of all versions."""
 
     @property
     def location(self) -> str:
-        """The identity of the place, if the URL does not say enough."""
+        """A text that identifies the place of the registry: the URL, or more if the URL is not enough."""
         return self.url
 
     @property
     def registry_id(self) -> str:
-        """32 hex digits, random, made once. NotFoundError if there is no registry."""
+        """The registry's id: 32 random hex digits, made once. NotFoundError if there is no registry."""
 
     @property
     def is_mirror(self) -> bool:
-        """True if it is a verbatim copy of the registry with its id: no event is made in it."""
+        """True for a mirror: a verbatim copy with the id of another registry, in which no event is created."""
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        """A model's index file as it is now, or `cached` if it is that still; None if the model is unknown."""
+        """Return a model's current index file, `cached` if that is still current, None if the model is unknown."""
 
     def read_fresh(self, name: str) -> IndexFile | None:
-        """Read a model's index file past caches in between, and past a commit that was pinned before."""
+        """Read a model's newest index file, not a copy from a web cache or from the commit that earlier reads pinned."""
         return self.read_index(name)
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """A small file of the tree, such as the catalog, and the token for its next swap; None if it is absent.
+        """Return a small file of the tree, such as the catalog, and the token for its next swap; None if absent.
 
-        `cached` is an earlier result, or its token without the bytes, which may be returned again if the file has not
-        changed. None means: as it is now, past caches in between and pinned commits.
+        `cached` is an earlier result, or the earlier token without bytes. If the file has not changed, `cached` may be
+        returned. Without `cached` the newest file is read, not a copy from a web cache or a pinned commit.
         """
         return None
 
     def names(self) -> Iterator[str]:
-        """List every model's name, sorted. Never called on the way to one model. UnlistedError if the store cannot list."""
+        """List all models by name, sorted; never called for a question about one. UnlistedError if the store cannot list."""
 
     def index_tokens(self) -> dict[str, str]:
-        """A token of each model's index file that changes with the file; "" if the store knows none."""
+        """Return for each model a token that changes with the index file; the token is "" if the store has none."""
         return dict.fromkeys(self.names(), "")
 
     def blob_url(self, digest: Digest) -> str:
@@ -129,7 +129,7 @@ class RegistryReader(BlobReader, Protocol):
 
 
 class ReaderWrapper(RegistryReader):
-    """A registry reader that forwards every call to `source`; subclasses override some, to cache, check or count."""
+    """A registry reader that forwards every call to `source`; subclasses override some methods, to cache, check or count."""
 
     def __init__(self, source: RegistryReader) -> None:
         self.source = source
@@ -175,109 +175,109 @@ def innermost(reader: RegistryReader) -> RegistryReader:
 
 
 class Push(Protocol):
-    """One writer's unit of work. Blobs put here become visible with `publish` at the latest, never half-written.
+    """One writer's unit of work. Its blobs become visible when `publish` returns, or earlier, and only as a whole.
 
-    Leaving the context without `publish` may leave whole blobs behind, never partial ones nor temporary files.
+    If the context ends without `publish`, whole blobs may remain, but neither partial blobs nor temporary files.
     """
 
     id: str
-    """16 hex digits, random: who writes. The names of its notes begin with it."""
+    """The id of the writer: 16 random hex digits. The names of the writer's notes begin with this id."""
 
     condemned: frozenset[BlobKey] = frozenset()
     damaged: frozenset[BlobKey] = frozenset()
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
-        """From now on these keys do not count as present, and nothing is written to them."""
+        """Treat blobs under these keys as absent from now on, and write nothing to these keys."""
         self.condemned = frozenset(condemned)
 
     def distrust(self, keys: Collection[BlobKey]) -> None:
-        """Treat the blobs under these keys as damaged: they do not count as present, and `put` replaces them."""
+        """Treat the blobs under these keys as damaged, and so as absent; `put` replaces them."""
         self.damaged = frozenset(keys)
 
     def local_file(self, digest: Digest) -> Path | None:
-        """The file on this machine of a blob that is in the registry, or was put before; None if it is elsewhere."""
+        """Return this machine's file with the bytes of a blob that is present or was put before; else None."""
         return None
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Return the blobs that the push need not bring: put before, or present under the key that it would write to."""
+        """Return the blobs that the push need not bring: put before, or present under the key that the push would write."""
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
-        """Store the stream's bytes, hashing them as they pass; returns digest and size in bytes.
+        """Store a stream, hash its bytes on the way, and return digest and size in bytes.
 
-        May be called from several threads, and again with bytes that are there already. IntegrityError if the
-        bytes are not the expected ones; then nothing of them stays.
+        Several threads may call `put`, also for bytes that are present already. If the bytes differ from the `expected`
+        ones: IntegrityError, and none of them are stored.
         """
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        """See `put`; a file that the caller gives up may be moved. A given `hasher` receives the bytes as they pass."""
+        """Store a file as `put` does. A file that the caller gives up may be moved. A `hasher` also receives the bytes."""
 
     def fetch(
         self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
     ) -> int:
-        """Store a blob from another store; returns its size in bytes. See `put`. A push that was cut off may go on.
+        """Store a blob from another store as `put` does; return its size in bytes. May resume an interrupted download.
 
         Args:
-            size: in bytes, as some document states it.
-            open_at: opens a stream over the bytes from an offset on; raises IntegrityError if there are too many.
-            path: the blob's file, which nobody changes, if it is on this machine.
+            size: the size in bytes that a document states.
+            open_at: opens a stream over the bytes from an offset; raises IntegrityError if there are too many bytes.
+            path: the blob's file, if the blob is on this machine; nobody changes the file.
         """
 
     def flush(self) -> None:
-        """Make every blob put so far durable and visible. Only for blobs that some log refers to already."""
+        """Make all blobs put so far durable and visible. Call `flush` only for blobs that some log refers to already."""
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
-        """Make every blob put so far durable, then replace the model's index file.
+        """Make all blobs put so far durable, then replace the model's index file.
 
-        `expected` is the token of the index file that was read (None: there was none). LostRaceError if it is
-        another by now: then the index is as the winner left it, and `publish` may be called again with new bytes.
-        When this returns, all of it survives a power cut.
+        `expected` is the token of the index file that was read (None: there was none). If the token differs by now:
+        LostRaceError, the index file stays as the winner wrote it, and `publish` may be called again with new bytes.
+        After `publish` returns, blobs and index file survive a power cut.
         """
 
 
 class ObjectStore(Protocol):
-    """A store of objects below a registry. Each method is one atomic step for each key, strongly consistent, and may be
-    called from several threads.
+    """A store for the objects of a registry. For each key, every method is one atomic, strongly consistent step. Several
+    threads may call the methods.
     """
 
     url: str
-    """The URL as people write it; without secrets."""
+    """The URL as users write it, without secrets."""
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """A small object and the token for its next swap, or `cached` if it has not changed; None if it is absent."""
+        """Return a small object and the token for its next swap; `cached` if the object is unchanged; None if absent."""
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        """A stream over an object from an offset on; None if it is absent. It reads as much as is asked for."""
+        """Open a stream over an object from an offset; None if absent. A read returns as many bytes as requested."""
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        """Return the keys of those objects that exist."""
+        """Return the keys under which an object exists."""
 
     def create(self, key: str, source: BinaryIO) -> bool:
-        """Write a new object; False, and nothing is written, if it exists.
+        """Write a new object; return False, and write nothing, if the object exists.
 
-        The source is read to its end before anything is visible, and errors of reading are raised: then nothing is
-        written. A large blob may replace one with equal bytes.
+        `create` reads the source to its end before the object becomes visible. If reading fails, `create` raises the error
+        and writes nothing. A large blob may replace a blob with equal bytes.
         """
         return self.swap(key, source.read(), None)
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        """Replace an object by a small one if its token is the expected one (None: absent); False if it is not.
+        """Replace an object by small data if its token equals `expected` (None: the object is absent); else return False.
 
-        A lost response is not a lost race: this returns True if and only if our bytes were written.
+        Even after a lost response, `swap` returns True if and only if this call wrote the data.
         """
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; missing ones are ignored. When this returns, no delete is under way any more."""
+        """Delete objects, and ignore missing ones. When `delete` returns, no deletion is in progress any more."""
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        """The objects below a prefix, which ends with a slash or is empty, sorted."""
+        """List the objects below a prefix, sorted by key. The prefix ends with a slash or is empty."""
 
     def is_empty(self) -> bool:
-        """True if there is no object. Scratch of probes does not count."""
+        """True if the store has no objects; scratch objects of a trial (`PROBE`) do not count."""
         return all(file.path.startswith(PROBE) for file in self.list(""))
 
 
 class MemoryStore(ObjectStore):
-    """Objects by key, which live as long as this Python object."""
+    """A store in memory, which disappears with its Python object."""
 
     def __init__(self, url: str = "memory:") -> None:
         self.url = url
@@ -313,7 +313,7 @@ class MemoryStore(ObjectStore):
 
 
 class ReadOnlyStore(ObjectStore):
-    """The writing half of an `ObjectStore`, refused. `description` names the place; `instead` is the hint."""
+    """An `ObjectStore` that refuses to write (RemoteError). `description` names the kind of store, `instead` is the hint."""
 
     description: str
     instead: str
@@ -328,15 +328,15 @@ class ReadOnlyStore(ObjectStore):
         self.refuse("deleting")
 
     def refuse(self, doing: str) -> NoReturn:
-        """RemoteError. `doing` completes 'while ...'."""
+        """Raise RemoteError. `doing` begins the message, for example "deleting"."""
         raise RemoteError(f"{doing} at {self.url}: {self.description} is only read", self.instead)
 
 
 class RegistryStore(RegistryReader):
-    """A registry, here or elsewhere, to read and write: the files of `layout` in an object store.
+    """A registry, local or remote, to read and write: the files of `layout` in an object store.
 
-    By its notes pushers and collectors see each other, see `docs/format.md`. `known_id` is its id if that is known: it is
-    trusted until an index file is read, which is checked against it.
+    Pushers and collectors see each other's notes in the store (docs/format.md). A `known_id` is the id that the registry is
+    believed to have, until an index file is read and checked against the id.
     """
 
     def __init__(self, store: ObjectStore, known_id: str | None = None) -> None:
@@ -358,7 +358,7 @@ class RegistryStore(RegistryReader):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The content of `registry.json`, read once. NotFoundError if there is no registry."""
+        """The content of `registry.json`, which is read once. NotFoundError if there is no registry."""
         if self._identity is not None:  # cached_property would hold a lock of all registries meanwhile
             return self._identity
         stored = self.store.get("registry.json")
@@ -374,7 +374,7 @@ class RegistryStore(RegistryReader):
         return identity
 
     def check_exists(self) -> None:
-        """Read which registry this is. NotFoundError if there is none."""
+        """Raise NotFoundError if no registry is here and no id is known."""
         _ = self.registry_id
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
@@ -421,51 +421,51 @@ class RegistryStore(RegistryReader):
         return {name: file.token for file in files if (name := model_of(file.path)) is not None}
 
     def files(self) -> Iterator[TreeFile]:
-        """List every file of the tree except `local/`, which belongs to this machine. UnlistedError if it cannot list."""
+        """List the files of the tree, without `local/` of this machine. UnlistedError if the store cannot list."""
         return self.store.list("")
 
     @contextmanager
     def push(self) -> Iterator[Push]:
-        """Begin a unit of work. The registry's id is read first: writes must reach the right registry."""
+        """Begin a unit of work. The registry's id is read first, since writes must reach the right registry."""
         check_writer(self.identity, self.url)
         yield ObjectPush(self.store)
 
     def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
-        """Replace a small file if its token is the expected one (None: absent), durably; False if it is not."""
+        """Replace a small file durably if its token equals `expected` (None: the file is absent); otherwise return False."""
         check_writer(self.identity, self.url)
         return self.store.swap(path, data, expected)
 
     def confirm(self, name: str) -> None:
-        """Make the present index of a model durable, also if another process wrote it. An object store did so already."""
+        """Make a model's current index file durable, even if another process wrote it; nothing to do in an object store."""
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files; missing ones are ignored. When this returns, no delete is under way any more."""
+        """Delete files, and ignore missing ones. When `delete` returns, no deletion is in progress any more."""
         self.store.delete(paths)
 
     def add_note(self, kind: Kind, note: str, data: bytes) -> None:
-        """Leave a note, visible to every reader of notes after this returns."""
+        """Write a note for pushers and collectors. After `add_note` returns, every reader of notes sees it."""
         self.store.swap(note_path(kind, note), data, None)
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
-        """Every note of a kind that was left before this was called and is not removed meanwhile."""
+        """Return, by name, every note of a kind that exists before this call and is not removed during the call."""
         prefix = note_path(kind, "")
         names = [file.path.removeprefix(prefix) for file in self.store.list(prefix)]
         contents = ((name, self.store.get(prefix + name)) for name in names if NOTE.fullmatch(name))
         return {name: value[0] for name, value in contents if value is not None}
 
     def remove_note(self, kind: Kind, note: str) -> None:
-        """Remove a note; nothing happens if it is gone."""
+        """Remove a note; ignore a missing one."""
         self.store.delete([note_path(kind, note)])
 
     def is_alive(self, note: str) -> bool | None:
-        """True if the process that left a note still runs; None if the store cannot know. False is certain."""
+        """True if the process that wrote a note still runs, False if it certainly ended, None if the store cannot know."""
         return None
 
 
 def create_registry(
     store: ObjectStore, registry_id: str | None = None, mirror: bool = False
 ) -> RegistryStore:
-    """Open the registry in a store, or make an empty one, which may be a mirror of that with this id."""
+    """Open the registry in a store, or create an empty one there; with `mirror`, as a mirror of the registry with this id."""
     if store.get("registry.json") is None:
         store.swap("registry.json", new_identity(registry_id, mirror), None)
     return RegistryStore(store)
@@ -474,7 +474,7 @@ def create_registry(
 def open_registry(
     store: ObjectStore, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> RegistryStore:
-    """Open the registry in a store; `create` makes one if there is nothing. InputError if something else is there."""
+    """Open the registry in a store; `create` makes one in an empty store. InputError if the store has other files."""
     if create and store.get("registry.json") is None:
         if not store.is_empty() and store.get("registry.json") is None:
             hint = "name a registry, or a place with nothing below it"
@@ -488,12 +488,12 @@ def open_registry(
 def memory_remote(
     registry_id: str | None = None, url: str = "memory:", mirror: bool = False
 ) -> RegistryStore:
-    """A fresh registry in memory; see `create_registry`."""
+    """Create a registry in memory; see `create_registry`."""
     return create_registry(MemoryStore(url), registry_id, mirror)
 
 
 class ObjectPush(Push):
-    """Blobs go up at once, each under the first key that nobody condemned; the index file last."""
+    """Uploads blobs at once, each to the first key that no collector condemned, and the index file last."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.id = secrets.token_hex(8)
@@ -505,7 +505,7 @@ class ObjectPush(Push):
         return {paths[path] for path in self._store.has(paths)}
 
     def put(self, source: BinaryIO, expected: Digest | None = None, length: int = 0) -> tuple[Digest, int]:
-        """See `Push.put`; `length` as in `HashingReader`."""
+        """Store a blob as `Push.put` does; `length` is the size in bytes, 0 if unknown."""
         if expected is None or (key := usable_key(expected, self.condemned)) in self.damaged:
             return self._put_spooled(source, expected)
         checked = HashingReader(source, expected, length)
@@ -538,7 +538,7 @@ class ObjectPush(Push):
             return self.put(stream, digest, size)[1]
 
     def flush(self) -> None:
-        """Blobs are up already."""
+        """Do nothing: `put` has uploaded the blobs already."""
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         if not self._store.swap(index_path(name), index, expected):

@@ -1,14 +1,14 @@
-"""Requests to servers, and a registry on any static web server or CDN, for reading: the same tree below an `https://` URL.
+"""Requests to servers, and registries below the `https://` URL of a static web server or CDN, which are read only.
 
-A server may be silent for `REG_READ_TIMEOUT` seconds, and has `REG_READ_DEADLINE` seconds for one file. It says when to come
-back by `Retry-After`, in seconds or as a date, or by `RateLimit`.
+A server may be silent for `REG_READ_TIMEOUT` seconds, and one file may take `REG_READ_DEADLINE` seconds. If a server
+asks for a pause (`Retry-After` in seconds or as a date, or `RateLimit`), the next try waits.
 
-A redirect never leads from TLS to plain HTTP, from the internet into a private network or to this machine, to another scheme,
-or to a URL with a user name in it. Messages name hosts only: the query of a signed address is a secret. The bearer token of
-`REG_TOKEN_<HOST>` goes to that host only, over TLS or to this machine itself; no redirect takes it along.
+A redirect is refused if it leads from TLS to plain HTTP, from the internet into a private network or to this machine,
+to another scheme, or to a URL with a user name. Messages omit the query of a URL, since a signed URL has a secret in it.
+The bearer token in `REG_TOKEN_<HOST>` goes to that host only, over TLS or on this machine; redirects elsewhere omit it.
 
-A web server lists nothing. An index file is asked for with the ETag that it had. Some hosts answer 403 for files that are
-absent: `HttpStore` finds out once, with a name that cannot exist.
+A web server cannot list files. A request for an index file sends the last ETag. Some servers answer 403 for absent
+files: `HttpStore` finds out once, by requesting a name that cannot exist.
 """
 
 import http.client
@@ -48,11 +48,11 @@ from onnxreg.schema.core.errors import InputError, RemoteError, why
 
 LIMITS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_DEADLINE": 86_400.0}
 MAX_TRIES, MAX_SILENT_TRIES = 8, 2
-"""Tries in all, and of them that may end because the server was silent."""
+"""The most tries in all, and the most tries that end because the server was silent."""
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
-"""Before try n + 1 a random time up to FIRST_WAIT_SECONDS * 2**n passes, never more than MAX_WAIT_SECONDS."""
+"""Before try n + 1 passes a random time of up to FIRST_WAIT_SECONDS * 2**n, at most MAX_WAIT_SECONDS."""
 MAX_PAUSE_SECONDS = 300
-"""The longest pause that a server may ask for; if it asks for a longer one, the error says until when."""
+"""The longest pause that a server may ask for. If the server asks for a longer pause, the error gives its end."""
 PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 READ_BYTES = 2**16
 ABSENT_STATUS = frozenset({404, 410})
@@ -60,7 +60,7 @@ Result = TypeVar("Result")
 
 
 class RefusedError(RemoteError):
-    """The server answered, and refused. `reason` is a code of the service's own, if there is one."""
+    """The server refused the request. `reason` is the service's own error code, "" without one."""
 
     def __init__(
         self, message: str, status: int, hint: str, headers: Message | None = None, reason: str = ""
@@ -73,18 +73,18 @@ class RefusedError(RemoteError):
 
 
 class UnansweredError(RemoteError):
-    """No answer came, or none that can be understood. What was asked for may have been done all the same."""
+    """The server sent no answer, or an unreadable one. The server may have carried out the request all the same."""
 
 
 def unanswered(message: str, error: BaseException) -> RemoteError:
-    """The error of a request that got no answer: UnansweredError if the next try may get one."""
+    """Return the error for a request without an answer: UnansweredError if the next try may succeed, else RemoteError."""
     if is_final(error):
         return RemoteError(message, f"check the certificate (SSL_CERT_FILE) and {proxy_variables()}")
     return UnansweredError(message, "check the network and the URL")
 
 
 def is_final(error: BaseException) -> bool:
-    """True for a request that the same command can never make: of TLS and certificates, or refused by a proxy."""
+    """True if further tries are useless: TLS or a certificate failed, or a proxy refused the request."""
     return any(
         isinstance(cause, FileNotFoundError | ssl.SSLCertVerificationError)
         or (type(cause) is ssl.SSLError and "MAC" not in str(cause.reason))
@@ -94,7 +94,7 @@ def is_final(error: BaseException) -> bool:
 
 
 def hides_absence(read: Callable[[str], object]) -> bool:
-    """True if a place answers 403 for a file that cannot exist; False if not even registry.json is read there."""
+    """True if a server answers 403 for a file that cannot exist, though it lets this user read registry.json."""
 
     def status(key: str) -> int:
         try:
@@ -107,7 +107,7 @@ def hides_absence(read: Callable[[str], object]) -> bool:
 
 
 def is_passing(error: Exception) -> bool:
-    """True if a request that failed so may succeed the next time."""
+    """True if a request that failed with this error may succeed the next time."""
     return isinstance(error, UnansweredError) or getattr(error, "status", None) in PASSING_STATUS
 
 
@@ -116,8 +116,8 @@ def retrying(
     passing: Callable[[Exception], bool] = is_passing,
     pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
 ) -> Result:
-    """The result of `attempt`, called up to `MAX_TRIES` times if it raises what is `passing`. `pause` gives the least
-    seconds to wait after an error; above `MAX_PAUSE_SECONDS` there is no further try.
+    """Call `attempt` up to `MAX_TRIES` times, as long as its errors are `passing`; return the first result. `pause` returns
+    the least seconds to wait after an error; an error with more than `MAX_PAUSE_SECONDS` is raised.
     """
     silent = 0
     for number in range(1, MAX_TRIES):
@@ -144,7 +144,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def setting(name: str) -> float:
-    """A limit as the environment says, in seconds; infinite for 0. InputError if it is not a number, or is negative."""
+    """Read a limit in seconds from the environment; 0 means infinity. InputError for a negative value or not a number."""
     text = environment.read(name) or ""
     try:
         value = float(text) if text else LIMITS[name]
@@ -156,18 +156,18 @@ def setting(name: str) -> float:
 
 
 def timeout() -> float | None:
-    """The seconds of silence after which a server counts as gone; None for no limit."""
+    """Return the seconds after which a silent server counts as gone; None without a limit."""
     limit = setting("REG_READ_TIMEOUT")
     return limit if limit < float("inf") else None
 
 
 def deadline() -> float:
-    """The monotonic time at which the read of a file that begins now must be over."""
+    """Return the monotonic time at which reading a file must end, if the reading begins now."""
     return time.monotonic() + setting("REG_READ_DEADLINE")
 
 
 def timely(blocks: Iterable[bytes], end: float) -> Iterator[bytes]:
-    """Pass on the blocks of an answer. RemoteError if they have not come by `end`, see `deadline`."""
+    """Pass on the blocks of an answer. RemoteError if a block comes after `end`, a time from `deadline`."""
     for block in blocks:
         parallel.check_stop()
         if time.monotonic() > end:
@@ -176,7 +176,7 @@ def timely(blocks: Iterable[bytes], end: float) -> Iterator[bytes]:
 
 
 class ObjectAnswer(NamedTuple):
-    """An answer with an object from an offset on. `tag` identifies its content; empty if that is not known."""
+    """The bytes of an object from an offset, in blocks. `tag` identifies the whole content; "" if unknown."""
 
     blocks: Iterator[bytes]
     tag: str
@@ -184,8 +184,8 @@ class ObjectAnswer(NamedTuple):
 
 
 class ObjectStream(io.RawIOBase):
-    """An object from an offset on, whose rest is requested if the connection breaks: `begin` requests it from an offset on,
-    with a tag of that very object; `ask` calls a function, again after a passing failure.
+    """A stream over an object from an offset; after a lost connection it requests the rest. `begin` requests the bytes from
+    an offset of the object with a given tag; `ask` calls a function, and again after a passing failure.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class ObjectStream(io.RawIOBase):
         self._tag, self._block = "", memoryview(b"")
 
     def opened(self, is_absence: Callable[[RefusedError], bool]) -> BinaryIO | None:
-        """Request the object; None if the refusal says that it is absent."""
+        """Request the object and return its stream; None if `is_absence` is true of the server's refusal."""
         try:
             self._advance(lambda answer: b"")
         except RefusedError as error:
@@ -251,7 +251,7 @@ MAX_HOPS = 10
 
 
 def target(url: str, location: str | None) -> str:
-    """The URL to which a request for `url` is redirected. RemoteError if it must not be followed."""
+    """Return the URL to which a request for `url` is redirected. RemoteError if the redirect must not be followed."""
     source = urlsplit(url)
     try:
         encoded = quote(location or "", encoding="iso-8859-1", safe=string.punctuation)
@@ -278,13 +278,13 @@ def _refused(source: SplitResult, reason: str) -> RemoteError:
 
 
 def proxy_variables() -> str:
-    """The variables of the environment that name a proxy."""
+    """Return the names of the environment variables that set a proxy, for a message."""
     names = [name for name, value in os.environ.items() if value and name.lower().endswith("_proxy")]
     return ", ".join(sorted(name for name in names if name.lower() != "no_proxy")) or "the proxy"
 
 
 def is_loopback(host: str) -> bool:
-    """True if a host, by its name alone, is this machine."""
+    """True if the name or address of a host means this machine; the name is not resolved."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -292,7 +292,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_private(host: str) -> bool:
-    """True if a host is in a private network or is this machine. A name that cannot be resolved here is not."""
+    """True if a host is in a private network or is this machine; False if the name of the host cannot be resolved."""
     try:
         addresses = {str(item[4][0]) for item in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
@@ -307,7 +307,7 @@ _LENGTH = re.compile(r"[0-9]{1,19}")
 
 
 def content_range(text: str) -> tuple[int, int, int | None]:
-    """First byte, end and whole size of `bytes FIRST-LAST/SIZE`; the size of `bytes FIRST-LAST/*` is None."""
+    """Parse `bytes FIRST-LAST/SIZE` into the first byte, the end (LAST + 1) and the size; the size is None for `*`."""
     match = _RANGE.fullmatch(text)
     first, last = (int(match[1]), int(match[2])) if match else (1, 0)
     size = int(match[3]) if match and match[3] != "*" else None
@@ -317,13 +317,13 @@ def content_range(text: str) -> tuple[int, int, int | None]:
 
 
 def entity_tag(headers: Mapping[str, str] | Message) -> str:
-    """The ETag, which is sent back later; empty if the answer has none that can be."""
+    """Return the ETag of an answer, to be sent in later requests; "" if the answer has no well-formed ETag."""
     text = headers.get("ETag") or ""
     return text if _TAG.fullmatch(text) else ""
 
 
 def check_framing(headers: Message) -> None:
-    """Check the framing of the body. ValueError if its end is not clear, or if it is compressed without a request."""
+    """Check the framing of the body. ValueError if the body's length is unclear, or if the body is compressed unrequested."""
     lengths = {part.strip() for value in headers.get_all("Content-Length", ()) for part in value.split(",")}
     if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
         raise ValueError(f"Content-Length is {', '.join(sorted(lengths))[:60]!r}")
@@ -334,11 +334,11 @@ def check_framing(headers: Message) -> None:
 
 _SECONDS = re.compile(r"[0-9]{1,9}")
 _NO_QUOTA = re.compile(r"\b(?:r|remaining)=0\b.*\b(?:t|reset)=([0-9]{1,9})\b")
-"""`RateLimit` of a client that has nothing left, by the newest and by the older drafts of its standard."""
+"""Matches `RateLimit` with an empty quota, in the newest and in the older drafts of the standard."""
 
 
 def pause_seconds(headers: Mapping[str, str] | Message) -> float:
-    """The seconds for which a server wants no more requests; 0 if it does not say."""
+    """Return the seconds for which the server asks the client to pause; 0 without such a header."""
     fields = {name.lower(): str(value).strip() for name, value in headers.items()}
     retry_after = fields.get("retry-after", "")
     if _SECONDS.fullmatch(retry_after):
@@ -350,7 +350,7 @@ def pause_seconds(headers: Mapping[str, str] | Message) -> float:
 
 
 def later(pause: float) -> str:
-    """The hint for a request that may succeed later."""
+    """Return a hint to run the command again later."""
     if not pause:
         return "run the command again later"
     moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(time.time() + pause))
@@ -358,17 +358,17 @@ def later(pause: float) -> str:
 
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""A bearer token as RFC 6750 defines it."""
+"""Matches a bearer token as defined by RFC 6750."""
 
 
 def variable(url: str) -> str:
-    """The variable for the host of a URL: in capitals, `-` as two underscores, `.` and the `:` of a port as one."""
+    """Return the variable with the token for a URL's host: in capitals, `-` as `__`, `.` and the port's `:` as `_`."""
     host = urlsplit(url).netloc.upper()
     return environment.TOKEN_PREFIX + re.sub(r"[^A-Z0-9_]", "_", host.replace("-", "__"))
 
 
 def bearer(url: str) -> dict[str, str]:
-    """The header for requests to a URL, empty if no token is set. InputError, without the token, for a malformed one."""
+    """Return the header with the token for a URL, {} without a token. InputError, which hides the token, if malformed."""
     name = variable(url)
     token = (environment.read(name) or "").strip()
     if not token:
@@ -379,7 +379,7 @@ def bearer(url: str) -> dict[str, str]:
 
 
 class SameOrigin(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect that keeps the rules, and takes the token along only if it stays within the server."""
+    """Follows a redirect that `target` permits, and sends the token along only if the redirect stays on the same server."""
 
     def http_error_302(
         self,
@@ -415,36 +415,36 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 class HttpStore(ReadOnlyStore):
-    """An `ObjectStore` that refuses to write. A key may also be a URL, to which the server sent us. Registries with an API
-    of their own (OCI, the Hub) subclass it, with `authorization`, `hint` and `words`.
+    """An `ObjectStore` on a web server that refuses to write. A key may also be a URL that the server sent. Registries with
+    their own API (OCI, the Hub) subclass it and override `authorization`, `hint` and `words`.
     """
 
     description = "a registry on a web server"
     instead = "write to the place that it is served from"
 
     def __init__(self, url: str, authorization: Mapping[str, str] | None = None) -> None:
-        """`authorization`: headers that only this server may see; by default the token in the environment."""
+        """Set the `authorization`: headers that only this server may receive; by default the token in the environment."""
         self.url = check_url(url)
         self._authorization = authorization
 
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
-        """Servers on this machine are reached without a proxy, which would see the token."""
+        """The opener of URLs. It reaches servers on this machine without a proxy, which would see the token."""
         direct = [urllib.request.ProxyHandler({})] if self.url.startswith("http:") else []
         return urllib.request.build_opener(SameOrigin, *direct)
 
     def authorization(self) -> Mapping[str, str]:
-        """The headers that only this server may see."""
+        """Return the headers that only this server may receive."""
         if self._authorization is None:
             self._authorization = bearer(self.url)
         return self._authorization
 
     def words(self, error: urllib.error.HTTPError) -> str:
-        """The server's own words on a refusal, for its message."""
+        """Return the server's own words on a refusal, for the error message."""
         return str(error.reason)
 
     def get(self, key: str, cached: StoredObject | None = None, fresh: bool = False) -> StoredObject | None:
-        """Read a small file, see `ObjectStore.get`; `fresh` bypasses caches in between."""
+        """Read a small file as `ObjectStore.get` does; with `fresh` not from a cache on the way."""
         conditions = {"If-None-Match": cached[1]} if cached and cached[1] else {}
         if fresh:
             conditions["Cache-Control"] = "no-cache"
@@ -475,7 +475,7 @@ class HttpStore(ReadOnlyStore):
         return ObjectStream(begin, ask, start).opened(self._is_absence)
 
     def _begin(self, key: str, start: int, tag: str) -> http.client.HTTPResponse:
-        """Begin to receive a file from an offset on, in one answer. RemoteError if it has another `tag` than before."""
+        """Request a file from an offset to its end, in one answer. RemoteError if the tag of the file is not `tag`."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         answer = self.send("GET", key, headers | ({"If-Range": tag} if start and tag[:1] == '"' else {}))
         try:
@@ -522,7 +522,7 @@ class HttpStore(ReadOnlyStore):
         )
 
     def hint(self, status: int) -> str:
-        """The hint for a refusal."""
+        """Return the hint for a refusal with this HTTP status."""
         if status not in (401, 403):
             return "check the URL"
         return f"check the URL, and the server's token in {variable(self.url)}"
@@ -530,7 +530,7 @@ class HttpStore(ReadOnlyStore):
     def fetch(
         self, key: str, headers: Mapping[str, str], limit: int = MAX_DOCUMENT_BYTES
     ) -> tuple[bytes, Message]:
-        """Body, of at most `limit` bytes, and headers of an answer that grants the request."""
+        """Return the body, of at most `limit` bytes, and the headers of a successful answer."""
         url = self._url(key)
         return self.ask("GET", key, headers, lambda answer: (read_body(answer, url, limit), answer.headers))
 
@@ -543,7 +543,7 @@ class HttpStore(ReadOnlyStore):
         body: Callable[[], Any] | None = None,
         tries: bool = True,
     ) -> Result:
-        """The result of `use` for an answer that grants a request; `tries`: after a passing failure, too. Else RefusedError."""
+        """Apply `use` to a successful answer; else RefusedError. `tries`: also repeat the request after passing failures."""
 
         def attempt() -> Result:
             with self.errors(key), self.send(method, key, headers, body) as answer:
@@ -552,7 +552,7 @@ class HttpStore(ReadOnlyStore):
         return retrying(attempt) if tries else attempt()
 
     def is_own(self, key: str) -> bool:
-        """True for a key, and for a URL of the same server."""
+        """True for a key, and for a URL on this server."""
         return urlsplit(self._url(key))[:2] == urlsplit(self.url)[:2]
 
     def _url(self, key: str) -> str:
@@ -561,7 +561,7 @@ class HttpStore(ReadOnlyStore):
     def send(
         self, method: str, key: str, headers: Mapping[str, str], body: Callable[[], Any] | None = None
     ) -> http.client.HTTPResponse:
-        """Send a request once; its answer, which grants it, is to be closed."""
+        """Send a request once and return the successful answer, which the caller must close."""
         url, data = self._url(key), body() if body else None
         request = urllib.request.Request(url, data=data, headers=dict(headers), method=method)
         if self.is_own(url):
@@ -578,7 +578,7 @@ class HttpStore(ReadOnlyStore):
 
     @contextmanager
     def errors(self, key: str) -> Iterator[None]:
-        """Turn what may go wrong with a request into one family of errors."""
+        """Turn all errors of a request into RemoteErrors."""
         url = self._url(key).partition("?")[0]
         try:
             yield
@@ -602,7 +602,7 @@ def _blocks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def read_body(answer: http.client.HTTPResponse, url: str, limit: int) -> bytes:
-    """The whole body, read no further than `limit` bytes and one, in memory that grows with what arrives."""
+    """Read a whole body, at most `limit` bytes; RemoteError for more. The memory grows with the bytes that arrive."""
     size = limit if answer.length is None else answer.length
     if size > limit:
         raise RemoteError(f"{url} has {size:,} bytes where at most {limit:,} were asked for")
@@ -617,7 +617,7 @@ def read_body(answer: http.client.HTTPResponse, url: str, limit: int) -> bytes:
 
 
 def check_url(url: str) -> str:
-    """The URL without a slash at its end. InputError if it holds credentials, or is not encrypted."""
+    """Return the URL without slashes at its end. InputError if the URL has credentials, or is not encrypted."""
     parts = urlsplit(url)
     if "@" in parts.netloc:
         raise InputError("the URL holds credentials, which would be stored and shown", "leave them out")
@@ -632,7 +632,7 @@ def check_url(url: str) -> str:
 
 
 class HttpRegistry(RegistryStore):
-    """The registry on a web server, which may be behind caches."""
+    """A registry on a web server; there may be caches on the way."""
 
     store: HttpStore
 
@@ -640,13 +640,13 @@ class HttpRegistry(RegistryStore):
         return self.store.get(path, cached, fresh=cached is None)
 
     def read_fresh(self, name: str) -> IndexFile | None:
-        """Read a model's index file past the caches in between."""
+        """Read a model's index file from the server itself, not from a cache on the way."""
         index = self.store.get(index_path(name), fresh=True)
         return IndexFile(*index) if index else None
 
 
 def http_remote(url: str, known_id: str | None = None) -> RegistryStore:
-    """The registry at an `https://` URL, or at an `http://` one on this machine. For `known_id` see `RegistryStore`."""
+    """Open the registry at an `https://` URL, or at an `http://` URL of this machine. For `known_id` see `RegistryStore`."""
     registry = HttpRegistry(HttpStore(url), known_id)
     registry.check_exists()
     return registry

@@ -1,4 +1,4 @@
-"""Streams on the way from one store to another: hashed and checked as they are copied, counted when they are read."""
+"""Streams between stores: `pump` hashes the bytes that it copies, and readers count or check the bytes read."""
 
 import hashlib
 import io
@@ -17,7 +17,7 @@ CHUNK_BYTES = 1024 * 1024
 
 
 class Hasher(Protocol):
-    """The part of a `hashlib.sha256()` object that is used here."""
+    """The methods of a `hashlib.sha256()` object that this module calls."""
 
     def update(self, data: memoryview, /) -> None: ...
 
@@ -29,7 +29,7 @@ class Sink(Protocol):
 
 
 class PieceHasher:
-    """The SHA-256 of a stream, and of its parts of `size` bytes, in one pass."""
+    """Computes in one pass the SHA-256 of a stream and of each piece of `size` bytes."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -56,17 +56,17 @@ class PieceHasher:
 
 
 def piece_hasher(size: int) -> PieceHasher | None:
-    """A hasher of a file's pieces, if a file of this size has pieces."""
+    """Return a hasher for a file's pieces; None if a file of this size is not divided into pieces."""
     return PieceHasher(piece_size(size)) if size > PIECE_BYTES else None
 
 
 def describe(digest: Digest, size: int, hasher: PieceHasher | None) -> Descriptor:
-    """A file that was hashed."""
+    """Return the descriptor of a file from its digest, size in bytes and pieces."""
     return Descriptor(digest, size, hasher.pieces() if hasher else None)
 
 
 def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
-    """The descriptors of files below a directory."""
+    """Return, by path, the descriptors of these files below the directory `root`."""
     descriptors = {}
     for path in paths:
         hasher = piece_hasher((root / path).stat().st_size)
@@ -81,8 +81,8 @@ def pump(
     advance: Advance = lambda count: None,
     hasher: Hasher | None = None,
 ) -> tuple[Digest, int]:
-    """Move a stream's bytes into a sink (None: nowhere), hashing them as they pass; returns digest and size. `advance`
-    receives the bytes moved since the last call; a `hasher` may have seen bytes before these. Memory: one block of 1 MiB.
+    """Move a stream's bytes into a sink (None: discard them) and hash them; return digest and size in bytes. `advance`
+    receives the bytes moved since the last call; a `hasher` may have hashed bytes before these. Memory: 1 MiB.
     """
     hasher = hasher or hashlib.sha256()
     block, total = memoryview(bytearray(CHUNK_BYTES)), 0
@@ -96,7 +96,7 @@ def pump(
 
 
 def check(actual: Digest, expected: Digest, label: str) -> None:
-    """Compare the digest of some bytes with the expected one. IntegrityError if they differ."""
+    """Compare the digest of the bytes that `label` names with the expected one. IntegrityError if the digests differ."""
     if actual != expected:
         raise IntegrityError(
             f"{label} is damaged: its bytes have the digest {actual.short}..., not {expected.short}...",
@@ -105,7 +105,7 @@ def check(actual: Digest, expected: Digest, label: str) -> None:
 
 
 class CountingReader(io.RawIOBase):
-    """A stream that reports the bytes read, and ends with the work. IntegrityError if it has more than `size` bytes."""
+    """A stream that reports the bytes read, and ends if the command is stopped. IntegrityError beyond `size` bytes."""
 
     def __init__(self, stream: BinaryIO, advance: Advance, action: str, size: int | None = None) -> None:
         self._stream = cast(Any, stream)
@@ -132,12 +132,12 @@ class CountingReader(io.RawIOBase):
 
 
 def metered(stream: BinaryIO, advance: Advance, action: str, size: int | None = None) -> BinaryIO:
-    """Count the bytes of a stream; see `CountingReader`."""
+    """Wrap a stream so that `advance` receives the count of bytes read; see `CountingReader`."""
     return cast(BinaryIO, CountingReader(stream, advance, action, size))
 
 
 class HashingReader(io.RawIOBase):
-    """The source's bytes, hashed as they pass: IntegrityError at the end if the digest differs."""
+    """Hashes the bytes of a source as they are read. IntegrityError at the end if the digest is not `expected`."""
 
     def __init__(self, source: BinaryIO, expected: Digest, length: int = 0) -> None:
         self._source = cast(Any, source)
@@ -161,7 +161,7 @@ class HashingReader(io.RawIOBase):
 def copy_verified(
     stream: BinaryIO, sink: Sink, digest: Digest, size: int, label: str, progress: Progress
 ) -> None:
-    """Copy a stream into a sink, and close it. IntegrityError if it has another digest or size; `label` names it."""
+    """Copy a stream, which `label` names, into a sink, and close the stream. IntegrityError if digest or size differs."""
     with progress.file(label, size) as advance, metered(stream, advance, f"reading {label}", size) as source:
         actual, count = pump(source, sink)
     check(actual, digest, f"{label} (blob {digest})")

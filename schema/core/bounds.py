@@ -1,50 +1,50 @@
-"""Bounds of documents and lists from outside: one with more is refused, unread where its size is known."""
+"""Limits on documents and lists from outside. A larger one is refused, without being read if its size is known."""
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
-"""An index file, a checkpoint, a known head, another document of a registry, or a file that a person names."""
+"""Bytes of an index file, a checkpoint, a known head, another document of a registry, or a file that the user names."""
 MAX_RECORD_BYTES = 16 * 2**20
-"""A manifest, an envelope, a statement."""
+"""Bytes of a manifest, an envelope or a statement."""
 MAX_TEXT_BYTES = 4 * 2**20
-"""A recipe, a policy or another file in TOML, YAML or JSON that a person writes."""
+"""Bytes of a recipe, a policy or another file in TOML, YAML or JSON that a person writes."""
 BYTES_PER_VALUE = 16
-"""A record may have one value for this many of its most bytes: none of ours is as dense as a list of zeros."""
+"""A record may have one value for each 16 of the bytes it may have: no record of onnxreg is as dense as a list of zeros."""
 MAX_DEPTH = 64
-"""Levels of a record, and of brackets and `not` in an expression."""
+"""Levels of nesting in a record, and of brackets and `not` in an expression."""
 MAX_KEY_PARTS = 32
-"""Parts of a dotted key or of a table's name in TOML. The parser's time grows with their square."""
+"""Parts of a dotted key or table name in TOML. The parser's time grows with the square of their number."""
 MAX_PATH_CHARS, MAX_PATH_PARTS = 1024, 32
 MAX_MEMBERS = 10_000
-"""Artifacts of a manifest, members of a family."""
+"""Artifacts of a manifest, and members of a family."""
 MAX_STAGES = 64
-"""Stages of a pipeline: the index file lists the artifacts of each."""
+"""Stages of a pipeline, whose artifacts the index file lists."""
 MAX_METRICS = 32
-"""Metrics of an artifact in a summary: the first ones of the manifest."""
+"""Metrics of an artifact in a summary, which has the first ones of the manifest."""
 MAX_PIECES = 256
-"""Pieces of a file; those of very large files are larger."""
+"""Pieces of a file; a very large file has larger pieces."""
 MAX_EVENT_BYTES = 63 * 1024
 MAX_LINE_BYTES = MAX_EVENT_BYTES + 1024
-"""A line of a log: an event, its number, its links and a common signature."""
+"""Bytes of a log line, which holds an event, the line's number, its links and a common signature."""
 MAX_SIGNATURE_BYTES = 16 * 1024
 MAX_SIGNATURES = 64
 """Signatures of an envelope."""
 MAX_STATEMENTS = 64
-"""Statements about a version that an import from an OCI registry records. Whoever may write there may add some."""
+"""Statements about a version that an import from an OCI registry records: others may be able to add statements there."""
 MAX_OCI_BYTES = 4 * 2**20
-"""A manifest, an index or a page of referrers, as the distribution specification recommends."""
+"""Bytes of a manifest, an index or a page of referrers, as the OCI distribution specification recommends."""
 MAX_REFERRER_BYTES, MAX_REFERRER_PAGES = 16 * 2**20, 1000
-"""A whole list of referrers."""
+"""Bytes and pages of a whole list of referrers."""
 MAX_DELTAS = 256
-"""Deltas of a version: one line of the log holds their blobs."""
+"""Deltas of a version; one line of the log lists their blobs."""
 MAX_DELTA_HEADER_BYTES, MAX_OLD_FILES = 64 * 1024, 16
-"""The header of a delta, and the files that it reads."""
+"""Bytes of the header of a delta, and old files that a delta reads."""
 MAX_ARCHIVE_MODELS, MAX_ARCHIVE_FILES = 10_000, 250_000
-"""Of an archive: each is looked at, by `ls` and `verify` as well."""
+"""Models and files of an archive; `ls` and `verify` look at each of them too."""
 MAX_HUB_FILES = 1_000_000
-"""Files of one commit of the Hub."""
+"""Files of one commit on the Hub."""
 MAX_CATALOG_BYTES, MAX_CATALOG_LINE_BYTES = 2**27, 4 * 2**20
-"""A published catalog, unpacked."""
+"""Bytes of a published catalog when unpacked, and of one line of it."""
 MAX_CATALOG_MODELS, MAX_CATALOG_ARTIFACTS = 200_000, 1_000_000
 MAX_EXPRESSION_CHARS, MAX_DIGITS = 4096, 15
-"""An expression, and a number in it: so it is exact in any language's floating point."""
+"""Characters of an expression, and digits of a number in it, so that floating point in any language has it exactly."""
 MAX_CONDITIONS = 100
-"""Formats, contracts, and labels with a least recall, of a query document."""
+"""Formats, contracts, and labels with a minimum recall in a query document."""

@@ -1,7 +1,7 @@
-"""JSON: the one canonical encoder (RFC 8785), the one strict decoder, and records.
+"""JSON: the canonical encoder (RFC 8785), the strict decoder, and records.
 
-A record is a JSON document that only this program writes: a frozen struct of msgspec, whose bytes are canonical. What
-people and other programs write are models of pydantic (see `document`).
+A record is a JSON document that only this program writes: a frozen msgspec struct, encoded as canonical bytes. Documents
+that people and other programs write are pydantic models (see `document`).
 """
 
 import json
@@ -18,18 +18,18 @@ from onnxreg.schema.core.errors import InputError, value_error
 
 MAX_INTEGER = 2**53 - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
-"""A whole number of at least 0."""
+"""A whole number from 0 to 2**53 - 1."""
 T = TypeVar("T")
 
 _MAYBE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _FIRST_BEYOND_BMP = 0xF0
-"""The first byte in UTF-8 of the smallest character that UTF-16 writes as two units, and so sorts otherwise."""
+"""The first UTF-8 byte of the characters beyond U+FFFF, which UTF-16 writes as two units and so sorts differently."""
 
 
 def encode(value: Any, label: str = "document") -> bytes:
-    """The RFC 8785 bytes of a JSON value.
+    """Encode a JSON value by RFC 8785.
 
-    Raises InputError naming `label` for anything that `decode` would refuse: NaN and infinities, whole numbers beyond
+    Raises InputError, naming `label`, for a value that `decode` would refuse: NaN and infinities, whole numbers beyond
     2**53 - 1, lone surrogates, keys that are not strings, types that JSON does not have, more than `MAX_DEPTH` levels.
     """
     is_plain = _check_tree(value, label)
@@ -48,8 +48,8 @@ def encode(value: Any, label: str = "document") -> bytes:
 def decode(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> Any:
     """Parse JSON as RFC 8785 expects it, or raise InputError naming `label`.
 
-    Refused beyond malformed text: duplicate keys, NaN and infinities, whole numbers beyond 2**53 - 1, lone
-    surrogates, more than `MAX_DEPTH` levels, more than `max_bytes` bytes, more than `max_bytes / 16` commas.
+    Refused, besides malformed text: duplicate keys, NaN and infinities, whole numbers beyond 2**53 - 1, lone surrogates,
+    more than `MAX_DEPTH` levels, more than `max_bytes` bytes, more than `max_bytes / 16` commas.
     """
     check_size(data, label, max_bytes)
     try:
@@ -69,7 +69,7 @@ def decode(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYT
 
 
 def check_size(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> None:
-    """InputError, naming `label`, for a document larger than `decode` reads; writers check before they write."""
+    """Raise InputError, naming `label`, for a document that `decode` finds too large; writers check before they write."""
     if len(data) > max_bytes:
         raise InputError(f"{label} is too large: {len(data)} bytes, at most {max_bytes} are read")
     if data.count(b",") > max_bytes // BYTES_PER_VALUE:
@@ -92,10 +92,10 @@ _PARSER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
 
 
 def _check_tree(value: Any, label: str) -> bool:
-    """Check depth and numbers. True if msgspec writes the value as RFC 8785 does, but for the order of keys.
+    """Check depth and numbers. True if msgspec writes the value as RFC 8785 does, except for the order of keys.
 
-    InputError, with the path, for a number that would not come back as it is written: ECMA-262 writes a whole float below
-    1e21 without a point.
+    Raise InputError, naming the path, for a number out of range: `decode` would refuse a whole float between 2**53 and
+    1e21, which ECMA-262 writes without a point.
     """
     is_plain = True
     containers: list[tuple[tuple[Any, ...], Any]] = [((), [value])]
@@ -130,27 +130,27 @@ def _check_tree(value: Any, label: str) -> bool:
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A document, or a part of one. A class `forbid_unknown_fields` or ignores other keys.
+    """A document or a part of a document. Unknown keys are ignored, or refused by a class with `forbid_unknown_fields`.
 
-    A field may be of a class with a method `parse` that takes its text, such as `Digest`. One with its default is left out.
+    A field's class may have a method `parse` that reads its text, as `Digest` does. Default values are not written.
     """
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON value."""
+        """The record as a JSON value."""
         value: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self, enc_hook=text_of))
         return value
 
     def encode(self) -> bytes:
-        """The canonical bytes. InputError for a number or text that JSON does not have."""
+        """Encode the record as canonical bytes. Raise InputError for a number or a text that JSON does not have."""
         return encode(self.to_json(), type(self).__name__)
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with other values of some fields."""
+        """Copy the record with other values of some fields."""
         return msgspec.structs.replace(self, **changes)
 
     @classmethod
     def decode(cls, data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> Self:
-        """Read a canonical document. InputError, naming `label` and the field, if it is malformed."""
+        """Read a canonical document. Raise InputError, naming `label` and the field, if the document is malformed."""
         check_size(data, label, max_bytes)
         record = decode_json(data, cls, label)
         try:  # it did not look at the keys that a record ignores
@@ -163,12 +163,12 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def read(cls, value: Any) -> Self:
-        """Read a JSON value. InputError, naming the field, if it is malformed."""
+        """Read a JSON value. Raise InputError, naming the field, if the value is malformed."""
         return convert(value, cls, cls.__name__)
 
 
 def decode_json(data: bytes, kind: type[T], label: str) -> T:
-    """Read JSON, canonical or not, as a type. InputError, naming `label` and the field, if it is malformed."""
+    """Read JSON, canonical or not, as a type. Raise InputError, naming `label` and the field, if the JSON is malformed."""
     try:
         data.decode("utf-8")  # msgspec does not look at what it skips
         value: T = _decoder(kind).decode(data)  # type: ignore[arg-type]  # a type is hashable
@@ -178,7 +178,7 @@ def decode_json(data: bytes, kind: type[T], label: str) -> T:
 
 
 def convert(value: Any, kind: type[T], label: str = "value") -> T:
-    """Read a decoded JSON value as a type. InputError, naming `label` and the field, if it is malformed."""
+    """Read a decoded JSON value as a type. Raise InputError, naming `label` and the field, if the value is malformed."""
     try:
         return msgspec.convert(value, kind, dec_hook=_parse, str_keys=True)
     except msgspec.ValidationError as error:
@@ -186,7 +186,7 @@ def convert(value: Any, kind: type[T], label: str = "value") -> T:
 
 
 def text_of(value: Any) -> str:
-    """The text of a value that JSON has as a text, for msgspec."""
+    """Return the text of a `str` subclass for msgspec, such as a digest. Raise TypeError for another value."""
     if isinstance(value, str):
         return str(value)
     raise TypeError(f"{type(value).__name__} is not JSON")

@@ -1,4 +1,4 @@
-"""Names of bytes: digests, and descriptors, the facts that are needed to fetch and check some bytes."""
+"""Digests, which name bytes, and descriptors, which have all that is needed to fetch and check some bytes."""
 
 import hashlib
 import re
@@ -10,19 +10,19 @@ from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.errors import InputError, value_error
 
 PIECE_BYTES = 8 * 2**20
-"""A file with more bytes than this has digests of its pieces."""
+"""The size above which a file also has digests of its pieces."""
 PATTERN = "^sha256:[0-9a-f]{64}$"
-"""A digest in JSON Schema."""
+"""The pattern of a digest in JSON Schema."""
 _matches = re.compile(PATTERN[1:-1]).fullmatch
 
 
 class Digest(str):
-    """The SHA-256 of some bytes: the text `sha256:<64 lower-case hex digits>`."""
+    """A SHA-256 digest of some bytes: the text `sha256:<64 lower-case hex digits>`."""
 
     __slots__ = ()
 
     def __new__(cls, hex: str) -> Self:
-        """InputError for anything but 64 lower-case hex digits."""
+        """Raise InputError for anything but 64 lower-case hex digits."""
         return cls.parse(f"sha256:{hex}")
 
     def __getnewargs__(self) -> tuple[str]:
@@ -34,12 +34,12 @@ class Digest(str):
 
     @property
     def short(self) -> str:
-        """Twelve hex digits, for display only."""
+        """The first twelve hex digits, for display only."""
         return self[7:19]
 
     @classmethod
     def parse(cls, text: object) -> Self:
-        """Read `sha256:<hex>`; any other algorithm or spelling is an InputError."""
+        """Read `sha256:<hex>`. Raise InputError for another algorithm or spelling."""
         if isinstance(text, str) and _matches(text):
             return str.__new__(cls, text)
         value = repr(text[:80]) if isinstance(text, str) else f"a value of type {type(text).__name__}"
@@ -47,7 +47,7 @@ class Digest(str):
 
     @classmethod
     def of(cls, data: bytes) -> "Digest":
-        """The digest of bytes held in memory."""
+        """The digest of bytes in memory."""
         return cls(hashlib.sha256(data).hexdigest())
 
     @classmethod
@@ -64,12 +64,12 @@ class Digest(str):
 
 
 def directory_digest(files: Mapping[str, Digest]) -> Digest:
-    """The SHA-256 of one line `<sha256 of file>  <path>` for each file, sorted by POSIX path, as `sha256sum` prints them."""
+    """The SHA-256 of lines `<sha256 of file>  <path>`, one for each file, sorted by POSIX path, as `sha256sum` prints."""
     return Digest.of("".join(f"{files[path].hex}  {path}\n" for path in sorted(files)).encode())
 
 
 class Pieces(Record, frozen=True, forbid_unknown_fields=True):
-    """The digests of a file's consecutive parts, `size` bytes each: so a download is checked and repaired part by part."""
+    """The digests of a file's consecutive parts of `size` bytes, so that a download is repaired part by part."""
 
     size: Count
     digests: tuple[Digest, ...]
@@ -84,7 +84,7 @@ def piece_size(total: int) -> int:
 
 
 class Descriptor(Record, frozen=True, forbid_unknown_fields=True):
-    """The facts to fetch and check some bytes: digest, size in bytes, and the pieces of large files."""
+    """The digest and the size in bytes of some bytes, and for a large file the digests of its pieces."""
 
     digest: Digest
     size: Count

@@ -1,4 +1,4 @@
-"""The base of every pydantic document: frozen, strict, and lossless for keys that this build does not know."""
+"""The base of every pydantic document: frozen and strict, with keys kept that this build does not know."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 Count = Annotated[int, Field(ge=0, le=canonical.MAX_INTEGER)]
-"""A whole number that is not negative."""
+"""A whole number from 0 to 2**53 - 1."""
 First = Annotated[Literal[1], BeforeValidator(value_error(lambda value: convert(value, int, "a version")))]
 """The format version 1; `true`, which equals 1 in Python, is refused."""
 Text = Annotated[str, Field(max_length=4096)]
@@ -32,38 +32,38 @@ RelPath = Annotated[
     AfterValidator(value_error(check_path)),
     WithJsonSchema({"type": "string", "maxLength": 1024, "pattern": PATTERN}),
 ]
-"""A path inside a manifest, see `ref.check_path`."""
+"""A path inside a manifest; see `ref.check_path`."""
 Items = Annotated[tuple[T, ...], Field(fail_fast=True)]
-"""A JSON array. The first wrong element ends the reading, so that a hostile one cannot cost a million messages."""
+"""A JSON array. Reading ends at the first wrong element, so that a hostile array cannot cause a million messages."""
 Table = Mapping[str, T]
-"""A JSON object whose keys are data."""
+"""A JSON object whose keys are data, such as names."""
 JsonObject = Mapping[str, Any]
 """Any JSON object."""
 
 
 class Document(BaseModel):
-    """A JSON object. Keys that were absent stay absent when it is written, unknown keys are kept."""
+    """A JSON object. Absent keys stay absent and unknown keys are kept when the document is written again."""
 
     model_config = ConfigDict(
         frozen=True, extra="allow", strict=True, allow_inf_nan=False, validate_by_name=True, defer_build=True
     )
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON value: only what was set, under the names of the format."""
+        """The document as a JSON value: only the fields that were set, under the names of the format."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def encode(self) -> bytes:
-        """The canonical bytes (RFC 8785)."""
+        """Encode the document as canonical bytes (RFC 8785)."""
         return canonical.encode(self.to_json(), type(self).__name__)
 
     @classmethod
     def from_json(cls, value: Any, label: str = "document") -> Self:
-        """Validate a decoded JSON value; an InvalidValueError names the path of each offending field."""
+        """Validate a decoded JSON value. Raise InvalidValueError, naming the path of the first wrong field."""
         return cls._validate(canonical.encode(value, label), label)
 
     @classmethod
     def decode(cls, data: bytes, label: str = "document") -> Self:
-        """Validate JSON bytes; an InvalidValueError names the path of each offending field."""
+        """Validate JSON bytes. Raise InvalidValueError, naming the path of the first wrong field."""
         canonical.decode(data, label)
         return cls._validate(data, label)
 
@@ -79,15 +79,15 @@ class Document(BaseModel):
 
 
 class WrittenDocument(Document):
-    """A document that people write: an unknown key is a mistake, not the future."""
+    """A document that people write: an unknown key is refused as a mistake, not kept for a later version."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class InvalidValueError(InputError):
-    """A value of a person that is not valid: the first fault, with its `location` of keys and positions from 0.
+    """A document with an invalid value: the message has the first fault; `location` its keys, and positions from 0.
 
-    An unknown key comes first, since a missing key is often its correct spelling; the hint is the most similar of `keys`.
+    An unknown key counts as first, because it is often a misspelled missing key; the hint is the most similar of `keys`.
     """
 
     def __init__(self, error: ValidationError, label: str, keys: Iterable[str]) -> None:

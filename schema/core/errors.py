@@ -1,4 +1,4 @@
-"""One exception family for each next step of the user; the command line maps a family to an exit code."""
+"""Exceptions: one family for each thing that the user can do next; the command line maps a family to an exit status."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -8,10 +8,10 @@ T = TypeVar("T")
 
 
 class RegError(Exception):
-    """A failure that the user can act on: what happened, to which file or name, and what to do next.
+    """A failure that the user can act on. The message says what happened and to which file or name.
 
-    `family` gives the exit status. `hint` is a sentence for a reader of Python and of the shell alike. `drawing` are lines
-    that show the place of the mistake in the input.
+    `family` gives the exit status. `hint` is a sentence about what to do next, for users of Python and of the shell alike.
+    `drawing` has lines that show the position of the mistake in the input.
     """
 
     family = "internal"
@@ -27,11 +27,11 @@ class RegError(Exception):
 
 
 class InputError(RegError, family="input"):
-    """The request is wrong: an option, a name of the program (a verb, pass, profile, task, ...), a document."""
+    """The request is wrong: an option, a name that this program gives (a verb, pass, profile, task, ...), or a document."""
 
 
 class NotFoundError(RegError, family="not-found"):
-    """A named thing does not exist: a model, version, artifact or remote, or a file."""
+    """A model, version, artifact, remote or file that the request names does not exist."""
 
 
 class IntegrityError(RegError, family="integrity"):
@@ -39,11 +39,11 @@ class IntegrityError(RegError, family="integrity"):
 
 
 class ConflictError(RegError, family="conflict"):
-    """Another change conflicts: a version that exists with another digest, a moved channel."""
+    """Another change conflicts with the request: the version exists with another digest, or the channel moved."""
 
 
 class RemoteError(RegError, family="remote"):
-    """A registry elsewhere could not be reached, or it refused."""
+    """A registry on another machine could not be reached, or refused the request."""
 
 
 class ConversionError(RegError, family="conversion"):
@@ -55,24 +55,24 @@ class GateError(RegError, family="gate"):
 
 
 class HostError(RegError, family="environment"):
-    """A problem of this machine: disk, permission, a missing extra."""
+    """This machine has a problem: a full disk, a missing permission, a missing extra."""
 
 
 class LostRaceError(ConflictError):
-    """An index file changed between read and swap; re-read and recompute."""
+    """An index file changed between reading and replacing it: read it again and recompute."""
 
 
 class ForkError(IntegrityError):
-    """Two copies of one log have different lines in the same place."""
+    """Two copies of one log have different lines at the same number."""
 
 
 VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE, to see the extent"
-"""The hint for damage in a registry, the user's own or another one."""
+"""The hint for damage in the user's own registry or in another one."""
 
 
 @contextmanager
 def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Iterator[None]:
-    """Raise an InputError from inside as this kind, with a prefix before its message, unless that is "", and a hint."""
+    """Turn an InputError of the block into a `kind`, with the prefix before its message, unless that is "", and a hint."""
     try:
         yield
     except InputError as error:
@@ -82,7 +82,7 @@ def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Ite
 
 
 def value_error(check: Callable[[Any], T]) -> Callable[[Any], T]:
-    """The check with the exception that pydantic and msgspec give a place in the document to."""
+    """Make the check raise ValueError, for which pydantic and msgspec report the position in the document."""
 
     def checked(value: Any) -> T:
         try:
@@ -94,25 +94,25 @@ def value_error(check: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 def why(error: object, limit: int = 200) -> str:
-    """The first line of a library's or the system's message, without error numbers; the error's name if it has none."""
+    """The first line of a library's or the system's message, without error numbers; else the name of the error's class."""
     lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
     return lines[0][:limit] if lines else type(error).__name__
 
 
 def unreadable(name: str, error: OSError) -> RegError:
-    """The error of a file that the system does not read: a missing one or a directory is the request's fault, the rest the machine's."""
+    """The error for a file that cannot be read: InputError if it is missing or a directory, else HostError."""
     message = f"{name} cannot be read: {why(error)}"
     is_request = isinstance(error, FileNotFoundError | IsADirectoryError)
     return InputError(message) if is_request else HostError(message, "check the file and its permissions")
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
-    """The kind and the detail of a fault; `unreadable` if something was not read, which tells nothing of its bytes."""
+    """The kind and the detail of a fault; the kind is `unreadable` if bytes could not be read, and so may be good."""
     return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
 
 
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:
-    """The error of a verb whose library is not installed. On an index the name `onnxreg` may belong to somebody else."""
+    """The error for a library that is not installed. On an index somebody else may own the name `onnxreg`."""
     hint = (
         f"install onnxreg from where it came with its extra {extra}, in a checkout: pip install '.[{extra}]'"
     )
@@ -121,7 +121,7 @@ def missing_extra(module: str, extra: str, purpose: str) -> HostError:
 
 @contextmanager
 def hub_library(purpose: str) -> Iterator[None]:
-    """Turn the errors of an import of huggingface_hub, which reads HF_ENDPOINT, into ours."""
+    """Turn the errors of importing huggingface_hub, which reads HF_ENDPOINT, into RegErrors."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -131,7 +131,7 @@ def hub_library(purpose: str) -> Iterator[None]:
 
 
 def nearest(name: str, names: Iterable[str], least: float = 0.6, most: int = 3) -> list[str]:
-    """The most similar names, the best first; case does not matter. `least` is a similarity from 0 to 1."""
+    """The names most similar to `name`, the best first; case does not matter. `least` is a similarity from 0 to 1."""
     from difflib import get_close_matches
 
     folded = {candidate.lower(): candidate for candidate in names}
@@ -139,7 +139,7 @@ def nearest(name: str, names: Iterable[str], least: float = 0.6, most: int = 3) 
 
 
 def suggest(name: str, candidates: Iterable[str], otherwise: str = "", least: float = 0.6) -> str:
-    """A hint: similar names; if there are none, `otherwise`, by default the list of all names."""
+    """A hint: the similar names, or, without similar names, `otherwise`, by default the list of all names."""
     names = list(candidates)
     if alike := nearest(name, names, least):
         return f"did you mean {' or '.join(alike)}?"

@@ -1,7 +1,7 @@
-"""Files that a person, or a document of theirs, names: bounded reading, their state, and strict TOML and YAML.
+"""Files that users, or the documents of users, name: bounded reading, file states, and strict TOML and YAML.
 
-Nothing in a file runs code. Refused before parsing: what would cost a parser minutes, gigabytes or the whole stack (long
-keys, deep nesting, aliases). Repeated keys are errors.
+Nothing in a file runs code. A file that would cost a parser minutes, gigabytes or the whole stack (by long keys, deep
+nesting or aliases) is refused before parsing. Repeated keys are errors.
 """
 
 import os
@@ -14,13 +14,13 @@ from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES, MAX_KEY_PARTS, MAX_TE
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, missing_extra, why
 
 HEAD_BYTES = 64
-"""Bytes of a file that `check_content` needs."""
+"""The number of first bytes of a file that `check_content` needs."""
 SETTLED_NANOSECONDS = 3 * 10**9
-"""Nanoseconds after its last change from which on the next one surely has another time, on any file system."""
+"""The nanoseconds after which a further change of a file gets another modification time on any file system."""
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
-"""Numbers such as 1e-4, which JSON and YAML 1.2 have and PyYAML takes for text."""
+"""Numbers such as 1e-4, which are numbers in JSON and YAML 1.2, but text for PyYAML."""
 VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Errors of PyYAML, besides its own, for a value that does not fit its type: a 13th month, or `!!bool x`."""
+"""Errors that PyYAML raises, besides its own, for a value that does not fit its type: a 13th month, or `!!bool x`."""
 
 _POINTER = re.compile(rb"version https://git-lfs\.github\.com/|/annex/objects/")
 _PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html)\b", re.IGNORECASE)
@@ -30,7 +30,7 @@ _LONG_KEY = re.compile(
 
 
 def check_given(path: Path, label: str = "file", hint: str = "check the path") -> None:
-    """Check a file that the user named. NotFoundError if it does not exist, InputError if it is not a regular file."""
+    """Check a file that the user named. Raise NotFoundError if it does not exist, InputError if it is not regular."""
     if not path.exists():
         raise NotFoundError(f"there is no {label} {path}", hint)
     if not path.is_file():
@@ -42,10 +42,10 @@ def check_given(path: Path, label: str = "file", hint: str = "check the path") -
 def read_given(
     path: Path, label: str = "file", hint: str = "check the path", limit: int = MAX_DOCUMENT_BYTES
 ) -> bytes:
-    """Read a regular file of at most `limit` bytes. A FIFO or device is refused unread: it may have no end.
+    """Read a regular file of at most `limit` bytes; a FIFO or device, which may have no end, is refused unread.
 
-    Errors as `check_given`; InputError too if it is too large, HostError if it cannot be read. `label` names the kind of
-    file in the messages.
+    Raises the errors of `check_given`, InputError if the file is too large, HostError if it cannot be read. `label` names
+    the kind of file in the messages.
     """
     check_given(path, label, hint)
     try:
@@ -60,7 +60,7 @@ def read_given(
 
 
 def check_content(head: bytes, name: str) -> None:
-    """InputError for the first bytes of a file that is not the file meant: a pointer of Git LFS or git-annex, or a web page."""
+    """Raise InputError if a file begins like a pointer of Git LFS or git-annex, or like a web page."""
     if _POINTER.match(head):
         hint = "fetch the file: git lfs pull, or git annex get"
         raise InputError(f"{name} is a Git LFS pointer, not the file itself", hint)
@@ -70,8 +70,8 @@ def check_content(head: bytes, name: str) -> None:
 
 
 class FileState(NamedTuple):
-    """Device, inode, size in bytes, and the times of the last change of bytes and inode in nanoseconds: it identifies the
-    content until somebody changes that. No program can set back the time of the inode, if the file system keeps one.
+    """Device, inode, size in bytes, and the times (ns) of the last changes of a file's bytes and of its inode. Equal states
+    mean equal contents. No program can set back the time of the inode, if the file system keeps one.
     """
 
     device: int
@@ -85,16 +85,16 @@ class FileState(NamedTuple):
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     def is_settled(self, now: int) -> bool:
-        """True if another state will follow any later change. `now` is the time in nanoseconds when the state was read.
+        """True if every later change will change the state. `now` is the time in nanoseconds when the state was read.
 
-        Never if times are whole seconds: such file systems (FAT, sshfs) show the time of the bytes as that of the inode.
+        False if times are whole seconds: such file systems (FAT, sshfs) show the time of the bytes as the inode's.
         """
         has_fine_times = os.name == "posix" and self.changed % 10**9 != 0
         return has_fine_times and now - max(self.modified, self.changed) > SETTLED_NANOSECONDS
 
 
 def read_toml(data: bytes, label: str) -> dict[str, Any]:
-    """Parse a TOML file. InputError, naming `label`, if it is not TOML, is too large or too deep, or has a key of too many parts."""
+    """Parse a TOML file. Raise InputError, naming `label`, if it is not TOML, too large, too deep, or has too long a key."""
     import tomllib
 
     if len(data) > MAX_TEXT_BYTES:
@@ -112,7 +112,7 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
 
 
 def read_yaml(data: bytes | str, label: str, extra: str) -> Any:
-    """Parse a YAML or JSON file. InputError, naming `label`, if it is neither; HostError, naming the extra, without PyYAML."""
+    """Parse a YAML or JSON file. Raise InputError if it is neither, HostError if PyYAML (from `extra`) is not installed."""
     if len(data) > MAX_TEXT_BYTES:
         raise InputError(f"{label} is too large: more than {MAX_TEXT_BYTES >> 20} MiB")
     try:
@@ -136,7 +136,7 @@ def read_yaml(data: bytes | str, label: str, extra: str) -> Any:
 
 
 def strict_loader(yaml: Any) -> Any:
-    """A loader class of PyYAML, given its module: safe, without repeated keys and aliases."""
+    """Make a loader class of the module PyYAML: safe, and without repeated keys and aliases."""
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         def compose_node(self, parent: Any, index: Any) -> Any:

@@ -1,43 +1,43 @@
-"""JSON pointers (RFC 6901), patterns of them, and paths relative to one, as texts."""
+"""JSON pointers (RFC 6901), patterns of pointers, and paths relative to a pointer, all as texts."""
 
 from typing import Any
 
 from onnxreg.schema.core.errors import InputError
 
 EACH = "*"
-"""The token of a pattern that means every item of a list or every key of an object."""
+"""The step of a pattern that matches every item of a list or every key of an object."""
 ABSENT: Any = object()
-"""The result for a place that does not exist."""
+"""The result of `find` if the document has no value at the pointer."""
 
 
 def child(pointer: str, token: str | int) -> str:
-    """The pointer of a key or index below a place."""
+    """The pointer to a key or index below a pointer."""
     return f"{pointer}/{str(token).replace('~', '~0').replace('/', '~1')}"
 
 
 def tokens(pointer: str) -> list[str]:
-    """The keys and indexes of a pointer. InputError if it is malformed."""
+    """The keys and indexes of a pointer. Raises InputError if the pointer is malformed."""
     if pointer and not pointer.startswith("/"):
         raise InputError(f"not a JSON pointer: {pointer[:80]!r}", "it is empty or begins with a slash")
     return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
 
 
 def _children(value: Any) -> dict[str, Any]:
-    """The items of an object or a list by their keys or indexes; keys in ascending order."""
+    """The items of an object by key, in ascending order, or of a list by index; none for another value."""
     if isinstance(value, dict):
         return dict(sorted(value.items()))
     return {str(index): item for index, item in enumerate(value)} if isinstance(value, list) else {}
 
 
 def find(value: Any, pointer: str) -> Any:
-    """The value at a place; `ABSENT` if there is none."""
+    """The value at a pointer, or `ABSENT`."""
     for token in tokens(pointer):
         value = _children(value).get(token, ABSENT)
     return value
 
 
 def expand(value: Any, pattern: str) -> list[str]:
-    """The places that a pattern means, in the order of the document; keys in ascending order."""
+    """The pointers that match a pattern, in the order of the document, with keys in ascending order."""
     locations = [("", value)]
     for token in tokens(pattern):
         locations = [
@@ -50,7 +50,7 @@ def expand(value: Any, pattern: str) -> list[str]:
 
 
 def relative(pointer: str, path: str) -> str:
-    """The place at a path from another: its keys and indexes as in a pointer, and `..` for one level up."""
+    """Follow a path from a pointer: the path's steps are keys and indexes as in a pointer, and `..` for one level up."""
     for step in path.split("/") if path else ():
         pointer = pointer.rpartition("/")[0] if step == ".." else f"{pointer}/{step}"
     return pointer

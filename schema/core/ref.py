@@ -1,4 +1,4 @@
-"""Names: of versions (SemVer 2.0, https://semver.org/spec/v2.0.0.html), refs to them (`name[:tag][@sha256:...]`), and paths."""
+"""Names of versions (SemVer 2.0, https://semver.org/spec/v2.0.0.html), refs (`name[:tag][@sha256:...]`), and file paths."""
 
 import re
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ _DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt"
 
 
 class Version(str):
-    """One SemVer 2.0 version, as its text. Build metadata takes no part in precedence, but is part of the name."""
+    """A SemVer 2.0 version, as its text. Build metadata is part of the name, but does not count for precedence."""
 
     __slots__ = ("build", "major", "minor", "patch", "pre")
     major: int
@@ -59,7 +59,7 @@ class Version(str):
 
     @property
     def precedence(self) -> tuple[object, ...]:
-        """Sorts as section 11 of SemVer says. Versions that differ in build metadata only are equal; `<` then compares that."""
+        """A sort key by section 11 of SemVer. It ignores build metadata, which `<` compares next."""
         if not self.pre:
             return (self.major, self.minor, self.patch, True, ())
         pre = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.pre)
@@ -70,7 +70,7 @@ class Version(str):
         return bool(self.pre)
 
     def next_patch(self) -> "Version":
-        """The version proposed when none is given: a pre-release is followed by its own release."""
+        """The version to propose as the next one: the release of a pre-release, else the next patch."""
         return Version(self.major, self.minor, self.patch + (0 if self.pre else 1))
 
     @classmethod
@@ -96,9 +96,9 @@ def _order(version: str) -> tuple[object, str]:
 
 
 def check_name(text: str) -> str:
-    """Return a model name unchanged, or raise InputError: `name` or `org/name`, lower case.
+    """Return a model name unchanged; raise InputError unless the text is `name` or `org/name` in lower case.
 
-    A part may not end in `.jsonl`, as index files do, nor be a device name of Windows.
+    No part of a name may end in `.jsonl`, as index files do, or be a device name of Windows.
     """
     if not is_name(text):
         hint = "a name is NAME or ORG/NAME in lower case, such as acme/pii-small, without a version"
@@ -136,7 +136,7 @@ def check_tag(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A model, and which of its versions: by tag, by digest, by both (they must agree), or the newest."""
+    """A reference to one version of a model: by tag, by digest, by both (which must agree), or to the newest version."""
 
     name: str
     tag: str | None = None
@@ -152,12 +152,12 @@ class Ref:
 
     @property
     def is_bare(self) -> bool:
-        """True if it names no version, so that the newest is meant."""
+        """True if the ref has neither tag nor digest, and so means the newest version."""
         return self.tag is None and self.digest is None
 
     @classmethod
     def parse(cls, text: str) -> "Ref":
-        """ref = name [":" tag] ["@" digest]; anything else is an InputError"""
+        """Parse a ref, name [":" tag] ["@" digest]. Raise InputError for any other text."""
         tagged, at, digest = text.partition("@")
         name, colon, tag = tagged.partition(":")
         return cls(name, tag if colon else None, Digest.parse(digest) if at else None)
@@ -178,16 +178,16 @@ _REFUSALS = {
 _LONG_PART = re.compile(rb"[^/]{256}")
 
 PATTERN = rf"^(?!(.*/)?\.{{1,2}}(/|$))[^/{_FORBIDDEN}]+(/[^/{_FORBIDDEN}]+)*$"
-"""The part of `check_path` that a regular expression of JSON Schema can express."""
+"""The rules of `check_path` that a regular expression of JSON Schema can express."""
 
 
 @lru_cache(1024)
 def check_path(path: str) -> str:
-    """Return a path unchanged, or raise InputError with the reason that a manifest must not have it.
+    """Return a path unchanged, or raise InputError with the reason why a manifest must not have this path.
 
-    Allowed are paths that POSIX, Windows and object stores all distinguish: relative, at most 32 parts with `/` between
-    them, at most 1,024 bytes and 255 in a part, no empty, `.` or `..` part, no control, invisible or reserved
-    character, no device name and no short name (`OPENME~1.JSO`) of Windows, no trailing dot or blank.
+    Allowed are paths that POSIX, Windows and object stores all distinguish. A path is relative, has at most 1,024 bytes and
+    32 parts of at most 255 bytes with `/` between them, no empty, `.` or `..` part, no control, invisible or reserved
+    character, no trailing dot or blank, no device name of Windows and no short name of Windows (`OPENME~1.JSO`).
     """
     data = path[: MAX_PATH_CHARS + 1].encode("utf-8", "surrogatepass")
     if not 0 < len(data) <= MAX_PATH_CHARS or data.count(b"/") >= MAX_PATH_PARTS or _LONG_PART.search(data):
@@ -202,15 +202,15 @@ def check_path(path: str) -> str:
 
 
 def check_sorted_paths(paths: tuple[str, ...] | None) -> None:
-    """InputError unless these are paths that `check_path` allows, ascending, each once, and at least one; or None."""
+    """Raise InputError unless the paths are None or a sorted list of different paths, each allowed by `check_path`."""
     if paths is not None and (not paths or list(paths) != sorted(set(map(check_path, paths)))):
         raise InputError("not a sorted list of different paths")
 
 
 class DistinctPaths:
-    """Paths, one after the other, that do not collide on a file system that folds case or normalizes Unicode.
+    """A set of paths that do not collide on a file system that ignores case or normalizes Unicode.
 
-    Compared by canonical caseless matching (Unicode 16, definition D145).
+    Paths are compared by canonical caseless matching (Unicode 16, definition D145).
     """
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
@@ -220,7 +220,7 @@ class DistinctPaths:
             self.add(path)
 
     def add(self, path: str) -> None:
-        """Add a path. InputError if it collides with another, or if one of them is a directory above the other."""
+        """Add a path. Raise InputError if it collides with an earlier one or if one is a directory above the other."""
         key = path.casefold() if path.isascii() else normalize("NFD", normalize("NFD", path).casefold())
         if (existing := self._files.get(key)) is not None:
             collision = f"paths collide: {existing[:80]!r} and {path[:80]!r}"
@@ -234,5 +234,5 @@ class DistinctPaths:
 
 
 def check_distinct(paths: Iterable[str]) -> None:
-    """InputError if two paths collide; see `DistinctPaths`."""
+    """Raise InputError if two of the paths collide; see `DistinctPaths`."""
     DistinctPaths(paths)

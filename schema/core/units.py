@@ -1,4 +1,4 @@
-"""Sizes, lengths of time and counts as people write and read them.
+"""Sizes, lengths of time and counts, in the form in which people read and write them.
 
 A size is `30MB`, `1.5GB`, `512MiB`, or a plain number of bytes; a length of time is `90s`, `15min`, `12h`, `7d`, `2w`.
 """
@@ -18,7 +18,7 @@ DURATION_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def parse_size(text: str) -> int:
-    """SIZE = DIGITS ["." DIGITS] [UNIT]: a whole number of bytes; anything else is an InputError. KB is kB."""
+    """SIZE = DIGITS ["." DIGITS] [UNIT]: a whole number of bytes. Raises InputError for other text. KB is read as kB."""
     match = re.fullmatch(r"([0-9]{1,16})(?:\.([0-9]{1,15}))?([A-Za-z]*)", text)
     if match is None or match[3] not in SIZE_UNITS:
         units = ", ".join(filter(None, SIZE_UNITS))
@@ -40,7 +40,7 @@ def size(value: Any) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """DURATION = DIGITS UNIT: whole seconds; anything else is an InputError."""
+    """DURATION = DIGITS UNIT: whole seconds. Raises InputError for other text."""
     match = re.fullmatch(r"([0-9]{1,9})([A-Za-z]*)", text)
     if match is None or match[2] not in DURATION_UNITS:
         units = ", ".join(DURATION_UNITS)

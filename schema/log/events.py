@@ -1,6 +1,6 @@
-"""Events: self-contained facts about one model. `logline` puts them in order.
+"""Events: self-contained facts about one model, which `logline` puts in order.
 
-An event's id is the SHA-256 of its canonical bytes, so that it is recognised in any registry's log.
+The id of an event is the SHA-256 of its canonical bytes, so that any registry's log recognises the event.
 """
 
 import re
@@ -22,7 +22,7 @@ from onnxreg.schema.log.summary import STATES
 UPGRADE = "a newer onnxreg wrote it: upgrade this one"
 
 Time = Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z")]
-"""RFC 3339 in UTC and seconds."""
+"""A time in UTC, to the second, as RFC 3339 writes it."""
 Nonce = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 Intent = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}-[0-9a-f]{16}\Z")]
 Label = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -31,10 +31,10 @@ _KIND = re.compile(r"[a-z][a-z0-9._-]{0,39}")
 
 
 class Event(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True, tag_field="kind"):
-    """The keys of every event. `time` is for display only; `actor` is as claimed."""
+    """The base of all events. `time` is for display only; `actor` is a claim that nobody checks."""
 
     shorten: ClassVar[str] = "shorten the reason"
-    """The hint for an event that does not fit into a line."""
+    """The hint for an event that is too large for a log line."""
 
     name: str
     time: Time
@@ -56,7 +56,7 @@ class Event(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
         return Digest.of(self.encode())
 
     def check_fits(self) -> None:
-        """Raise InputError if no line of a log can hold it."""
+        """Raise InputError if the event is too large for a log line."""
         if (size := len(self.encode())) > MAX_EVENT_BYTES:
             raise InputError(
                 f"the {self.kind} event on {self.name} would have {size} bytes, a log holds {MAX_EVENT_BYTES}",
@@ -72,16 +72,16 @@ class VersionEvent(Event, frozen=True, kw_only=True):
 
 
 class Publish(VersionEvent, frozen=True, kw_only=True, tag="publish"):
-    """A version came to be: it names its manifest for ever. `size` is the manifest's, in bytes."""
+    """A version was published: its number means this manifest for ever. `size` is the manifest's size in bytes."""
 
     size: Count
 
 
 class Tag(VersionEvent, frozen=True, kw_only=True, tag="tag"):
-    """A channel moved to a version. `expects` is the manifest it held before (absent: none).
+    """A channel moved to a version. `expects` is the manifest of the channel before the move (absent: no manifest).
 
-    Where the channel is governed, `policy` is the line of the policy log that was in force, and `evidence`
-    the blob that says how the version met it.
+    If a policy governs the channel, `policy` is the digest of the newest line of the policy log, and `evidence` the blob
+    that says how the version met the rules.
     """
 
     tag: str
@@ -95,7 +95,7 @@ class Tag(VersionEvent, frozen=True, kw_only=True, tag="tag"):
 
 
 class Untag(Event, frozen=True, kw_only=True, tag="untag"):
-    """A channel was taken away."""
+    """A channel was removed."""
 
     tag: str
     expects: Digest
@@ -106,25 +106,25 @@ class Untag(Event, frozen=True, kw_only=True, tag="untag"):
 
 
 class Yank(VersionEvent, frozen=True, kw_only=True, tag="yank"):
-    """No version with this manifest resolves, of whichever number, until the yank is taken back; its digest still gets it."""
+    """Versions with this manifest no longer resolve, except by digest, until the yank is taken back."""
 
     @property
     def words(self) -> str:
-        """The bytes and why they are yanked: `these are the bytes of acme/ner:0.2.1, yanked: leaks names`."""
+        """The yank as a sentence with its reason: `these are the bytes of acme/ner:0.2.1, yanked: leaks names`."""
         reason = f": {self.reason}" if self.reason else ""
         return f"these are the bytes of {self.name}:{self.version}, yanked{reason}"
 
 
 class Unyank(VersionEvent, frozen=True, kw_only=True, tag="unyank"):
-    """One yank was taken back: `yank` is the id of its event, so that the order of arrival does not matter."""
+    """One yank was taken back: `yank` is the id of its event, so events may arrive in any order."""
 
     yank: Digest
 
 
 class Attest(Event, frozen=True, kw_only=True, tag="attest"):
-    """Somebody states something about a manifest: an evaluation, a signature. The statement is a blob.
+    """Somebody states something about a manifest, such as an evaluation or a signature. The statement is a blob.
 
-    An evaluation repeats which artifact it is about and its verdict, so that a state follows from the log alone.
+    For an evaluation the event repeats the artifact and the verdict, so that the log alone gives the state.
     """
 
     manifest: Digest
@@ -135,28 +135,28 @@ class Attest(Event, frozen=True, kw_only=True, tag="attest"):
 
 
 class Pin(VersionEvent, frozen=True, kw_only=True, tag="pin"):
-    """No retention policy expires this version."""
+    """A version was pinned: no retention policy may expire it."""
 
 
 class Unpin(VersionEvent, frozen=True, kw_only=True, tag="unpin"):
-    """A pin was taken back."""
+    """The pin of a version was taken back."""
 
 
 class Expire(VersionEvent, frozen=True, kw_only=True, tag="expire"):
-    """A retention policy gave up the files of a version.
+    """A retention policy deleted the files of a version.
 
-    Its manifest stays, and its number is never given again.
+    The manifest stays, and no other version ever gets the version's number.
     """
 
 
 class Restore(VersionEvent, frozen=True, kw_only=True, tag="restore"):
-    """The files of an expired version were brought back: `expire` is the id of the event that gave them up."""
+    """The files of an expired version were restored: `expire` is the id of the event that expired them."""
 
     expire: Digest
 
 
 class Purge(VersionEvent, frozen=True, kw_only=True, tag="purge"):
-    """A version was taken down, and `blobs` must never come back into this model: the tombstone of leaked bytes.
+    """A version was taken down, and its `blobs`, such as leaked bytes, must never return to this model.
 
     The manifest stays, unless it is one of the blobs.
     """
@@ -165,13 +165,13 @@ class Purge(VersionEvent, frozen=True, kw_only=True, tag="purge"):
 
 
 class Drop(VersionEvent, frozen=True, kw_only=True, tag="drop"):
-    """A version that had not left this registry was taken back; its number is free again."""
+    """A version that was never sent to another registry was withdrawn; its number can be used again."""
 
 
 class Hold(VersionEvent, frozen=True, kw_only=True, tag="hold"):
-    """The artifacts of a version that are here, by path, sorted; without `paths`, all of them.
+    """The paths, sorted, of a version's artifacts that this registry has; None means all artifacts.
 
-    It is about this registry alone, and goes to no other. The companions that all artifacts share are always here.
+    This event is about one registry and is never sent to another. A registry always has the shared companion files.
     """
 
     shorten: ClassVar[str] = (
@@ -185,23 +185,23 @@ class Hold(VersionEvent, frozen=True, kw_only=True, tag="hold"):
 
 
 class Fence(Event, frozen=True, kw_only=True, tag="fence"):
-    """The collector overtook a push that had announced itself by this intent: it changes nothing but the head."""
+    """The collector removed the announcement of a push by its `intent`; only the head of the log changes."""
 
     intent: Intent
 
 
 class PolicyEvent(Event, frozen=True, kw_only=True, tag="policy"):
-    """The rules of the registry from now on, as `schema.gates.policy` reads them. It is only in the policy log."""
+    """The registry's rules from now on, in the form that `schema.gates.policy` reads; only the policy log has it."""
 
     rules: list[dict[str, Any]]
 
 
 class OptionalEvent(Event, frozen=True, kw_only=True):
-    """An event without which every answer is still right: a reader that does not know its kind only keeps its
-    line and `blobs`.
+    """An event without which every answer stays right: a reader that does not know the kind only keeps the line and its
+    `blobs`.
 
-    `supersedes` are the ids of earlier optional events: the log no longer refers to the blobs of these. `optional` and
-    `blobs` are always written: their defaults come from a factory.
+    `supersedes` has the ids of earlier optional events, whose blobs the log then no longer refers to. `optional` and
+    `blobs` are always written, because their defaults come from a factory.
     """
 
     optional: Literal[True] = field(default_factory=lambda: True)
@@ -215,8 +215,8 @@ class OptionalEvent(Event, frozen=True, kw_only=True):
 
 
 class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
-    """The deltas of a version from now on: `table` (see `schema.delta.delta_format`) and the deltas that it lists are
-    the blobs. Without a table it offers nothing.
+    """The deltas of a version from now on. The blobs are `table` (see `schema.delta.delta_format`) and the deltas that the
+    table lists. Without a table the version has no deltas.
     """
 
     version: Version
@@ -230,15 +230,15 @@ class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
 
     @property
     def table_file(self) -> Descriptor | None:
-        """Digest and size of the table."""
+        """The digest and the size of the table."""
         return next((blob for blob in self.blobs if blob.digest == self.table), None)
 
 
 class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
     """A channel begins, widens or stops a staged rollout; see `schema.log.state`.
 
-    `expects` is the manifest that the channel holds, and keeps. Without `version` the rollout is over. On a
-    governed channel `policy` and `evidence` are those of a promotion, and the evidence is the blob.
+    `expects` is the manifest that the channel has before and after. Without `version` the rollout is over. If a policy
+    governs the channel, `policy` and `evidence` are as in `Tag`, and the evidence is the blob.
     """
 
     tag: str
@@ -264,7 +264,7 @@ class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
 
 
 class UnknownEvent(OptionalEvent, frozen=True, kw_only=True):
-    """An optional event of a kind that a later build added. Its line and its blobs are kept; it changes nothing else.
+    """An optional event of a kind that a later build added: it has no effect, but its line and its blobs are kept.
 
     `value` is the JSON value that was read, with the keys that only the later build knows.
     """
@@ -280,7 +280,7 @@ class UnknownEvent(OptionalEvent, frozen=True, kw_only=True):
 
     @classmethod
     def keep(cls, value: dict[str, Any]) -> "UnknownEvent":
-        """Read an event of an unknown kind as far as it can be kept. InputError unless it is optional."""
+        """Read the common fields of an event of an unknown kind. Raise InputError if the event is not optional."""
         kind = value.get("kind")
         if value.get("optional") is not True or not isinstance(kind, str) or not _KIND.fullmatch(kind):
             raise InputError(f"it holds an event of unknown kind {str(kind)[:40]!r}", UPGRADE)
@@ -308,12 +308,12 @@ ModelEvent = (
     | Deltas
     | RolloutStep
 )
-"""An event in a model's log. `PolicyEvent` is in the log of policies."""
+"""Any event in a model's log. The policy log has events of the class `PolicyEvent`."""
 KINDS: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in ModelEvent.__args__}
 
 
 def check_time(time: str) -> None:
-    """InputError for a time that no calendar has, such as the 30th of February: rules compute with times."""
+    """Raise InputError for an impossible time, such as the 30th of February: rules calculate with times."""
     try:
         datetime.fromisoformat(time)
     except ValueError:
@@ -321,7 +321,7 @@ def check_time(time: str) -> None:
 
 
 def check_channel(tag: str) -> str:
-    """A tag that may move: any tag that is not a version. InputError otherwise."""
+    """Return the tag of a channel unchanged. Raise InputError for a version, which never moves, and for a malformed tag."""
     if Version.is_version(check_tag(tag)):
         raise InputError(
             f"{tag} is a version, not a channel", "a version never moves; name a channel, such as stable"

@@ -1,9 +1,9 @@
 """The hash-chained lines that put events in order.
 
-A line is one registry's statement that the event came next: `{"seq", "prev", "event", "via"?, "sig"?}`, where
-`prev` is the digest of the line before (of `genesis` for the first), `via` says which registry's log it was
-taken from, and `sig` is a signature over the line without it (`dsse.sign_line`). A line's digest covers its `sig`
-too: to strip it changes the chain.
+A line is one registry's statement that the event came next: `{"seq", "prev", "event", "via"?, "sig"?}`. `prev` is the
+digest of the previous line (of `genesis` for the first line), `via` says from which registry's log the event was taken, and
+`sig` is a signature over the line without `sig` (`dsse.sign_line`). A line's digest covers its `sig` too, so removing a
+signature changes the chain.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,11 +31,11 @@ from onnxreg.schema.log.events import (
 from onnxreg.schema.signing.dsse import SignLine, signed_bytes
 
 _WITH_FLOATS = PolicyEvent | RolloutStep | UnknownEvent
-"""The events that may hold a float, or a key beyond ASCII, which msgspec does not write as RFC 8785 demands."""
+"""The events that may have a float or a non-ASCII key, which msgspec does not write as RFC 8785 demands."""
 
 
 class Via(Record, frozen=True, forbid_unknown_fields=True):
-    """The origin of a line: registry id, its number there, and its digest there; and the time of its arrival here."""
+    """The origin of a line: the other registry's id, the line's number and digest in its log, and the arrival time here."""
 
     registry: str
     seq: Count
@@ -49,7 +49,7 @@ class Via(Record, frozen=True, forbid_unknown_fields=True):
 
 
 class _Links(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The keys of a line but for its event."""
+    """The keys of a line other than its event."""
 
     seq: Count
     prev: Digest
@@ -64,7 +64,7 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def raw(self) -> bytes:
-        """Its bytes, without the newline."""
+        """The canonical bytes of the line, without the newline."""
         if isinstance(self.event, _WITH_FLOATS):
             return self.encode()
         return msgspec.json.encode(self, enc_hook=text_of, order="sorted")
@@ -82,14 +82,14 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
     @property
     def time(self) -> str:
-        """The time at which it was written here, as claimed."""
+        """The time at which this registry says that it wrote the line."""
         return (self.via and self.via.time) or self.event.time
 
     @classmethod
     def make(
         cls, seq: int, prev: Digest, event: Event, via: Via | None = None, sign: SignLine | None = None
     ) -> "LogLine":
-        """A line of a registry's log; `sign`, if given, makes its `sig`."""
+        """Make a line of a registry's log; `sign`, if given, makes its `sig`. Raise InputError if the line is too long."""
         line = cls(seq=seq, prev=prev, event=cast("ModelEvent", event), via=via)
         if sign is not None:
             line = line.replace(sig=sign(line.to_json()))
@@ -101,7 +101,7 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def decode(cls, data: bytes, label: str = "log line", max_bytes: int = MAX_LINE_BYTES) -> "LogLine":
-        """Read one line strictly: canonical bytes, known kind, known keys. InputError otherwise."""
+        """Read one line. Raise InputError unless its bytes are canonical and its kind and keys are known."""
         canonical.check_size(data, label, max_bytes)
         try:
             line = decode_json(data, cls, label)
@@ -112,12 +112,12 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
         return line
 
     def signed_bytes(self, registry: str) -> bytes:
-        """The bytes that its signature covers in the log of a registry."""
+        """The bytes of this line that its signature covers in the log of a registry."""
         return signed_bytes(registry, self.to_json())
 
 
 def _unknown(data: bytes, label: str, error: InputError) -> LogLine:
-    """A line with an optional event of an unknown kind; the error if it has none, InputError if it is not optional."""
+    """Read a line with an optional event of an unknown kind. Raise `error` for a known kind, InputError if not optional."""
     value = canonical.decode(data, label)
     event = value.pop("event", None) if isinstance(value, dict) else None
     if not isinstance(event, dict) or event.get("kind") in (*KINDS, "policy"):
@@ -134,7 +134,7 @@ def walk_chain(
     seq: int = 0,
     head: tuple[int, Digest] | None = None,
 ) -> Iterator[LogLine]:
-    """Yield the lines after line `seq`, whose digest is `prev`; each must follow the one before it.
+    """Yield the lines after line `seq`, whose digest is `prev`; each line must name the digest of the line before it.
 
     Raise IntegrityError at the first break, and if the last line is not `head` (its number and digest).
     """
@@ -150,5 +150,5 @@ def walk_chain(
 
 
 def genesis(registry: str, name: str) -> Digest:
-    """The digest that the first line of a log names as the line before: it ties the chain to one model."""
+    """The digest that the first line of a log has as `prev`: it binds the chain to one registry and model."""
     return Digest.of(canonical.encode({"name": name, "registry": registry}))

@@ -1,13 +1,13 @@
-"""The state line: the tables of one model now, as far as questions need them. It follows from the model's log.
+"""The state line: the tables of one model, as far as questions need them, computed from the model's log.
 
     {"registry", "name", "seq", "head", "channels", "versions", "checkpoint"?, "summaries", "segments",
      "tombstones"?, "refused"?, "rollouts"?}
 
-`versions` holds the newest versions, those that channels hold or are rolled out to, and those touched since the last
-sealing (a dropped one too, until the next sealing); all that were sealed are in the checkpoint, a blob. `segments` are
-the sealed parts of the log, in order, `SEGMENT_LINES` lines each. `tombstones` are the blobs that were taken down and
-must not come back. `refused` are the artifacts that a later evaluation refused: in every version that has these bytes.
-Keys at this level that a later build added are kept and written back; see `registry.log.log`.
+`versions` has the newest versions, the versions of channels and rollouts, and the versions changed since the last sealing
+(a dropped version too, until the next sealing); the checkpoint, a blob, has all versions up to that sealing. `segments` are
+the sealed parts of the log, in order, `SEGMENT_LINES` lines each. `tombstones` are the blobs that were taken down and must
+not return. `refused` are the artifacts that a later evaluation refused, in every version with these bytes. Keys of the
+state line that a later build added are kept and written back; see `registry.log.log`.
 
 A staged rollout gives the next release of a channel to a share of its devices first; `schema.query.cohort` says which
 devices take part. `docs/rollouts.md` is the specification.
@@ -28,27 +28,27 @@ from onnxreg.schema.log.summary import VersionSummary, effective_state
 
 SEGMENT_LINES = 64
 SUMMARIZED_RELEASES = 4
-"""The newest versions that have their summaries in the state line, beside the channel holders."""
+"""The number of newest versions whose summaries are in the state line, besides the versions of channels."""
 MAX_LISTED_VERSIONS = 5
-"""The most versions that an error names."""
+"""The number of versions that an error names at most."""
 Percent = Annotated[int, Meta(gt=0, le=100)] | Annotated[float, Meta(gt=0, le=100)]
 Salt = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
-"""The random text of a rollout."""
+"""The random text of a rollout, from which its devices are chosen."""
 
 
 class Gone(Record, frozen=True):
-    """The way in which a version lost its files (a retention policy, a takedown, or dropped), and the id of the event."""
+    """The reason why a version has no files (expired, purged or dropped), and the id of the event that removed them."""
 
     how: Literal["expired", "purged", "dropped"]
     event: Digest
 
 
 class VersionEntry(Record, frozen=True):
-    """One version: its manifest, the manifest's size in bytes, the line that published it.
+    """One version: its manifest, the manifest's size in bytes, and the number of the line that published the version.
 
-    `yanks` are the ids, ascending, of the yank events of its manifest that were not taken back; a version is yanked while
-    there are any. `held` are the paths of the artifacts that are here, if these are not all (None). `attested` has the
-    worst verdict of later evaluations on an artifact, by the artifact's digest. `deltas` is the table of its deltas.
+    `yanks` has the ids, ascending, of the yank events in effect on the manifest; a version with any of them is yanked.
+    `held` has the paths of the artifacts in this registry; None means all artifacts. `attested` maps an artifact's digest
+    to the worst verdict of later evaluations. `deltas` is the digest of the table of deltas.
     """
 
     manifest: Digest
@@ -78,10 +78,10 @@ class VersionEntry(Record, frozen=True):
         return self.gone is not None and self.gone.how == "dropped"
 
     def status(self, summary: VersionSummary | None) -> str:
-        """One word for people: gone in some way, yanked, refused (an artifact is), pinned, partial, or
-        nothing.
+        """The status in one word for people: expired, purged, dropped, yanked, refused (if one artifact is), pinned,
+        partial, or an empty text.
 
-        `summary`: the version's, if it is known, with the effective states of its artifacts.
+        `summary`: the version's summary with the effective states of its artifacts; None if it is not known.
         """
         if self.gone is not None:
             return self.gone.how
@@ -94,15 +94,15 @@ class VersionEntry(Record, frozen=True):
         return next((word for word, holds in words.items() if holds), "")
 
     def is_refused(self, summary: VersionSummary | None) -> bool:
-        """Return True if an artifact is refused, by the manifest or later; see `status`."""
+        """True if the manifest or a later evaluation refuses an artifact; `summary` as in `status`."""
         states = {artifact.state for artifact in summary.artifacts} if summary else set()
         return effective_state("", *states, *self.attested.values()) == "refused"
 
 
 class Channel(Record, frozen=True):
-    """The version that a channel holds, and the line that moved it there.
+    """The version of a channel, and the number of the line that moved the channel to it.
 
-    `policy`, `evidence`: those of that event, if any.
+    `policy` and `evidence` are copied from that line's event, if it has them.
     """
 
     version: Version
@@ -113,10 +113,10 @@ class Channel(Record, frozen=True):
 
 
 class Rollout(Record, frozen=True):
-    """The rollout of a channel: to which version, for which share of the devices, and the line that said so last.
+    """The rollout of a channel: the version, the share of the devices in percent, and the number of its last line.
 
-    `where` is an expression over the device document; `policy` and `evidence` are those of a promotion if the channel
-    is governed.
+    `where` is an expression over the device document; `policy` and `evidence` are set, as in `Tag`, if a policy governs the
+    channel.
     """
 
     to: Version
@@ -137,7 +137,7 @@ class Rollout(Record, frozen=True):
 
 
 def check_percent(share: float) -> float:
-    """A share in percent: more than 0, at most 100, with at most two decimals. InputError otherwise."""
+    """Return a share in percent unchanged; raise InputError unless 0 < share <= 100 with at most two decimals."""
     if not 0 < share <= 100 or round(share * 100) != round(share * 100, 6):
         raise InputError(
             f"not a percentage: {str(share)[:40]}",
@@ -147,9 +147,9 @@ def check_percent(share: float) -> float:
 
 
 class Checkpoint(Record, frozen=True):
-    """The tables of a model after a sealed line: the blob that sealing writes. Lines of the tail continue it.
+    """The tables of a model after a sealed line: a blob that sealing writes. Later lines update these tables.
 
-    `versions` are all of them, without dropped ones.
+    `versions` has every version but the dropped ones.
     """
 
     versions: dict[Version, VersionEntry] = {}
@@ -160,7 +160,7 @@ class Checkpoint(Record, frozen=True):
 
 
 class State(Record, frozen=True, dict=True):
-    """The state line."""
+    """The state line; see the module."""
 
     registry: str
     name: str
@@ -182,34 +182,34 @@ class State(Record, frozen=True, dict=True):
             check_tag(tag)
 
     def verdicts(self, entry: VersionEntry | None) -> Mapping[Digest, str]:
-        """The verdicts of later evaluations on artifacts. A refusal wins.
+        """The verdict of later evaluations on each artifact, by digest. A refusal wins.
 
-        `entry`: None if the version's is in the checkpoint; then only refusals are known.
+        `entry`: the version's entry, or None if only the checkpoint has it; then only refusals are known.
         """
         attested = {} if entry is None else entry.attested
         return {**attested, **dict.fromkeys(self.refused, "refused")} if self.refused else attested
 
     def effective_summary(self, version: Version) -> VersionSummary | None:
-        """The summary of a version, if the state line holds it, with what later evaluations say of its artifacts."""
+        """The summary of a version with the effective states of its artifacts; None if the state line lacks the summary."""
         summary = self.summaries.get(version)
         return None if summary is None else summary.after(self.verdicts(self.versions.get(version)))
 
     @cached_property
     def newest(self) -> tuple[Version, ...]:
-        """The newest usable versions. They follow from `versions`, which always holds them."""
+        """The newest usable versions, computed from `versions`, which always includes them."""
         return newest_of(self.versions)
 
     def newest_release(self) -> Version | None:
-        """The newest version that is neither yanked nor a pre-release."""
+        """The newest usable version that is not a pre-release; None if there is none."""
         return next((version for version in self.newest if not version.is_prerelease), None)
 
 
 def newest_of(
     entries: Mapping[Version, VersionEntry], count: int = SUMMARIZED_RELEASES
 ) -> tuple[Version, ...]:
-    """The newest usable versions: the first `count` releases, and as many of the pre-releases above them.
+    """The newest usable versions: the first `count` releases, and up to `count` of the pre-releases above these.
 
-    Order is by SemVer precedence, then by the line that published them; never by clock.
+    Versions are sorted by SemVer precedence, then by the number of the publishing line; never by time.
     """
     ranked = [(version.precedence, entry.seq, version) for version, entry in entries.items() if entry.usable]
     usable = [version for *_, version in sorted(ranked, key=itemgetter(0, 1), reverse=True)]
@@ -219,7 +219,7 @@ def newest_of(
 
 
 def version_of(state: State, tag: str) -> Version:
-    """The version that a tag means, known or not. Raise NotFoundError if it is neither a version nor a channel."""
+    """The version that a tag means, known or not. Raise NotFoundError if the tag is neither a version nor a channel."""
     if Version.is_version(tag):
         return Version.parse(tag)
     if tag not in state.channels and tag[:1].isdigit():
@@ -234,9 +234,9 @@ def version_of(state: State, tag: str) -> Version:
 def no_version(
     name: str, subject: str, entries: Mapping[Version, VersionEntry], rule: str = ""
 ) -> NotFoundError:
-    """The error for a model that has no `subject`, such as `version 9.0.0`.
+    """The error for a model that lacks `subject`, such as `version 9.0.0`.
 
-    After the `rule` the newest of its entries are named.
+    The hint is `rule`, followed by the newest versions among `entries`.
     """
     newest = sorted((version for version, entry in entries.items() if not entry.dropped), reverse=True)[
         :MAX_LISTED_VERSIONS
@@ -252,6 +252,6 @@ def _newest(names: Sequence[str]) -> str:
 
 
 def no_channel(name: str, tag: str, channels: Collection[str], more: str = "") -> NotFoundError:
-    """The error for a model that has no such channel; `more` goes behind the list of those that it has."""
+    """The error for a model that lacks this channel; `more` follows the list of the model's channels in the hint."""
     listed = f"its channels: {', '.join(channels)}" if channels else "it has no channels yet"
     return NotFoundError(f"{name} has no channel {tag}", suggest(tag, channels, listed + more))

@@ -1,6 +1,6 @@
-"""The summary of a version in the index file, so that one small request answers a query.
+"""The summary of a version in the index file, with which one small request answers a query.
 
-A summary is derived from the manifest by `summarize` and holds nothing else; `reg verify` compares the two.
+`summarize` derives a summary from the manifest alone; `reg verify` compares the two.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.parts import Check
 
 STATES = ("certified", "unknown", "refused")
-"""From best to worst; a refused artifact is chosen only if nothing else of its version answers."""
+"""The states from best to worst; a refused artifact is chosen only if no other artifact of its version fits."""
 
 
 def effective_state(stated: str, *verdicts: str | None) -> str:
-    """The state that counts, of what the manifest states and of later verdicts on the same bytes: a refusal
+    """The effective state of an artifact, from the state in the manifest and later verdicts on the same bytes: a refusal
     wins.
 
-    A certificate after the fact lifts neither a refusal nor an unknown: a writer of the registry could
-    attest it.
+    A later certificate changes neither a refusal nor `unknown`, because anybody who can write to the registry could attest
+    one.
     """
     return "refused" if "refused" in verdicts else stated
 
 
 class ArtifactState(NamedTuple):
-    """An artifact's state with its reasons: the manifest, later evaluations, and refusals of the bytes in
-    other versions.
+    """The state of an artifact with its three sources: the manifest, later evaluations of this version's artifact, and
+    refusals of the same bytes in other versions.
 
-    `attested` is the worst verdict of later evaluations of this version's artifact, if there are any.
+    `attested` is the worst verdict of those evaluations; None without one.
     """
 
     path: str
@@ -49,7 +49,7 @@ class ArtifactState(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """The reason for which the manifest is not the last word on the artifact; empty if it is."""
+        """The sentence on why the effective state or a later evaluation differs from the manifest; empty if none does."""
         if self.state != self.stated:
             why = (
                 "by a later evaluation"
@@ -63,9 +63,9 @@ class ArtifactState(NamedTuple):
 
 
 ArtifactStates = tuple[ArtifactState, ...]
-"""Those of all artifacts of a version, in the manifest's order."""
+"""The states of all artifacts of a version, in the manifest's order."""
 Verdict = tuple[str, Digest, str]
-"""An artifact's path and digest, and the state that its manifest gives it."""
+"""An artifact's path, its digest, and its state in the manifest."""
 
 
 def artifact_states(
@@ -74,7 +74,7 @@ def artifact_states(
     """The states of a version's artifacts.
 
     Args:
-        attested: what later evaluations say of them; see `VersionEntry`.
+        attested: the verdict of later evaluations on each artifact; see `VersionEntry`.
         refused: the artifacts that the model's log refuses in any version.
     """
     return tuple(
@@ -89,14 +89,14 @@ def verdicts_of(manifest: "Manifest") -> list[Verdict]:
 
 
 RECALL = "character_recall/"
-"""The prefix of the checks of single labels."""
+"""The prefix of the names of checks that measure one label each."""
 CERTIFICATE, ITEM_SCORES = "certificate", "item-scores"
 EVIDENCE = frozenset({CERTIFICATE, ITEM_SCORES})
-"""Roles of companions that prove a verdict: no artifact needs them to run, so they are part of no download."""
+"""Roles of companion files that prove a verdict: no artifact needs them to run, so a download leaves them out."""
 
 
 class FileSummary(Record, frozen=True):
-    """A file of a version."""
+    """The summary of a file of a version."""
 
     role: str
     path: str
@@ -108,27 +108,26 @@ class FileSummary(Record, frozen=True):
 
 
 class KvCacheSummary(Record, frozen=True):
-    """The memory of the keys and values of a decoder; see `manifest.KvCache`."""
+    """The memory that a decoder needs for keys and values; see `manifest.KvCache`."""
 
     bytes_per_token: Count
     max_tokens: Count
 
     def size(self, context: int | None = None) -> int:
-        """The bytes for so many tokens of context, by default for the longest one."""
+        """Memory in bytes for a context of this many tokens; default: the longest."""
         return self.bytes_per_token * (self.max_tokens if context is None else context)
 
 
 class ArtifactSummary(Record, frozen=True):
-    """One artifact: what a device must know before it downloads.
+    """The summary of one artifact: all that a device must know before a download.
 
-    `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`;
-    `domains` are those of the operators, but for `ai.onnx`. `ir_version` is that of the ONNX file. `recall`
-    maps a label to its measured recall, `metrics` the name of a check on the suite of the certification to its
-    value. `stated` is what the manifest says, if a later evaluation refused the artifact: then `state` is
-    `refused`. It is not part of the index file's summary. `member` is the stage of a pipeline that the artifact
-    is of. `contrib` are the contrib operators that it needs, with features that a release may lack. `contract`
-    is the digest of what the code of an app relies on. `kv_cache` is that of a decoder. `preferred` is the winner of
-    the search that made the version.
+    `operators` is the digest of the operator-set blob, the canonical JSON of the manifest's `operators`; `domains` are the
+    domains of these operators without `ai.onnx`. `ir_version` is read from the ONNX file. `recall` maps a label to its
+    measured recall, `metrics` the name of a check on the certification's suite to its value. `stated` is the manifest's
+    state if a later evaluation refused the artifact (then `state` is `refused`); an index file never stores it. `member` is
+    the pipeline stage of the artifact. `contrib` lists the contrib operators that the artifact needs, with features that a
+    release may lack. `contract` is the digest of what an app's code relies on. `kv_cache` is set for a decoder. `preferred`
+    is True for the winner of the search that made the version.
     """
 
     format: str
@@ -158,17 +157,17 @@ class ArtifactSummary(Record, frozen=True):
 
     @property
     def weight_size(self) -> int:
-        """Bytes of the main file and its external data."""
+        """The bytes of the main file and its external data."""
         return self.size + sum(file.size for file in self.files if file.role == "external-data")
 
     def after(self, verdict: str | None) -> "ArtifactSummary":
-        """With what a later evaluation says of it."""
+        """Copy the summary with the state that follows from a later verdict."""
         state = effective_state(self.state, verdict)
         return self if state == self.state else self.replace(state=state, stated=self.state)
 
 
 class VersionSummary(Record, frozen=True, dict=True):
-    """One version: its manifest, its artifacts, and the companions they share. `profile` is that of the recipe."""
+    """The summary of a version: manifest, artifacts, and shared companion files; `profile` is the recipe's profile."""
 
     manifest: Digest
     size: Count
@@ -181,13 +180,13 @@ class VersionSummary(Record, frozen=True, dict=True):
 
     @property
     def shared_files(self) -> tuple[FileSummary, ...]:
-        """The companions that every download has: all but the evidence."""
+        """The companion files that every download includes: all but the evidence."""
         return tuple([entry for entry in self.files if entry.role not in EVIDENCE])
 
     @cached_property
     def download_sizes(self) -> tuple[int, ...]:
-        """For each artifact the bytes that a device must fetch: its files and the companions that it needs, equal
-        ones once."""
+        """The bytes that a device must fetch for each artifact: its files and the shared companions; equal files count
+        once."""
         shared = {entry.digest: entry.size for entry in self.shared_files}
         common = sum(shared.values())
         return tuple(
@@ -198,19 +197,19 @@ class VersionSummary(Record, frozen=True, dict=True):
         )
 
     def downloads(self, paths: Collection[str] | None) -> Iterator[tuple[ArtifactSummary, int]]:
-        """The artifacts with these paths (None: all), each with its download size."""
+        """Yield each artifact with one of these paths (None: every artifact) and its download size in bytes."""
         for artifact, size in zip(self.artifacts, self.download_sizes, strict=True):
             if paths is None or artifact.path in paths:
                 yield artifact, size
 
     @cached_property
     def members(self) -> tuple[str, ...]:
-        """The stages of a pipeline, in the manifest's order; none of another model."""
+        """The stages of a pipeline, in the manifest's order; empty for another model."""
         named = (artifact.member for artifact in self.artifacts)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     def after(self, attested: Mapping[Digest, str]) -> "VersionSummary":
-        """With the effective states of the artifacts: what later evaluations say of them counts."""
+        """Copy the summary with the effective states of the artifacts, given the later verdicts by digest."""
         if not attested or attested.keys().isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
         artifacts = tuple(artifact.after(attested.get(artifact.digest)) for artifact in self.artifacts)
@@ -222,9 +221,9 @@ def _own(artifact: ArtifactSummary) -> dict[Digest, int]:
 
 
 def operator_set(artifact: "Artifact") -> bytes | None:
-    """The operator-set blob of an artifact: equal sets of different versions share it.
+    """The operator-set blob of an artifact, which versions with equal sets share.
 
-    None without operators.
+    None if the artifact lists no operators.
     """
     operators = [operator.to_json() for operator in artifact.operators]
     return canonical.encode(operators) if operators else None
@@ -233,12 +232,12 @@ def operator_set(artifact: "Artifact") -> bytes | None:
 def summarize(
     manifest: "Manifest", digest: Digest, size: int, *, every: bool = False, member: str | None = None
 ) -> VersionSummary:
-    """The summary of a manifest. `digest`, `size`: the manifest's.
+    """Summarize a manifest. `digest` and `size` (bytes) describe the manifest itself.
 
     Args:
-        every: list all artifacts, also those of a family that are not its entry. An index file never does:
-            hundreds of heads would not fit.
-        member: also list the artifacts of this member of a family, each with its member's name.
+        every: also list the artifacts of a family that are not among `entry_artifacts`. An index file does
+            not, because hundreds of heads would not fit.
+        member: also list the artifacts of this member of a family, each with the member's name.
     """
     stages = manifest.stages if member is None else manifest.members
     first = {artifact.path for artifact in manifest.entry_artifacts}
@@ -263,7 +262,7 @@ def _file(entry: "FileEntry") -> FileSummary:
 
 
 def suite_checks(artifact: "Artifact") -> list["Check"]:
-    """The measured checks on the suite of an artifact's certification, but for the recall of single labels."""
+    """The measured checks on the suite of an artifact's certification, without the recall of single labels."""
     evidence = artifact.certification.evidence
     suite = None if evidence is None else evidence.suite
     return [
@@ -277,7 +276,7 @@ def suite_checks(artifact: "Artifact") -> list["Check"]:
 
 
 def _winner(manifest: "Manifest") -> str | None:
-    """The path of the artifact that a search found; None without a search."""
+    """The path of the artifact that the recipe's search chose; None without a search."""
     search = None if manifest.recipe is None else manifest.recipe.parameters.get("search")
     return search.get("output") if isinstance(search, Mapping) else None
 

@@ -373,7 +373,7 @@ def test_a_recipe_with_data_is_rebuilt_from_the_same_data_alone(reg: Reg, place:
         both[:2]: "--data options.data=PATH",
         (*both[:2], "--data", "options.data=others.npz"): "options.data is not what",
         ("--data", "int8=others.npz", *both[2:]): "int8 is not what",
-        (*both, "--data", "fp16=rows.npz"): "without fp16",
+        (*both, "--data", "fp16=rows.npz"): "it has int8, options.data",
         ("--data", "int8"): "write --data NAME=PATH",
         ("--data", "int8=nowhere.npz", *both[2:]): "no file exists at",
     }.items():

@@ -125,13 +125,19 @@ def test_texts_are_inputs_and_outputs(run: Any, home: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("kind", "sizes", "roles"),
-    [("float", 64, {"golden"}), ("int16", 64, set()), ("uint64", 64, set()), ("float", 40_000, set())],
+    [
+        ("float", 64, {"golden"}),
+        ("float", 0, {"golden"}),
+        ("int16", 64, set()),
+        ("uint64", 64, set()),
+        ("float", 40_000, set()),
+    ],
 )
 def test_a_graph_has_golden_vectors_if_they_fit_the_file(
     run: Any, home: Path, kind: str, sizes: int, roles: set[str]
 ) -> None:
     head = f"({kind}[batch, {sizes}] x) => (float[batch, 1] y)"
-    body = "f = Cast <to = 1> (x) y = ReduceMax <axes = [1]> (f)"
+    body = "f = Cast <to = 1> (x) y = ReduceL1 <axes = [1]> (f)"
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {head} {{ {body} }}')
     onnx.save(model, home / "max.onnx")
     (artifact,) = run({"steps": [OPSET]}, source="max.onnx").artifacts

@@ -141,6 +141,15 @@ def varint(number: int) -> bytes:
     return bytes([low | 128]) + varint(rest) if rest else bytes([low])
 
 
+def a_map() -> Any:
+    """What a classifier of scikit-learn gives by default."""
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])])
+    kind = model.graph.output.add(name="z").type.sequence_type.elem_type.map_type
+    kind.key_type = TensorProto.INT64
+    kind.value_type.tensor_type.elem_type = TensorProto.FLOAT
+    return model
+
+
 HOSTILE: dict[str, tuple[Callable[[], Any], str]] = {
     "functions that call each other twice": (
         lambda: chain(60, 2),
@@ -183,6 +192,7 @@ HOSTILE: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a pipe as external data": (lambda: external(location="pipe"), "which is missing"),
     "a device as external data": (lambda: external(location="zeros"), "a link that leads out of its folder"),
+    "a map": (a_map, "values that are maps; export the classifier without them (zipmap: False)"),
     "an operator set of version 2**62": (lambda: versions(2**62), "which no operator set has"),
 }
 

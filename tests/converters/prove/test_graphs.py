@@ -258,6 +258,16 @@ def test_a_second_version_of_an_operator_set_is_not_chosen(tmp_path: Path, alias
     assert (state, "two versions of one operator set" in reason) == (OTHER, True)
 
 
+@pytest.mark.parametrize(("shape", "expected"), [((8, 5), PROVEN), ((8, 8, 5), OTHER), ((8,), OTHER)])
+def test_rows_of_scales_fit_rows_of_a_matrix(tmp_path: Path, shape: tuple[int, ...], expected: str) -> None:
+    """A row of scales beside a matrix of codes scales each row of the matrix by another number."""
+    head, codes = "int64[n] x => float y", np.full(shape, 127, np.int8)
+    parent = build("y = Gather (table, x)", head, table=np.ones(shape, np.float32))
+    body = "c = Gather (codes, x) f = Cast <to = 1> (c) s = Gather (scales, x) y = Mul (f, s)"
+    child = build(body, head, codes=codes, scales=np.full((8, 1), 1 / 127, np.float32))
+    assert verdict(tmp_path, parent, child)[0] == expected
+
+
 @pytest.mark.parametrize(("kind", "zero"), [("uint4", 0), ("uint8", 8)])
 def test_codes_without_zero_points_have_the_one_of_their_type(tmp_path: Path, kind: str, zero: int) -> None:
     codes = np.random.default_rng(0).integers(0, 16, (8, 16)).astype(np.uint8)

@@ -4,9 +4,11 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 import pytest
+from huggingface_hub import HfApi
 from huggingface_hub.utils import close_session
 from support.servers.hub import File, Hub, Repository, running
 
@@ -119,6 +121,14 @@ def test_without_a_network_the_hub_is_not_reached(hub: Hub, monkeypatch: pytest.
     locate(NAME)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(RemoteError, match="cannot be reached"):
+        locate(NAME)
+
+
+def test_a_listing_that_begins_again_and_again_is_bounded(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(location, "MAX_FILES", 1000)
+    whole = HfApi.list_repo_tree
+    monkeypatch.setattr(HfApi, "list_repo_tree", lambda *args, **more: cycle([*whole(*args, **more)]))
+    with pytest.raises(RemoteError, match="more than 1,000 files"):
         locate(NAME)
 
 

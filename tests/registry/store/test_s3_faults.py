@@ -1,6 +1,8 @@
 """Tables of bad days between a client and S3: afterwards all of it is there or nothing, and a second try finishes."""
 
 import itertools
+import socket
+import time
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -18,8 +20,10 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import Release
 from onnxreg.registry.store import requests
-from onnxreg.registry.store.bucket import bucket_remote
+from onnxreg.registry.store.bucket import BucketStore, bucket_remote
+from onnxreg.registry.store.bucket_url import BucketUrl
 from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError, RemoteError
 from onnxreg.schema.manifest.draft import Draft
@@ -263,6 +267,23 @@ def test_a_server_that_stalls_is_asked_again(
     with remote.open_blob(Digest.of(b"blob")) as stream:
         assert stream.read() == b"blob"
     assert s3_proxy.met == ["stalled"]
+
+
+def test_an_upload_to_a_silent_server_ends_with_the_work() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        store = BucketStore(BucketUrl.parse(f"s3://bucket/p?endpoint={address}&path_style=yes&anonymous=yes"))
+
+        def work(number: int) -> None:
+            if number:
+                store._upload("key", iter([bytes(2**24)]), 2**24)
+            time.sleep(0.5)
+            raise KeyError(number)
+
+        began = time.monotonic()
+        with pytest.raises(KeyError, match="0"):
+            run_parallel(work, [0, 1])
+        assert time.monotonic() - began < 20
 
 
 def test_a_server_that_dies_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
