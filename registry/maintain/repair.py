@@ -1,7 +1,7 @@
-"""Repair the damages of `verify`: blobs from any registry that has them, logs from a copy of the same registry.
+"""Repair the damage that `verify` lists: blobs from any registry that has them, logs from a copy of the same registry.
 
-Readable lines of a damaged index file are joined with another copy of the same log. Nothing here invents bytes or events:
-a blob must have its digest, a line must be in one of the two logs.
+Readable lines of a damaged index file are joined with another copy of the same log. A repair never makes up bytes or
+events: a blob must have its digest, and a line must be in one of the two logs.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ LOGS = frozenset({"index", "log", "state"})
 
 
 class RepairResult(NamedTuple):
-    """The report of `verify` afterwards, and the repaired damages; a damage has the reason if its repair failed."""
+    """The report of `verify` after the repair, and the repaired damage. Damage in the report says why its repair failed."""
 
     report: VerifyReport
     repaired: list[Damage]
@@ -46,10 +46,10 @@ def repair(
     progress: Progress = SILENT,
     aside: DirectoryRegistry | None = None,
 ) -> RepairResult:
-    """Verify a registry, or a `ref`, fetch good copies of what is damaged from `source`, and verify again, until nothing is left.
+    """Verify a registry, or only `ref`; fetch good copies of damaged parts from `source`; repeat until no repair succeeds.
 
-    A repair may reveal more damage: a restored manifest names files. Each repair is tried once. Without `source`, only
-    local data repair. `aside` is the registry that keeps damaged index files, in its `local/damaged`.
+    A repair may reveal more damage, since a restored manifest names files. Each repair is tried once. Without `source`, only
+    local data is used. `aside` is the registry that keeps damaged index files, in `local/damaged`.
     """
     if source is not None:
         check_distinct(source, remote)
@@ -68,14 +68,14 @@ def repair(
 
 
 def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
-    """The remote with good copies; without a name the only one, or the one named origin; None if there is none."""
+    """Open the remote with good copies: the named one, else the only one or origin; None if there is none of these."""
     has_default = "origin" in remotes.urls or len(remotes.urls) == 1
     return remotes.open(name) if name is not None or has_default else None
 
 
 @dataclass
 class _Repair:
-    """The repairs of one run: what was repaired, and why the others failed; each is tried once."""
+    """The repairs of one run: the repaired damage, and the reasons of failed repairs. Each repair is tried once."""
 
     remote: RegistryStore
     source: RegistryStore | None
@@ -86,7 +86,7 @@ class _Repair:
     tried: set[BlobKey | str] = field(default_factory=set)
 
     def repair_all(self, damages: Sequence[Damage]) -> None:
-        """Try everything that was not tried before; of a blob with several bad copies, one each time."""
+        """Try every repair that was not tried before. Of a blob with several bad copies, repair one in each call."""
         needed = {
             item.key.digest: (item.key, item)
             for item in damages
@@ -101,7 +101,7 @@ class _Repair:
                 self.failed[name] = error.message
 
     def explain(self, damage: Damage) -> Damage:
-        """The damage, with the reason if its repair failed."""
+        """Return the damage, with the reason if it was not repaired."""
         reason = "a repair leaves it alone" if damage.kind == "stray" else None
         if damage.key is not None and damage.reference is None:
             reason = "nothing readable refers to it: if all logs can be read, `reg gc` deletes it"
@@ -109,7 +109,7 @@ class _Repair:
         return damage if reason is None else damage._replace(detail=f"{damage.detail}; {reason}")
 
     def _fetch(self, damages: dict[BlobKey, Damage]) -> None:
-        """Fetch blobs, several at a time, each to the key where it is damaged or missing."""
+        """Fetch blobs, several at a time, and store each under the key where it was damaged or missing."""
         source = self.source
         self.tried |= damages.keys()
         if source is None:
@@ -120,7 +120,7 @@ class _Repair:
         self.progress.plan(len(keys), sum(size or 0 for size in sizes.values()))
 
         def bring(key: BlobKey) -> None:
-            """Store a verified copy."""
+            """Fetch and verify one blob, and store it."""
             try:
                 file = self.progress.file(damages[key].name, sizes[key])
                 with file as advance, source.open_blob(key.digest) as stream:
@@ -140,7 +140,7 @@ class _Repair:
                 self.repaired.append(damages[key]._replace(detail=detail))
 
     def _rewrite(self, name: str) -> str:
-        """Rebuild an index file from the local lines if they are complete, else with those of a copy; return a description."""
+        """Rebuild an index file from its own lines if they are complete, else with a copy's lines; return a description."""
         remote, source, index = self.remote, self.source, self.remote.read_index(name)
 
         def fetch(digest: Digest) -> bytes:
@@ -185,7 +185,7 @@ class _Repair:
 def salvage(
     data: bytes, registry: str, name: str, fetch: Fetch
 ) -> tuple[list[LogLine], tuple[int, Digest] | None]:
-    """The lines that the next line or the state does not deny; number and digest of the last by its state."""
+    """Return lines that no later line or state contradicts, and the last line's number and digest by the state."""
     first, *raws = data.split(b"\n")
     lines: list[LogLine] = []
     end = None
@@ -208,7 +208,7 @@ def salvage(
 
 
 def joined(registry: str, name: str, own: Sequence[LogLine], copy: Sequence[LogLine] = ()) -> list[LogLine]:
-    """The lines that follow each other from the first on, of a copy and ours. IntegrityError for two histories."""
+    """Return the chain of lines from the first line on, from both copies. IntegrityError if the copies disagree."""
     following = {line.prev: line for line in copy}
     for line in own:
         other = following.setdefault(line.prev, line)

@@ -1,4 +1,4 @@
-"""The space that a registry takes, by model, shared and not; and `gc`, by which old versions give up theirs."""
+"""Measure the bytes of each model, shared and not shared; and `gc`: let old versions expire, and delete unneeded blobs."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -19,8 +19,8 @@ from onnxreg.schema.log.events import Expire
 
 
 def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
-    """The document of `reg du --json`: the models (of these names), with `versions` and `blobs` here, all their `bytes`,
-    `unique` ones that only they refer to, and the `shared` rest. NotFoundError for an unknown name; IntegrityError for a
+    """Return the document of `reg du --json`: for each model (in `names`) the `versions` and `blobs` here, the `bytes` of the
+    blobs, the bytes `unique` to the model, and the `shared` bytes. NotFoundError for an unknown name, IntegrityError for a
     bad log.
     """
     sizes: Counter[Digest] = Counter()
@@ -53,10 +53,10 @@ def gc(
     dry_run: bool = False,
     patience: float = PUSH_WAIT_SECONDS,
 ) -> tuple[list[Ref], CollectResult]:
-    """Let all but the newest `keep` releases of each model expire, then delete every blob that nothing refers to.
+    """Let all but the newest `keep` releases of each model expire (None: keep all), then delete unreferenced blobs.
 
-    Returns the versions that expired and what was deleted, or with `dry_run` would be. The caller checks first that no log
-    went back in time.
+    Returns the expired versions and the deleted blobs; with `dry_run`, those that would be. The caller must first check that
+    no log went back in time.
     """
     store, expired = decisions.store, list[Ref]()
     if not dry_run:

@@ -1,7 +1,7 @@
-"""Verify a registry: read it from end to end and list every damage, also for one user, who knows heads and trusts keys; and
-diagnose it and its surroundings, with what to do about each fault.
+"""Verify a registry: read all of it and list every damage, also by the heads that one user knows and the keys that the user
+trusts. Diagnose a registry and its surroundings, and say how to fix each fault.
 
-A file that no command needs any more, such as the note of a dead collection, is deleted if a person names it.
+A leftover file that no command needs, such as the note of a dead collection, is deleted if the user names the file.
 """
 
 import re
@@ -36,20 +36,20 @@ from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.inputs.trust_file import Trust
 
 WORKERS = max(parallel.WORKERS, count_cores())
-"""Threads that read blobs."""
+"""The number of threads that read blobs."""
 MAX_LISTED_PATHS = 5
-"""Paths that one diagnosis names."""
+"""The most paths that one diagnosis names."""
 
 
 class Damage(NamedTuple):
-    """One part of a registry that contradicts its digest or history, or that was not read.
+    """One part of a registry that contradicts its digest or history, or that could not be read.
 
-    Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from the replay), `history` (differs
-    from the known head), `signature` (wrong or missing), `gate` (a governed channel with a version that its policy bars), `policy` (the
-    log of policies), `manifest` (not a manifest), and of blobs `missing`, `short`, `damaged`;
-    `stray` is a file that does not belong to a registry. `unreadable` is any part that the place or the disk did not
-    give: nothing is known of its bytes. `key` is the place of a bad or missing
-    blob; `reference` is the reference to it, None if nothing readable refers to it.
+    Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from a replay), `history` (differs from the
+    known head), `signature` (wrong or missing), `gate` (a governed channel has a version that its policy bars),
+    `policy` (the log of policies is damaged), `manifest` (not a manifest), `archive` (a carried version is not in the log).
+    Kinds of blobs: `missing`, `short`, `damaged`. `stray`: a file that no registry has. `unreadable`: a part that the
+    remote or the disk did not give, so that its bytes are unknown. `key` is the key of a bad or missing blob;
+    `reference` is a reference to the blob, None if nothing readable refers to it.
     """
 
     kind: str
@@ -66,9 +66,9 @@ class Damage(NamedTuple):
 
 @dataclass
 class VerifyReport:
-    """Counts of a verification, and its damages. `unreferenced` blobs are not damage: `reg gc` frees them.
+    """The counts and the damage that a verification found. `unreferenced` blobs are not damage: `reg gc` deletes them.
 
-    `unpromoted` are governed channels that no promotion set: they do not resolve, and nothing is damaged.
+    `unpromoted` lists governed channels that no promotion set: such a channel does not resolve, but is not damage.
     """
 
     models: int = 0
@@ -92,15 +92,15 @@ class VerifyReport:
         }
 
     def add(self, default_kind: str, name: str, error: RegError, digest: Digest | None = None) -> None:
-        """Add what an error says; it is `unreadable` if the place or the disk failed."""
+        """Add the damage that an error describes; its kind is `unreadable` if the remote or the disk failed."""
         kind, detail = fault(default_kind, error)
         self.damages.append(Damage(kind, name, detail, digest))
 
 
 Audit = Callable[[Log, IndexFile], Iterable[tuple[str, str]]]
-"""Finds faults in a model's history beyond its own consistency, each with its kind."""
+"""Finds faults in a model's history that the log alone does not show; yields the kind and a description of each."""
 Models = Mapping[str, Collection[Version] | None]
-"""The models to verify, each with the versions whose files are there; None: all."""
+"""The models to verify, each with the versions whose files must be there; None means all versions."""
 
 
 def verify(
@@ -112,15 +112,15 @@ def verify(
 ) -> VerifyReport:
     """Read the logs and blobs of a registry, or of one model or version, and list every damage.
 
-    Never stops at the first damage. Each blob is read once, even if many versions share it. A log must continue its known
-    head, and meet the trust file and the policies. Without a ref, also blobs that nothing refers to are read, and stray
-    files are damage. An archive must have the files of the versions that it carries.
+    Damage does not stop the verification. Each blob is read once, even if many versions share it. A log must continue its
+    known head, and must meet the trust file and the policies. Without a ref, unreferenced blobs are read too, and stray files
+    are damage. An archive must have the files of the versions that it carries.
 
     Args:
-        known_heads: the heads that the user knows; None compares none.
-        trust: the rules in place of the user's trust file.
+        known_heads: the heads that the user knows; None means that no heads are compared.
+        trust: the rules to use in place of the user's trust file.
 
-    Raises NotFoundError if the registry is gone, IntegrityError if another took its place.
+    Raises NotFoundError if the registry is gone, IntegrityError if another registry took its place.
     """
     from onnxreg.registry.gates.enforce import audit_gates, read_policies
     from onnxreg.registry.trust.signatures import audit_signatures, enforce_policies
@@ -183,7 +183,7 @@ def verify(
 def _check_models(
     remote: RegistryStore, models: Models, audit: Audit | None
 ) -> tuple[VerifyReport, dict[Digest, Reference]]:
-    """Check the logs and manifests of some models; return the blobs that they refer to."""
+    """Check the logs and manifests of some models; return a report and the blobs that logs and manifests refer to."""
     report = VerifyReport()
     needed: dict[Digest, Reference] = {}
     for name, only in models.items():
@@ -218,7 +218,7 @@ def _check_models(
 
 
 def _check_log(log: Log, needed: dict[Digest, Reference], report: VerifyReport) -> Log:
-    """Check the chain, and the state against a replay of all lines; return what can be used of it."""
+    """Check a log's chain, and its state against a replay of all lines; return a log of the usable lines."""
     used = log
     try:
         used = Log.replay(log.lines(), log.registry, log.name, log.fetch)
@@ -245,7 +245,7 @@ def _check_blobs(
     report: VerifyReport,
     progress: Progress,
 ) -> None:
-    """Read every blob, the large ones first; then every needed blob must be complete."""
+    """Read every blob, large ones first, and check its digest; list needed blobs that are missing or too short."""
     progress.plan(len(keys), sum(keys.values()))
 
     def check(key: BlobKey) -> tuple[int, Damage | None]:
@@ -283,7 +283,7 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Forget what was expired meanwhile, unless a log cannot be read again, and damage that is reported twice."""
+    """Remove missing blobs that were freed meanwhile, if all logs can be read again, and damage that is listed twice."""
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):
@@ -306,11 +306,11 @@ _FIXED = frozenset({"registry.json", "policy.jsonl", CATALOG})
 LEFTOVER = re.compile(
     rf"gc/(?:(intents|condemned)/({NOTE.pattern.replace('(', '(?:')})|probe-[0-9a-f]{{16}})"
 )
-"""A note, with its kind and name, or scratch of the trial before a first write."""
+"""Matches the path of a note, with its kind and name, or of a scratch object from the trial of a store."""
 
 
 def is_registry_file(file: TreeFile) -> bool:
-    """Check if the path is one of a registry, and the file a regular one."""
+    """True if the file is regular and has the path of a registry's file."""
     path = file.path
     return file.size is not None and (
         path in _FIXED
@@ -321,7 +321,7 @@ def is_registry_file(file: TreeFile) -> bool:
 
 
 def stray_files(files: Collection[TreeFile]) -> list[Damage]:
-    """Files that no registry has, such as a link or the conflict copy of a sync program; but for those of systems."""
+    """Return files that no registry has, such as a link or a sync program's conflict copy, but no files of systems."""
     strays = [file for file in files if not is_registry_file(file) and not is_system_path(file.path)]
     kinds = {file.path: "regular file" if file.size is None else "file of a registry" for file in strays}
     return [Damage("stray", path, f"{path} is not a {kind}") for path, kind in kinds.items()]
@@ -329,7 +329,7 @@ def stray_files(files: Collection[TreeFile]) -> list[Damage]:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Result of one check. `fix` says what to do if it is not ok; `family` is the error family of the fault."""
+    """The result of one check. If `ok` is False, `fix` says what to do, and `family` is the error family of the fault."""
 
     check: str
     ok: bool
@@ -339,7 +339,7 @@ class Diagnosis:
 
 
 def examine(remote: RegistryStore, url: str) -> list[Diagnosis]:
-    """Diagnose the registry at a URL or path and its surroundings. Nothing is changed; `verify` reads the bytes."""
+    """Diagnose the registry at a URL or path and its surroundings, without changes. Only `verify` reads the blobs."""
     checks = {"registry.json": _identity, "files": _files}
     if isinstance(remote, DirectoryRegistry):
         checks["remotes"] = _remotes
@@ -357,14 +357,14 @@ def examine(remote: RegistryStore, url: str) -> list[Diagnosis]:
 
 
 def _identity(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """HostError if only a newer build may read or write it; NotFoundError if there is no registry."""
+    """Check `registry.json`. HostError if only newer builds may read or write the registry, NotFoundError without one."""
     again = RegistryStore(remote.store)
     check_writer(again.identity, url)
     yield Diagnosis("registry.json", True, f"registry {again.registry_id[:12]}...")
 
 
 def _files(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Files that are not a part of a registry, and notes of which only a person can know that they are needless."""
+    """Find files that are not part of a registry, and notes that only a person can call obsolete."""
     files = list(remote.files())
     strays = stray_files(files)
     faults = {damage.name: damage.detail for damage in strays}
@@ -391,7 +391,7 @@ OWNERS = {"condemned": "collection", "intents": "mirroring", None: "first write"
 
 
 def _unknown_owner(remote: RegistryStore, file: TreeFile) -> str | None:
-    """The command that left a file which only a person may clear, if any: to a mirror `reg gc` can add no event."""
+    """Return the command that left a file, if only a person may clear the file, since `reg gc` cannot; else None."""
     match = LEFTOVER.fullmatch(file.path)
     if match is None or (match[1] == "intents" and not remote.is_mirror):
         return None
@@ -399,7 +399,7 @@ def _unknown_owner(remote: RegistryStore, file: TreeFile) -> str | None:
 
 
 def _remotes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """The configured remotes: reachable, and the same registries as before."""
+    """Check that each configured remote can be reached, and is the same registry as before."""
     assert isinstance(remote, DirectoryRegistry)
     remotes = Remotes.load(remote)
     for name in sorted(remotes.urls):
@@ -411,10 +411,10 @@ def _remotes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
 
 
 def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> None:
-    """Delete files that the doctor named. The caller asserts that no owner of a note still runs.
+    """Delete files that `reg doctor` named. The caller asserts that the commands that left the notes have ended.
 
-    Nothing is deleted if one path is refused: NotFoundError if it does not exist, InputError if it belongs to the
-    registry, ConflictError if the command that left it runs.
+    If one path is refused, nothing is deleted: NotFoundError if the file does not exist, InputError if it belongs to the
+    registry, ConflictError if the command that left the file runs.
     """
     files = {file.path: file for file in remote.files()}
     for path in paths:

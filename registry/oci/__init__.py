@@ -1,7 +1,7 @@
-"""Versions in OCI registries (Docker Hub, Harbor, ghcr.io, ...): for publishing and reading; see docs/oci.md.
+"""Publish versions to OCI registries (Docker Hub, Harbor, ghcr.io, ...) and fetch them from there; see docs/oci.md.
 
-`OciTarget` is the place that an `oci://` URL names, `OciClient` speaks the distribution protocol to it, with the credentials
-that docker, skopeo and oras keep; `versions` makes the documents of a version, sends it and brings it back.
+An `OciTarget` is a parsed `oci://` URL. An `OciClient` speaks the distribution protocol, with the credentials that docker,
+skopeo and oras store. `versions` makes the documents of a version, sends them, and fetches versions.
 
 Start with `versions.py`.
 Must not import: `maintain`, `server`.

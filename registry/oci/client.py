@@ -1,9 +1,9 @@
-"""The distribution protocol for one repository, with the credentials that docker, skopeo, podman and oras keep for it.
+"""The distribution protocol for one repository, with the credentials that docker, skopeo, podman and oras store.
 
-Every byte is checked by its digest. Credentials are in these files, in this order: `$REGISTRY_AUTH_FILE`,
-`$XDG_RUNTIME_DIR/containers/auth.json`, `~/.config/containers/auth.json`, and `config.json` of `$DOCKER_CONFIG` or
-`~/.docker`; they may name helper programs. The first file that has an entry counts. Of several entries of a file, the one
-for the longest part of `host/path` counts.
+Digests of all bytes are checked. Files with credentials, in this order: `$REGISTRY_AUTH_FILE`,
+`$XDG_RUNTIME_DIR/containers/auth.json`, `~/.config/containers/auth.json`, and `config.json` in `$DOCKER_CONFIG` or
+`~/.docker`. A file may name a helper program. The first file with an entry for the repository decides, and in this
+file the entry with the longest part of `host/path`.
 """
 
 import base64
@@ -54,7 +54,7 @@ HELPER_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Credential:
-    """A name with its password, or an identity token with which access tokens are requested."""
+    """A user name with a password, or an identity token, which is exchanged for access tokens."""
 
     user: str = ""
     secret: str = ""
@@ -62,12 +62,12 @@ class Credential:
 
     @property
     def basic(self) -> dict[str, str]:
-        """The header of HTTP Basic."""
+        """The header of HTTP Basic authentication."""
         return {"Authorization": f"Basic {base64.b64encode(f'{self.user}:{self.secret}'.encode()).decode()}"}
 
 
 def find_credential(host: str, repository: str) -> Credential | None:
-    """The credential for a repository; None if no file has one. InputError for a malformed file."""
+    """Return the credential for a repository; None if no file has one. InputError if a file is malformed."""
     parts = [host, *repository.split("/")]
     keys = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
     keys += ["index.docker.io"] if host == "docker.io" else []
@@ -103,7 +103,7 @@ def find_credential(host: str, repository: str) -> Credential | None:
 
 
 def _of_entry(entry: Mapping[str, Any]) -> Credential | None:
-    """The credential of an entry of `auths`, if there is one in it. ValueError if it is malformed."""
+    """Return the credential in an entry of `auths`; None if the entry has none. ValueError if the entry is malformed."""
     user, secret = str(entry.get("username") or ""), str(entry.get("password") or "")
     if encoded := entry.get("auth"):
         user, separator, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
@@ -133,7 +133,7 @@ def _ask_helper(helper: str, host: str) -> Credential | None:
 
 
 _NEXT_PAGE = re.compile(r"<([^<>]+)>\s*;[^,]*\brel=\"?next\"?", re.IGNORECASE)
-"""The header `Link` of a page that is not the last (RFC 8288)."""
+"""Matches the `Link` header that leads to the next page (RFC 8288)."""
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^/@\s?#:\[\]]+)"
 _URL = re.compile(
@@ -144,7 +144,7 @@ _API_HOSTS = {"docker.io": "registry-1.docker.io", "index.docker.io": "registry-
 
 @dataclass(frozen=True)
 class OciTarget:
-    """A repository of an OCI registry, with a tag or a digest in it if one is named."""
+    """A repository of an OCI registry, and the tag or digest in its URL, if any."""
 
     host: str
     repository: str
@@ -153,7 +153,7 @@ class OciTarget:
 
     @classmethod
     def parse(cls, url: str) -> "OciTarget":
-        """oci://host[:port]/repository[:tag|@digest]; InputError for anything else."""
+        """Parse oci://host[:port]/repository[:tag|@digest]. InputError for any other URL."""
         match = _URL.fullmatch(url)
         if match is None:
             hint = "write oci://host[:port]/repository:tag, in lower-case letters and digits with single . _ - between"
@@ -163,7 +163,7 @@ class OciTarget:
 
     @property
     def server(self) -> str:
-        """The URL of the server: plain HTTP only if it is this machine."""
+        """The URL of the server: http:// for this machine, else https://."""
         scheme = "http" if is_loopback(urlsplit(f"//{self.host}").hostname or "") else "https"
         return f"{scheme}://{_API_HOSTS.get(self.host, self.host)}"
 
@@ -174,7 +174,7 @@ class OciTarget:
 
 @dataclass(frozen=True)
 class OciDocument:
-    """A manifest, index or config as it is sent."""
+    """The bytes of a manifest, index or config, and their media type."""
 
     data: bytes
     media_type: str
@@ -194,7 +194,7 @@ def descriptor(media_type: str, digest: Digest, size: int) -> dict[str, Any]:
 
 
 class OciServer(HttpStore):
-    """The API of one repository. It logs in when the server demands it, for these `actions`."""
+    """The API of one repository. If the server demands a login, `send` requests a token for these `actions` ("pull,push")."""
 
     def __init__(self, target: OciTarget, actions: str) -> None:
         super().__init__(f"{target.server}/v2/{target.repository}")
@@ -214,7 +214,7 @@ class OciServer(HttpStore):
         return "does this server take OCI artifacts?"
 
     def words(self, error: urllib.error.HTTPError) -> str:
-        """The protocol's error code."""
+        """Return the error code of the protocol, or the reason of HTTP."""
         try:
             return str(json.loads(error.fp.read1(READ_BYTES))["errors"][0]["code"])[:60]  # type: ignore[attr-defined]
         except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
@@ -223,7 +223,7 @@ class OciServer(HttpStore):
     def send(
         self, method: str, key: str, headers: Mapping[str, str], body: Callable[[], Any] | None = None
     ) -> HTTPResponse:
-        """Send a request, and once more after a login."""
+        """Send a request; if the server demands a login, log in and send the request again."""
         refused = self._authorization
         try:
             return super().send(method, key, headers, body)
@@ -234,7 +234,7 @@ class OciServer(HttpStore):
         return super().send(method, key, headers, body)
 
     def log_in(self, challenges: Iterable[str], refused: Mapping[str, str]) -> bool:
-        """Log in as the server demands; False if the authorization that it `refused` is the best there is."""
+        """Log in as the server demands. False if no better authorization than the `refused` one is available."""
         with self._lock:
             if self._authorization != refused:
                 return True  # another thread did it meanwhile
@@ -252,7 +252,7 @@ class OciServer(HttpStore):
             return False
 
     def _token(self, parameters: Mapping[str, str], credential: Credential | None) -> str:
-        """An access token from the endpoint that the server names, which is held to the rules of redirects."""
+        """Request an access token from the endpoint that the server names; the endpoint must meet the rules for redirects."""
         label = f"the token endpoint of {self._target.host}"
         try:
             realm = requests.target(f"{self._target.server}/v2/", parameters.get("realm")).partition("#")[0]
@@ -294,20 +294,20 @@ def _created(answer: HTTPResponse) -> Message:
 
 
 class OciClient:
-    """One repository of an OCI registry. `url` is how people write it."""
+    """A client for one repository of an OCI registry. `url` is for messages."""
 
     def __init__(self, target: OciTarget, writes: bool = False) -> None:
         self.url = f"oci://{target.host}/{target.repository}"
         self._server = OciServer(target, "pull,push" if writes else "pull")
 
     def manifest(self, reference: str) -> bytes:
-        """The manifest or index that a tag or digest names. NotFoundError if nothing has that name."""
+        """Return the manifest or index with this tag or digest. NotFoundError if there is none."""
         if (data := self.find_manifest(reference)) is None:
             raise NotFoundError(f"{self.url} has no {reference}", "check the tag; is the version published?")
         return data
 
     def find_manifest(self, reference: str) -> bytes | None:
-        """The manifest or index that a tag or digest names; None if nothing has that name."""
+        """Return the manifest or index with this tag or digest; None if there is none."""
         accept = {"Accept": f"{INDEX}, {MANIFEST}"}
         try:
             data, _ = self._server.fetch(f"manifests/{reference}", accept, MAX_OCI_BYTES)
@@ -320,7 +320,7 @@ class OciClient:
         return data
 
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
-        """Store a document whose blobs are there; the headers of the answer. InputError if it is too large."""
+        """Store a document whose blobs are there; return the headers of the answer. InputError if it is too large."""
         if len(document.data) > MAX_OCI_BYTES:
             problem = (
                 f"a document of this version has more than the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest"
@@ -335,14 +335,14 @@ class OciClient:
         return {keys[key] for key in self._server.has(keys)}
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """A stream over a blob. A token that expires meanwhile is renewed."""
+        """Open a stream over a blob. If the access token expires meanwhile, the client requests a new one."""
         stream = self._server.open(f"blobs/{digest}", start)
         if stream is None:
             raise MissingBlobError(digest, self.url)
         return stream
 
     def upload(self, digest: Digest, size: int, body: Callable[[], Any]) -> None:
-        """Send a blob that is not there. `body` opens its bytes, for each try: a broken upload begins again."""
+        """Upload a blob that the server lacks. Each attempt calls `body` to open the bytes again, and starts over."""
 
         def attempt() -> None:
             begin: Any = lambda answer: answer.headers.get("Location")
@@ -355,7 +355,7 @@ class OciClient:
         retrying(attempt)
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
-        """The descriptors of manifests of these types about this one. RemoteError for more than `MAX_REFERRER_BYTES`."""
+        """Return the descriptors of a manifest's referrers of these artifact types. RemoteError if there are too many."""
         page, size = f"referrers/{digest}", 0
         descriptors: list[Mapping[str, Any]] = []
         for number in range(MAX_REFERRER_PAGES):
@@ -379,7 +379,7 @@ class OciClient:
         raise RemoteError(problem, "it may not be the registry that you mean")
 
     def put_referrer(self, document: OciDocument, subject: Digest) -> None:
-        """Store a manifest with a subject; if the registry does not index it, add it to the fallback tag."""
+        """Store a manifest with a subject; add it to the fallback tag if the registry has no referrers API."""
         if self.put_manifest(document).get("OCI-Subject"):
             return
         data = self.find_manifest(fallback_tag(subject))
@@ -393,14 +393,14 @@ class OciClient:
 
 
 def fallback_tag(digest: Digest) -> str:
-    """The tag of the index of a manifest's referrers, in a registry without the referrers API."""
+    """Return the tag of a manifest's list of referrers, for a registry without the referrers API."""
     return f"sha256-{digest.hex}"
 
 
 def entries(
     data: bytes, key: str, label: str, types: Collection[str] | None = None
 ) -> list[Mapping[str, Any]]:
-    """The descriptors of a manifest or an index, or those of these artifact types. IntegrityError if it is malformed."""
+    """Return the descriptors in a manifest or index, if given only of these artifact types. IntegrityError if bad."""
     try:
         descriptors = json.loads(data)[key]
         if types is not None:

@@ -1,11 +1,11 @@
-"""Versions to and from an OCI repository.
+"""Publish versions to an OCI repository, and fetch versions from there.
 
-One manifest, under the tag, is the version: a CNCF ModelPack whose layers are `openmed-onnx.json` and every file, each as
-it is, titled by its path; the same version gives the same bytes anywhere. A referrer is a manifest with one statement
-about the version; its `subject` is that manifest.
+A version is one tagged manifest, a CNCF ModelPack. Its layers are `openmed-onnx.json` and every file, unchanged, with
+the path as title. The same version always gives the same bytes. Each statement about the version is a referrer: a
+manifest whose `subject` is the version's manifest.
 
-To publish one sends blobs, then the manifest under its tag, then the statements about it. To fetch one brings back the
-same manifest, every file checked, and the statements.
+Publishing sends the blobs, then the tagged manifest, then the statements. Fetching returns the same onnxreg manifest,
+all files checked, and the statements.
 """
 
 import json
@@ -49,19 +49,19 @@ WEIGHT_CONFIG = "application/vnd.cncf.model.weight.config.v1.raw"
 DOC = "application/vnd.cncf.model.doc.v1.raw"
 ROLE_TYPES = dict.fromkeys(("report", "readme", "license", "golden"), DOC)
 ROLE_TYPES |= {"artifact": WEIGHTS, "external-data": WEIGHTS}
-"""The media type of a file by its role; `WEIGHT_CONFIG` for every other one."""
+"""The media type of a layer by the role of the file; other roles have `WEIGHT_CONFIG`."""
 EMPTY = "application/vnd.oci.empty.v1+json"
 EMPTY_CONFIG = b"{}"
 TITLE, VERSION = "org.opencontainers.image.title", "org.opencontainers.image.version"
 WHOLE = "org.onnxreg.manifest"
-"""The annotation of a version: the digest of our manifest."""
+"""The annotation of a version's OCI manifest with the digest of the onnxreg manifest."""
 SBOM = "application/vnd.cyclonedx+json"
 STATEMENTS = frozenset({ENVELOPE, EVALUATION})
-"""The media types of the statements that an import records. The bill of materials follows from the manifest."""
+"""Media types of the statements that an import records. A bill of materials is not imported, as the manifest implies it."""
 
 
 def version_documents(manifest: Manifest, data: bytes, version: Version) -> tuple[OciDocument, OciDocument]:
-    """The OCI manifest of a version, and its config, which states a format or precision that all artifacts have."""
+    """Return a version's OCI manifest and config. The config states format and precision if all artifacts have the same."""
     files = {FILENAME: descriptor(WEIGHT_CONFIG, Digest.of(data), len(data))}
     for file in sorted(manifest.all_files(), key=lambda file: file.path):
         files[file.path] = descriptor(ROLE_TYPES.get(file.role, WEIGHT_CONFIG), file.digest, file.size)
@@ -112,7 +112,7 @@ def _manifest(
 
 @dataclass
 class PublishResult:
-    """A version in an OCI repository: its target with tag and digest, what was sent, and the statements there."""
+    """A published version: the target with tag and digest, the blobs and bytes sent, the count of its referrers."""
 
     version: Release
     target: OciTarget
@@ -128,9 +128,9 @@ def publish(
     progress: Progress = SILENT,
     known_heads: KnownHeads | None = None,
 ) -> PublishResult:
-    """Publish a version. Blobs that the repository has are not sent. ConflictError if the tag names another manifest.
+    """Publish a version; send only blobs that the repository lacks. ConflictError if the tag names another manifest.
 
-    NotFoundError for a yanked version, and if some files are not here. GateError if the policy of a named channel bars it.
+    NotFoundError if the version is yanked or files are missing here. GateError if the policy of the ref's channel bars it.
     """
     located = lookup.find(reader, ref)
     check_version_trust(reader, ref, located, None, known_heads)
@@ -173,7 +173,7 @@ def publish(
 
 
 class _Blob(NamedTuple):
-    """A blob to send: bytes in memory, or else those of the registry."""
+    """A blob to send: the bytes in `data`, or if that is None, the blob in the registry."""
 
     path: str
     digest: Digest
@@ -192,7 +192,7 @@ def _send(
     progress: Progress,
     result: PublishResult,
 ) -> None:
-    """Send the blobs that the repository lacks, several at a time, the large ones first, and count them in `result`."""
+    """Send the blobs that the repository lacks, several at a time, large ones first. Count them in `result`."""
 
     def send(blob: _Blob) -> None:
         sent = 0
@@ -222,7 +222,7 @@ def _send(
 
 
 def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[_Blob, Mapping[str, str]]]:
-    """Every attested statement about the version, then its bill of materials. The path is the media type."""
+    """Yield each attested statement about the version, then the bill of materials; `path` is the media type."""
     ledger = load(reader, published.name)
     for event in attestations(ledger, published.digest, published.manifest):
         about = {"org.onnxreg.artifact": str(event.artifact)} if event.artifact else {}
@@ -238,11 +238,11 @@ def fetch_version(
     progress: Progress = SILENT,
     statements: bool | None = None,
 ) -> Release:
-    """Publish here what `reg push` published at an `oci://` URL, under the version that its manifest states.
+    """Fetch a version that `reg push` published at an `oci://` URL, and publish it here under the version in its manifest.
 
-    `statements`: record the statements about it, too; None: unless a key here would sign their lines, which is an InputError.
-    InputError if it is not a version of onnxreg, or not of the model `name`. IntegrityError for wrong bytes. RemoteError for
-    more than `MAX_STATEMENTS` statements.
+    With `statements`, statements are recorded too. None means True, but InputError if a key here would sign their log lines.
+    InputError if the OCI manifest is not a version of onnxreg, or its model is not `name`; IntegrityError for wrong
+    bytes; RemoteError for more than `MAX_STATEMENTS` statements.
     """
     target = OciTarget.parse(url)
     DirectoryRegistry.create(publisher.store.root, publisher.store.disk)
@@ -286,7 +286,7 @@ def fetch_version(
 def _read_statements(
     client: OciClient, subject: Digest
 ) -> Iterator[tuple[bytes, str, tuple[Digest, str] | None]]:
-    """Each statement, its media type, the verdict of an evaluation. RemoteError for too many, IntegrityError for a bad one."""
+    """Yield each statement, its media type and an evaluation's verdict. RemoteError if too many, IntegrityError if bad."""
     referrers, size = client.referrers(subject, STATEMENTS), 0
     for entry in referrers:
         layers = entries(client.manifest(str(entry["digest"])), "layers", client.url)

@@ -1,5 +1,5 @@
-"""Questions over all models of a registry: listings, the catalog, tables for other engines.
+"""Questions about all models of a registry: lists, the catalog, and tables for other engines.
 
-`catalog` has the lines, `catalogs` keeps and publishes them, `table_export` writes Parquet and CSV. Start with `catalog.py`.
+`catalog` has the data, `catalogs` stores and publishes it, `table_export` writes Parquet and CSV. Start with `catalog.py`.
 Must not import: `transfer`, `publish`, `maintain`, `server`.
 """

@@ -1,10 +1,10 @@
-"""The catalog of a registry: everything that `ls` and `query` say of its models, as lines of JSON.
+"""The catalog of a registry: the data of `ls` and `query` about all models, as lines of JSON.
 
-The first line is a `Header`. Then follows one `ModelLine` for each model, and then the artifacts of the models in pieces
-(`Piece`), so that a list of models reads only the first part; docs/query.md has the format. A catalog is a hint: nothing
-that decides about a version reads it. Lines from elsewhere are bounded, and their types checked.
+The first line is a `Header`, then comes one `ModelLine` for each model, then the artifacts of the models in pieces
+(`Piece`), so that a list of models reads only the first part. docs/query.md has the format. A catalog is a hint: no
+decision about a version depends on it. Lines from other machines are limited in size, and their types are checked.
 
-An index file with the same token as before (`RegistryReader.index_tokens`) need not be read again.
+An index file is read again only if its token (`RegistryReader.index_tokens`) changed.
 """
 
 import zlib
@@ -38,24 +38,24 @@ from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind, of_artifact
 FORMAT, FORMAT_VERSION = "onnxreg-catalog", 1
 MAX_DESCRIPTION_BYTES = 4096
 PIECE_BYTES = 2**18
-"""Bytes of artifacts after which a piece ends."""
+"""The size in bytes of artifacts in one piece, after which the next piece begins."""
 BATCH_MODELS = 64
-"""Models that are read at a time."""
+"""The number of models that are read at a time."""
 REVISIONS = count()
 MAX_WORDS = 20
-"""Words of one search for models."""
+"""The most words in one search for models."""
 
 
 class CatalogError(Exception):
-    """A catalog that cannot be used. Its text completes "the catalog of PLACE"."""
+    """A catalog that cannot be used. The error's text completes "the catalog of PLACE"."""
 
 
 class LaterFormatError(CatalogError):
-    """A catalog that a later build published."""
+    """A catalog in a newer format, published by a later build."""
 
 
 class Header(msgspec.Struct, omit_defaults=True):
-    """The first line: the registry, the number of its models, and the time, RFC 3339, if the catalog was published."""
+    """The first line: the registry, the number of models, and for a published catalog its time (RFC 3339)."""
 
     format: str
     format_version: int
@@ -65,8 +65,8 @@ class Header(msgspec.Struct, omit_defaults=True):
 
 
 class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
-    """A model as of `head`, with the token of its index file; or the reason why it cannot be read. From `manifest` on it is
-    about the newest release; `size` counts the bytes that are here. `find_models` reads the last three.
+    """A model at the log's `head`, with the token of the index file, or with the `damage` that prevents reading. From
+    `manifest` on, fields describe the newest release; `size` counts bytes that are here. `find_models` fills the last 3.
     """
 
     name: str
@@ -86,12 +86,12 @@ class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
     words: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The documented shape of `reg ls --json`."""
+        """Return the model in the documented form of `reg ls --json`."""
         return {key: getattr(self, key) for key in ("name", "versions", "newest", "channels")}
 
 
 class Piece(msgspec.Struct, omit_defaults=True, gc=False):
-    """Artifacts of a model as of `head`, by version and path, without its name; `gaps` says why others are missing."""
+    """Artifacts of a model at the log's `head`, by version and path, without the name; `gaps` says why others are missing."""
 
     name: str
     head: str
@@ -106,7 +106,7 @@ _TYPES: Mapping[FieldKind, tuple[Any, Any]] = {
     FieldKind.FLAG: (bool, False),
     FieldKind.LIST: (list[str], msgspec.field(default_factory=list)),
 }
-"""The type and the default of a field that is never unknown."""
+"""The type and the default of a field by its kind, if the field always has a value."""
 _FIELDS = {name: _TYPES[kind] for name, kind in FIELDS.items()}
 for _name in ("family", "license", "min_recall", "opset", "ort_format", "profile", "task"):
     _FIELDS[_name] = _FIELDS[_name][0] | None, None  # these may be unknown
@@ -120,13 +120,13 @@ Artifact: Any = msgspec.defstruct(
     kw_only=True,
     gc=False,
 )
-"""One artifact, with the `FIELDS` of an expression, which may be evaluated on it. Its files are here if it is `held`."""
+"""One artifact with the `FIELDS` that an expression can test. `held` is True if the artifact's files are here."""
 _HEADER, _MODEL, _PIECE = (msgspec.json.Decoder(kind) for kind in (Header, ModelLine, Piece))
 _ARTIFACTS: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[Artifact])
 
 
 class Catalog:
-    """The lines of a catalog in memory. `time`: when it was published, None if index files were read for it."""
+    """A catalog in memory. `time` is the time of its publication, None if it was made from index files."""
 
     def __init__(self, registry_id: str, time: str | None = None) -> None:
         self.registry_id = registry_id
@@ -136,12 +136,12 @@ class Catalog:
         self.touch()
 
     def touch(self) -> None:
-        """Say that the lines changed: `revision` is a number that no other lines in this process have."""
+        """Record that the lines changed: `revision` gets a number that is unique in this process."""
         self.revision = next(REVISIONS)
 
     @classmethod
     def decode(cls, lines: Iterator[bytes], registry_id: str) -> "Catalog":
-        """Read the first part. CatalogError if it is malformed, or of another registry."""
+        """Read the first part. CatalogError if it is malformed, or the catalog is of another registry."""
         header = _decoded(_HEADER, next(lines, b""))
         if header.format != FORMAT:
             raise CatalogError("is not a catalog")
@@ -158,7 +158,7 @@ class Catalog:
         return catalog
 
     def add_pieces(self, lines: Iterable[bytes]) -> None:
-        """Read the second part; pieces of unknown models are left out. CatalogError, and nothing read, if it is malformed."""
+        """Read the second part without pieces of unknown models. CatalogError, and no change, if the part is malformed."""
         pieces: dict[str, list[Piece]] = {}
         artifacts = 0
         for line in lines:
@@ -172,33 +172,33 @@ class Catalog:
         self.pieces = pieces
 
     def model_lines(self, time: str | None = None) -> Iterator[bytes]:
-        """The first part, each line with its line end."""
+        """Yield the lines of the first part, with line ends."""
         header = Header(FORMAT, FORMAT_VERSION, self.registry_id, len(self.models), time)
         yield msgspec.json.encode(header) + b"\n"
         yield from (msgspec.json.encode(model) + b"\n" for model in self.fitting())
 
     def piece_lines(self) -> Iterator[bytes]:
-        """The second part, each line with its line end."""
+        """Yield the lines of the second part, with line ends."""
         for _, pieces in sorted(self.pieces.items()):
             yield from (msgspec.json.encode(piece) + b"\n" for piece in pieces)
 
     def fitting(self, pattern: str = "*") -> list[ModelLine]:
-        """The models whose name fits a shell pattern, by name, damaged ones too."""
+        """Return the models with names that match a shell pattern, sorted by name, including damaged models."""
         return [self.models[name] for name in sorted(self.models) if fnmatchcase(name, pattern)]
 
     def readable(self, pattern: str = "*") -> list[ModelLine]:
-        """The same without the damaged ones."""
+        """Return the models with names that match a shell pattern, sorted by name, without damaged models."""
         return [model for model in self.fitting(pattern) if model.damage is None]
 
     def damages(self, pattern: str = "*", artifacts: bool = False) -> list[str]:
-        """The reasons why models cannot be read; with `artifacts` also those of versions."""
+        """Return the reasons why models cannot be read; with `artifacts`, also why versions cannot be read."""
         fitting = self.fitting(pattern)
         damages = [model.damage for model in fitting if model.damage is not None]
         pieces = chain(*(self.pieces.get(model.name, ()) for model in fitting if artifacts))
         return damages + [gap for piece in pieces for gap in piece.gaps]
 
     def query(self, expression: Expression | None = None, pattern: str = "*") -> Iterator[Any]:
-        """The artifacts that an expression is true of (None: all), by name, then version, then path."""
+        """Yield the artifacts that match an expression (None: all), sorted by name, version and path."""
         for model in self.readable(pattern):
             for artifact in self._artifacts(model.name):
                 spend(1)
@@ -219,7 +219,7 @@ class Catalog:
         artifacts: bool = False,
         progress: Progress = SILENT,
     ) -> None:
-        """Read the index files that changed. What cannot be read is damage, and is read again the next time."""
+        """Read the index files that changed. A part that cannot be read is damage; the next update tries to read it again."""
         tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, "")
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
@@ -245,7 +245,7 @@ class Catalog:
         return is_whole or not with_artifacts
 
     def _contents(self, name: str) -> "Contents":
-        """The artifacts of a model that were read before."""
+        """Return the artifacts of a model that were read earlier, by manifest."""
         contents: Contents = {}
         first: dict[str, str] = {}
         for artifact in self._artifacts(name):
@@ -254,7 +254,7 @@ class Catalog:
         return contents
 
     def _set(self, line: ModelLine, pieces: list[Piece] | None) -> None:
-        """Replace what is known of a model."""
+        """Replace the line of a model, and its pieces unless they are None."""
         before = self.models.get(line.name)
         if before is not None and (before.newest, before.manifest) == (line.newest, line.manifest):
             line.published, line.description, line.words = before.published, before.description, before.words
@@ -266,11 +266,11 @@ class Catalog:
 
 
 Contents = dict[str, list[dict[str, Any]]]
-"""The artifacts of manifests: all versions with one manifest have the same."""
+"""Artifacts by manifest; versions with the same manifest have the same artifacts."""
 
 
 def read_lines(readline: Callable[[int], bytes], max_bytes: int) -> Iterator[bytes]:
-    """The lines of a file, with their ends. CatalogError if it is damaged, or it or a line is too large."""
+    """Yield the lines of a file, with line ends. CatalogError if the file is damaged, or file or line is too large."""
     try:
         while line := readline(MAX_CATALOG_LINE_BYTES + 1):
             max_bytes -= len(line)
@@ -289,17 +289,17 @@ def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes | msgspec.Raw) -> A
 
 
 def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[Any]) -> Iterable[Any]:
-    """Read items; several at a time if each is a request to another machine."""
+    """Read items; several at a time if the registry is on another machine, so that each item is a request."""
     return map(read, items) if isinstance(innermost(reader), DirectoryRegistry) else run_parallel(read, items)
 
 
 class _State(State, frozen=True):
-    """A state line whose summaries are decoded when they are needed."""
+    """A state line that decodes each summary only when it is needed."""
 
     summaries: dict[Version, msgspec.Raw]  # type: ignore[assignment]
 
     def summary(self, version: Version) -> VersionSummary | None:
-        """The summary that the index file has of a version."""
+        """Return the summary of a version from the index file; None if the index file has none."""
         raw = self.summaries.get(version)
         return None if raw is None else decode_json(bytes(raw), VersionSummary, f"the summary of {version}")
 
@@ -307,7 +307,7 @@ class _State(State, frozen=True):
 def read_model(
     reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
 ) -> tuple[ModelLine, list[Piece] | None]:
-    """Read the line of a model; its artifacts only if `contents` has the name, from manifests that are not in there."""
+    """Read the line of a model; and its artifacts if `contents` has the name, but not those already in `contents`."""
     try:
         state, entries = lookup.read_consistently(reader, name, partial(_read_state, reader, name))
         newest = state.newest_release()
@@ -333,7 +333,7 @@ def read_model(
 def _read_state(
     reader: RegistryReader, name: str, index: IndexFile | None
 ) -> tuple[_State, dict[Version, VersionEntry]]:
-    """The state line of an index file, and all versions. A search replays no log: `verify` does."""
+    """Return the state line of an index file, and all versions. A search does not replay the log: only `verify` does."""
     if index is None:
         raise lookup.unknown_model(name, reader)
     first, _, lines = index.data.partition(b"\n")
@@ -351,7 +351,7 @@ def _read_state(
 def _read_pieces(
     reader: RegistryReader, state: _State, entries: Mapping[Version, VersionEntry], contents: Contents
 ) -> list[Piece]:
-    """The artifacts of a model in pieces, at least one; the first says why some cannot be read."""
+    """Return a model's artifacts in one or more pieces. The `gaps` of the first say why some artifacts cannot be read."""
     parts: list[list[bytes]] = [[]]
     gaps: list[str] = []
     size = 0
@@ -393,7 +393,7 @@ def _read_pieces(
 def find_models(
     catalog: Catalog, reader: RegistryReader, words: str, after: str, limit: int
 ) -> tuple[list[ModelLine], int]:
-    """The first models after a name whose texts have every word, and the number of all. InputError for too many words."""
+    """Return the first models after a name whose texts have all words, and the total count. InputError for many words."""
     parts = dict.fromkeys(_folded(words).split())
     if len(parts) > MAX_WORDS:
         raise InputError(f"{len(parts)} words are too many for one search", f"use at most {MAX_WORDS}")
@@ -411,7 +411,7 @@ def find_models(
 
 
 def _fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine]) -> None:
-    """Read the description, words and time of newest releases; of one that cannot be read, its page says why."""
+    """Read description, words and time of newest releases; skip unreadable ones, since the model's page shows the error."""
     for model in models:
         if model.manifest is None or model.newest is None or model.words is not None:
             continue
@@ -428,12 +428,12 @@ def _fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine])
 
 
 def _folded(text: str) -> str:
-    """Text whose letters are compared without regard to case and form."""
+    """Normalize a text, so that comparisons ignore upper and lower case and the form of letters."""
     return normalize("NFKC", text).casefold()
 
 
 def versions_json(log: Log) -> dict[str, Any]:
-    """The documented shape of `reg ls NAME --json`, newest first."""
+    """Return a model's versions in the documented form of `reg ls NAME --json`, newest first."""
     state, versions = log.state, []
     for version, entry in sorted(log.versions.items(), reverse=True):
         summary = state.effective_summary(version)
@@ -457,7 +457,7 @@ def versions_json(log: Log) -> dict[str, Any]:
 
 
 def total_size(summary: VersionSummary, paths: Collection[str] | None) -> int:
-    """Bytes of all files of a version that are held, those that are equal counted once."""
+    """Return the size in bytes of the version's files that these artifacts need; equal files count once."""
     artifacts = [item for item in summary.artifacts if paths is None or item.path in paths]
     sizes = {item.digest: item.size for item in artifacts}
     sizes |= {entry.digest: entry.size for item in artifacts for entry in item.files}

@@ -1,8 +1,8 @@
-"""The two places of a catalog: `local/` of a registry on this machine, and beside a registry's tree, published by one job.
+"""The two places of a catalog: `local/` of a registry on this machine, and the file that one job publishes in a registry.
 
-Both make an answer slow at worst, and never wrong: a catalog that is missing, damaged or of another registry is made again
-from the index files. Everybody who can write to a place can write anything into its published catalog,
-`search/catalog.jsonl.gz`, so it is bounded before and after unpacking.
+A catalog can at worst make an answer slow, never wrong: a catalog that is missing, damaged or of another registry is made
+again from the index files. Every user who may write to a registry can write any bytes into the published catalog,
+`search/catalog.jsonl.gz`, so its size is limited before and after unpacking.
 """
 
 import gzip
@@ -35,14 +35,14 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import is_name
 
 MODELS, PIECES = "catalog-models.jsonl", "catalog-artifacts.jsonl"
-"""The two parts of a catalog in `local/`: a list of models reads only the first."""
+"""The files in `local/` with the two parts of a catalog; a list of models reads only the first file."""
 COPY = "catalog"
-"""The copy of a published catalog, in `local/`: a line with its origin, then the file."""
+"""The file in `local/` with a copy of a published catalog: first a line with the origin, then the catalog."""
 MAX_LOCAL_BYTES = 2**30
 
 
 class LocalCatalog:
-    """The catalog of a registry in a directory, kept in its `local/`; in memory if that cannot be written."""
+    """The catalog of a registry in a directory, stored in `local/`, or in memory if `local/` cannot be written."""
 
     def __init__(self, store: DirectoryRegistry) -> None:
         self._store = store
@@ -51,7 +51,7 @@ class LocalCatalog:
         self._has_pieces = False
 
     def refresh(self, pattern: str = "*", artifacts: bool = False, progress: Progress = SILENT) -> Catalog:
-        """The catalog, up to date with the index files; with `artifacts` of the models whose name fits."""
+        """Update the catalog from the index files, and return it; with `artifacts` of models whose name matches."""
         catalog, registry_id = self._catalog, self._store.registry_id
         if catalog is None or catalog.registry_id != registry_id:
             catalog, self._has_pieces = Catalog(registry_id), False
@@ -85,14 +85,14 @@ def read_remote(
     progress: Progress = SILENT,
     max_age: int | None = None,
 ) -> Catalog:
-    """The published catalog of a remote, or if that cannot be used, one that is made of all its index files.
+    """Return the published catalog of a remote, or, if it cannot be used, make one from all index files.
 
-    A pattern without wildcards reads this model's index file alone.
+    A pattern without wildcards reads the index file of that one model.
 
     Args:
-        tell: takes a sentence for people: why the published catalog cannot be used.
-        artifacts: read those of the models whose name fits, too.
-        max_age: the most seconds that the published catalog may be old, 0 for not to read it, None for any.
+        tell: receives a sentence for the user, which says why the published catalog cannot be used.
+        artifacts: also read the artifacts of models whose name matches.
+        max_age: the greatest allowed age of the published catalog in seconds; 0 ignores the catalog, None allows any age.
     """
     catalog, problem = Catalog(reader.registry_id), None
     if is_name(pattern):
@@ -129,7 +129,7 @@ class _Origin(msgspec.Struct):
 
 
 def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
-    """The published catalog and its token, None if there is none; fetched only if it is not the one that `copy` keeps."""
+    """Return the published catalog and its token, None without one. Bytes equal to those in `copy` are not fetched."""
     files, former = innermost(reader), None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):
@@ -146,7 +146,7 @@ def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
 
 
 def _decoded(stored: StoredObject, registry_id: str, artifacts: bool = True) -> Catalog:
-    """Decode the file of a published catalog, its artifacts too if wanted. CatalogError if it cannot be used."""
+    """Decode a published catalog, if wanted with its artifacts. CatalogError if the catalog cannot be used."""
     if len(stored[0]) > MAX_DOCUMENT_BYTES:
         raise CatalogError("is too large")
     with gzip.open(BytesIO(stored[0])) as file:
@@ -161,7 +161,7 @@ def _decoded(stored: StoredObject, registry_id: str, artifacts: bool = True) -> 
 
 
 def age_of(time: str | None) -> float:
-    """Seconds since the time of a published catalog, at least 0. CatalogError if it is malformed."""
+    """Return the age in seconds of a catalog published at `time`, at least 0. CatalogError if `time` is malformed."""
     try:
         moment = datetime.strptime(time or "", TIME_FORMAT).replace(tzinfo=UTC)
     except ValueError as error:
@@ -170,7 +170,7 @@ def age_of(time: str | None) -> float:
 
 
 class CatalogPublication(NamedTuple):
-    """The catalog that was published: its time, models, artifacts and bytes, and the damages that it leaves out."""
+    """A published catalog: its time, numbers of models and artifacts, size in bytes, and the damage left out of it."""
 
     time: str
     models: int
@@ -180,10 +180,10 @@ class CatalogPublication(NamedTuple):
 
 
 def publish(store: RegistryStore, copy: Path | None, progress: Progress = SILENT) -> CatalogPublication:
-    """Publish the catalog of a registry, reading only index files whose token changed, and new manifests.
+    """Publish the catalog of a registry. Only index files with a changed token, and new manifests, are read.
 
-    `copy` is the file of this machine's copy of the last catalog, None if nothing can be kept. InputError for a mirror, or a
-    place that is only read; LostRaceError if another run was faster.
+    `copy` is this machine's file with the last catalog, None if no file can be written. InputError if the registry is a
+    mirror, RemoteError if it is read only, LostRaceError if another run published meanwhile.
     """
     if store.is_mirror:
         raise InputError(f"{store.url} is a mirror", "publish at the registry; a mirror carries its catalog")

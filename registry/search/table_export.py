@@ -1,7 +1,7 @@
-"""Export artifacts as one table in a file, a row for each, for other query engines.
+"""Write artifacts to a file as one table for other query engines, one row for each artifact.
 
-The suffix of the file decides: `.parquet` (typed columns; needs pyarrow), `.jsonl`, or `.csv`, with lists,
-recalls and metrics as JSON in their cells.
+The suffix of the file sets the format: `.parquet` (typed columns; needs pyarrow), `.jsonl`, or `.csv` (lists, recalls
+and metrics are JSON in a cell).
 """
 
 import csv
@@ -18,11 +18,11 @@ from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind
 
 Row = dict[str, Any]
 BATCH_ROWS = 10_000
-"""Rows in memory at a time; in a Parquet file, one row group."""
+"""The number of rows in memory at a time, and in a row group of a Parquet file."""
 
 
 def check_file(target: Path) -> None:
-    """InputError if no table can be written to the target; HostError if the library for it is missing."""
+    """Raise InputError if no table can be written to the target, HostError if the library for its format is missing."""
     if target.suffix not in WRITERS:
         raise InputError(f"{target} has no known suffix", f"a table is called *{', *'.join(WRITERS)}")
     check_outfile(target)
@@ -31,7 +31,7 @@ def check_file(target: Path) -> None:
 
 
 def write(target: Path, rows: Iterator[Row]) -> int:
-    """Write the table, which replaces an earlier one when it is complete. Return the number of rows."""
+    """Write a table and return the number of rows. A complete table replaces an earlier one."""
     numbers = count()
     with outfile(target) as file:
         WRITERS[target.suffix](file, (row for row, _ in zip(rows, numbers, strict=False)))

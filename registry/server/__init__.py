@@ -1,7 +1,7 @@
-"""`reg serve`: a registry over HTTP, read-only.
+"""`reg serve`: a registry over HTTP, read only.
 
-`server` has all routes, which `middleware` surrounds. `served_registry` is the registry from outside, `answers` are its
-HTTP; `api` and `hub_routes` are for programs, `pages` for people.
+`server` has all routes, and `middleware` runs around them. `served_registry` reads the registry for clients, `answers` makes
+HTTP responses. `api` and `hub_routes` are for programs, `pages` for people.
 
-Start with `server.py`. The interface in words: docs/serve.md.
+Start with `server.py`. docs/serve.md describes the interface.
 """

@@ -1,8 +1,8 @@
-"""Answers: JSON, bytes in memory, files in pieces, and errors; and the bodies of requests.
+"""Make HTTP responses from JSON, bytes, files and errors, and read the bodies of requests.
 
-Entity tags are strong digests. A range (RFC 9110, section 14) is one range: a request for several gets the whole file,
-so nobody can ask for one byte a thousand times. Starlette's `FileResponse` opens files by path and tags them by time;
-these are opened below the registry's root without following links, and tagged by content.
+Entity tags are strong digests. A request may have one range (RFC 9110, section 14); a request for several ranges gets the
+whole file, so that a client cannot request one byte a thousand times. Starlette's `FileResponse` opens files by path and
+tags them by time; here files are opened below the registry's root without following links, and tagged by content.
 """
 
 import json
@@ -26,7 +26,7 @@ JSON, HTML = "application/json", "text/html"
 IMMUTABLE, REVALIDATE = "max-age=31536000, immutable", "no-cache"
 NO_STORE = {"Cache-Control": "no-store"}
 PIECE_BYTES = 1024 * 1024
-"""Bytes of a file that are read at a time."""
+"""The number of bytes of a file that are read at a time."""
 STATUS = {
     "input": 400,
     "not-found": 404,
@@ -36,14 +36,14 @@ STATUS = {
     "remote": 502,
     "environment": 503,
 }
-"""HTTP status of each family of errors; the others cannot happen to a reader and are 500."""
+"""The HTTP status for each family of errors. Other families have the status 500: no reader can cause them."""
 _RANGE = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
 _COMMAND = re.compile(r"\breg [a-z]")
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 
 
 class HttpError(HTTPException):
-    """A request that is refused for an HTTP reason."""
+    """An error with an HTTP status of its own, because HTTP rules refuse the request."""
 
     def __init__(
         self, status: int, message: str, hint: str = "", headers: Mapping[str, str] | None = None
@@ -53,20 +53,20 @@ class HttpError(HTTPException):
 
 
 def encode(value: Any) -> bytes:
-    """A JSON document."""
+    """Encode a value as a JSON document with a line end."""
     return json.dumps(value).encode() + b"\n"
 
 
 def error_answer(
     status: int, family: str, message: str, hint: str = "", headers: Mapping[str, str] | None = None
 ) -> Response:
-    """`{"error": {"family", "message", "hint"}}`, as `reg --json` writes it to stderr."""
+    """Return a response with `{"error": {"family", "message", "hint"}}`, the same JSON as `reg --json` writes to stderr."""
     body = encode({"error": {"family": family, "message": message, "hint": hint}})
     return Response(body, status, {**NO_STORE, **(headers or {})}, JSON)
 
 
 def as_served(error: RegError) -> RegError:
-    """The error as clients need it: a lost blob is damage, and hints with a command or a path of the server are left out."""
+    """Turn an error into one for clients: a lost blob becomes an IntegrityError; hints with commands or local paths go."""
     if isinstance(error, MissingBlobError):
         error = IntegrityError(error.message, error.hint)
     elif isinstance(error, MismatchError):
@@ -77,7 +77,7 @@ def as_served(error: RegError) -> RegError:
 
 
 def of_error(request: Request, error: Exception) -> Response:
-    """The answer to a request that failed. The traceback of a bug goes to the log."""
+    """Return the response to a request that failed. For a bug the response hides the cause, which is in the log."""
     if isinstance(error, RegError):
         error = as_served(error)
         return error_answer(STATUS.get(error.family, 500), error.family, error.message, error.hint)
@@ -99,7 +99,7 @@ def of_bytes(
     tag: str | None = None,
     ranges: bool = False,
 ) -> Response:
-    """Answer with bytes in memory, with 304 if the client has them. `tag`: their digest, if known."""
+    """Answer with bytes in memory, or with 304 if the client has these bytes. `tag` is the digest, if known."""
     headers = {"ETag": f'"{tag or sha256(data).hexdigest()}"', "Cache-Control": caching}
     if _has_it(request, headers):
         return Response(None, 304, headers)
@@ -108,9 +108,9 @@ def of_bytes(
 
 
 def of_file(request: Request, file: BinaryIO, tag: str, caching: str) -> Response:
-    """Answer with an open file, or the range of it that was asked for; the file is closed in the end.
+    """Answer with an open file, or with the requested range; the response closes the file.
 
-    An endpoint opens it without an `await`, so that a request that ends early leaves nothing open.
+    Endpoints must open the file without an `await` before `of_file`, or a request that ends early leaves the file open.
     """
     headers = {"ETag": f'"{tag}"', "Cache-Control": caching}
     try:
@@ -126,7 +126,7 @@ def of_file(request: Request, file: BinaryIO, tag: str, caching: str) -> Respons
 
 
 class FileAnswer(StreamingResponse):
-    """A span of an open file, which is closed in the end."""
+    """A response with a span of an open file; the response closes the file."""
 
     def __init__(self, file: BinaryIO, span: range, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(_pieces(file, span), status, headers, "application/octet-stream")
@@ -148,15 +148,15 @@ def _pieces(file: BinaryIO, span: range) -> Iterator[bytes]:
 
 
 def _has_it(request: Request, headers: Mapping[str, str]) -> bool:
-    """Compare If-None-Match with the entity tag, weakly (RFC 9110, section 13.1.2)."""
+    """True if the client has the bytes: If-None-Match has the entity tag, compared weakly (RFC 9110, section 13.1.2)."""
     condition = request.headers.get("if-none-match", "")
     return condition.strip() == "*" or headers["ETag"] in re.findall(r'"[^"]*"', condition)
 
 
 def _select(request: Request, headers: dict[str, str], size: int) -> tuple[int, range]:
-    """The status and the bytes of an answer with `size` bytes in all. HttpError 416 for a range outside.
+    """Return the status and the requested bytes of an answer of `size` bytes. HttpError 416 if the range is outside.
 
-    A range of another representation (If-Range) selects all, and so does a header that is not one range.
+    All bytes are selected if If-Range names another entity tag, or if the Range header is not one valid range.
     """
     headers["Accept-Ranges"] = "bytes"
     match = _RANGE.fullmatch(request.headers.get("range", ""))
@@ -174,7 +174,7 @@ def _select(request: Request, headers: dict[str, str], size: int) -> tuple[int, 
 
 
 def base_url(request: Request, settings: Settings) -> str:
-    """The base URL for clients: the one of the operator, else that of this request. HttpError for a bad Host."""
+    """Return the base URL for clients: the operator's setting, else from the request. HttpError for a bad Host header."""
     if settings.url is not None:
         return settings.url
     host = request.headers.get("host", "")
@@ -184,7 +184,7 @@ def base_url(request: Request, settings: Settings) -> str:
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
-    """Read the body of a request. HttpError 413 if it is too large; the connection ends then."""
+    """Read the body of a request. HttpError 413 if the body is too large; then the connection ends."""
     refusal = HttpError(413, f"the body has more than {limits.body:,} bytes", headers={"Connection": "close"})
     if int(request.headers.get("content-length", "0")) > limits.body:
         raise refusal

@@ -1,5 +1,5 @@
-"""Routes for programs: the files of the registry's tree, which make the server a remote like any static host; and models,
-versions and resolve, with the documents of `reg ls` and `reg resolve --json`.
+"""Routes for programs: the registry's files, with which this server is a remote like any static host; and models, versions
+and resolve, with the same documents as `reg ls --json` and `reg resolve --json`.
 """
 
 import re
@@ -35,15 +35,15 @@ from onnxreg.schema.query.resolve import ResolveRequest
 
 JSON_LINES = "application/jsonl"
 RESOLVE_THREADS, EXPRESSION_THREADS = 4, 1
-"""Threads that answer `resolve` without an expression, and with one, which may take a second."""
+"""The numbers of threads that answer `resolve` without an expression, and with one, which may take a second."""
 MAX_PAGE_MODELS = 1000
-"""Models in one page of the list."""
+"""The most models in one page of the list."""
 MAX_REJECTIONS = 1000
-"""Rejections in one answer."""
+"""The most rejected artifacts that one answer lists."""
 
 
 class Api:
-    """The tree and the API of one registry. No other file is served."""
+    """The routes for the registry's files and for the API. No other file is served."""
 
     def __init__(self, registry: ServedRegistry, settings: Settings, limits: Limits) -> None:
         self._registry, self._settings, self._limits = registry, settings, limits
@@ -100,7 +100,7 @@ class Api:
             raise InputError(f"limit is {limit[:40]!r}", f"a whole number from 1 to {MAX_PAGE_MODELS}")
 
         def page(catalog: Catalog) -> bytes:
-            """One page of models, the start of the next page, and the number of damaged models."""
+            """Return one page of models, the start of the next page, and the number of damaged models."""
             models = [model for model in catalog.readable() if model.name > after]
             value: dict[str, Any] = {"models": [model.to_json() for model in models[: int(limit)]]}
             if len(models) > int(limit):
@@ -121,7 +121,7 @@ class Api:
         return of_bytes(request, answer, JSON)
 
     async def resolve(self, request: Request) -> Response:
-        """Answer a question; those with an expression wait for each other, and never delay the rest."""
+        """Answer a resolve request. Requests with an expression have their own threads, so that others do not wait."""
         base = base_url(request, self._settings)
         body = await read_body(request, self._limits)
 
@@ -135,7 +135,7 @@ class Api:
         return Response(answer, 200, NO_STORE, JSON)
 
     def _resolve(self, base: str, body: bytes, question: ResolveRequest) -> bytes:
-        """The answer follows from the question, the index file, the log of policies and the operator's trust file."""
+        """Return the answer to a question, cached by question, index file, log of policies and trust file."""
         registry, name = self._registry, question.ref.name
         key = ("resolve", base, Digest.of(body), *registry.rules())
         answer = registry.answers.get(key, registry.token(name))
@@ -154,6 +154,6 @@ class Api:
 
 
 def _no_file(request: Request) -> HttpError:
-    """The 404 of a static host."""
+    """Return the 404 error for a path without a file."""
     hint = "the tree is registry.json, index/, blobs/ and search/"
     return HttpError(404, f"there is no {request.scope['path'][:200]}", hint)

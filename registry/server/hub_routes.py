@@ -1,8 +1,8 @@
-"""The Hugging Face Hub's protocol for reading: `hf`, transformers, Optimum and transformers.js take this server for the Hub.
+"""The Hugging Face Hub's protocol for reading: `hf`, transformers, Optimum and transformers.js use this server as the Hub.
 
-A model is a repository, and a revision is a version, a channel or a manifest's digest. `X-Repo-Commit` is the start of
-the digest of the version's manifest. The paths are those of `hub_layout`; which file has a second name may change with
-the verdicts, so only a version's own paths never change. Source of the protocol: the requests of huggingface_hub 2.4 and transformers.js 3 and 4.
+A model is a repository. A revision is a version, a channel or a manifest's digest. `X-Repo-Commit` is the start of the
+digest of the version's manifest. `hub_layout` gives the paths. A verdict may change the file that an alias path names; a
+version's own paths never change. Source of the protocol: the requests of huggingface_hub 2.4 and transformers.js 3 and 4.
 """
 
 import re
@@ -43,17 +43,17 @@ HUB_HEADERS = (COMMIT, "X-Error-Code", "X-Error-Message", "X-Linked-ETag", "X-Li
 """Headers of the Hub that scripts of other web sites may read."""
 COMMIT_DIGITS = 40
 MAIN = "main"
-"""The revision that clients ask for by default: the newest release, unless a channel has this name."""
+"""The revision that clients request by default: the newest release, unless a channel is called `main`."""
 MAX_CACHED_FILES = 20_000
-"""Files of the repositories in the cache."""
+"""The most files of all repositories in the cache."""
 HUB_THREADS = 2
-"""Threads that read manifests, so that no other kind of question waits for them."""
+"""The number of threads that read manifests. Other kinds of questions do not wait for these threads."""
 
 
 class Repository(NamedTuple):
-    """One version of a model as a repository; `commit` names it for ever.
+    """One version of a model as a repository; `commit` is its permanent name.
 
-    `info` is the document of `GET /api/models/NAME` without its files, `entries` has every file and folder by its path.
+    `info` is the document of `GET /api/models/NAME` without the files, `entries` has every file and folder by path.
     """
 
     name: str
@@ -97,14 +97,14 @@ class Repository(NamedTuple):
 
 
 def _entry(file: LayoutFile) -> dict[str, Any]:
-    """A file as the Hub lists it: its id is that of the file that git keeps in its place."""
+    """Return a file as the Hub lists it; the id is the git id of the LFS pointer file."""
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{file.digest.hex}\nsize {file.size}\n"
     lfs = {"oid": file.digest.hex, "size": file.size, "pointerSize": len(pointer)}
     return {"type": "file", "oid": _git_id(pointer), "size": file.size, "path": file.path, "lfs": lfs}
 
 
 def _sibling(entry: dict[str, Any], with_sizes: bool) -> dict[str, Any]:
-    """A file in the document of a model."""
+    """Return a file as listed in the document of a model."""
     if not with_sizes:
         return {"rfilename": entry["path"]}
     lfs = {**entry["lfs"], "sha256": entry["lfs"]["oid"]}
@@ -116,7 +116,7 @@ def _git_id(text: str) -> str:
 
 
 class HubRoutes:
-    """The Hub's routes over one registry."""
+    """The routes of the Hub's protocol over one registry."""
 
     def __init__(self, registry: ServedRegistry, settings: Settings, limits: Limits) -> None:
         self._registry, self._limits = registry, limits
@@ -125,7 +125,7 @@ class HubRoutes:
         self._repositories: Cache[Repository] = Cache(MAX_CACHED_FILES)
 
     def routes(self) -> list[Route]:
-        """Every route, for names of two parts and of one; that of refs comes before a name that looks like it."""
+        """Return all routes, for names of two parts and of one. The route of refs precedes one that matches its path."""
         endpoints = {
             "/api/models/NAME/refs": self.references,
             "/api/models/NAME/revision/{revision}": self.info,
@@ -171,7 +171,7 @@ class HubRoutes:
         return _document(request, entries, repository)
 
     async def references(self, request: Request) -> Response:
-        """Channels are branches, versions are tags."""
+        """List the channels as branches, and the versions as tags."""
         return _document(request, await self._queue.run(partial(self._references, _name(request))))
 
     def _references(self, name: str) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class HubRoutes:
         return await self._queue.run(partial(self._read, _name(request), revision))
 
     def _read(self, name: str, revision: str) -> Repository:
-        """A version as a repository. HttpError with the Hub's code if it does not exist, or a policy bars it."""
+        """Return a version as a repository. HttpError with the Hub's code if the version is absent, or a policy bars it."""
         registry = self._registry
         token = registry.token(name)
         if not token:
@@ -242,7 +242,7 @@ class HubRoutes:
 
 
 def _ref(revision: str, log: Log) -> Ref:
-    """The version that a revision means; a commit is the start of a manifest's digest."""
+    """Return the ref that a revision means. A commit is the start of a manifest's digest."""
     if revision == MAIN and MAIN not in log.channels:
         return Ref(log.name)
     digits = revision.removeprefix("sha256:")
@@ -273,7 +273,7 @@ def _document(request: Request, value: Any, repository: Repository | None = None
 
 
 def _refused(status: int, code: str, message: str, **headers: str) -> HttpError:
-    """An error as clients of the Hub read it: a code, and a message in one line of ASCII."""
+    """Return an error as clients of the Hub expect: a code, and a message in one line of ASCII."""
     line = re.sub(r"[^\x20-\x7e]+", " ", message)[:500]
     return HttpError(status, message, headers={"X-Error-Code": code, "X-Error-Message": line, **headers})
 

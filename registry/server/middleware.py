@@ -1,4 +1,4 @@
-"""Middleware around every request: it is counted, logged, and refused if its head is too large or its token is wrong."""
+"""Middleware around every request: it counts and logs requests, and refuses those with a large head or a wrong token."""
 
 import hmac
 import json
@@ -19,21 +19,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from onnxreg.registry.server.answers import error_answer
 
 Log = Callable[[str], None]
-"""Takes one line, without its end."""
+"""Receives one line, without its line end."""
 METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
-"""The others count as one, so that nobody makes up series."""
+"""The HTTP methods that metrics count by name. Clients may invent other methods: all of them count as "other"."""
 MAX_LOGGED_PATH_CHARS = 300
 OPEN_PATHS = frozenset({"/healthz"})
-"""Paths that need no token."""
+"""Paths that clients may request without a token."""
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-"""Upper bounds of the histogram."""
+"""The upper bounds of the histogram's buckets, in seconds."""
 WORKERS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
-"""The variable by which prometheus-client finds the directory that workers share."""
+"""The variable with which prometheus-client finds the directory of metrics that all workers share."""
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """Counters of one server, or of all its workers if they share a directory."""
+    """Counters of one server, or of all its workers if the workers share a directory."""
 
     def __init__(self) -> None:
         self._own = own = CollectorRegistry()
@@ -45,7 +45,7 @@ class Metrics:
         )
 
     def text(self) -> bytes:
-        """The exposition: the sums of all workers."""
+        """Return the metrics in the text format of Prometheus, summed over all workers."""
         if WORKERS_DIRECTORY not in os.environ:
             return generate_latest(self._own)
         everyone = CollectorRegistry()
@@ -56,8 +56,8 @@ class Metrics:
 class Observer:
     """Counts requests, and logs each as one JSON line: {time, method, route, path, status, bytes, seconds, client}.
 
-    `time` is UTC, `route` the template (null if none fits), `bytes` those of the body. Headers and the query
-    string are left out: they may have secrets. Status 499: the client left before the answer began.
+    `time` is in UTC, `route` is the route's template or null, `bytes` counts the body. Headers and query string are not
+    logged, since they may have secrets. Status 499 means that the client left before the answer began.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log: Log | None) -> None:
@@ -101,14 +101,14 @@ class Observer:
 
 
 def to_stderr(line: str) -> None:
-    """Write one line. A closed log does not stop answers."""
+    """Write one line to stderr. If stderr is closed, the error is ignored, and requests are answered as before."""
     with suppress(OSError, ValueError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
 
 class Guard:
-    """Refuses requests with a large head, with several tokens, or without the token of the server, if it has one."""
+    """Refuses requests with a large head, with several tokens, or, if the server has a token, without this token."""
 
     def __init__(self, app: ASGIApp, token: str | None, max_head_bytes: int) -> None:
         self._app = app
@@ -134,7 +134,7 @@ class Guard:
         return error_answer(401, "input", "this registry is read with a token", hint, fields)
 
     def _is_right(self, authorization: str) -> bool:
-        """Compare the token of a request in constant time."""
+        """Compare a request's token with the server's token, in constant time."""
         assert self._token is not None
         scheme, _, token = authorization.partition(" ")
         is_same = hmac.compare_digest(sha256(token.strip().encode("latin-1")).digest(), self._token)

@@ -1,9 +1,9 @@
-"""The served registry: a local registry as its clients see it.
+"""The served registry: a local registry as clients see it.
 
-An index file is read again when its stat changed (`mark`), and an answer that follows from it is kept while its
-digest is the same: a warm question costs one stat, and no cached value can be wrong. Errors name no local path, and
-no link below the root is followed. Questions that cost time run in threads of their own (`Queue`), with a bounded queue
-and a budget for each.
+An index file is read again if its stat changed (`mark`). An answer that depends on an index file is cached with the file's
+digest, so that a repeated question costs one stat, and no cached answer is outdated. Errors contain no local path, and links
+below the root are not followed. Slow questions run in threads of their own (`Queue`), of which each may take a limited
+number of steps, and a limited number may wait.
 """
 
 import asyncio
@@ -39,15 +39,15 @@ from onnxreg.schema.query.expression import limited
 from onnxreg.schema.query.resolve import ResolveRequest
 
 MAX_CACHED_BYTES = 32 * 2**20
-"""Index files in the cache, and the same again of answers."""
+"""The size in bytes of the cache of index files, and of the cache of answers."""
 RETRY_SECONDS = 2
-"""Seconds after which a client for whom there was no room may come again."""
+"""Seconds after which a client may repeat a question that was refused because too many were waiting."""
 
 Value = TypeVar("Value")
 
 
 class Cache(Generic[Value]):
-    """Values by key, each with a token of what it follows from. Beyond `max_bytes` the least recently used go."""
+    """Cached values by key, each with the token of its sources. Above `max_bytes`, the least recently used are dropped."""
 
     def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._free = max_bytes
@@ -55,7 +55,7 @@ class Cache(Generic[Value]):
         self._lock = Lock()
 
     def get(self, key: Hashable, token: str) -> Value | None:
-        """The value of a key, if its token is still this one."""
+        """Return the value of a key, if the value was cached with this token; else None."""
         with self._lock:
             kept_token, value, _ = self._items.get(key, ("", None, 0))
             if value is None or kept_token != token:
@@ -74,7 +74,7 @@ class Cache(Generic[Value]):
 
 
 class ServedStore(DirectoryStore):
-    """The files of a registry that is served: nothing outside of it is read."""
+    """The files of a served registry. It never reads a file outside of the root."""
 
     def open_file(self, key: str) -> BinaryIO:
         try:
@@ -85,13 +85,13 @@ class ServedStore(DirectoryStore):
             raise
 
     def check_readable(self) -> bytes:
-        """Read `registry.json`. HostError if the whole registry is gone."""
+        """Read `registry.json`. HostError if the file cannot be read, for example because the disk is gone."""
         with host_errors("reading registry.json"), open_beneath(self.root, "registry.json") as file:
             return file.read()
 
 
 class ServedRegistry(DirectoryRegistry):
-    """A registry below `root`, for reading; use `open`."""
+    """A registry in the directory `root`, for reading. Use `open`, not the constructor."""
 
     store: ServedStore
 
@@ -109,12 +109,12 @@ class ServedRegistry(DirectoryRegistry):
         return f"/{blob_path(digest)}"
 
     def open_tagged(self, path: str) -> tuple[BinaryIO, str]:
-        """Open a file that is replaced as a whole, with a token of its present bytes. FileNotFoundError if it is absent."""
+        """Open a file, and return it with a token of its present bytes. FileNotFoundError if the file is absent."""
         file = open_beneath(self.root, path)
         return file, Digest.of(mark(os.fstat(file.fileno())).encode()).hex
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        """The index file of a model, from the cache if its stat is the same; None if there is none."""
+        """Return a model's index file, from the cache if its stat has not changed; None if there is none."""
         now = time.time_ns()
         try:
             status = os.lstat(f"{self.root}/{index_path(name)}")
@@ -126,12 +126,12 @@ class ServedRegistry(DirectoryRegistry):
         return index
 
     def token(self, name: str) -> str:
-        """A text that changes with the index file of a model; empty if there is none."""
+        """Return a text that changes with a model's index file; "" without an index file."""
         index = self.read_index(name)
         return "" if index is None else index.token
 
     def rules(self) -> tuple[str, str]:
-        """A token of the log of policies, which may bar a channel, and one of the operator's trust file, which must be good."""
+        """Return tokens of the log of policies and the trust file: answers depend on both. HostError for a bad trust file."""
         try:
             load_trust()
         except RegError as error:
@@ -139,13 +139,13 @@ class ServedRegistry(DirectoryRegistry):
         return self.token(POLICY_LOG), trust_digest()
 
     def log_of(self, name: str, index: IndexFile | None) -> Log:
-        """The log in an index file. NotFoundError if the model is unknown."""
+        """Return the log in an index file. NotFoundError if `index` is None: there is no such model."""
         if index is None:
             raise _unknown(name)
         return lookup.log_of(self, name, index)
 
     def answer(self, key: Hashable, name: str, make: Callable[[IndexFile | None], bytes]) -> bytes:
-        """The answer that follows from `key` and a model's index file, which `make` creates if it is not in the cache."""
+        """Return the cached answer for `key` and a model's index file; if there is none, call `make` and cache the result."""
 
         def read(index: IndexFile | None) -> bytes:
             answer = None if index is None else self.answers.get(key, index.token)
@@ -158,7 +158,7 @@ class ServedRegistry(DirectoryRegistry):
         return read_consistently(self, name, read)
 
     def resolve(self, request: ResolveRequest) -> Resolution:
-        """Resolve a request as `reg resolve` does, and check the manifest of the answer."""
+        """Resolve a request as `reg resolve` does, and check the manifest of the resolved version."""
         known_heads = KnownHeads()
         reader = CheckedReader(self, known_heads)
         if not self.token(request.ref.name):
@@ -168,9 +168,9 @@ class ServedRegistry(DirectoryRegistry):
         )
 
     def locate(self, name: str, ref_in: Callable[[Log], Ref]) -> tuple[Log, LocatedVersion]:
-        """Find the version that a ref means, checked as the answers of `resolve`.
+        """Find the version of a ref, with the checks of `resolve`.
 
-        `ref_in` gives the ref, once the log of the model is known.
+        `ref_in` returns the ref, given the model's log.
         """
         known_heads = KnownHeads()
         reader = CheckedReader(self, known_heads)
@@ -187,7 +187,7 @@ class ServedRegistry(DirectoryRegistry):
 
 
 class Queue:
-    """Runs questions of one kind in `threads` threads, so that other kinds never wait for them."""
+    """Answers questions of one kind in `threads` threads, so that questions of other kinds never wait for them."""
 
     def __init__(self, kind: str, threads: int, limits: Limits) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=kind)
@@ -195,7 +195,7 @@ class Queue:
         self._steps = limits.steps
 
     async def run(self, question: Callable[[], Value]) -> Value:
-        """Answer a question. HttpError 503 if too many wait; InputError if it takes too many steps."""
+        """Answer a question. HttpError 503 if too many questions wait; InputError if the question takes too many steps."""
         if self._room == 0:
             hint, retry = f"ask again in {RETRY_SECONDS} seconds", {"Retry-After": str(RETRY_SECONDS)}
             raise HttpError(503, "too many questions wait for an answer", hint, retry)
@@ -211,7 +211,7 @@ class Queue:
 
 
 class Search:
-    """Questions about all models: they wait for each other, and the catalog is brought up to date for each."""
+    """Answers questions about all models, one at a time, and updates the catalog before each answer."""
 
     def __init__(self, registry: ServedRegistry, limits: Limits) -> None:
         self._registry = registry
@@ -221,7 +221,7 @@ class Search:
     async def ask(
         self, question: Callable[[Catalog], bytes], key: Hashable = None, artifacts: bool = False
     ) -> bytes:
-        """Answer a question; with a `key`, its answer is kept while the catalog is the same. `artifacts`: it has all of them."""
+        """Answer a question; with a `key`, cache the answer until the catalog changes. `artifacts`: read artifacts too."""
 
         def answer() -> bytes:
             self._registry.store.check_readable()
@@ -247,9 +247,9 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def open_beneath(root: Path, path: str) -> BinaryIO:
-    """Open a regular file below `root`, unbuffered. FileNotFoundError if it does not exist or a part is a link.
+    """Open a regular file below `root`, unbuffered. FileNotFoundError if the file is absent, or the path has a link.
 
-    Each directory is opened relative to its parent, so that nobody can replace it by a link meanwhile. `path` has no `..`.
+    Each directory is opened relative to its parent, so that nobody can replace a directory by a link. `path` has no `..`.
     """
     *folders, name = path.split("/")
     directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,4 +1,4 @@
-"""The ASGI application with all routes of one registry, and its server: a socket, uvicorn with its workers, an orderly end."""
+"""The ASGI application with all routes of a registry, and the server: its socket, uvicorn's workers, and an orderly end."""
 
 import os
 import signal
@@ -33,15 +33,15 @@ from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError
 
 DESCRIPTION = Path(__file__).with_name("openapi.json")
-"""OpenAPI 3.1; tests compare it with the routes and answers."""
+"""The description of the API in OpenAPI 3.1. Tests compare it with the routes and answers."""
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_HEADERS = ("Authorization", "Content-Type", "If-None-Match", "If-Range", "Range")
 RESPONSE_HEADERS = ("Accept-Ranges", "Content-Length", "Content-Range", "ETag", *HUB_HEADERS)
-"""Headers that scripts of other web sites may send, and read."""
+"""Headers that scripts of other web sites may send (`REQUEST_HEADERS`) and read (`RESPONSE_HEADERS`)."""
 BACKLOG_CONNECTIONS = 2048
-"""Connections that the kernel accepts in advance."""
+"""The most connections that the kernel accepts before the server takes them."""
 IDLE_SECONDS = 30
-"""A connection may wait so long for its next request."""
+"""Seconds for which an open connection may wait for its next request."""
 
 
 def application(
@@ -50,12 +50,12 @@ def application(
     limits: Limits | None = None,
     log: Log | None = None,
 ) -> ASGIApp:
-    """Create the ASGI application of a registry. `log` gets a line for each request."""
+    """Create the ASGI application of a registry. `log` receives a line for each request."""
     settings, limits, metrics = settings or Settings(), limits or Limits(), Metrics()
     pages = Pages(registry, settings, limits)
 
     async def failed(request: Request, error: Exception) -> Response:
-        """Answer with a page if a browser requests a path without a route, or met a bug."""
+        """Answer an error; with a page if a browser requested a path without a route, or met a bug."""
         if isinstance(error, ClientDisconnect):
             return Response(None, 499)
         if HTML in request.headers.get("accept", "") and not isinstance(error, RegError | HttpError):
@@ -85,7 +85,7 @@ def application(
 def routes(
     registry: ServedRegistry, settings: Settings, limits: Limits, metrics: Metrics, pages: Pages
 ) -> list[BaseRoute]:
-    """Every route of the server."""
+    """Return all routes of the server."""
 
     async def healthz(request: Request) -> Response:
         """Check that the registry can still be read: its disk may be gone."""
@@ -111,9 +111,9 @@ def routes(
 
 
 def listen(host: str, port: int, behind_proxy: bool = False) -> socket.socket:
-    """Open a socket at an address of this machine. HostError if it is in use.
+    """Open a socket at an address of this machine. HostError if the address is in use.
 
-    InputError for an unknown address, or for one that others reach with no proxy in front.
+    InputError if the address is unknown, or if other machines reach it and `behind_proxy` is False.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -138,7 +138,7 @@ def listen(host: str, port: int, behind_proxy: bool = False) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """The URL of the server on this machine."""
+    """Return the URL of the server, for users of this machine."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -146,7 +146,7 @@ def url_of(listener: socket.socket) -> str:
 def configuration(
     make: Callable[[], ASGIApp], settings: Settings, limits: Limits, workers: int = 1
 ) -> uvicorn.Config:
-    """uvicorn's configuration; `make` creates the application in each worker."""
+    """Return uvicorn's configuration; each worker calls `make` to create the application."""
     return uvicorn.Config(
         make,
         factory=True,
@@ -169,7 +169,7 @@ def configuration(
 def serve(
     root: Path, listener: socket.socket, settings: Settings, limits: Limits, has_log: bool, workers: int = 1
 ) -> None:
-    """Answer until SIGTERM or SIGINT, in `workers` processes; then take no new connection, and let running answers end."""
+    """Answer requests in `workers` processes until SIGTERM or SIGINT; then finish running answers and accept no more."""
     make = partial(_make, root, settings, limits, has_log)
     config = configuration(make, settings, limits, workers)
     if workers > 1:
@@ -190,7 +190,7 @@ def _make(root: Path, settings: Settings, limits: Limits, has_log: bool) -> ASGI
 
 
 def _end_with_parent() -> None:
-    """End a worker in order if the process that started it was killed."""
+    """Wait until the parent process ends, for example killed; then end this worker in order."""
     if (parent := parent_process()) is not None:
         connection.wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 class Settings:
     """Settings of a server.
 
-    `token`: required in every request; None lets everybody read. `origins`: the web sites whose scripts may
-    read. `url`: the base URL for clients, without a slash at the end; None uses the Host header of each
-    request. `drain`: seconds that running answers have to finish when the server stops. `behind_proxy`: clients
-    come through a proxy, whose headers say where they come from.
+    `token`: the token that every request must have; None lets everybody read. `origins`: web sites whose scripts may
+    read. `url`: the base URL for clients, without a slash at the end; None means the Host header of each request.
+    `drain`: seconds for which running answers may continue when the server stops. `behind_proxy`: True if clients come
+    through a proxy, whose headers name the client.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -20,16 +20,16 @@ class Settings:
     behind_proxy: bool = False
 
     def caching(self, rule: str) -> str:
-        """A Cache-Control header: caches that several clients share keep nothing that a token guards."""
+        """Return a Cache-Control header. If the server has a token, shared caches must not store the answer."""
         return f"{'public' if self.token is None else 'private'}, {rule}"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that one request may take. The time that a client may take is the proxy's to limit (docs/serve.md).
+    """Limits of one request. The proxy must limit the time that a client may take (docs/serve.md).
 
-    `head`, `body`: bytes of a request. `waiting`: requests of one kind (resolve, search, Hub) that may wait for
-    an answer. `steps`: tests of one value that a query may take.
+    `head`, `body`: bytes of a request. `waiting`: requests of one kind (resolve, search, Hub) that may wait for an
+    answer. `steps`: tests of one value that a query may take.
     """
 
     head: int = 32 * 1024

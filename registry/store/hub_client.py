@@ -223,8 +223,8 @@ class HubClient:
         self._ask("making the repository", create)
 
     def commit(self, operations: list[Operation], message: str, parent: str) -> str:
-        """Upload what the operations add, each bytes once, then apply all of them in one commit upon `parent`; returns its
-        id. A .gitignore hides nothing. StaleParentError if it was not applied, UnansweredError if nobody knows.
+        """Upload new files (equal bytes once), apply all operations in one commit on `parent`, and return the commit's id. A
+        .gitignore has no effect. StaleParentError if the commit was not applied, UnansweredError if nobody knows.
         """
         additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
         first = {addition.upload_info.sha256: addition for addition in additions}

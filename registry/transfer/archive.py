@@ -1,7 +1,7 @@
-"""Create an archive: chosen versions of a registry, with the whole history of their models, in one file.
+"""Create an archive: one file with chosen versions of a registry, and the whole history of their models.
 
-The same versions of the same registry give the same bytes. Everything is verified on its way in: logs are
-replayed, blobs are hashed while they stream. The file gets its name only when all of it is durable.
+The same versions of the same registry give the same bytes. All inputs are verified: logs are replayed, blobs are
+hashed while they are copied. The file gets its name after all of its bytes are durable.
 """
 
 import stat
@@ -35,7 +35,7 @@ from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 
 
 class ArchiveResult(NamedTuple):
-    """Contents of an archive: versions by model, the number of its blobs and their bytes."""
+    """A created archive: the versions of each model, the number of blobs, and the size of the file in bytes."""
 
     registry: str
     carried: Carried
@@ -44,7 +44,7 @@ class ArchiveResult(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A file of the archive; `label` is for people."""
+    """One file in the archive; messages name it by `label`."""
 
     label: str
     size: int
@@ -57,7 +57,7 @@ class _Entry(NamedTuple):
 
 
 def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
-    """The versions to archive: one for each REF, or `every` one that is present. InputError if there is none."""
+    """Return the versions to archive: one for each REF, or all present ones if `every`. InputError if there are none."""
     carried: dict[str, frozenset[Version]] = {}
     if every:
         for name in lookup.matching(source, refs) if refs else source.names():
@@ -78,10 +78,10 @@ def create_archive(
     target: Path,
     progress: Progress = SILENT,
 ) -> ArchiveResult:
-    """Write an archive, which replaces an earlier one; after an error or a kill, the target is as it was before.
+    """Write an archive, which replaces an earlier one. After an error or a kill, the target is unchanged.
 
-    InputError if the target is anything else, or for more than an archive may have; NotFoundError or IntegrityError for a part
-    of the source.
+    InputError if the target is not an archive, or the new archive exceeds a limit; NotFoundError or IntegrityError if part of
+    the source is missing or damaged.
     """
     if target.is_dir():
         raise InputError(f"{target} is a directory", "name the file to write")
@@ -114,7 +114,7 @@ def create_archive(
 
 
 def _model_entries(source: RegistryReader, name: str, versions: Collection[Version]) -> dict[str, _Entry]:
-    """The files of an archive, by path, for a model and these versions. IntegrityError if its log is damaged."""
+    """Return, by path, the archive's files of a model and these versions. IntegrityError if the model's log is damaged."""
     ledger = load(source, name)
     assert ledger.index is not None
     ledger.prove()

@@ -1,7 +1,7 @@
-"""One exchange: versions of a model go from a source to a destination, with their events, in one swap.
+"""One exchange: versions of a model, with their events, go from a source to a destination in one swap of the index.
 
-Blobs move first, several at a time, verified while they stream, by deltas if possible, then the documents, then the index file
-is swapped. Nothing is visible at the destination before everything arrived.
+Blobs move first, several at a time, by deltas if possible, and verified on the way; then the documents move; then the
+index file is swapped. Nothing is visible at the destination before all of it has arrived.
 """
 
 import os
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Arrival:
-    """The arrival of a file: its bytes, those that moved, the version from whose file a delta made it, and why so; a
-    `doubt` if a delta was there, and could not be used or gave wrong bytes.
+    """A file that arrived: its size and the bytes moved, the version `since` whose file a delta started from, the `reason`
+    for or against a delta. `is_doubt` is True if a delta existed, but could not be used or gave wrong bytes.
     """
 
     path: str
@@ -56,22 +56,22 @@ class Arrival:
 
 @dataclass
 class BlobMover:
-    """Moves blobs, several at a time, the large ones first. One that was garbled on its way is fetched once more."""
+    """Moves blobs, several at a time, large ones first. If a blob arrives damaged, the mover fetches it once more."""
 
     source: BlobReader
     progress: Progress
     deltas: "DeltaPlan | None" = None
     arrivals: list[Arrival] = field(default_factory=list)
-    """The arrival of each blob so far."""
+    """An `Arrival` for each blob moved so far."""
 
     def move(self, push: Push, moving: Mapping[Digest, Reference]) -> None:
-        """Stream blobs into a push. The first failure stops the rest."""
+        """Move blobs into a push. The first failure stops the others."""
         files = sorted(moving.values(), key=lambda file: (-(file.size or 0), file.digest))
         self.progress.plan(len(files), sum(file.size or 0 for file in files))
         self.arrivals += run_parallel(lambda file: self._fetch(push, file), files)
 
     def _fetch(self, push: Push, file: Reference) -> Arrival:
-        """Fetch a blob by a delta, or else whole."""
+        """Fetch a blob: make it by a delta if possible, else fetch all of it."""
         digest, size, source = file.digest, file.size or 0, self.source
         moved = position = 0
 
@@ -125,14 +125,14 @@ class BlobMover:
 
 
 SEVERITY = (IntegrityError, ConflictError, NotFoundError)
-"""Error families, the worst first; the others come after them."""
+"""Error families by severity, the worst first; other errors rank after these."""
 SMALL_TRANSFER_BYTES = 2**20
-"""Blobs of so many bytes together move within the commit, after the intent: the place is asked once for them."""
+"""Blobs of at most this many bytes in total move within the commit, to ask the destination only once for missing blobs."""
 
 
 @dataclass(frozen=True)
 class SkippedVersion:
-    """A version, channel or (with neither) model that did not travel, and why. `error` is set if somebody must act."""
+    """A version or channel (`tag`) that was not copied, or a model if `tag` is None. `error` is set if a user must act."""
 
     name: str
     tag: str | None
@@ -145,9 +145,9 @@ class SkippedVersion:
 
 @dataclass(frozen=True)
 class TransferResult:
-    """Outcome for one model: its versions at the destination now, how many are new, and what moved; False in `has_copied`
-    if no copy was necessary or possible. `log` is the destination's, None if it could not be read, `artifacts` what it has
-    of each version, `channels` the moves of channels, `yanks` those of versions that are yanked there.
+    """The outcome for one model: the requested `versions`, the count of `new` ones, and what moved. `has_copied` is False if
+    no exchange was necessary or possible. `log` is the destination's log (None: unreadable), `artifacts` the paths that it
+    has of each version, `channels` the moves of channels, `yanks` the yanks of versions that are yanked there.
     """
 
     name: str
@@ -166,7 +166,7 @@ class TransferResult:
 
     @property
     def is_current(self) -> bool:
-        """True if there was nothing left to do, and no error."""
+        """True if the destination had everything already, without errors."""
         failed = any(item.tag is None or item.error is not None for item in self.skipped)
         return not self.has_copied and bool(self.versions) and not failed
 
@@ -182,11 +182,11 @@ def exchange(
     plan: Merge | None = None,
     near: Collection[BlobReader] = (),
 ) -> TransferResult:
-    """Let the destination have the versions and channels of a request. A second run transfers nothing.
+    """Copy the versions and channels of a request to the destination. A second run transfers nothing.
 
-    Raises what `merge` and the two registries raise; GateError if the destination governs a channel to move. `log` is the
-    source's log and `own` the destination's (`load_own`), if they were read, `plan` the merge of both; `near` are more readers
-    that may have documents of the destination.
+    Raises the errors of `merge` and both registries; GateError if the destination governs a channel to move. Logs that the
+    caller has read: `log` of the source, `own` of the destination (`load_own`); `plan` is their merge. `near` are other
+    readers that may have documents of the destination.
     """
     name = request.name
     source_log = log or load(source, name, destination)
@@ -210,7 +210,7 @@ def exchange(
     mover, events = BlobMover(source, progress, deltas), 0
 
     def change(log: Log) -> Collection[Digest]:
-        """Add the missing lines to the destination's log; after a lost race, merge again."""
+        """Add the missing lines to the destination's log, and merge again if the log has changed."""
         nonlocal merged, events
         if log.head != merged.head:
             merged = merge(request, source_log, log, channels_before)
@@ -253,8 +253,8 @@ def exchange_possible(
     choose: Callable[[Log], ExchangeRequest],
     progress: Progress,
 ) -> TransferResult:
-    """Exchange what `choose` names of a model and may travel; the rest, and errors of the model, are listed. A channel does
-    not move without its version. If the destination lacks no event, no blob is looked up.
+    """Exchange the part of the request from `choose` that can be copied; list the rest and the model's errors in `skipped`. A
+    channel moves only with its version. If the destination has all events, blobs are not checked.
     """
     result = TransferResult(name)
     with list_errors(name, result.skipped):
@@ -286,7 +286,7 @@ def exchange_possible(
 
 @contextmanager
 def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
-    """Collect the errors of one model in `skipped`; errors of a registry or of this machine are raised."""
+    """Add errors of one model to `skipped`; raise errors of a registry or of this machine."""
     try:
         yield
     except (ForkError, HostError, RemoteError):
@@ -296,16 +296,16 @@ def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
 
 
 def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
-    """The most severe error, if somebody must act."""
+    """Return the most severe error in the list; None if no user must act."""
     errors = [item.error for item in skipped if item.error is not None]
     ranked = (error for kind in (*SEVERITY, RegError) for error in errors if isinstance(error, kind))
     return next(ranked, None)
 
 
 def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version], registry_id: str) -> None:
-    """Record on this machine, before a push begins, that another registry will know these versions: `reg drop` then refuses.
+    """Record locally, before a push begins, that another registry may get these versions: `reg drop` then refuses them.
 
-    A registry that this user may not write drops nothing, and needs no record.
+    If this user may not write to the registry, no record is written: this user cannot drop versions either.
     """
     for version in versions if os.access(store.root, os.W_OK) else ():
         path = f"pushed/{log.name}/{log.versions[version].manifest.hex}"
@@ -314,5 +314,5 @@ def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version],
 
 
 def was_pushed(store: DirectoryRegistry, located: LocatedVersion) -> bool:
-    """True if a push of the version ever began."""
+    """True if a push of the version was ever begun."""
     return store.read_local(f"pushed/{located.name}/{located.entry.manifest.hex}") is not None

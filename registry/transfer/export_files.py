@@ -1,10 +1,10 @@
-"""Write files of a version into a directory, verified: a version, one artifact of it, or an ORT package.
+"""Write files of a version into a directory, verified: all files, one artifact, or an ORT package.
 
-A fresh directory is filled, and takes the target's place as a whole. `unpacked` and `fetched` give one artifact for a while:
-with its sidecars and the companions, or only its main file and external data.
+The files are written to a new directory, which then replaces the target. Two functions give one artifact for a while:
+`unpacked` with its sidecars and companions, `fetched` with only the main file and its external data.
 
-In the run directory of a training a version goes into `exports/`, beside its `checkpoints/`, as Orchard lays it out. The
-manifest of an export calls its graph `exports/model.onnx`, and there it is.
+In the run directory of a training (with `checkpoints/`), a version is written to `exports/`, as in Orchard. An export's
+manifest calls its graph `exports/model.onnx`, and so the path is right from the run directory.
 """
 
 import os
@@ -42,19 +42,19 @@ CHECKPOINTS, EXPORTS = "checkpoints", "exports"
 
 
 def folder_in(directory: Path) -> Path:
-    """The folder for the files of a version: `exports/` of a run directory, every other directory itself."""
+    """Return the directory for a version's files: `exports/` of a run directory, otherwise the directory itself."""
     is_run = (directory / CHECKPOINTS).is_dir() and not (directory / FILENAME).exists()
     return directory / EXPORTS if is_run else directory
 
 
 def prefix_in(folder: Path) -> str:
-    """The prefix of a version's paths that this folder replaces; empty outside of a run directory."""
+    """Return the prefix to remove from a version's paths in this folder: `exports/` in a run directory, otherwise ""."""
     is_exports = folder.name == EXPORTS and (folder.parent / CHECKPOINTS).is_dir()
     return f"{EXPORTS}/" if is_exports else ""
 
 
 def exported(directory: Path) -> set[str]:
-    """The manifest of an earlier export and the files that it names; empty if no manifest can be read."""
+    """Return the paths of an earlier export's manifest and files; empty if no manifest can be read."""
     try:
         manifest = Manifest.decode((directory / FILENAME).read_bytes())
     except (OSError, InputError):
@@ -64,7 +64,7 @@ def exported(directory: Path) -> set[str]:
 
 
 def packaged(directory: Path) -> set[str]:
-    """The files of an earlier package; empty if its manifest cannot be read."""
+    """Return the paths of an earlier package's files; empty if its manifest cannot be read."""
     try:
         return packaged_files((directory / MANIFEST).read_bytes())
     except OSError:
@@ -77,7 +77,7 @@ def check_target(
     expected_files: Callable[[Path], set[str]] = exported,
     kind: str = "export",
 ) -> None:
-    """InputError if writing there would lose files that no earlier `kind` wrote; HostError if nothing can be made."""
+    """Raise InputError if writing would lose files that no earlier `kind` wrote, HostError if the target cannot be made."""
     with host_errors(f"looking at {target}"):
         if target.is_symlink() and not target.exists():
             raise InputError(f"{target} is a link to nothing", "name a new directory, or remove the link")
@@ -100,7 +100,7 @@ def check_target(
 
 
 def _files_below(directory: Path) -> set[str]:
-    """The files of a directory, and links in it, without what systems put into every folder."""
+    """Return the paths of all files and links below a directory, without files that systems put into folders."""
     names = (
         Path(parent, name).relative_to(directory).as_posix()
         for parent, folders, files in os.walk(directory, onerror=refuse_unlisted)
@@ -116,8 +116,8 @@ def materialize(
     target: Path,
     progress: Progress = SILENT,
 ) -> None:
-    """Write files of a manifest, and its own bytes `data`, into `target`, which is replaced as a whole. In `exports/` of a
-    run directory paths lose that prefix. IntegrityError if a blob is damaged: the target then is as it was before.
+    """Write files of a manifest and the manifest's bytes `data` into a directory that replaces `target`. In `exports/` of a
+    run directory, paths lose this prefix. IntegrityError if a blob is damaged; then `target` is unchanged.
     """
     with replacing(target) as fresh:
         fill(store, files, fresh, progress, prefix_in(target.resolve()))
@@ -131,9 +131,9 @@ def write_package(
     selection: Selection = EVERYTHING,
     progress: Progress = SILENT,
 ) -> tuple[Release, PackageLayout]:
-    """Write the present or selected artifacts of a version as a model package of ONNX Runtime, which replaces an earlier
-    one. NotFoundError if an artifact is not here, InputError if ONNX Runtime loads none, IntegrityError if a blob is
-    damaged.
+    """Write a version as a model package of ONNX Runtime, which replaces an earlier one: its present artifacts, or only those
+    selected. NotFoundError if an artifact is not here, InputError if ONNX Runtime can load none of them, IntegrityError if a
+    blob is damaged.
     """
     check_target(target, store.root, packaged, "package")
     release = read_version(store, ref)
@@ -149,7 +149,7 @@ def write_package(
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """A fresh directory that takes the target's place when it is durable; after a kill the former one comes back."""
+    """Make a directory that replaces the target once durable. After a kill, the next call restores the former target."""
     path, disk = target.resolve(), Disk()
     aside = path.with_name(f".{path.name}.former")
     with host_errors(f"writing {target}"):
@@ -177,8 +177,8 @@ def replacing(target: Path) -> Iterator[Path]:
 def fill(
     store: BlobReader, files: Iterable[FileEntry], directory: Path, progress: Progress, prefix: str = ""
 ) -> None:
-    """Write files into a directory without the prefix of their paths. IntegrityError if a blob is damaged; InputError if two
-    files would be one.
+    """Write files into a directory, with `prefix` removed from the paths. IntegrityError if a blob is damaged, InputError if
+    two files get the same path.
     """
     entries = list({entry.path: entry for entry in files}.values())
     if len({entry.path.removeprefix(prefix) for entry in entries}) < len(entries):
@@ -197,7 +197,7 @@ def fill(
 
 @dataclass(frozen=True)
 class UnpackedArtifact:
-    """Files of one artifact, and the companions that it needs, below `root`."""
+    """The files of one artifact and of its companions, below `root`."""
 
     root: Path
     manifest: Manifest
@@ -208,7 +208,7 @@ class UnpackedArtifact:
         return self.root / self.artifact.path
 
     def sidecar(self, role: str) -> Path | None:
-        """The artifact's own file of a role."""
+        """Return the artifact's own file with a role; None without one."""
         return next((self.root / file.path for file in self.artifact.files if file.role == role), None)
 
 
@@ -216,7 +216,7 @@ class UnpackedArtifact:
 def unpacked(
     reader: RegistryReader, resolution: Resolution, progress: Progress = SILENT
 ) -> Iterator[UnpackedArtifact]:
-    """Unpack the files of a resolution from the registry that gave it. IntegrityError if one is damaged."""
+    """Unpack the files of a resolution from the registry that it came from. IntegrityError if a blob is damaged."""
     digest = resolution.located.entry.manifest
     data = read_blob(reader, digest)
     manifest = read_manifest(data, digest, resolution.located.name)
@@ -233,7 +233,7 @@ def fetched(
     present: ArtifactPaths = None,
     progress: Progress = SILENT,
 ) -> Iterator[Path]:
-    """The main file of an artifact, with its external data beside it. NotFoundError if it is not `present`."""
+    """Give the path of an artifact's main file, its external data beside it. NotFoundError if it is not `present`."""
     if present is not None and artifact.path not in present:
         raise NotFoundError(f"{artifact.path} is not held in {reader.url}", "`reg pull` fetches the rest")
     parts = [file for file in artifact.all_files() if file.role in ("artifact", "external-data")]

@@ -1,8 +1,8 @@
-"""Merge two logs of a model: what a destination lacks to have the versions and channels of a request.
+"""Merge two logs of a model: find what a destination lacks to have the versions and channels of a request.
 
-The rule. Same registry id: one log must be a prefix of the other, and lines are appended verbatim. Different ids:
-chains are never spliced; the events of the chosen versions travel, each with `via`, onto the destination's own chain.
-A merge is made again whenever the destination's log has changed.
+The rule: if both registries have the same id, one log must be a prefix of the other, and lines are copied unchanged. If the
+ids differ, chains are not joined: the events of the chosen versions are appended to the destination's chain, each with its
+origin in `via`. If the destination's log changes, the merge is repeated.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -32,19 +32,19 @@ from onnxreg.schema.log.logline import LogLine, Via
 from onnxreg.schema.log.state import Channel, VersionEntry
 
 MakeRestore = Callable[[str, Version, VersionEntry], Restore]
-"""Creates the event that brings a version of a model back, given its entry."""
+"""Creates the event that brings a version of a model back, from the version's entry."""
 
 
 @dataclass(frozen=True)
 class ExchangeRequest:
-    """The versions of a model, and its channels, that a destination is to have.
+    """The versions and channels of a model that a destination is to have.
 
     Args:
-        selection: copy only these artifacts, beside those already there; an event records which are held.
-        channels: channels that are to hold one of these versions, as in the source, by events of the destination.
-        restore: creates the event that brings back a version that the destination expired, with its files.
-        heal: copy lost files again; without it, a destination whose log is complete is believed to have them.
-        actor: the claimed author of the destination's own events; `deltas`: if files may arrive by deltas.
+        selection: copy only these artifacts beside those already there; an event records which artifacts are present.
+        channels: channels to move to one of these versions, as in the source, by events of the destination.
+        restore: creates the event for bringing back, with its files, a version that expired at the destination.
+        heal: check for lost blobs and copy them again; if False, a destination with a complete log is assumed to have them.
+        actor: the claimed author of the destination's own events; `deltas`: True if files may arrive by deltas.
     """
 
     name: str
@@ -59,9 +59,9 @@ class ExchangeRequest:
 
 @dataclass(frozen=True)
 class Merge:
-    """The difference between a request and a destination's log at `head`: the `lines` that it lacks, the versions
-    `returning`, the `artifacts` of each version that it holds afterwards, the `moves` of channels, all `blobs` that it must
-    have for this.
+    """The changes that bring a destination's log, at `head`, up to a request: the missing `lines`, the versions `returning`,
+    the `artifacts` of each version there afterwards, the `moves` of channels, and all `blobs` that the destination then
+    needs.
     """
 
     request: ExchangeRequest
@@ -73,10 +73,10 @@ class Merge:
     moves: list[Tag]
     blobs: Mapping[Digest, Reference]
     is_change: bool
-    """True if the destination's log lacks anything."""
+    """True if the destination's log lacks an event."""
 
     def apply(self, destination: Log) -> int:
-        """Append to the log that this merge was made for; return the number of new lines."""
+        """Append the events to `destination`, the log that was merged; return the number of new lines."""
         before, now = destination.seq, datetime.now(UTC).strftime(TIME_FORMAT)
         is_copy = self.source.registry == destination.registry
         for line in self.lines:
@@ -102,10 +102,10 @@ def merge(
     destination: Log,
     channels_before: Mapping[str, Channel] | None = None,
 ) -> Merge:
-    """Compare both logs. `channels_before` are the destination's channels when it was first read.
+    """Compare both logs. `channels_before` are the destination's channels when the log was first read.
 
-    Raises what `missing_lines` raises; ConflictError if needed files were taken down there, or a channel was moved meanwhile;
-    IntegrityError if the source's documents contradict each other; InputError for too many selected artifacts.
+    Raises the errors of `missing_lines`; ConflictError if needed files were taken down at the destination, or if a channel
+    moved meanwhile; IntegrityError if the source's documents disagree; InputError if too many artifacts are selected.
     """
     versions, is_copy = request.versions, source.registry == destination.registry
     lines = missing_lines(request, source, destination)
@@ -140,11 +140,11 @@ def merge(
 
 
 def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
-    """The source's lines that the destination lacks, in source order, verdicts and yanks last: after their version.
+    """Return the source's lines that the destination lacks, in source order, but verdicts and yanks after all versions.
 
-    To another registry travels what is about the requested versions, or about versions that it has; refusals always, since
-    the same bytes may come under another manifest. Channels, pins and expiry never do. Raises what `check_versions` raises;
-    ConflictError for a selection between copies of one registry; ForkError if their logs have forked.
+    Between different registries: lines about the requested versions and about versions that the destination has; refusals
+    always, since another manifest may have the same bytes; never channels, pins and expiry. Raises the errors of
+    `check_versions`; ConflictError for a selection between copies of one registry; ForkError if their logs have forked.
     """
     if source.registry == destination.registry:
         _check_present(source, request.versions)
@@ -186,17 +186,17 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
 
 
 def _statement(event: Attest) -> tuple[object, ...]:
-    """The content of an `attest`: two registries may record the same one, each with its own event."""
+    """Return the content by which two `attest` events are equal: two registries may record it in different events."""
     return event.manifest, event.statement, event.artifact, event.state
 
 
 def check_versions(
     request: ExchangeRequest, source: Log, destination: Log, versions: Collection[Version]
 ) -> None:
-    """Check that versions may travel between registries with different ids.
+    """Check that versions can be copied between registries with different ids.
 
-    ConflictError if a version is another one there, or was given up there and is not restored; NotFoundError if the source
-    lacks a version or an artifact that is asked for.
+    ConflictError if the destination has another manifest for a version, or gave the version up and does not restore it;
+    NotFoundError if the source lacks a version or a requested artifact.
     """
     _check_present(source, versions)
     for version in versions:
@@ -216,7 +216,7 @@ def check_versions(
 
 
 def refused_versions(request: ExchangeRequest, source: Log, destination: Log) -> dict[Version, RegError]:
-    """The versions of a request that the destination may not have, and the reasons."""
+    """Return the requested versions that the destination cannot get, each with the error."""
     refused: dict[Version, RegError] = {}
     for version in request.versions:
         try:
@@ -231,7 +231,7 @@ def refused_versions(request: ExchangeRequest, source: Log, destination: Log) ->
 
 
 def _check_present(source: Log, versions: Collection[Version]) -> None:
-    """Raise NotFoundError if the source lacks a version, or its files."""
+    """Raise NotFoundError if the source lacks a version, or gave its files up."""
     for version in versions:
         entry = source.versions.get(version)
         if entry is None or entry.gone is not None:
@@ -240,7 +240,7 @@ def _check_present(source: Log, versions: Collection[Version]) -> None:
 
 
 def _check_arrived(source: Log, destination: Log, versions: Collection[Version]) -> None:
-    """IntegrityError if the logs, or for one head the state lines, of source and destination differ about a version."""
+    """Raise IntegrityError if source and destination disagree about a version, or at the same head in their state lines."""
     if source.head == destination.head and source.versions != destination.versions:
         raise IntegrityError(
             f"two copies of one log of {source.name} say different things of its versions",
@@ -261,7 +261,7 @@ def blobs_of(
     versions: Collection[Version],
     selected: Mapping[Version, ArtifactPaths],
 ) -> dict[Digest, Reference]:
-    """Every blob of these lines and versions that the source still has; of a version the `selected` artifacts."""
+    """Return all blobs of these lines and versions that the source still has; of a version only `selected` artifacts."""
     stored = {reference.digest: reference for reference in documents(source)}
     published, named = set(versions), set[Digest]()
     for line in lines:

@@ -1,6 +1,6 @@
-"""Mirror a whole registry: as a verbatim copy with its id, or version by version into a registry with its own id.
+"""Mirror a whole registry: as an exact copy with the same id, or version by version into a registry with another id.
 
-A verbatim mirror's log is always a prefix of the source's; it never creates an event.
+The log of an exact copy is always a prefix of the source's log; the copy never creates an event.
 """
 
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ from onnxreg.schema.log.events import Drop, Expire, Hold, Purge
 
 @dataclass
 class MirrorResult:
-    """Outcome of mirroring: models read, versions new at the destination, blobs and bytes moved, and blobs deleted."""
+    """The outcome of mirroring: models read, versions new at the destination, blobs and bytes moved, blobs deleted."""
 
     source: str
     destination: str
@@ -70,7 +70,7 @@ class MirrorResult:
 def open_both(
     remotes: Remotes, source: str, destination: str, new_id: bool = False
 ) -> tuple[RegistryStore, RegistryStore]:
-    """Open two registries; the destination may be made, as a mirror or with a `new_id`. InputError if both are one."""
+    """Open two registries; create a missing destination as a mirror, or with a `new_id`. InputError if both are the same."""
     if remotes.url_of(source) == remotes.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
     source_store = remotes.open(source)
@@ -90,10 +90,10 @@ def mirror(
     progress: Progress = SILENT,
     actor: str | None = None,
 ) -> MirrorResult:
-    """Copy everything from one registry to another; what is there already is not sent again, what cannot be copied is listed.
+    """Copy everything that one registry has and another lacks; list what cannot be copied.
 
-    ForkError, before anything is written, if both have one id and a log has forked. `channels` sets the destination's channels
-    to those of the source, by events of its own; a verbatim mirror has them anyway.
+    ForkError, before any write, if both have the same id and a log has forked. `channels`: set the destination's channels
+    to the source's, by events of the destination; an exact copy has the same channels anyway.
     """
     report = MirrorResult(source.url, destination.url)
     try:
@@ -113,7 +113,7 @@ def mirror(
 def _verbatim(
     source: RegistryStore, destination: RegistryStore, report: MirrorResult, progress: Progress
 ) -> None:
-    """Compare every model, then copy the ones that are behind, and delete what the source gave up."""
+    """Compare all models, copy those that are behind, then delete blobs that the source gave up."""
     trust = load_trust()
     policies = read_policies(source)
     enforce_policies(trust, policies)

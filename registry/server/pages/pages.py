@@ -1,7 +1,7 @@
 """The pages for people: models, one model, one version, two versions side by side, and the history of a figure.
 
-A page follows from its URL and the index files of its models, so rendered pages are cached by both; the entity tag is
-the digest of the page. The pages have their own search, so that apps never wait for their queries.
+A page depends only on its URL and on the index files of its models, so pages are cached by both. The entity tag is the digest
+of the page. The pages have a search of their own, so that apps never wait for the queries of pages.
 """
 
 import re
@@ -48,11 +48,11 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.query.expression import Expression, ExpressionError, parse
 
 MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 50, 200
-"""Rows of each kind on one page."""
+"""The most rows of each kind on one page."""
 MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
-"""Versions of a history, links to its figures, and letters of the name of a figure in a URL."""
+"""The most versions in a history, links to figures in it, and characters of a figure's name in a URL."""
 WIDTH, HEIGHT, MARGIN = 640, 180, 24
-"""Of the chart, in its own units."""
+"""Sizes of the chart, in units of its own coordinates."""
 POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -62,7 +62,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Standing(NamedTuple):
-    """A word for the state of a version, the line of the log that set it, and the text of its badge."""
+    """A word for the state of a version, the log line that set the state, and the text of the badge."""
 
     word: str
     line: LogLine | None = None
@@ -71,7 +71,7 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True)
 class VersionRow:
-    """One version in a list. `size`: bytes of its present files, None if the index file does not have it."""
+    """One version in a list. `size` is the size in bytes of its present files, None if the index file does not state it."""
 
     version: Version
     entry: VersionEntry
@@ -83,21 +83,21 @@ class VersionRow:
 
     @property
     def revision(self) -> str:
-        """The name that gets the files: the version, or the manifest's digest if it is yanked."""
+        """The revision with which clients get the files: the version, or the manifest's digest if the version is yanked."""
         return str(self.entry.manifest if self.entry.yanked else self.version)
 
     def has_files(self, artifact: Artifact) -> bool:
-        """Return True if the files of an artifact are here."""
+        """True if the files of an artifact are here."""
         paths = self.entry.held
         return self.entry.gone is None and (paths is None or artifact.path in paths)
 
     def states(self, manifest: Manifest) -> dict[str, ArtifactState]:
-        """The state of each artifact, by its path."""
+        """Return the state of each artifact, by the artifact's path."""
         states = artifact_states(verdicts_of(manifest), self.entry.attested, self.refused)
         return {state.path: state for state in states}
 
     def best_artifact(self, manifest: Manifest) -> Artifact | None:
-        """The smallest certified artifact that is here, else the first that is not refused."""
+        """Return the smallest certified artifact that is here, else the first one here that is not refused, else None."""
         states = {path: state.state for path, state in self.states(manifest).items()}
         here = filter(self.has_files, manifest.entry_artifacts)
         usable = [item for item in here if states[item.path] != "refused"]
@@ -106,7 +106,7 @@ class VersionRow:
 
 
 class LogRow(NamedTuple):
-    """A line of the log: its kind, its version, the version that its channel held before, what else it says, the signer."""
+    """A row for a log line: the kind, the version, the version that the channel had before, other words, the signer."""
 
     line: LogLine
     word: str
@@ -117,7 +117,7 @@ class LogRow(NamedTuple):
 
 
 class ModelPage:
-    """A model, read lazily and once. NotFoundError, with similar names, if it does not exist."""
+    """A model for its pages, read once when needed. NotFoundError, with similar names, if the model is absent."""
 
     def __init__(self, registry: ServedRegistry, name: str, index: IndexFile | None) -> None:
         if index is None:
@@ -129,7 +129,7 @@ class ModelPage:
 
     @cached_property
     def lines(self) -> Sequence[LogLine]:
-        """Every line of the log, its chain verified."""
+        """All lines of the log; their chain is verified."""
         return list(self.log.lines())
 
     @cached_property
@@ -138,7 +138,7 @@ class ModelPage:
 
     @cached_property
     def production(self) -> Sequence[ChannelStatus] | RegError:
-        """The channels, judged as `resolve` does, or the reason why they cannot be judged."""
+        """The channels, judged as `resolve` judges them, or the error because of which they cannot be judged."""
         try:
             return list(in_production(CheckedReader(self._registry, KnownHeads()), self.log, load_trust()))
         except RegError as error:
@@ -179,7 +179,7 @@ class ModelPage:
         return rows[::-1]
 
     def row(self, version: Version) -> VersionRow:
-        """A version in the list of the model, with its states, the most serious first."""
+        """Return the row of a version in the model's list, with the version's states, the most serious first."""
         entry, summary = self.log.versions[version], self.log.state.effective_summary(version)
         by_event = self._lines_by_event
         states = [] if entry.gone is None else [Standing(entry.gone.how, by_event.get(entry.gone.event))]
@@ -197,11 +197,11 @@ class ModelPage:
         return VersionRow(version, entry, channels, size, states, published, self.log.refused)
 
     def find(self, ref: Ref) -> VersionRow:
-        """Find the version of a ref, even if yanked or gone. NotFoundError if it does not exist."""
+        """Find the version of a ref, even a yanked or deleted one. NotFoundError if the version never existed."""
         return self.row(self.log.find(ref, yanked=True, gone=True).version)
 
     def manifest(self, version: Version) -> Manifest | None:
-        """A version's manifest; None if it was taken down with its files."""
+        """Return a version's manifest; None if the manifest was deleted with the files."""
         entry = self.log.versions[version]
         try:
             return self.log.manifest(version)
@@ -211,11 +211,11 @@ class ModelPage:
             return None
 
     def record(self, version: Version) -> HistoryEntry:
-        """A version for the history of the model."""
+        """Return the entry of a version in the model's history."""
         return version_record(self.log, version, self.lines[self.log.versions[version].seq - 1].event)
 
     def proofs(self, manifest: Manifest, digest: Digest) -> dict[str, RecordedProof]:
-        """The proofs on record of a version, by the paths of its artifacts; empty if one cannot be read."""
+        """Return the recorded proofs of a version by artifact path; {} if one of them cannot be read."""
         try:
             return latest_proofs(self.log, digest, manifest, Trust())
         except RegError:
@@ -255,7 +255,7 @@ class Pages:
         ]
 
     def _url(self, path: str, **parameters: object) -> str:
-        """A link to a page with the parameters that are not empty."""
+        """Return a link to a page, with those parameters that are not empty."""
         query = urlencode({key: str(value) for key, value in parameters.items() if value})
         return f"{self._root}/{path}{'?' if query else ''}{query}"
 
@@ -266,7 +266,7 @@ class Pages:
         return self._templates.get_template(template).render(values).encode()
 
     def _answered(self, make: Callable[[Request], Awaitable[bytes]]) -> Endpoint:
-        """An endpoint whose errors are pages too."""
+        """Return an endpoint that answers with a page, also if `make` raises a RegError."""
 
         async def endpoint(request: Request) -> Response:
             try:
@@ -277,7 +277,7 @@ class Pages:
         return endpoint
 
     def of_error(self, error: RegError, query: str = "") -> Response:
-        """An error as a page; an expression that cannot be parsed is shown in its search field."""
+        """Return an error as a page. If the error is in an expression, the page is the search with this expression."""
         error = as_served(error)
         html = self._page("error.html", error=error)
         if isinstance(error, ExpressionError):
@@ -310,7 +310,7 @@ class Pages:
         return self._page("search.html", query=query, error=None, matches=shown, more=more, damages=damages)
 
     async def _of_model(self, name: str, make: Callable[[ModelPage], bytes], *key: object) -> bytes:
-        """A page of one model. It follows from `key`, the index file, the log of policies and the trust file."""
+        """Return a page of one model, cached by `key`, the index file, the log of policies and the trust file."""
 
         def read(index: IndexFile | None) -> bytes:
             return make(ModelPage(self._registry, name, index))
@@ -369,7 +369,7 @@ class Pages:
         return await self._of_model(ref.name, make, "version", ref, base)
 
     def _snippets(self, model: ModelPage, row: VersionRow, manifest: Manifest, base: str) -> list[Snippet]:
-        """The lines that get the best artifact of a version; none if its files are gone, or all are refused."""
+        """Return the lines with which clients get a version's best artifact; [] if its files are gone, or all are refused."""
         artifact, digest = row.best_artifact(manifest), row.entry.manifest
         if artifact is None:
             return []
@@ -409,7 +409,7 @@ class Pages:
 
 
 class Side(NamedTuple):
-    """One of two versions that are compared."""
+    """One of the two versions in a comparison."""
 
     ref: Ref
     manifest: Manifest
@@ -426,7 +426,7 @@ def _side(model: ModelPage, ref: Ref) -> Side:
 
 
 def history_chart(history: ModelHistory) -> dict[str, Any] | None:
-    """The comparable figures, the oldest first, as `points` (x, y, ends of the interval or None, row), `low` and `high`."""
+    """Return the comparable figures, oldest first: `points` (x, y, ends of the interval or None, row), `low` and `high`."""
     rows = [row for row in reversed(history.versions) if history.is_charted(row)]
     if len(rows) < 2:
         return None
@@ -444,7 +444,7 @@ def history_chart(history: ModelHistory) -> dict[str, Any] | None:
 
 
 def _guarded(response: Response) -> Response:
-    """Add headers that let a browser only show the page, with this server's style."""
+    """Add headers with which a browser only shows the page, with this server's style, and runs nothing."""
     response.headers["Content-Security-Policy"] = POLICY
     response.headers["Referrer-Policy"] = "same-origin"
     return response

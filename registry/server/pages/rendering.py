@@ -1,6 +1,6 @@
-"""Render HTML from templates, and write a difference as one file.
+"""Render HTML from templates, and render a difference as one file.
 
-Everything in a page is escaped, and characters that do not print are spelt out: names, reasons and whole manifests
+All values in a page are escaped, and characters that do not print are written as codes, since names, reasons and manifests
 come from unknown people.
 """
 
@@ -24,11 +24,11 @@ from onnxreg.schema.manifest.vocabulary import LOSS, UNJUDGED
 
 HERE = Path(__file__).parent
 MAX_JSON_CHARS = 2000
-"""Characters of a JSON value on a page."""
+"""The most characters of a JSON value that a page shows."""
 
 
 def environment(**values: Any) -> Environment:
-    """The environment of all templates, with their filters; `values` are known to each template."""
+    """Return the environment of all templates, with the filters; every template can use the `values`."""
     templates = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -55,28 +55,28 @@ def environment(**values: Any) -> Environment:
 
 
 def printable(value: Any) -> Any:
-    """A text with characters that do not print, such as those that turn the direction of writing, spelt out."""
+    """Return a text with codes for characters that do not print, such as those that reverse the writing direction."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in value)
 
 
 def sentence(text: str) -> str:
-    """A message as a sentence: with a full stop, and a capital unless it begins with a name such as `acme/pii`."""
+    """Return a message as a sentence: with a full stop, and a capital letter unless a name like `acme/pii` is first."""
     first = text.partition(" ")[0]
     start = text[:1].upper() if first.strip(",:;").isalpha() else text[:1]
     return start + text[1:] + ("" if not text or text[-1] in ".?!" else ".")
 
 
 def shown_json(value: Any) -> str:
-    """A JSON value for people: a text as it is, anything else indented; the end of a long one is left out."""
+    """Return a JSON value for people: a text unchanged, other values indented; a long value is cut off."""
     options: Any = {"ensure_ascii": False, "sort_keys": True, "indent": 1}
     text = value if isinstance(value, str) else json.dumps(value, **options)
     return text if len(text) <= MAX_JSON_CHARS else f"{text[:MAX_JSON_CHARS]} …"
 
 
 def recalls(artifact: Artifact) -> list[tuple[str, Check]]:
-    """The label and the check of every measured recall, in the order of the manifest."""
+    """Return the label and the check of every measured recall, in the order of the manifest."""
     checks = [check for check in artifact.checks if check.name.startswith(RECALL) and check.value is not None]
     return [(check.name.removeprefix(RECALL), check) for check in checks]
 
@@ -88,9 +88,9 @@ def report(
     screen: DiffOverview,
     later: Sequence[str] = (),
 ) -> bytes:
-    """A difference as one self-contained page, UTF-8, to mail, print and keep.
+    """Return a difference as one self-contained HTML page (UTF-8), for mail, print and archives.
 
-    `screen` comes first. `later`: verdicts of later evaluations.
+    `screen` comes first on the page. `later` has the verdicts of later evaluations.
     """
     templates = environment()
     style = Markup((HERE / "static" / "style.css").read_text(encoding="utf-8"))

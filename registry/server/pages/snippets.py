@@ -1,6 +1,6 @@
-"""Lines to copy from a version's page: how each client gets its files from this server.
+"""Lines to copy from a version's page, with which each client gets the files from this server.
 
-Every value is quoted for the language that it is in, so that a name or path of somebody else is never code.
+Every value is quoted for its language, so that names and paths, which other people chose, never run as code.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ PIPELINES = {
     "feature-extraction": "feature-extraction",
     "sentence-similarity": "feature-extraction",
 }
-"""The pipeline of Transformers.js for a word of the Hub."""
+"""The pipeline of Transformers.js for each task name of the Hub."""
 DTYPES = {
     "model": "fp32",
     "model_fp16": "fp16",
@@ -30,13 +30,13 @@ DTYPES = {
     "model_uint8": "uint8",
     "model_q4": "q4",
 }
-"""The name of a type of weights in Transformers.js, by the stem of the file that it loads."""
+"""The type of weights (`dtype`) in Transformers.js for each stem of a model file."""
 TEXT_FILES = frozenset({"config.json", "tokenizer.json"})
-"""Files that libraries of Hugging Face need beside a graph for texts."""
+"""Files that libraries of Hugging Face need beside a graph that reads text."""
 
 
 class Snippet(NamedTuple):
-    """Lines in a language (`sh`, `python`, `js`, `java`) for one client, and a remark about them."""
+    """Lines to copy for one client, in a language (`sh`, `python`, `js`, `java`), and a remark about the lines."""
 
     client: str
     language: str
@@ -45,7 +45,7 @@ class Snippet(NamedTuple):
 
 
 def file_path(name: str, revision: str, path: str) -> str:
-    """The path of a version's file on the server, after the Hub's protocol."""
+    """Return the path of a version's file on the server, in the Hub's protocol."""
     return f"/{url_quote(name)}/resolve/{url_quote(revision, safe=':')}/{url_quote(path)}"
 
 
@@ -59,10 +59,10 @@ def snippets(
     files: Mapping[str, LayoutFile],
     has_token: bool,
 ) -> Iterator[Snippet]:
-    """The clients that can use an artifact of a version on the server at `base`, the shell first.
+    """Yield a snippet for each client that can use an artifact from the server at `base`; the shell comes first.
 
-    `tag` is the version; None if only the digest gets it. `files` is the version in the layout of the Hub. `has_token`:
-    the server demands a token. JSON in ASCII is a literal of JavaScript and of Java too.
+    `tag` is the version, None if clients must use the digest. `files` is the version in the layout of the Hub. `has_token`:
+    True if the server demands a token. ASCII JSON is also used as a literal of JavaScript and Java.
     """
     folder, revision, token = basename(name), tag or str(digest), variable(base)
     ref = f"{name}:{tag}" if tag else f"{name}@{digest}"
