@@ -1,6 +1,6 @@
-"""The backbone: an image classifier as one graph that gives its logits and their embedding.
+"""The backbone: an image classifier as one graph that gives logits and an embedding.
 
-It is a checkpoint of transformers, or a torch module that a factory makes, filled with the weights of a file.
+The classifier is a checkpoint of transformers, or a torch module that a factory makes, with the weights of a file.
 """
 
 import re
@@ -23,7 +23,7 @@ CLASS_ID = re.compile(r"[^\W_][\w. ,'()&+-]{0,63}")
 class LoadedBackbone:
     """A trained classifier; `subject` takes `input` and gives logits and embedding under the names of the document.
 
-    `classes` are in the order of the logits, `shape` is channels, height and width, `width` that of the embedding.
+    `classes` are in the order of the logits, `shape` is channels, height and width, `width` is the size of the embedding.
     `model_type` is the name in transformers, None if a factory made the module.
     """
 
@@ -35,10 +35,10 @@ class LoadedBackbone:
 
 
 def load_backbone(plan: FamilyPlan) -> LoadedBackbone:
-    """Load the backbone of a family, every weight of which was trained.
+    """Load the backbone of a family, with trained values for every weight.
 
-    Raises InputError if the consent does not name its factory (then nothing ran), if it is not a complete image
-    classifier, or has other classes than the document; ConversionError if it does not take the input.
+    Raises InputError if the consent does not name the factory (then no code ran), if the module is not a complete image
+    classifier, or has other classes than the document; ConversionError if the module does not take the input.
     """
     import torch
 
@@ -77,7 +77,7 @@ def load_backbone(plan: FamilyPlan) -> LoadedBackbone:
 
 
 def _check_classes(trained: Sequence[Any], stated: Sequence[str] | None) -> None:
-    """Raise InputError for class ids that cannot be names of files, repeat, or are not the stated ones."""
+    """Raise InputError for class ids that cannot be file names, that repeat, or that differ from the document's."""
     for class_id in trained:
         if not isinstance(class_id, str) or not CLASS_ID.fullmatch(class_id):
             raise InputError(
@@ -95,7 +95,7 @@ def _check_classes(trained: Sequence[Any], stated: Sequence[str] | None) -> None
 
 
 def _with_embedding(model: Any, names: tuple[str, str]) -> Any:
-    """Wrap a classifier so that it also gives the input of its last layer, the embedding; it runs without that layer."""
+    """Wrap a classifier so that it also gives the embedding, which is the input of its last layer."""
     import torch
 
     classifier: Any = getattr(model, "classifier", None)

@@ -4,8 +4,8 @@ With the Cholesky factor L of the covariance the distance is |L^-1 (x - mean)|: 
 float32 is more exact than the inverse covariance. The threshold is a percentile of the distances of held-out rows.
 
 The covariance is shrunk towards a multiple of the identity by Ledoit and Wolf's optimal amount (J. Multivar. Anal. 88, 2004)
-or a stated one. Shrinking makes any covariance invertible, so it would hide rows that are too few or too alike: their rank
-is judged first.
+or a stated amount. Shrinking makes any covariance invertible, and would hide rows that are too few or too similar, so the
+rank of the rows is judged first.
 """
 
 from collections.abc import Sequence
@@ -27,22 +27,22 @@ from onnxreg.schema.core.errors import InputError
 
 DISTANCE, VERDICT = "distance", "in_distribution"
 AXES_ARE_AN_INPUT = 18
-"""The first opset in which ReduceL2 takes its axes as an input."""
+"""The first opset in which ReduceL2 takes the axes as an input."""
 MAX_DEPENDENT_SHARE = 0.01
-"""Share of the dimensions (at least one) that may follow from the others: behind a layer norm one does."""
+"""Share of the dimensions (at least one) that may depend on the others: after a layer norm one dimension does."""
 ROUNDING_UNITS = 4
 """Units in the last place by which equal values vary, because they were computed and stored."""
 BATCH_ROWS = 64
 Z = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution: intervals are 95 %."""
+"""The 97.5 % quantile of the normal distribution, for intervals of 95 %."""
 HELD_OUT_HINT = "hold out other rows: of those that made it a detector rejects far fewer than it says"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A file of rows through a backbone: `embeddings` are float32 `[n, width]`, `dataset` is the digest of the file's arrays.
+    """The rows of a file through a backbone: `embeddings` are float32 `[n, width]`, `dataset` is the digest of the file's arrays.
 
-    `keys` tell the rows of the file apart. `stored` is True if the file has embeddings, of any backbone.
+    `keys` identify the rows of the file. `stored` is True if the file itself has the embeddings, from any backbone.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Rows:
     stored: bool = False
 
     def check_apart(self, used: "Rows") -> None:
-        """Raise InputError if both have a row: rows that made a detector say nothing about it."""
+        """Raise InputError if both have a row in common: rows that made a detector say nothing about the detector."""
         embedded = keys_of(self.embeddings) & keys_of(used.embeddings)
         if count := max(len(self.keys & used.keys), len(embedded)):
             raise InputError(
@@ -67,7 +67,7 @@ def keys_of(rows: Any) -> frozenset[bytes]:
 
 
 class Embedder:
-    """A backbone in a session, for the files of rows in `directory`: each file goes through it once."""
+    """A backbone in a session, for the files of rows in `directory`; the results for a file are cached."""
 
     def __init__(self, session: Any, embedding: str, directory: Path) -> None:
         self._session, self._embedding, self._directory = session, embedding, directory
@@ -76,11 +76,11 @@ class Embedder:
     def _embed(self, path: str, images: bool = False) -> Rows:
         """Return the embeddings of a file's rows: stored as `embedding`, or made from `input`.
 
-        Raises NotFoundError for a missing file, InputError if it has neither, another shape than the backbone's, or
-        NaN or infinity.
+        Raises NotFoundError for a missing file, InputError for a file with neither array, with another shape than the
+        backbone's, or with NaN or infinity.
 
         Args:
-            images: make them from `input` even if there are some.
+            images: make the embeddings from `input` even if some are stored.
         """
         import numpy as np
 
@@ -103,7 +103,7 @@ class Embedder:
 
 
 def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
-    """Convert floats `[n, *shape]`, n > 0, to float32; InputError, naming `label`, for any other array, NaN or infinity."""
+    """Convert floats `[n, *shape]`, n > 0, to float32. InputError, naming `label`, for any other array, NaN or infinity."""
     import numpy as np
 
     if array.dtype.kind != "f" or array.shape[1:] != tuple(shape) or not len(array):
@@ -121,9 +121,9 @@ def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
 class Covariance:
     """The covariance of rows `[n, d]`, in float64: `mean` is `[d]`, `whitening` is `[d, d]`.
 
-    `|(x - mean) whitening|` is the Mahalanobis distance. `rank` counts the directions along which the rows vary, before
-    `shrinkage`, which is the share of the identity. `condition` is the largest eigenvalue over the smallest one, after
-    shrinking and in units in which every dimension has the variance 1.
+    `|(x - mean) whitening|` is the Mahalanobis distance. `rank` counts the directions along which the rows vary before
+    shrinking. `shrinkage` is the share of the identity. `condition` is the largest eigenvalue over the smallest, after
+    shrinking and with each dimension scaled to variance 1.
     """
 
     mean: Any
@@ -136,8 +136,8 @@ class Covariance:
 def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance:
     """Compute the covariance of finite rows `[n, d]`, shrunk by Ledoit and Wolf's amount if none is stated.
 
-    Raises InputError if a dimension is constant, if more of them than `MAX_DEPENDENT_SHARE` follow from the others (with a
-    stated shrinkage of 0: any), or if the shrunk covariance is singular in float64.
+    Raises InputError if a dimension is constant, if a share of dimensions above `MAX_DEPENDENT_SHARE` depends on the others
+    (for a stated shrinkage of 0: any dimension), or if the shrunk covariance is singular in float64.
     """
     import numpy as np
 
@@ -188,7 +188,7 @@ def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance
 class Detector:
     """A fitted detector in float64: a row is in distribution if its distance is at most `threshold`.
 
-    `covariance` was fitted on `rows`; `held_out` gave the threshold at `percentile`, and `rejected` of them are above it.
+    `covariance` was fitted on `rows`. The distances of `held_out` gave `threshold` at `percentile`; `rejected` are above it.
     """
 
     covariance: Covariance
@@ -199,7 +199,7 @@ class Detector:
     rejected: int = 0
 
     def distances(self, rows: Any) -> Any:
-        """Compute the distance, float64 `[n]`, of each of the rows `[n, d]`."""
+        """Compute the distance of each row: float64 `[n]` for rows `[n, d]`."""
         import numpy as np
 
         centred = rows.astype(np.float64) - self.covariance.mean
@@ -234,14 +234,14 @@ def wilson(hits: int, rows: int) -> tuple[float, float]:
 
 
 def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None = None) -> Detector:
-    """Fit on embeddings `[n, d]` and take the threshold from others `[m, d]`.
+    """Fit a detector on embeddings `[n, d]`, with the threshold from held-out embeddings `[m, d]`.
 
     Args:
         percentile: of the held-out distances; above 50 and below 100.
-        shrinkage: the share of the identity, 0 to 1; Ledoit and Wolf's if absent.
+        shrinkage: the share of the identity, 0 to 1; by default Ledoit and Wolf's amount.
 
-    Raises InputError if either side has too few distinct rows, or NaN or infinity, if a held-out row was fitted on, and what
-    `estimate_covariance` raises.
+    Raises InputError if either side has too few distinct rows, or NaN or infinity; if a held-out row is also a fitted row; and
+    for the errors of `estimate_covariance`.
     """
     import numpy as np
 
@@ -268,7 +268,7 @@ def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None =
 
 
 def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
-    """Make the graph from an embedding to `distance` and `in_distribution`, one of each for a row."""
+    """Make the graph from an embedding to `distance` and `in_distribution`, with one value of each for a row."""
     import numpy as np
     from onnx.helper import make_node
 
@@ -294,10 +294,10 @@ def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
 
 
 def rejection(session: Any, rows: Rows, name: str, metric: str, least: float | None = None) -> dict[str, Any]:
-    """Make the check of the share of rows that a detector's graph rejects, at least a limit.
+    """Make the check of the share of rows that a detector's graph rejects; the share must reach `least`.
 
     Args:
-        session: of the written graph, so that the file itself is measured.
+        session: a session with the written graph, so that the check measures the file itself.
     """
     takes, count = session.get_inputs()[0].name, len(rows.embeddings)
     hits = int((~samples.outputs(session, {takes: rows.embeddings}, "the detector")[VERDICT]).sum())

@@ -1,4 +1,4 @@
-"""The export of a family: its members are made, compared with their origins, judged by the limits, and described."""
+"""The export of a family: make the members, compare each with its origin, judge them by the limits, describe the version."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,17 +50,17 @@ DETECTOR: Literal["ood"] = "ood"
 PLAIN = "float32"
 SUFFIXES = {PLAIN: "-fp32", "float16": "-fp16", "int8": "-int8"}
 COMPARED_IMAGES, COMPARED_EMBEDDINGS = 32, 64
-"""Rows that the precisions of the backbone, and of heads and detector, are compared on."""
+"""The number of rows for comparing the precisions of the backbone, and of heads and the detector."""
 MAX_NAMED_LIMITS = 5
-"""Failed limits that an error names."""
+"""The most failed limits that an error names."""
 BENCHMARK = Benchmark(runs=40, threads=1, batches=(1,))
 
 
 @dataclass(frozen=True)
 class MemberFile:
-    """A graph of a member in one precision, at `path` in the workspace, derived from the one at `parent`.
+    """The graph of a member in one precision, at `path` in the workspace; `parent` is the path of the float32 graph, if reduced.
 
-    `checks` are those of the manifest in their JSON form; `step` is the record of the pass that made the graph.
+    `checks` are in the JSON form of the manifest; `step` is the record of the pass that made the graph.
     """
 
     member: str
@@ -75,9 +75,9 @@ class MemberFile:
 def export_family(
     plan: FamilyPlan, workspace: Path, progress: Progress = SILENT
 ) -> tuple[Draft, LatencyTable]:
-    """Make a family that keeps its limits, and time one row through each precision of it.
+    """Make a family that meets its limits, and time one row through each precision of the family.
 
-    Raises GateError if a limit does not hold, and what `make_family` raises. Then the workspace is not valid.
+    Raises GateError if a limit is not met, and the errors of `make_family`. After an error the workspace is not valid.
     """
     import numpy as np
 
@@ -98,7 +98,7 @@ def export_family(
 
 
 def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: LatencyTable) -> None:
-    """Raise GateError, naming members, if a limit does not hold."""
+    """Raise GateError, naming members, if a limit is not met."""
     failed = [
         f"{file.member} ({file.precision}): {check['name']}: {check['metric']} is {check['value']:g}, "
         f"the limit {check['limit']:g}"
@@ -123,10 +123,10 @@ def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: Lat
 def make_family(
     plan: FamilyPlan, workspace: Path, progress: Progress = SILENT
 ) -> tuple[Draft, list[MemberFile]]:
-    """Make every member of a family in `workspace`, whether its limits hold or not.
+    """Make every member of a family in `workspace`, whether or not the limits are met.
 
     Raises InputError or NotFoundError, naming the member, for a checkpoint or rows that cannot be used, ConversionError if
-    a graph differs from its checkpoint.
+    a graph differs from the checkpoint.
     """
     import numpy as np
 
@@ -218,7 +218,7 @@ def make_family(
 
 
 def _images(plan: FamilyPlan, backbone: LoadedBackbone) -> Any:
-    """The first held-out images, float32."""
+    """The first held-out images for comparisons, float32."""
     path = plan.directory / str(plan.document.evaluation)
     arrays = golden.read_rows(path)
     if INPUT not in arrays:
@@ -227,9 +227,9 @@ def _images(plan: FamilyPlan, backbone: LoadedBackbone) -> Any:
 
 
 def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tuple[str, str]]]:
-    """Plan the path of each precision of each member, that of float32 first.
+    """Plan the path of each precision of each member, float32 first.
 
-    Raises InputError, naming the members, if two files would have one path, or that of a folder.
+    Raises InputError, naming the members, if two files would have the same path, or a file the path of a folder.
     """
     stems: dict[str, tuple[str, Sequence[str]]] = {
         BACKBONE: (document.backbone.file, document.variants.backbone)
@@ -259,7 +259,7 @@ def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tu
 
 @contextmanager
 def _named(member: str) -> Iterator[None]:
-    """Name the member in errors that do not begin with its name."""
+    """Put the member's name before the message of an error that does not begin with the name."""
     try:
         yield
     except RegError as error:
@@ -279,7 +279,7 @@ def _write(
     document: FamilyFile,
     workspace: Path,
 ) -> Iterator[MemberFile]:
-    """Write a member in float32, compared with its origin, then in its other precisions, compared with float32.
+    """Write a member in float32 and compare it with its origin; then write other precisions and compare each with float32.
 
     Raises ConversionError, naming the member, if a pass fails, or a graph does not load, gives NaN or differs.
     """
@@ -331,7 +331,7 @@ def _draft(
     preprocessing: Preprocessing | None,
     workspace: Path,
 ) -> Draft:
-    """Describe the artifacts by what is read back from them, the members, edges and routing, and the recipe."""
+    """Describe the artifacts (by facts read back from the files), the members, edges and routing, and the recipe."""
     document = plan.document
     artifacts = []
     for file in files:
@@ -411,8 +411,8 @@ def _certify(
 ) -> Draft:
     """Judge the reduced precisions of a member on a suite of images or, for a head, embeddings.
 
-    A head gets the embeddings of the float32 backbone, so that its verdict is about its own bytes alone. Raises InputError if
-    the suite does not fit the member, or it has no other precision than float32; ConversionError if a graph does not run.
+    A head gets the embeddings of the float32 backbone, so that the verdict concerns the head's bytes alone. Raises InputError
+    if the suite does not fit the member, or the member has only float32; ConversionError if a graph does not run.
     """
     variants = [file for file in files if file.member == member]
     paths = tuple(file.path for file in variants if file.precision != PLAIN)

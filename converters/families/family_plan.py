@@ -1,4 +1,4 @@
-"""The plan of a family: everything that its document names is located and hashed; nothing is loaded."""
+"""The plan of a family: locate and hash every file that the document names, without loading any."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,20 +20,20 @@ from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.inputs.family_file import FACTORY_KEYS, FamilyFile
 
 DOCUMENT = "family"
-"""The key of a recipe's parameters under which the document is recorded."""
+"""The key of a recipe's parameters under which the family document is recorded."""
 TASK = "image-classification"
 """The task of the backbone and its heads."""
 ROWS = ("fit", "calibrate", "outliers")
-"""The keys of the detector that name files of rows."""
+"""The keys of the detector's settings that name files of rows."""
 
 
 @dataclass(frozen=True)
 class FamilyPlan:
-    """A checked family. `recorded` is its document with all defaults, and digests in place of paths.
+    """A checked family. `recorded` is the document with all defaults, and with digests in place of paths.
 
-    `checkpoint` is the backbone's. `source` is the digest of all checkpoints, `directory` the base of the document's
-    paths, `factory` makes the backbone if transformers does not, and `consent` names the code that may run.
-    `certificates` are the evaluations of members on suites of their own, by member.
+    `checkpoint` is the backbone's. `source` is the digest of all checkpoints. `directory` is the base of the document's paths.
+    `factory` makes the backbone, None for a backbone of transformers. `consent` names the code that may run.
+    `certificates` has the plan for each member that is judged on a suite, by member.
     """
 
     document: FamilyFile
@@ -53,7 +53,7 @@ class FamilyPlan:
         return [f"{member}: {text}" for member, plan in self.certificates.items() for text in plan.warnings()]
 
     def check_unchanged(self) -> None:
-        """Raise InputError if a checkpoint or a file of rows has changed."""
+        """Raise InputError if a checkpoint or a file of rows has changed since planning."""
         now = plan_family(self.document, self.directory, self.consent)
         if (now.recorded, now.source) != (self.recorded, self.source):
             raise InputError(
@@ -63,16 +63,16 @@ class FamilyPlan:
 
 
 def read_family(document: RecipeDocument, name: str | None = None) -> FamilyFile:
-    """Read the family in a document, under another name if one is given. InputError if it is not valid."""
+    """Read the family in a document; `name`, if given, replaces the family's name. InputError for an invalid family."""
     value = document.value if name is None else {**document.value, "name": name}
     return FamilyFile.from_json(value, document.path.name)
 
 
 def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CONSENT) -> FamilyPlan:
-    """Hash the checkpoints and rows of a family; nothing runs.
+    """Hash the checkpoints and rows of a family; no model runs.
 
-    Raises NotFoundError or InputError for those that cannot be read, and for arguments of a factory, which are
-    published, that name a path of this machine.
+    Raises NotFoundError or InputError for files that cannot be read, and for a factory's arguments that contain a path of
+    this machine (the arguments are published).
     """
     require("torch", "transformers", "safetensors", "onnxruntime")
     spec, function = document.backbone, None

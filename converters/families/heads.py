@@ -15,14 +15,14 @@ from onnxreg.schema.inputs.family_file import HeadsSpec
 
 SUFFIX = ".safetensors"
 MAX_NAME = 64
-"""Characters of a part of a member's name."""
+"""The longest part of a member's name, in characters."""
 HEAD_FORMAT_HINT = "save the head as safetensors, with its classes as a JSON list in the metadata"
 BATCH = "batch"
 
 
 @dataclass(frozen=True)
 class Head:
-    """Linear layers `y = x W^T + b` with an activation between them, and the classes of the last one.
+    """Linear layers `y = x W^T + b` with an activation between layers, and the classes of the last layer.
 
     `layers` are pairs of `weight`, float32 `[out, in]`, and `bias`, float32 `[out]`.
     """
@@ -33,11 +33,11 @@ class Head:
 
     @property
     def width(self) -> int:
-        """The width of the embedding that it reads."""
+        """The width of the embedding that the head takes."""
         return int(self.layers[0][0].shape[1])
 
     def logits(self, rows: Any, activation: str) -> Any:
-        """Compute the logits of embeddings `[n, width]` in float64: the reference of its graphs."""
+        """Compute the logits of embeddings `[n, width]` in float64, as the reference for the head's graphs."""
         import numpy as np
 
         value = rows.astype(np.float64)
@@ -51,7 +51,7 @@ class Head:
 def plain(class_id: str) -> str:
     """Write a class id as part of a member's name and of paths: `corn (maize)` is `corn-maize`, `maïs` is `mais`.
 
-    What has no such form is a digest.
+    A class id that cannot be written in this form becomes a digest.
     """
     letters = unicodedata.normalize("NFKD", class_id).encode("ascii", "ignore").decode()
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", letters).strip("-._")
@@ -59,12 +59,12 @@ def plain(class_id: str) -> str:
 
 
 def member_of(class_id: str) -> str:
-    """Name the head of a class."""
+    """The member's name for the head of a class."""
     return f"head:{plain(class_id)}"
 
 
 def head_files(spec: HeadsSpec, directory: Path) -> list[Path]:
-    """List the folder of heads without hidden files, sorted; NotFoundError if it is missing."""
+    """List the files in the folder of heads except hidden ones, sorted. NotFoundError if the folder is missing."""
     folder = directory / spec.folder
     if not folder.is_dir():
         raise NotFoundError(f"there is no folder of heads at {spec.folder}")
@@ -78,8 +78,8 @@ def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width
         directory: base of the folder's path.
         width: the width of the backbone's embedding.
 
-    Raises NotFoundError if the folder or a head is missing, InputError if a checkpoint belongs to no class, the document
-    names an unknown class or a head reads another width, and what `read_head` raises. Each error names the head.
+    Raises NotFoundError if the folder or a head is missing; InputError if a checkpoint belongs to no class, the document
+    names an unknown class or a head takes another width; and the errors of `read_head`. Each error names the head.
     """
     for key, class_ids in (("none", spec.none), ("classes", spec.classes)):
         if unknown := sorted(set(class_ids) - set(classes)):
@@ -110,13 +110,13 @@ def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width
 
 
 def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> Head:
-    """Read the layers of a head, `weight` and `bias` each, and the classes in the metadata. Errors call it `name`.
+    """Read the layers of a head, each with `weight` and `bias`, and the classes in the metadata. Errors call the head `name`.
 
     Args:
-        classes: the classes of the document, in order; they must be the recorded ones, if any are recorded.
+        classes: the classes in the document, in order; recorded classes must equal them.
 
-    Raises InputError if it is not safetensors, its layers do not fit each other, a weight is NaN or infinite, or its
-    classes are not known or differ.
+    Raises InputError if the file is not safetensors, the layers do not fit each other, a weight is NaN or infinite, or the
+    classes are unknown or differ.
     """
     import numpy as np
     from safetensors import safe_open
@@ -156,7 +156,7 @@ def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> He
 def _classes(
     recorded: Any, stated: Sequence[str] | None, name: str, columns: int, class_id: str
 ) -> tuple[str, ...]:
-    """Return the classes of a head, recorded at training or else stated. InputError if neither are as many as its outputs."""
+    """The classes of a head, recorded at training or else stated. InputError unless there is a class for each output."""
     ids = stated if recorded is None else recorded
     usable = isinstance(ids, list | tuple) and all(
         isinstance(text, str) and text.isprintable() and 0 < len(text) <= 200 for text in ids
@@ -177,18 +177,18 @@ def _classes(
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    """Sort `2.` before `10.`."""
+    """A sort key that puts `2.` before `10.`."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", text)]
 
 
 Values = Mapping[str, tuple[str, Sequence[int | str]]]
-"""Inputs or outputs by name: element type and shape."""
+"""Element type and shape of inputs or outputs, by name."""
 
 
 def make_graph(
     name: str, nodes: Sequence[Any], weights: Mapping[str, Any], inputs: Values, outputs: Values, opset: int
 ) -> Any:
-    """Make a model (`onnx.ModelProto`) of nodes and arrays by name, with the oldest IR version that has the opset."""
+    """Make a model (`onnx.ModelProto`) from nodes and arrays by name, with the oldest IR version that has the opset."""
     from onnx import TensorProto, helper, numpy_helper
 
     sides = (
