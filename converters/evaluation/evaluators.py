@@ -420,7 +420,7 @@ class Completions(TaskEvaluator):
         return plain((item.prompt or "") + item.completion)
 
     def runs(self, item: Completion) -> Iterable[tuple[Feed, Integers]]:
-        """The tokens of the whole text, with indices of the completion's tokens: they end after the prompt, and token 0 is left out."""
+        """The tokens of the whole text, with the indices of the completion's (after the prompt, and never the first token)."""
         prompt = item.prompt or ""
         row = self.tokenizer.whole(prompt + item.completion)
         if len(row.tokens) > MAX_TOKENS:

@@ -201,7 +201,7 @@ def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
 
 
 def _vectors(model: TextModel, texts: Sequence[str]) -> Answer:
-    """The vectors of texts, after the model's default prompt. From token vectors, also each token's vector; a text has the mean."""
+    """The vectors of texts, after the model's default prompt; from token vectors, each token's and the mean as the text's."""
     prompts, name = model.config.get("prompts"), model.config.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     prompt = prompt if isinstance(prompt, str) else ""

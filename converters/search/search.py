@@ -1,8 +1,8 @@
 """The search for the smallest artifact that passes an evaluation.
 
-A `Candidate` is a line of passes. A `Search` checks suites and candidates before any work; then it makes candidates, judges
-them on one suite and picks the winner. The plan that it gives is an ordinary one, with the winner's steps and the
-other suite, so a rebuild repeats the winner's path.
+A `Candidate` is a sequence of passes. A `Search` checks suites and candidates before any work; then the search makes
+candidates, judges each on one suite and picks the winner. The resulting plan is an ordinary plan, with the winner's steps
+and the other suite, so a rebuild repeats only the winner's steps.
 """
 
 import shutil
@@ -38,19 +38,19 @@ from onnxreg.schema.manifest.draft import Draft
 
 PRODUCTS = ("MatMul", "Gemm")
 SCALE_BITS = 32
-"""Bits of the scale of a block of weights."""
+"""Number of bits in the scale of a block of weights."""
 PREFIX = "search-"
 """Prefix of the names of a candidate's steps."""
 TIMED = Benchmark(runs=30, batches=(1,))
 SCRATCH = ".search"
-"""The directory of a search in its workspace."""
+"""The directory of a search in the workspace."""
 MAX_NEAREST, MAX_REASONS_CHARS = 3, 600
-"""Near misses that an error lists, and characters of its reasons if no candidate was judged."""
+"""The most near misses in an error, and the most characters of reasons if no candidate was judged."""
 
 
 @dataclass(frozen=True)
 class WeightBytes:
-    """Bytes of a graph's float32 weights: of products, of embedding tables, and of the remainder of the file."""
+    """Bytes of a graph's float32 weights in products and in embedding tables, and bytes of the remainder of the file."""
 
     products: int
     tables: int
@@ -59,10 +59,10 @@ class WeightBytes:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A line of passes in JSON form, `{pass, params, data?}`, each taking the result of the one before.
+    """A sequence of passes in JSON form, `{pass, params, data?}`; each pass takes the previous result.
 
-    `mark` is put into the name of the file. `bits` are those of a weight of the result in products, in tables and in the
-    remainder; none of a candidate of the user's own.
+    `mark` is a part of the file name. `bits` are the bits of a weight in the result, for products, tables and the
+    remainder; None for a candidate of the user.
     """
 
     name: str
@@ -71,12 +71,12 @@ class Candidate:
     bits: tuple[float, float, float] | None = None
 
     def estimate(self, weights: WeightBytes) -> float:
-        """Estimate the bytes of the result; 0 for a candidate of the user's own, which is then tried first."""
+        """Estimate the bytes of the result; 0 for a candidate of the user, so that the search tries it first."""
         parts = (weights.products, weights.tables, weights.remainder)
         return sum(size * bits / 32 for size, bits in zip(parts, self.bits or (0, 0, 0), strict=True))
 
     def steps(self, start: str) -> list[dict[str, Any]]:
-        """The recipe steps of this candidate, which begins with the result of the step `start`."""
+        """The recipe steps of this candidate; the first step takes the result of the step `start`."""
         steps = []
         for number, work in enumerate(self.passes, start=1):
             name = f"{PREFIX}{self.name}" if len(self.passes) == 1 else f"{PREFIX}{self.name}-{number}"
@@ -86,10 +86,10 @@ class Candidate:
 
 
 def library(has_tables: bool, calibration: str | None) -> list[Candidate]:
-    """The program's own candidates. Those that quantize embedding tables are left out for a graph without any.
+    """The built-in candidates. For a graph without embedding tables, candidates that quantize tables are left out.
 
     Args:
-        calibration: rows for static quantization; left out without.
+        calibration: rows for static quantization; None leaves static quantization out.
     """
     rows, halves = (_pass("EmbeddingQuantization"), _pass("OnnxFloatToFloat16", op_include_list=["Gather"]))
     four, four_bits = _blocks(4, 32), 4 + (SCALE_BITS + 4) / 32
@@ -114,9 +114,9 @@ def library(has_tables: bool, calibration: str | None) -> list[Candidate]:
 
 
 def choose_candidates(request: SearchRequest, has_tables: bool) -> Iterator[Candidate]:
-    """Yield the candidates that a request asks for, in its order.
+    """Yield the requested candidates, in the order of the request.
 
-    Raises InputError for a name that is unknown, or two candidates of one name.
+    Raises InputError for an unknown name, or two candidates of one name.
     """
     own = {candidate.name: candidate for candidate in library(True, request.calibration)}
     usable = {candidate.name for candidate in library(has_tables, request.calibration)}
@@ -167,16 +167,16 @@ def _blocks(bits: int, size: int) -> dict[str, Any]:
 
 
 Trial = dict[str, Any]
-"""A candidate with its figures on the suite that the search may look at, as the manifest records it.
+"""The manifest's record of a candidate, with figures on the suite to choose on.
 
-It has `candidate` and `state`, and, as far as they are known, `bytes`, `precision`, `metrics`, `median_ms` and `reasons`.
-States: those of a verdict; `failed` (a pass or the file does not work), `untried`
-(a smaller one passed).
+A trial has `candidate` and `state` and, as far as known, `bytes`, `precision`, `metrics`, `median_ms` and `reasons`.
+The states are the states of a verdict, `failed` (a pass or the file does not work), and `untried`
+(a smaller candidate passed).
 """
 
 
 def check_search(plan: ExportPlan) -> None:
-    """Raise what the search of a plan would raise before any work, if the plan has one."""
+    """Raise the errors that the search of a plan would raise before any work, if the plan has a search."""
     if plan.recipe.search is not None:
         Search(plan, plan.recipe.search)
 
@@ -184,12 +184,12 @@ def check_search(plan: ExportPlan) -> None:
 def run_with_search(
     plan: ExportPlan, workspace: Path, cache: StepCache | None = None, progress: Progress = SILENT
 ) -> Draft:
-    """Find the winner of the search of a plan's recipe, and run the plan that it leads to into `workspace`.
+    """Run the search in a plan's recipe, then run the plan with the winner into `workspace`.
 
-    The winner is judged once on the suite to confirm on, and published whatever the verdict is.
+    The winner is judged once on the suite to confirm on, and returned with any verdict.
 
-    Raises what `run_plan.execute` raises, and ConversionError, listing the nearest misses, if no candidate passes on the
-    suite to choose on; then nothing was made.
+    Raises the errors of `run_plan.execute`, and ConversionError, listing the nearest misses, if no candidate passes on the
+    suite to choose on; in that case no file is made.
     """
     assert plan.recipe.search is not None, "callers look"
     search, scratch = Search(plan, plan.recipe.search), workspace / SCRATCH
@@ -207,9 +207,9 @@ class Search:
     def __init__(self, plan: ExportPlan, request: SearchRequest) -> None:
         """Read both suites, and check candidates.
 
-        Raises InputError or NotFoundError for what would stop the search later: a step, candidate or file that
-        does not exist, a candidate that does not fit the recipe, a suite on which nothing can be certified, suites that
-        allow different metrics or have an item in common, rows for calibration that are in the suite to confirm on.
+        Raises InputError or NotFoundError for anything that would stop the search later: a step, candidate or file that
+        does not exist, a candidate that does not fit the recipe, a suite on which nothing can be certified, suites with
+        different metrics or an item in common, rows for calibration that are in the suite to confirm on.
         """
         assert plan.evaluation is not None
         if request.input not in plan.nodes:
@@ -266,7 +266,7 @@ class Search:
                 raise InputError(f"{suite} is too small: {obstacle}", "give it more items")
 
     def run(self, directory: Path, cache: StepCache, progress: Progress) -> ExportPlan:
-        """Return the plan of the export with the winner; it records every candidate.
+        """Return the plan of the export with the winner; the plan records every candidate.
 
         Raises ConversionError if no candidate passes.
         """
@@ -325,7 +325,7 @@ class Search:
         return SourceEvaluation(self._choose, lambda: self.subject, trusted, self._cache, key)
 
     def _try(self, candidate: Candidate) -> Trial:
-        """Make and judge one candidate. Raises EvaluationError: then no other candidate can be judged either."""
+        """Make and judge one candidate. Raises EvaluationError if the source or a metric fails, which concerns all candidates."""
         self._progress.step(f"trying {candidate.name}")
         trial: Trial = {"state": "failed"}
         try:
@@ -356,12 +356,12 @@ class Search:
         return run_plan.execute(plan, workspace, self._cache, SILENT, self.subject)
 
     def _published(self, message: str) -> str:
-        """A message without the directories of this machine: it is published with the version."""
+        """A message without directories of this machine, because the message is published with the version."""
         folders = (self._directory.parent, self._plan.directory, Path(self._plan.start))
         return str(scrub(message, "", *folders)[0])
 
     def _time(self, trials: list[Trial]) -> None:
-        """Add the median latency of candidates, measured in one run, to their trials."""
+        """Measure the median latency of the candidates in one run, and add each latency to the trial."""
         self._progress.step("timing the candidates that pass")
         artifacts = [
             replace(artifact, path=f"{trial['candidate']}/{artifact.path}")
@@ -375,12 +375,12 @@ class Search:
             trial["median_ms"] = item.median
 
     def _path_of(self, candidate: Candidate) -> str:
-        """The path of a candidate in a version."""
+        """The path of a candidate's file in a version."""
         base = PurePosixPath(self._request.output)
         return base.with_name(f"{base.stem}_{candidate.mark}{base.suffix}").as_posix()
 
     def _final(self, candidate: Candidate, evaluation: EvaluationRequest) -> ExportPlan:
-        """The plan of the export with a candidate among its outputs, but for its evaluation. InputError if it does not fit."""
+        """The plan of the export with a candidate as an output; the evaluation is not planned yet. InputError for a bad fit."""
         path, own_steps = self._path_of(candidate), candidate.steps(self._request.input)
         replaced = next((output for output in self._plan.outputs if output.path == path), None)
         form = replaced.format if replaced is not None else None
@@ -396,7 +396,7 @@ class Search:
         return self._with(own_steps, outputs, checks=checks, evaluation=evaluation.to_json())
 
     def _alone(self, own_steps: Sequence[Mapping[str, Any]], step: str, path: str) -> ExportPlan:
-        """The plan of one file without golden vectors, checks and evaluation; other files keep their names."""
+        """The plan of a single output without golden vectors, checks and evaluation; the names of other files stay the same."""
         plan = self._plan
         names = {item.step: steps.file_name(plan.nodes[item.step], item) for item in plan.outputs}
         alone = self._with(own_steps, [{"step": step, "path": path, "golden": 0}])
@@ -405,7 +405,7 @@ class Search:
     def _with(
         self, own_steps: Sequence[Mapping[str, Any]], outputs: list[dict[str, Any]], **fields: Any
     ) -> ExportPlan:
-        """The plan of a recipe for the same source with further steps, and without those that no output needs."""
+        """The plan for the same source with further steps, and without the steps that no output needs."""
         recipe_value = self._plan.recipe.to_json()
         all_steps = [*recipe_value["steps"], *own_steps]
         inputs, needed = {step["name"]: step.get("input") for step in all_steps}, set()
@@ -423,10 +423,10 @@ class Search:
 
 
 def _none_passes(trials: Sequence[Trial]) -> ConversionError:
-    """The error that lists the trials which miss their limits by the least, refused or unclear."""
+    """The error if no candidate passes; it lists the refused and unclear trials that miss their limits by the least."""
 
     def excess(trial: Trial) -> float:
-        """The largest loss in parts of its limit: below 1 it passes."""
+        """The largest ratio of a loss to the limit; below 1 the candidate passes."""
         figures = (figure for figure in trial.get("metrics", ()) if figure["loss"] is not None)
         return max((figure["loss"] / figure["limit"] for figure in figures), default=float("inf"))
 
