@@ -89,7 +89,7 @@ def recompute(
 
 
 def path_of(artifact: str) -> str:
-    """The path of the certificate of the artifact at `artifact`."""
+    """The path of an artifact's certificate, from the artifact's path."""
     return f"{DIRECTORY}/{artifact}.json"
 
 

@@ -53,7 +53,7 @@ class JudgedMetric:
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """A checked request. `suite` is the requested half of the suite in the file `path`.
+    """A checked request. `suite` is the suite in the file `path`, or the requested half of it.
 
     `artifacts` are the paths of the outputs to judge; None means all outputs of low precision.
     """

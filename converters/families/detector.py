@@ -52,7 +52,7 @@ class Rows:
     stored: bool = False
 
     def check_apart(self, used: "Rows") -> None:
-        """Raise InputError if both have a row in common: rows that made a detector say nothing about the detector."""
+        """Raise InputError if both have a common row: rows that made a detector say nothing about the detector."""
         embedded = keys_of(self.embeddings) & keys_of(used.embeddings)
         if count := max(len(self.keys & used.keys), len(embedded)):
             raise InputError(

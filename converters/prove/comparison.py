@@ -36,12 +36,12 @@ MAX_FAR_SHARE = 0.1
 INFINITE = 1e30
 """A finite number from this magnitude on means infinity, as in attention masks: clipping the number loses nothing."""
 CHUNK_ELEMENTS = 2**17
-"""Number of weights to compare at once: few enough for the processor's cache."""
+"""The number of weights to compare at once: few enough for the processor's cache."""
 WIDE = ("float32", "float64")
 FLOAT32_ROUNDING, FLOAT16_ROUNDING = 2.0**-20, 2.0**-10
-"""Relative error of a scale: quantizers compute it in float32 from the extreme weights, and may store 16 bits."""
+"""Relative error of a scale that quantizers compute in float32 from the extreme weights, and store in 32 or 16 bits."""
 SMALLEST_SCALE = 2.0**-126
-"""Quantizers replace a scale below the smallest normal float32 by one."""
+"""The smallest normal float32; quantizers replace a smaller scale by one."""
 _LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (4, 8, 16, 32)}
 _LIMITS |= {f"uint{bits}": (0, 2**bits - 1) for bits in (4, 8, 16)}
 """The smallest and the largest code of an element type."""
@@ -128,7 +128,7 @@ def _refuse_unequal(parent: StoredValue, child: StoredValue) -> None:
 
 
 def _chunks(one: Any, other: Any) -> Iterator[tuple[int, Any, Any]]:
-    """Yield equal parts of two arrays of one shape, flattened, each with the index of the first element."""
+    """Yield the start and the elements of each chunk of two flattened arrays of one shape."""
     one, other = one.reshape(-1), other.reshape(-1)
     for start in range(0, one.size, CHUNK_ELEMENTS):
         left, right = (np.ascontiguousarray(side[start : start + CHUNK_ELEMENTS]) for side in (one, other))

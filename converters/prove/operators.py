@@ -63,7 +63,7 @@ def epoch(domain: str, name: str, version: int) -> int:
 
 
 def depends_on_output_count(domain: str, name: str, version: int) -> bool:
-    """Return True if the number of outputs may change a result: some are variadic, or the operator trains or is unknown."""
+    """Return True if the number of outputs may change a result: for variadic outputs, training, or an unknown operator."""
     schema = find_schema(domain, name, version)
     if schema is None or any(map(_is_variadic, schema.outputs)):
         return True

@@ -19,13 +19,13 @@ from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, RuleCount
 from onnxreg.schema.manifest.parts import TensorSpec
 
 MAX_NEAR = 100
-"""Number of operators below an operand that decide which of two operands is which."""
+"""The most operators below an operand that are compared to pair the operands of two formulas."""
 MAX_FOLDED = 2_000
-"""Number of values that may be computed because only one side has stored the result."""
+"""The most values to compute because only one side has stored the result."""
 RESHAPES = frozenset({"Reshape", "Expand"})
 """Operators whose result has the elements of the first operand in another shape."""
 MAX_PAIRS = 500_000
-"""Number of pairs of formulas that may be compared: a hostile graph may need far more pairs than it has nodes."""
+"""The most pairs of formulas to compare: a hostile graph may need far more pairs than it has nodes."""
 
 
 class Matcher:
@@ -81,7 +81,7 @@ class Matcher:
         return list(zip(one.operands, self._in_order(one, other), strict=True))
 
     def _in_order(self, one: Formula, other: Formula) -> tuple[Formula | None, ...]:
-        """The child's operands; two operands of a commutative operator are swapped if they fit the parent's better that way."""
+        """The child's operands; a commutative operator's are swapped if the swapped order is more like the parent's."""
         straight, crossed = other.operands, other.operands[::-1]
         if other.operator not in COMMUTATIVE or len(straight) != 2:
             return straight
@@ -158,7 +158,7 @@ def _check_heads(one: Formula, other: Formula) -> None:
 
 
 MAX_REASONS = 20
-"""Number of reasons that a report lists; further reasons are counted."""
+"""The most reasons that a report lists; further reasons are counted."""
 
 
 def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> FaithfulnessReport:

@@ -151,7 +151,7 @@ def _factor(codes: Operand, scale: Operand, zero: Operand, name: str, is_first: 
 
 @rule("dynamic-product", f"{MICROSOFT}MatMulIntegerToFloat", f"{MICROSOFT}DynamicQuantizeMatMul")
 def fused_dynamic_product(make: Rewriter, formula: Formula) -> Operand:
-    """Replace a fused product of codes by the product of the values, plus the bias. One of both operators quantizes by itself."""
+    """Replace a fused product of codes by the product of the values, plus the bias; one operator also quantizes a factor."""
     if formula.operator.endswith("DynamicQuantizeMatMul"):
         source, right, scale, zero, bias = _operands(formula, 5)
     else:

@@ -27,7 +27,7 @@ from onnxreg.converters.prove.operators import ELEMENTWISE, SINCE, UNARY, result
 from onnxreg.converters.prove.shapes import Shapes
 
 MAX_DEPTH = 64
-"""Number of operators in a row before which a rule moves a transposition."""
+"""The most operators in a row that a transposition moves past."""
 Axes = tuple[int, ...]
 Rule = Callable[["Rewriter", Formula], Formula | None]
 RULES: dict[str, list[tuple[str, Rule]]] = defaultdict(list)
@@ -149,7 +149,7 @@ def _turn(make: Rewriter, formula: Formula | None, axes: Axes) -> Formula:
 
 
 def _turned(make: Rewriter, formula: Formula | None, axes: Axes) -> Formula | None:
-    """An operand with its axes reordered; a single number stays the same. None if the operand has not the rank of the result."""
+    """An operand with its axes reordered; a single number stays the same. None if its rank is not the result's."""
     dims = make.shapes.dims(formula)
     if dims is not None and len(dims) < 2 and all(size == 1 for size in dims):
         return formula

@@ -48,7 +48,7 @@ def fresh() -> Size:
 
 
 def simple(size: Any) -> Size:
-    """Bring an expression to its one form. OverflowError for an expression, or a total, larger than real graphs need."""
+    """Bring an expression to its one form. OverflowError if this one, or all together, are larger than in real graphs."""
     if any(abs(number) >= MAX_FACTOR for number in sympy.sympify(size).atoms(sympy.Integer)):
         raise OverflowError("a size is too large")
     if isinstance(size, int):

@@ -100,7 +100,7 @@ def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Ite
 
 @contextmanager
 def _translated(name: str, revision: str | None) -> Iterator[None]:
-    """Raise errors of onnxreg for errors of huggingface_hub."""
+    """Translate errors of huggingface_hub to errors of onnxreg."""
     import httpx2
     from huggingface_hub import errors
 
@@ -185,7 +185,7 @@ class _Bounded(io.BufferedWriter):
 
 
 def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
-    """Continue or begin the download of a file, then name the file by digest. IntegrityError if the bytes are other ones."""
+    """Continue or begin the download of a file, then name the file by digest. IntegrityError if the digest differs."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]

@@ -79,7 +79,7 @@ class Factory:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The installed packages that the files import by name, or that contain the module; none if a file is not Python."""
+        """The installed packages that the Python files import by name; for an installed function, the module's package."""
         imported = set() if self.files else {self.module.partition(".")[0]}
         for path in self.files.values():
             for node in _nodes(path) or ():
@@ -191,7 +191,7 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
 
 
 def _function(factory: Factory) -> Any:
-    """Import a module as its files are now; return the function if this module defines it: not `net:getoutput` of subprocess."""
+    """Import a module from its current files; return the function. InputError for a function that other code defines."""
     if list(factory.files) == [factory.file.name]:  # a module alone, whose name may be that of another one
         name = f"onnxreg_factory_{factory.file.stem}"
         spec = importlib.util.spec_from_file_location(
