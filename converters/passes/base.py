@@ -1,7 +1,7 @@
-"""The contract of a pass: one typed transformation that says what it needs, and proves what it did.
+"""The contract of a pass: one typed transformation that states its requirements, and proves its result.
 
-Shaped like the passes of onnx/ir-py: the caller runs `requires`, `apply`, `ensures`, so that a pass cannot forget
-its own postconditions.
+The design follows the passes of onnx/ir-py: the caller runs `requires`, `apply` and `ensures`, so that a pass
+cannot forget its own postconditions.
 """
 
 from abc import ABC, abstractmethod
@@ -22,12 +22,12 @@ from onnxreg.schema.manifest.parts import Step
 In = TypeVar("In")
 Out = TypeVar("Out")
 Takes = Literal["module", "graph", "file", "original", "checkpoint", "outputs"]
-"""A `TorchModel`, an `onnx.ModelProto`, a graph's path (to write beside it, or to keep), a checkpoint, or outputs."""
+"""The input of a pass: a `TorchModel`, an `onnx.ModelProto`, the path of a graph, a checkpoint, or outputs."""
 Facts = Mapping[str, Any]
 
 
 class PassParams(BaseModel):
-    """Parameters of a pass: frozen, and an unknown key is an error. A list, as documents have them, is a tuple."""
+    """Parameters of a pass: immutable, without unknown keys. Lists, as in JSON documents, become tuples."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -43,7 +43,7 @@ class PassParams(BaseModel):
 class Pass(ABC, Generic[In, Out]):
     """One transformation with typed parameters.
 
-    `id` and `version` name what the pass does to bytes: a change of output for equal input is a new version.
+    `id` and `version` identify the output: a pass that gives other output for equal input needs a new version.
     """
 
     id: ClassVar[str]
@@ -52,14 +52,14 @@ class Pass(ABC, Generic[In, Out]):
 
     takes: ClassVar[Takes] = "graph"
     tools: ClassVar[tuple[str, ...]] = ()
-    """Packages that shape what the pass makes, beside those of every recipe (`toolchain.TOOLS`)."""
+    """Packages that affect the output of the pass, beside those of every recipe (`toolchain.TOOLS`)."""
 
     def __init__(self, **params: Any) -> None:
         self.params: Any = self.read(params)
 
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> PassParams:
-        """The parameters, checked. InputError names the first that is not valid."""
+        """Return the checked parameters. Raises InputError, naming the first invalid parameter."""
         try:
             return cls.Params(**params)
         except ValidationError as error:
@@ -72,20 +72,20 @@ class Pass(ABC, Generic[In, Out]):
         return
 
     def observe(self, subject: In) -> Facts:
-        """Facts of the input that `ensures` compares with; taken before `apply`, which may consume its input."""
+        """Return facts of the input for `ensures` to compare with; called before `apply`, which may consume the input."""
         return {}
 
     @abstractmethod
     def apply(self, subject: In) -> Out:
-        """Do the work. The input belongs to the pass and may be changed in place."""
+        """Transform the input, which belongs to the pass and may be changed in place."""
 
     @abstractmethod
     def ensures(self, before: Facts, after: Out) -> dict[str, Any]:
-        """Read the result back from the output. Raise ConversionError if it does not match the parameters."""
+        """Read the result back from the output. Raises ConversionError if the output does not match the parameters."""
 
 
 class Original(Pass[Path, Path]):
-    """Take an ONNX file and its external data over, byte for byte."""
+    """Copy an ONNX file and its external data, byte for byte."""
 
     id = "Original"
     takes = "original"
@@ -98,16 +98,16 @@ class Original(Pass[Path, Path]):
 
 
 class GraphPass(Pass[Any, Any]):
-    """A pass from a valid graph (`onnx.ModelProto`) to another, changed in place or new, of the same outputs and opset.
+    """A pass from a valid graph (`onnx.ModelProto`) to a graph (the same or a new one) with the same outputs and opset.
 
-    A subclass adds to `observe` and `ensures` what it alone knows. The engine runs the graph and compares it with its
+    A subclass extends `observe` and `ensures` with its own facts. The engine runs the graph and compares it with its
     parent.
     """
 
     keeps_opset: ClassVar[bool] = True
     keeps_types: ClassVar[bool] = True
     tolerance: ClassVar[float | None] = None
-    """The largest distance from the parent, in parts of an output's largest value; None if numbers change."""
+    """Largest distance from the parent, as a share of an output's largest value; None if the pass rounds numbers."""
 
     def __init__(self, data: Sequence[Feed] | None = None, **params: Any) -> None:
         """Args:
@@ -117,7 +117,7 @@ class GraphPass(Pass[Any, Any]):
         self.data = data
 
     def requires(self, subject: Any) -> None:
-        """Raise InputError, naming the pass, if `subject` is not a valid graph, or a weight has not the size of its shape."""
+        """Raise InputError, naming the pass, if `subject` is not a valid graph, or a weight's size does not fit its shape."""
         import onnx
 
         if not isinstance(subject, onnx.ModelProto):
@@ -153,7 +153,7 @@ class GraphPass(Pass[Any, Any]):
 
 
 class QuantizationPass(GraphPass):
-    """Every constant weight of its `products` is quantized, those of the parameter `nodes_to_exclude` left out."""
+    """Quantizes every constant weight of the operators `products`, except in nodes of the parameter `nodes_to_exclude`."""
 
     @property
     @abstractmethod
@@ -173,7 +173,7 @@ class QuantizationPass(GraphPass):
         return {**before, "weights": len(sizes), "quantized_bytes": sum(sizes)}
 
     def prepare(self, subject: Any) -> None:
-        """Change the graph before its weights are looked for."""
+        """Change the graph before the pass collects its weights."""
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
@@ -185,11 +185,11 @@ class QuantizationPass(GraphPass):
         return {**result, "weights": before["weights"], "quantized_bytes": before["quantized_bytes"]}
 
     def factors(self, subject: Any) -> dict[str, Any]:
-        """The weights that are to be quantized (`onnx.TensorProto`), by name."""
+        """Return the weights to quantize (`onnx.TensorProto`), by name."""
         return graph.factors(subject, self.products, self.excluded)
 
     def stacks(self, subject: Any) -> list[str]:
-        """The stacks of matrices, which no kernel takes per channel."""
+        """Return the names of stacks of matrices; no kernel takes scales per channel for these."""
         matrices = graph.factors(subject, self.products & {"MatMul"}, self.excluded)
         return sorted(name for name, tensor in matrices.items() if len(tensor.dims) > 2)
 
@@ -199,7 +199,7 @@ def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None)
 
     Args:
         step: name of the step, unique in its recipe.
-        source: name of the earlier step whose output `subject` is; None for the first.
+        source: name of the earlier step whose output `subject` is; None for the first step.
     """
     pass_.requires(subject)
     before = pass_.observe(subject)
@@ -208,7 +208,7 @@ def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None)
 
 
 def skip(step: str, pass_: Pass[In, Out], source: str, reason: str) -> Step:
-    """The recipe step of a pass that could not run where the profile allows that. `reason` names a dependency only."""
+    """Record a pass that could not run, where the profile allows this. `reason` names a dependency only."""
     return _record(step, pass_, source, skipped=reason)
 
 
@@ -219,7 +219,7 @@ def _record(step: str, pass_: Pass[In, Out], source: str | None, **outcome: Any)
 
 
 def public_types(subject: Any) -> dict[str, int]:
-    """The TensorProto element type of each input and output."""
+    """Return the TensorProto element type of each input and output."""
     values = (*subject.graph.input, *subject.graph.output)
     return {value.name: value.type.tensor_type.elem_type for value in values}
 

@@ -1,4 +1,4 @@
-"""`OnnxConversion`: a PyTorch module to an ONNX graph by either exporter of PyTorch, without traces of the machine."""
+"""`OnnxConversion`: exports a PyTorch module to ONNX with either exporter of PyTorch, without paths of the machine."""
 
 import inspect
 import os
@@ -21,27 +21,27 @@ from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 
 OLDEST, NEWEST, MAX_DYNAMO_OPSET = 7, 23, 26
-"""The opsets of the TorchScript exporter; the other converts to any from 18 on, of which ONNX Runtime 1.31 loads 26."""
+"""Opsets of the TorchScript exporter, then the highest of the dynamo exporter (18 to 26) that ONNX Runtime 1.31 loads."""
 TOLERANCE = 1e-3
-"""The largest distance from the module that `auto` accepts, in parts of an output's largest value."""
+"""Largest distance from the module that `auto` accepts, as a share of an output's largest value."""
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 CHANGE = 1e-5
-"""The distance of two runs of one input, in parts of the largest value, that is more than rounding."""
+"""Distance between two runs of the same input, as a share of the largest value, that rounding cannot explain."""
 Run = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 EXPORTERS = {False: "torchscript", True: "dynamo"}
-"""The names of the exporters, by whether they are that of `torch.export`."""
+"""Names of the exporters; True is the exporter of `torch.export`."""
 
 _lock = threading.RLock()
 
 
 @dataclass(frozen=True)
 class TorchModel:
-    """A torch module with example tensors for its inputs, which it takes by keyword, in order.
+    """A torch module with example tensors for its inputs, which are its keyword arguments, in order.
 
-    `outputs` are the names of what it gives: attributes or keys of a result that has these, else a tensor or the
-    first members of a tuple, in order. `axes` are the dynamic axes of inputs and outputs by name; absent, each has
-    `AXES`.
+    `outputs` are names for the results: attributes or keys of the result if it has these names, else a tensor
+    or the first members of a tuple, in order. `axes` are the dynamic axes of inputs and outputs by name; by
+    default each has `AXES`.
     """
 
     module: Any
@@ -54,7 +54,7 @@ class TorchModel:
 
 
 def traceable(subject: TorchModel) -> Any:
-    """A module of positional tensors in, a tuple of tensors (or the only one) out: what exporters keep as it is."""
+    """Return a module from positional tensors to a tuple of tensors (or one tensor), a form that exporters do not change."""
     import torch
 
     names, module = list(subject.inputs), subject.module
@@ -87,9 +87,9 @@ def _outputs_of(result: Any, names: Sequence[str]) -> tuple[Any, ...]:
 
 @contextmanager
 def runner(subject: TorchModel) -> Iterator[Run]:
-    """Run the module, in its evaluation mode and on one thread, for one mapping of numpy arrays after the other.
+    """Yield a function that runs the module on numpy arrays by input name, in evaluation mode and on one thread.
 
-    Arrays are given in the types of the examples; floats come back as float32. Mode and thread count are put back at the exit.
+    Arrays are converted to the types of the examples; floats come back as float32. The exit restores mode and thread count.
     """
     import torch
 
@@ -112,12 +112,12 @@ def runner(subject: TorchModel) -> Iterator[Run]:
 
 
 def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The outputs of the module for numpy arrays by input name (`runner`).
+    """Run the module on numpy arrays by input name, and return its outputs (`runner`).
 
-    The largest of several is run first and last: a module may change when it runs (BigBird's attention, for good,
-    with the first short row), and what it gives then is not what was trained.
+    The largest of several inputs is run first and last, to find a module that changes when it runs: BigBird's
+    attention changes permanently with the first short row, and then differs from the trained one.
 
-    Raises ConversionError if the module does not run on them, or changes.
+    Raises ConversionError if the module does not run on the inputs, or changes.
     """
     import numpy as np
 
@@ -145,12 +145,12 @@ def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[st
 class OnnxConversion(Pass[TorchModel, Any]):
     """Export with `torch.onnx.export`.
 
-    The TorchScript exporter is the default: with eager attention its graphs of BERT-class encoders are what
-    mobile operator sets were made for, and its bytes hold no path of the machine. `use_dynamo_exporter` takes the
-    other one; `auto` takes the first whose graph agrees with the module on samples of other sizes than the
-    examples, TorchScript before, and records which and why. The module's training mode is left as it was.
-    Without `dynamic` the batch is 1, and every other axis as long as in the examples. `do_constant_folding` is the TorchScript exporter's to
-    leave out; the other one always folds.
+    The TorchScript exporter is the default: mobile operator sets were made for its graphs of BERT-class
+    encoders with eager attention, and its bytes hold no path of the machine. `use_dynamo_exporter` selects
+    the other exporter. `auto` tries TorchScript, then dynamo, takes the first whose graph agrees with the
+    module on samples of other sizes than the examples, and records the choice and the reason. The module's
+    training mode does not change. Without `dynamic` the batch is 1, and every other axis as long as in the
+    examples. `do_constant_folding: false` works with the TorchScript exporter only.
     """
 
     id = "OnnxConversion"
@@ -200,7 +200,7 @@ class OnnxConversion(Pass[TorchModel, Any]):
         return export(subject, params.target_opset, is_dynamo, params.dynamic, params.do_constant_folding)
 
     def _choose(self, subject: TorchModel) -> Any:
-        """The graph of the first exporter that agrees with the module; ConversionError if none does."""
+        """Return the graph of the first exporter that agrees with the module. Raises ConversionError if none does."""
         refused: dict[str, str] = {}
         for is_dynamo, name in EXPORTERS.items():
             try:
@@ -237,7 +237,7 @@ class OnnxConversion(Pass[TorchModel, Any]):
 
 
 def agreement(subject: TorchModel, exported: Any) -> float:
-    """The distance of a graph from its module on seeded samples: see `samples.relative_distance`."""
+    """Return the distance of a graph from its module on seeded samples: see `samples.relative_distance`."""
     feeds = samples.draw(exported)
     expected = run(subject, feeds)
     outputs = samples.all_outputs(exported, feeds, "the exported graph")
@@ -245,7 +245,7 @@ def agreement(subject: TorchModel, exported: Any) -> float:
 
 
 def _refuse_directories(exported: Any) -> None:
-    """Raise ConversionError if a graph names a directory of this machine outside its weights."""
+    """Raise ConversionError if a graph names a directory of this machine, weights aside."""
     import torch
 
     text = without_weights(exported).SerializeToString()
@@ -257,10 +257,10 @@ def _refuse_directories(exported: Any) -> None:
 
 
 def export(subject: TorchModel, opset: int, is_dynamo: bool, is_dynamic: bool, folds: bool = True) -> Any:
-    """The graph that `torch.onnx.export` makes (`onnx.ModelProto`); axes of outputs that are not dynamic have their size.
+    """Return the graph that `torch.onnx.export` makes (`onnx.ModelProto`), with the sizes of fixed axes in its outputs.
 
-    Tracing is the default: its graphs of encoders are what the fusions of ONNX Runtime were made for. What `torch.export`
-    (`is_dynamo`) writes about the machine and the source code is dropped.
+    Tracing is the default: the fusions of ONNX Runtime were made for traced graphs of encoders. With `is_dynamo`, the
+    metadata that `torch.export` writes about the machine and the source code is dropped.
 
     Raises HostError if onnxscript, which `torch.export` needs, is not installed.
     """
@@ -322,7 +322,7 @@ def export(subject: TorchModel, opset: int, is_dynamo: bool, is_dynamic: bool, f
 
 
 class SortedSet(set[Any]):
-    """A set whose texts come in sorted order; Python's order of texts differs from process to process."""
+    """A set that iterates over texts in sorted order; Python's own order differs from process to process."""
 
     def __iter__(self) -> Iterator[Any]:
         items = list(super().__iter__())
@@ -331,10 +331,10 @@ class SortedSet(set[Any]):
 
 @contextmanager
 def sorted_sets(module: Any) -> Iterator[None]:
-    """Inside, `set(...)` is a `SortedSet` in the code of a torch module and its parts, PyTorch's own left out.
+    """Replace `set(...)` by `SortedSet` inside the block, in the code of a torch module's parts except PyTorch's own.
 
     Tracing numbers values in the order of calls, and models such as ModernBERT call a part once for each of
-    `set(config.layer_types)`: without this the names in the graph depend on `PYTHONHASHSEED`. Set literals are not reached.
+    `set(config.layer_types)`: without this the names in the graph depend on `PYTHONHASHSEED`. Set literals do not change.
     """
     names = {kind.__module__ for part in module.modules() for kind in type(part).__mro__}
     own = {name for name in names if name.partition(".")[0] not in ("builtins", "torch", "onnxreg")}
@@ -348,9 +348,9 @@ def sorted_sets(module: Any) -> Iterator[None]:
 
 @contextmanager
 def _without_graphs() -> Iterator[None]:
-    """Inside, PyTorch's exporter does not print a whole graph to stdout when it fails.
+    """Keep PyTorch's exporter from printing a whole graph to stdout when it fails inside the block.
 
-    Its question whether it was asked to (torch 2.13, `setup_onnx_logging`) is always true; the function is private.
+    In torch 2.13 the exporter always prints the graph (`setup_onnx_logging`), because its check is always true.
     """
     import torch
 

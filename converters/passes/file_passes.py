@@ -1,8 +1,8 @@
 """Passes that write files: an ONNX file to ORT format with the operators that a minimal build needs, and golden vectors.
 
-ONNX Runtime writes the model first, at the end of an ORT-format file, and before it a table that tells a minimal build
-which argument types pick a kernel. That table's entries come out in the order of a hash table with a random seed, so that
-no two conversions are equal, while the model's bytes are. `OrtFormat` writes that head again with sorted entries.
+ONNX Runtime writes the model to the end of an ORT-format file, and before the model a table from which a minimal build reads
+the argument types that select a kernel. The table's entries have the order of a hash table with a random seed, so two
+conversions differ, while the model's bytes are equal. `OrtFormat` writes the head again with sorted entries.
 """
 
 import errno
@@ -26,11 +26,11 @@ from onnxreg.converters.runtime.sessions import session_options
 from onnxreg.schema.core.errors import ConversionError, HostError
 
 ALIGNMENT_BYTES = 16
-"""At least the alignment of every vector in the model, so that moving the model's end never misaligns it."""
+"""The end of the model is aligned to this, which is at least the alignment of every vector in the model."""
 
 
 class OrtFiles(NamedTuple):
-    """An ORT-format file and its operator config. `reproducible`: a second conversion gives the same bytes."""
+    """An ORT-format file and its operator config. `reproducible` is True if a second conversion gives the same bytes."""
 
     path: Path
     config: Path
@@ -38,12 +38,12 @@ class OrtFiles(NamedTuple):
 
 
 class OrtFormat(Pass[Path, OrtFiles]):
-    """Optimize with ONNX Runtime on the CPU and save in ORT format, as its conversion tool does.
+    """Optimize with ONNX Runtime on the CPU and save in ORT format, as ONNX Runtime's conversion tool does.
 
-    `Fixed` bakes the optimizations of the converting machine in; for a target that is not amd64 the NCHWc layout
-    is left out. The files are written beside the input. The entries of the file's head are sorted, so that a second
-    conversion gives the same bytes. A file whose sorted form does not parse to the same content stays as ONNX Runtime
-    wrote it (`canonical` in the result is false).
+    `Fixed` applies the optimizations of the converting machine; for a target other than amd64 the NCHWc
+    layout is left out. The files are written beside the input. The entries of the file's head are sorted, so
+    that a second conversion gives the same bytes. If the sorted file does not parse to the same content, ONNX
+    Runtime's file is kept (`canonical` in the result is false).
     """
 
     id = "OrtFormat"
@@ -63,7 +63,7 @@ class OrtFormat(Pass[Path, OrtFiles]):
     def apply(self, subject: Path) -> OrtFiles:
         """Write both files beside `subject`.
 
-        Raise OSError if the disk is full, which ONNX Runtime does not say.
+        Raises OSError if the disk is full, which ONNX Runtime does not report.
         """
         import onnxruntime as ort
 
@@ -106,7 +106,7 @@ class OrtFormat(Pass[Path, OrtFiles]):
 
 
 def operator_config(path: Path, with_types: bool) -> str:
-    """The operator config of an ORT-format file as ONNX Runtime writes it, without comments, which name the file."""
+    """Return ONNX Runtime's operator config of an ORT-format file, without comments, because these name the file."""
     with quiet():
         from onnxruntime.tools.ort_format_model import create_config_from_models
     with model_file.scratch() as folder, warnings.catch_warnings():
@@ -117,11 +117,11 @@ def operator_config(path: Path, with_types: bool) -> str:
 
 
 Table = tuple[tuple[str, tuple[tuple[str, tuple[tuple[int, int], ...]], ...]], ...]
-"""For each operator, for each type parameter, the arguments of that type: (0 for an input or 1 for an output, position)."""
+"""By operator and type parameter, the arguments with this type: (0 for an input or 1 for an output, position)."""
 
 
 def canonicalize(source: Path, target: Path) -> bool:
-    """Write an ORT-format file with a sorted head to `target`, another path; tell if that parses to the same content."""
+    """Write an ORT-format file with a sorted head to `target`, another path; return True if both parse to equal content."""
     register_bindings()
     version, table, model, tail = _read_head(source)
     front = _write_head(version, table, model - tail, source.stat().st_size - tail)
@@ -134,7 +134,7 @@ def canonicalize(source: Path, target: Path) -> bool:
 
 
 def _read_head(path: Path) -> tuple[str, Table, int, int]:
-    """The version, the sorted table, and where the model's table and the bytes that belong to the model begin."""
+    """Return the version, the sorted table, the offset of the model's table, and the offset of the model's first byte."""
     from ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -161,10 +161,10 @@ def _all(table: Any, name: str) -> Sequence[Any]:
 
 
 def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -> bytes:
-    """The bytes before a model of `tail_size` bytes, whose table is `model_offset` bytes behind its begin.
+    """Return the bytes before a model of `tail_size` bytes, with its table at `model_offset` from the model's first byte.
 
-    Offsets in a flatbuffer are relative, so the head is built on a short substitute for the model whose size is
-    congruent to the model's: the references to the model and every alignment come out right.
+    Offsets in a flatbuffer are relative, so the head is built on a short substitute for the model. The sizes of both are
+    congruent modulo the alignment, so the references to the model and every alignment are right.
     """
     import flatbuffers
     from ort_flatbuffers_py.fbs import (
@@ -182,7 +182,7 @@ def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -
     builder.minalign = ALIGNMENT_BYTES
 
     def write(module: Any, **fields: Any) -> int:
-        """Write a table."""
+        """Write a table of the type `module`."""
         module.Start(builder)
         for name, value in fields.items():
             getattr(module, f"Add{name}")(builder, value)
@@ -216,7 +216,7 @@ def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -
 
 @dataclass(frozen=True)
 class Outputs:
-    """The inputs and outputs of a graph by case (numpy arrays by name)."""
+    """A graph with its inputs and outputs by case (numpy arrays by name)."""
 
     graph: Path
     inputs: Mapping[str, golden.Tensors]
@@ -230,10 +230,10 @@ class GoldenVectors(Pass[Outputs, Path]):
     takes = "outputs"
 
     class Params(PassParams, title="GoldenParams"):
-        """`tolerance` is a share of the largest output, and of the expected value; `least` is a lower bound of the absolute tolerance.
+        """`tolerance` is a share of the largest output, and of the expected value; `least` is the least absolute tolerance.
 
-        `least` is in units of the output: the artifact's own distance from full precision. Dynamic quantization turns a last
-        bit that another CPU adds up otherwise into a step of the quantization, so no stricter test would be fair.
+        `least` is in units of the output: the artifact's own distance from full precision. With dynamic quantization another
+        CPU's rounding may change a value by a quantization step, so a stricter test would refuse correct runtimes.
         """
 
         tolerance: float
@@ -257,7 +257,7 @@ class GoldenVectors(Pass[Outputs, Path]):
         return path
 
     def ensures(self, before: Facts, after: Path) -> dict[str, Any]:
-        """The counts, read back from the file."""
+        """Return the counts of cases and values, and the tolerances, read back from the file."""
         cases = golden.decode(after.read_bytes(), after.name)
         tolerances = {name: tolerance.atol for case in cases for name, tolerance in case.tolerances.items()}
         values = sum(int(array.size) for case in cases for array in case.outputs.values())

@@ -1,8 +1,8 @@
 """`OnnxFloatToFloat16` and `OrtMixedPrecision`: half the bytes, with as much float32 as the values need.
 
-Both use ONNX Runtime's float16 converter, with a list of what stays float32 and fixes of the graphs that it makes.
-The trials of `OrtMixedPrecision` are delta debugging: Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing
-Input (IEEE TSE 28(2), 2002), algorithm ddmin.
+Both use ONNX Runtime's float16 converter, with a list of nodes that stay float32, and repair the converted
+graphs. The trials of `OrtMixedPrecision` are delta debugging: Zeller and Hildebrandt, Simplifying and
+Isolating Failure-Inducing Input (IEEE TSE 28(2), 2002), algorithm ddmin.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,22 +22,22 @@ from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, FLOAT16 = 1, 10
 LARGEST, SMALLEST = 65504.0, 5.96e-08
-"""The bounds of float16: the largest finite value, and the smallest above 0."""
+"""Bounds of float16: the largest finite value, and the smallest value above 0."""
 SENTINEL = 1e30
-"""Larger values mean infinity, as in attention masks: a converter may use its own bound there."""
+"""Values from here on mean infinity, as in attention masks: a converter may use its own bound instead."""
 INTEGERS = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul"})
 OLIVE = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Relu", "Add")
-"""Operators that Olive keeps in float32 if nothing else is asked: the first that a search tries."""
+"""Operators that Olive keeps in float32 by default: the first candidates of a search."""
 MAX_TRIALS = 200
 
 
 class HalfPass(GraphPass):
-    """A pass to float16: some weights become it."""
+    """A pass that converts some float32 weights to float16."""
 
     keeps_types = False
 
     def requires(self, subject: Any) -> None:
-        """Refuse products in integers, whose sums and scales are beyond float16."""
+        """Raise InputError for integer products, whose sums and scales exceed float16."""
         super().requires(subject)
         operators = {node.op_type for body in within(subject.graph) for node in body.node}
         if names := sorted(operators & INTEGERS):
@@ -66,14 +66,14 @@ def _weights_of_type(model: Any, element: int) -> int:
 class OnnxFloatToFloat16(HalfPass):
     """Convert float32 weights and activations to float16 with ONNX Runtime's converter.
 
-    Nodes that handle values beyond float16 on the sample inputs stay float32 too (`overflowing` in the result; null if the
-    graph does not run on samples that are drawn for it): other processors than a CPU would make infinity of these. An error
-    if the include list names one of them.
+    Nodes that make or read values beyond float16 on the sample inputs stay float32 too (`overflowing` in the result;
+    null if the graph does not run on drawn samples), since processors other than CPUs would make infinity of such
+    values. If the include list names such a node, the pass fails.
 
-    `op_block_list` and `node_block_list` name operators and nodes that stay float32; absent, ONNX Runtime's own list
-    holds. `op_include_list` names the only operators that do not; it excludes the block lists. `keep_io_types` is whether
-    inputs and outputs stay float32. Weights whose size is above `max_finite_val`, or below `min_positive_val` but not 0,
-    become these.
+    `op_block_list` and `node_block_list` name operators and nodes that stay float32; the default is ONNX Runtime's own
+    list. `op_include_list` names the only operators to convert; it excludes the block lists. With `keep_io_types`
+    inputs and outputs stay float32. Larger weights than `max_finite_val` become `max_finite_val`, and weights nearer to
+    0 than `min_positive_val` become `min_positive_val`, each with its sign; 0 stays 0.
     """
 
     id = "OnnxFloatToFloat16"
@@ -139,13 +139,13 @@ class OnnxFloatToFloat16(HalfPass):
 class OrtMixedPrecision(HalfPass):
     """Convert to float16, and keep the nodes in float32 that the accuracy needs.
 
-    Nodes that handle values beyond float16 on the sample inputs stay float32 (`overflowing` in the result), and so
-    does every operator of `op_block_list`. With `search`, which others do is found by trying: none, then those that
-    Olive keeps if no list is given, then every kind of operator; from the first of these that keeps the outputs within
-    `atol` everything is left out again that can be, kinds of operators first, then single nodes. What remains is
-    minimal: leaving out any one more breaks the tolerance (unless 200 trials ended the search, which `minimal` in
-    the result says). Without `search`, only the list stays float32 (Olive's if none is given), and the result must be
-    within `atol`, which is in parts of the largest value of an output.
+    Nodes that make or read values beyond float16 on the sample inputs stay float32 (`overflowing` in the
+    result), and so does every operator of `op_block_list`. With `search`, trials decide which other nodes
+    stay float32: first no other node, then Olive's operators if there is no list, then all operators. The
+    first choice that keeps the outputs within `atol` is reduced, first by kinds of operators, then by single
+    nodes, until leaving out any one more exceeds the tolerance (or until 200 trials: then `minimal` in the
+    result is false). Without `search`, only the list stays float32 (by default Olive's), and the result must
+    be within `atol`, a share of the largest value of an output.
     """
 
     id = "OrtMixedPrecision"
@@ -174,7 +174,7 @@ class OrtMixedPrecision(HalfPass):
             return to_float16(model, None, forced.union(names), self.params.keep_io_types)
 
         def is_near(names: Iterable[str]) -> bool:
-            """Try a set of nodes in float32. A set that was tried costs nothing, and after the last trial none is near."""
+            """Try nodes in float32. An earlier trial's result is remembered; after the last trial the answer is False."""
             nonlocal is_over
             tried = frozenset(names)
             if tried not in distances:
@@ -217,7 +217,7 @@ class OrtMixedPrecision(HalfPass):
 
 
 def minimize(all_names: Sequence[str], holds: Callable[[list[str]], bool]) -> list[str]:
-    """A subset for which `holds` still does, and from which no name can be left out; it must hold for all names."""
+    """Return a subset that satisfies `holds`, and from which no name can be left out; all names must satisfy `holds`."""
     names, parts = list(all_names), 2
     if names and holds([]):
         return []
@@ -243,10 +243,10 @@ def to_float16(
     smallest: float = SMALLEST,
     largest: float = LARGEST,
 ) -> Any:
-    """The float16 form of a model (`onnx.ModelProto`), which is changed in place.
+    """Convert a model (`onnx.ModelProto`) to float16; the model is changed in place.
 
-    `operators` (ONNX Runtime's own list if None), `nodes`, by name, and with `keep_io_types` inputs and outputs stay float32.
-    Weights that are not 0 have at least and at most the sizes `smallest` and `largest`.
+    `operators` (None: ONNX Runtime's own list), the nodes named in `nodes`, and with `keep_io_types` inputs and outputs
+    stay float32. The sizes of weights other than 0 are limited to the range from `smallest` to `largest`.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -274,9 +274,9 @@ def to_float16(
 
 
 def crashing_transposes(model: Any) -> Iterator[str]:
-    """The names of the Transpose nodes before a MatMul by a stored matrix, given in place.
+    """Yield the names of Transpose nodes before a MatMul by a stored matrix; nodes without a name get one, in place.
 
-    ONNX Runtime (1.31, x86-64) crashes while it loads such a graph if both are float16.
+    ONNX Runtime (1.31, x86-64) crashes when it loads such a graph with both nodes in float16.
     """
     makers = {name: node for node in model.graph.node for name in node.output}
     stored = {tensor.name for tensor in model.graph.initializer}
@@ -292,7 +292,7 @@ def crashing_transposes(model: Any) -> Iterator[str]:
 
 
 def _drop_repeated_nodes(model: Any) -> None:
-    """Keep one of the nodes that make the same value, in place: the converter adds one Cast for each reader, all of one name."""
+    """Keep one of several nodes that make the same value, in place: the converter adds an equal Cast for each reader."""
     for body in within(model.graph):
         first: dict[str, Any] = {}
         nodes = [
@@ -303,9 +303,9 @@ def _drop_repeated_nodes(model: Any) -> None:
 
 
 def _join_float32(model: Any) -> None:
-    """Let a node that stays float32 read what another one made, in place, without a float16 value between them.
+    """Remove, in place, the float16 values between two nodes that stay float32.
 
-    The converter casts every value of such a node to float16 and back, which loses what float32 was kept for.
+    The converter casts every output of such a node to float16 and back, which loses the accuracy of float32.
     """
     halved = {node.output[0]: node.input[0] for node in model.graph.node if _is_cast(node, FLOAT16)}
     widened = {
@@ -330,7 +330,7 @@ def _join_float32(model: Any) -> None:
 
 
 def _is_cast(node: Any, element: int) -> bool:
-    """Return True if a node is a Cast to this type that the converter, which names its nodes so, has put in."""
+    """Return True if the converter inserted this node as a Cast to `element`; the converter's names show this."""
     inserted = node.name.endswith(("_cast_to_fp16_node", "_cast_to_fp32_node")) or node.name.startswith(
         ("graph_input_cast", "graph_output_cast")
     )
@@ -338,10 +338,10 @@ def _is_cast(node: Any, element: int) -> bool:
 
 
 def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
-    """The names of the nodes of the main graph that make or read a float32 value beyond float16's largest.
+    """Return the names of the nodes of the main graph that make or read a float32 value beyond float16's largest.
 
-    Nodes get names, in place, if there are any such values. On the CPU ONNX Runtime computes most of float16 in float32 and
-    leaves the rounding between out, so that running the float16 graph there does not show what overflows elsewhere.
+    If there are such values, nodes without a name get one, in place. On the CPU, ONNX Runtime computes most float16 operators
+    in float32 without rounding in between, so a run of the float16 graph would not show overflows on other processors.
     """
     import numpy as np
     from onnx.numpy_helper import to_array
@@ -371,7 +371,7 @@ def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
 
 
 def kinds_of(subject: Any) -> Mapping[str, list[str]]:
-    """The names of the nodes of each operator, in the order of the graph, subgraphs included."""
+    """Return the names of the nodes by operator, in the order of the graph, including subgraphs."""
     names: dict[str, list[str]] = {}
     for body in within(subject.graph):
         for node in body.node:

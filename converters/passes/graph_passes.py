@@ -1,4 +1,4 @@
-"""Passes from one graph to the same function in another form: opset, public types, fixed shapes, fused operators."""
+"""Passes that keep a graph's function and change its form: opset, public types, fixed shapes, fused operators."""
 
 import re
 from typing import Any, Literal, Self
@@ -13,14 +13,14 @@ from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 MIN_OPSET, MAX_OPSET = 7, 26
-"""The opsets that ONNX Runtime 1.31 loads."""
+"""Range of the opsets that ONNX Runtime 1.31 loads."""
 
 
 class OnnxOpVersionConversion(GraphPass):
     """Convert the operators of the default domain up or down with ONNX's own converter.
 
-    Local functions are inlined first, since the converter leaves them as they are. The IR version becomes the one
-    that the opset was released with. What the target opset lacks is an error.
+    Local functions are inlined first, because the converter does not change their operators. The IR version
+    becomes the one released with the opset. An operator that the target opset lacks is an error.
     """
 
     id = "OnnxOpVersionConversion"
@@ -72,8 +72,8 @@ class OnnxOpVersionConversion(GraphPass):
 class OnnxIODataTypeConverter(GraphPass):
     """Put a Cast after each input, and before each output, of one element type whose name matches a pattern.
 
-    Types are numbers of `onnx.TensorProto.DataType`. The pattern is a regular expression that is searched for in the
-    name: `logits`, as in Olive, unless another is given; `.*` means all inputs and outputs.
+    Types are numbers of `onnx.TensorProto.DataType`. The pattern is a regular expression that is searched for
+    in the name; by default it is `logits`, as in Olive, and `.*` matches all inputs and outputs.
     """
 
     id = "OnnxIODataTypeConverter"
@@ -147,7 +147,7 @@ class OnnxIODataTypeConverter(GraphPass):
         return {**result, "converted": before["matching"]}
 
     def _matching(self, subject: Any) -> list[str]:
-        """The names of inputs, then of outputs, of the source type that match, each once."""
+        """Return the names of inputs, then of outputs, that have the source type and match the pattern, each once."""
         names = [
             value.name
             for value in (*graph_inputs(subject.graph), *subject.graph.output)
@@ -161,8 +161,8 @@ class DynamicToFixedShape(GraphPass):
     """Fix axes by name (`dim_param`, also called `input_dim`, with `dim_value`), or whole inputs (`input_name` with
     `input_shape`).
 
-    An axis name means one size wherever an input has it. The shapes of the outputs follow from those of the inputs, whatever
-    the file calls their axes; those of intermediate values are dropped. The graph is run at the fixed shape.
+    An axis name means one size in all inputs. The shapes of the outputs are inferred from the shapes of the inputs, whatever
+    the file calls their axes; the shapes of intermediate values are dropped. The graph is run at the fixed shape.
     """
 
     id = "DynamicToFixedShape"
@@ -224,7 +224,7 @@ class DynamicToFixedShape(GraphPass):
         return {**super().ensures(before, after), "shapes": {value.name: _dims(value) for value in values}}
 
     def _sizes(self, subject: Any) -> dict[str, int]:
-        """The size of each axis by name; InputError for what the graph does not have, or contradicts."""
+        """Return the size of each axis by name. Raises InputError if the graph lacks the axis or contradicts the size."""
         values = {value.name: _dims(value) for value in graph_inputs(subject.graph)}
         if self.params.dim_param is not None:
             axes = {axis for dims in values.values() for axis in dims if isinstance(axis, str) and axis}
@@ -251,7 +251,7 @@ class DynamicToFixedShape(GraphPass):
 
 
 def _dims(value: Any) -> list[int | str]:
-    """Sizes and, of dynamic axes, names ("" if there is none)."""
+    """Return sizes of fixed axes, and names of dynamic axes ("" if an axis has no name)."""
     dims = value.type.tensor_type.shape.dim
     return [dim.dim_value if graph.has_size(dim) else dim.dim_param for dim in dims]
 
@@ -259,10 +259,10 @@ def _dims(value: Any) -> list[int | str]:
 class OrtTransformersOptimization(GraphPass):
     """Fuse with the transformer optimizer of ONNX Runtime.
 
-    `model_type` picks the fusions (`bert`, `gpt2`, `vit`, ...); `num_heads` and `hidden_size` are read from the graph
-    if 0. `opt_level` is how far ONNX Runtime optimizes the graph before that: 0 not at all, 1 basic, 2 extended,
-    99 all; with `only_onnxruntime` nothing else is done. What was fused is counted in `fused`; that it is empty is
-    a result, not an error: `fusions` says 0.
+    `model_type` selects the fusions (`bert`, `gpt2`, `vit`, ...); `num_heads` and `hidden_size` are read from
+    the graph if 0. `opt_level` is the level of ONNX Runtime's optimization before the fusions: 0 none, 1
+    basic, 2 extended, 99 all; with `only_onnxruntime` the fusions are left out. `fused` in the result counts
+    the fusions by kind, and `fusions` all of them; no fusion is not an error.
     """
 
     id = "OrtTransformersOptimization"

@@ -1,7 +1,7 @@
-"""`MobileSafeRewrite`: the same function in the operators that ONNX Runtime's mobile builds carry.
+"""`MobileSafeRewrite`: the same function in the operators that ONNX Runtime's mobile builds contain.
 
-A rewrite takes an `Emitter` for one node, whose last operator takes its place, or returns False if the
-equivalence cannot be shown for this node (an element type or a rank that is not known); then the node stays.
+A rewrite takes an `Emitter` for one node, whose last operator replaces the node. It returns False if the
+equivalence cannot be shown (for example, the element type or rank is unknown); then the node stays.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +16,14 @@ from onnxreg.schema.core.errors import ConversionError
 INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
 """TensorProto element types without NaN: signed and unsigned integers of 8 to 64 bits."""
 SELECTABLE = frozenset({1, 2, 3, 6, 7, 10, 11, 12})
-"""TensorProto element types for which ONNX Runtime has Where on the CPU; for uint64 it has Max and Min alone."""
+"""TensorProto element types for which ONNX Runtime has Where on the CPU; for uint64 it has only Max and Min."""
 
 
 class MobileSafeRewrite(Pass[Any, Any]):
     """Replace operators outside the mobile-safe set by equal expressions inside it.
 
-    A node without a rewrite, or whose types do not allow one, stays as it is and is reported as `unsupported`.
-    Semantics are kept to the bit, NaN included.
+    A node without a rewrite, or with types that do not allow one, stays and is reported as `unsupported`. The
+    results are equal to the bit, NaN included.
     """
 
     id = "MobileSafeRewrite"
@@ -65,8 +65,8 @@ def _outputs(subject: Any) -> list[bytes]:
 def _rewrite(body: Any, values: Mapping[str, Any]) -> None:
     """Rewrite the nodes of one graph or function in place.
 
-    `values` are the main graph's, which its subgraphs see too; names in a function mean other values. A node whose
-    attributes are a function's parameters stays: they have no value here.
+    `values` are the main graph's values, which its subgraphs can read; in a function the same names mean other values.
+    A node with an attribute that refers to a parameter of the function stays, because the parameter has no value here.
     """
     import onnx
 
@@ -92,7 +92,7 @@ def _rewrite(body: Any, values: Mapping[str, Any]) -> None:
 
 
 class Emitter:
-    """Collects the nodes that take the place of `node`, with names derived from its own; the last makes its output.
+    """Collects the nodes that replace `node`, with names made from the name of `node`; the last one makes the output.
 
     Args:
         values: the ValueInfoProto of each value whose type is known.
@@ -106,7 +106,7 @@ class Emitter:
         self._types = {name: value.type.tensor_type for name, value in values.items()}
 
     def op(self, name: str, *inputs: str, **attributes: Any) -> str:
-        """Append an operator of one output and return the name of that output."""
+        """Append an operator with one output and return the output's name."""
         import onnx
 
         output = f"{self.node.output[0]}/mobile_safe/{len(self.nodes)}_{name}"
@@ -122,21 +122,21 @@ class Emitter:
         return self.op("Constant", value=tensor)
 
     def element(self, value: str) -> int:
-        """The TensorProto element type of a value, 0 if it is not known."""
+        """Return the TensorProto element type of a value, 0 if the type is unknown."""
         return self._types[value].elem_type if value in self._types else 0
 
     def rank(self, value: str) -> int | None:
-        """The number of axes of a value, None if it is not known."""
+        """Return the number of axes of a value, None if the number is unknown."""
         kind = self._types.get(value)
         return len(kind.shape.dim) if kind is not None and kind.HasField("shape") else None
 
     def has_no_nan(self, *values: str) -> bool:
-        """Return True if every value is known to be of an integer type."""
+        """Return True if every value is known to have an integer type."""
         return all(self.element(value) in INTEGERS for value in values)
 
 
 def less_or_equal(emit: Emitter, a: str, b: str) -> None:
-    """not b < a, but if NaN may occur a < b or a = b, since every comparison with NaN is false."""
+    """Rewrite a <= b to not b < a, or if NaN may occur to a < b or a = b, since every comparison with NaN is false."""
     if emit.has_no_nan(a, b):
         emit.op("Not", emit.op("Less", b, a))
     else:
@@ -144,7 +144,7 @@ def less_or_equal(emit: Emitter, a: str, b: str) -> None:
 
 
 def extreme(emit: Emitter, inputs: Sequence[str], is_maximum: bool) -> bool:
-    """max or min over the inputs from left to right; a NaN on either side wins, as in ONNX Runtime."""
+    """Rewrite Max or Min to a chain over the inputs from left to right; a NaN on either side wins, as in ONNX Runtime."""
     result, *others = inputs
     if not {emit.element(value) for value in inputs} & SELECTABLE:
         return False
@@ -159,7 +159,7 @@ def extreme(emit: Emitter, inputs: Sequence[str], is_maximum: bool) -> bool:
 
 
 def flatten(emit: Emitter, x: str) -> bool:
-    """Flatten(x, k) is Reshape(x, [d0 * ... * d(k-1), -1]); the leading product is read from the shape of x."""
+    """Rewrite Flatten(x, k) to Reshape(x, [d0 * ... * d(k-1), -1]), with the leading product from the shape of x."""
     axis = graph.attribute(emit.node, "axis", 1)
     if axis < 0:
         return False
@@ -175,9 +175,9 @@ def flatten(emit: Emitter, x: str) -> bool:
 
 
 def cumulative_sum(emit: Emitter, x: str, axis_name: str) -> bool:
-    """CumSum over the last axis is x @ T with T[i, j] = 1 where i <= j.
+    """Rewrite CumSum over the last axis to x @ T with T[i, j] = 1 where i <= j.
 
-    For integers only: there the sum is exact, while a float's infinity or NaN would spread through the product.
+    For integers only, whose sum is exact; an infinity or NaN of a float would spread through the whole product.
     """
     axis, rank, element = emit.constants.get(axis_name), emit.rank(x), emit.element(x)
     if axis is None or rank is None or element not in (6, 7) or int(axis.reshape(-1)[0]) % rank != rank - 1:
@@ -204,4 +204,4 @@ REWRITES: dict[str, Callable[..., Any]] = {
     "Max": lambda emit, *inputs: extreme(emit, inputs, True),
     "Min": lambda emit, *inputs: extreme(emit, inputs, False),
 }
-"""By operator. NaN alone differs from itself, and every comparison with it is false, so that a > b is b < a."""
+"""Rewrites by operator. Only NaN differs from itself, and every comparison with NaN is false; a > b is b < a."""

@@ -1,4 +1,4 @@
-"""`ModelBuilder`: a decoder checkpoint to the files that onnxruntime-genai generates text with; both of them run."""
+"""`ModelBuilder`: converts a decoder checkpoint to the files of onnxruntime-genai, and compares the outputs of both."""
 
 import json
 import os
@@ -24,38 +24,38 @@ from onnxreg.schema.core.errors import ConversionError, InputError, missing_extr
 GRAPH = "model.onnx"
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 PAST = "past_key_values"
-"""Prefix of the inputs with keys and values."""
+"""Prefix of the inputs for keys and values."""
 SAMPLE_TOKENS, SAMPLE_LENGTHS = 6, (4, 12)
 WEIGHTS = {"int4": "int4", "int8": "int8", "fp16": "float16", "fp32": "float32"}
 BITS = {"int4": 4, "int8": 8}
 BLOCK_OPERATORS = ("MatMulNBits", "GatherBlockQuantized")
 TOLERANCES = {"fp32": 1e-3, "fp16": 5e-2, "int4": None, "int8": None}
-"""The largest distance of logits from the checkpoint's, in parts of the largest one."""
+"""Largest distance of logits from the checkpoint's, as a share of the largest logit."""
 LIBRARY_BYTES, PARAMETER_BYTES = 5 * 10**8, 8
-"""The peak memory of a build to int4 from bfloat16: of the libraries, and for each parameter of the checkpoint.
+"""Peak memory in bytes of a build to int4 from bfloat16: a constant for libraries, and bytes per parameter.
 
 Measured: 0.84 GB with 0.041 billion parameters, 3.0 GB with 0.317 billion, 10.5 GB with 1.236 billion.
 """
 _LOCAL = ("is_local", "local_files_only")
-"""The keys of a tokenizer's files that say that it was loaded from a directory."""
+"""Keys in a tokenizer's files that mark a tokenizer as loaded from a directory."""
 
 
 class Decoder(NamedTuple):
-    """A checkpoint directory of a causal language model, and the directory, not there yet, that files go to."""
+    """A checkpoint directory of a causal language model, and the output directory, which does not exist yet."""
 
     checkpoint: Path
     target: Path
 
 
 class Generator(NamedTuple):
-    """The directory that holds what was written, and the names of the files."""
+    """The output directory, and the names of the files in it."""
 
     directory: Path
     files: tuple[str, ...]
 
 
 def peak_memory(checkpoint: Path) -> int | None:
-    """Estimate the bytes of memory that a build takes, from the shapes in safetensors files; None without these."""
+    """Estimate the bytes of memory that a build takes, from the shapes in safetensors files; None without such files."""
     from safetensors import SafetensorError, safe_open
 
     parameters = 0
@@ -69,11 +69,11 @@ def peak_memory(checkpoint: Path) -> int | None:
 class ModelBuilder(Pass[Decoder, Generator]):
     """Build with the model builder of onnxruntime-genai, for the CPU, in a separate process and offline.
 
-    With `int4` and `int8`, blocks of `int4_block_size` weights share a scale; `int4_accuracy_level` is what
-    `MatMulNBits` may round activations to (4, int8, if not given). Both are read back from the graph. The logits of the
-    graph are compared with the checkpoint's in PyTorch on seeded tokens, the last of which is a step of its own, behind the
-    others' keys and values. Shapes that the builder states of values inside the graph are dropped: in float16 they are those
-    of a graph without a past, and ONNX Runtime believes them.
+    With `int4` and `int8`, blocks of `int4_block_size` weights share a scale; `int4_accuracy_level` is the
+    type to which `MatMulNBits` may round activations (by default 4, int8). Both are read back from the graph.
+    The graph's logits are compared with the checkpoint's in PyTorch on seeded tokens; the last token is run
+    alone, with the keys and values of the others as inputs. Shapes that the builder states for values inside
+    the graph are dropped: in float16 these shapes ignore the past, and ONNX Runtime trusts them.
     """
 
     id = "ModelBuilder"
@@ -148,7 +148,7 @@ class ModelBuilder(Pass[Decoder, Generator]):
             )
 
     def _blocks(self, path: Path) -> dict[str, int]:
-        """`block_size` and `accuracy_level` of the quantized weights; ConversionError if they are not as requested."""
+        """Return `block_size` and `accuracy_level` of quantized weights. Raises ConversionError if others were requested."""
         nodes = [node for body in containers(load_onnx(path)) for node in body.node]
         requested = {
             "bits": (BITS[self.params.precision], BLOCK_OPERATORS, 4),
@@ -168,9 +168,9 @@ class ModelBuilder(Pass[Decoder, Generator]):
 
 
 def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
-    """Put the checkpoint's tokenizer.json, and the name of its class, where transformers 5 may have made others.
+    """Restore the checkpoint's tokenizer.json and the name of its class, which transformers 5 may have changed.
 
-    The builder loads and saves the tokenizer, and many classes are built anew from the vocabulary then.
+    The builder loads and saves the tokenizer, and transformers builds many tokenizer classes anew from the vocabulary.
     """
     if not (checkpoint / TOKENIZER).is_file():
         return
@@ -191,7 +191,7 @@ def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
 
 
 def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[str, Any]:
-    """Compare the graph's logits on a few seeded tokens with the checkpoint's."""
+    """Compare the graph's logits on a few seeded tokens with the checkpoint's; return the distances."""
     import numpy as np
 
     path = directory / GRAPH
@@ -211,9 +211,9 @@ def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[
 
 
 def settings_of(path: Path) -> tuple[int, int]:
-    """The words of the vocabulary, and the numbers of a key or value of one head.
+    """Return the size of the vocabulary and the head size (numbers of a key or value of one head).
 
-    Read from the settings beside a graph that onnxruntime-genai built, or one made from it. ConversionError without them.
+    Both are read from onnxruntime-genai's settings beside the graph. Raises ConversionError if the settings are missing.
     """
     try:
         model = json.loads((path.parent / GENAI_CONFIG).read_text("utf-8"))["model"]
@@ -225,13 +225,13 @@ def settings_of(path: Path) -> tuple[int, int]:
 def step_inputs(
     tokens: Any, inputs: Iterable[Any], head_size: int, past: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The inputs of a graph for tokens, behind those whose keys and values are given.
+    """Make the inputs of a graph for `tokens`, which follow the tokens of `past`.
 
     Args:
         tokens: int64 `[1, tokens]`.
-        inputs: those of the session, with names and shapes.
+        inputs: inputs of the session, with names and shapes.
         head_size: numbers of a key or value of one head.
-        past: keys and values by input name; absent, there are no tokens before.
+        past: keys and values by input name; None if there are no earlier tokens.
     """
     import numpy as np
 
@@ -253,7 +253,7 @@ def step_inputs(
 
 
 def sample_steps(path: Path, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """Seeded tokens without a past, for a graph made from the one at `path`; `inputs` are those of its session."""
+    """Make inputs of seeded tokens without a past; `path` is the graph with settings, `inputs` are those of the session."""
     import numpy as np
 
     generator, (words, head_size) = np.random.default_rng(0), settings_of(path)
@@ -264,9 +264,9 @@ def sample_steps(path: Path, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...
 def torch_run(
     checkpoint: Path, trust_remote_code: bool = False
 ) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """Load a causal language model in float32; the result takes `input_ids`, int64 `[1, tokens]`, and gives `logits`.
+    """Load a causal language model in float32; return a function from `input_ids`, int64 `[1, tokens]`, to `logits`.
 
-    Raises ConversionError if the checkpoint does not load as one.
+    Raises ConversionError if the checkpoint does not load as a causal language model.
     """
     import torch
     from transformers import AutoModelForCausalLM

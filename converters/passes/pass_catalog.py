@@ -1,4 +1,4 @@
-"""Every pass by name: ours, and those that other packages bring as entry points of the group `onnxreg.passes`."""
+"""Every pass by name: onnxreg's own, and those of other packages (entry points of the group `onnxreg.passes`)."""
 
 import inspect
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ find, names = CATALOG.find, CATALOG.names
 
 
 def describe(name: str) -> dict[str, Any]:
-    """A pass in JSON: `{name, version, summary, package, parameters}`, the last as JSON Schema."""
+    """Describe a pass as JSON: `{name, version, summary, package, parameters}`; `parameters` is a JSON Schema."""
     pass_ = find(name)
     text = " ".join((inspect.getdoc(pass_) or "").split("\n\n")[0].split())
     return {

@@ -1,4 +1,4 @@
-"""The contract suite of graph passes, for ours and for those of other packages.
+"""The contract suite of graph passes, for onnxreg's own and for those of other packages.
 
     class TestMyPass(PassContract):
         def make(self):
@@ -7,7 +7,7 @@
         def subject(self):
             return onnx.parser.parse_model(...)
 
-pytest collects the tests; nothing but pytest is needed to run them.
+pytest collects the tests; to run them needs nothing but pytest.
 """
 
 import os
@@ -28,14 +28,14 @@ from onnxreg.schema.manifest.parts import Step
 
 
 class PassContract:
-    """The tests that every graph pass must pass. `make` and `subject` give new ones at each call."""
+    """The tests that every graph pass must pass. `make` and `subject` return new objects at each call."""
 
     def make(self) -> GraphPass:
-        """The pass, with parameters that suit `subject`."""
+        """Return the pass, with parameters that suit `subject`."""
         raise NotImplementedError
 
     def subject(self) -> Any:
-        """A small graph (`onnx.ModelProto`) with weights that the pass has work on."""
+        """Return a small graph (`onnx.ModelProto`) with weights that the pass changes."""
         raise NotImplementedError
 
     def test_parameters_are_checked_and_survive_a_document(self) -> None:
@@ -93,10 +93,10 @@ def run_and_compare(
     source: str | None = None,
     feeds: Sequence[Feed] | None = None,
 ) -> tuple[Any, Step]:
-    """`base.run` for graphs; the step's result has `parity` besides, for each output of floats or integers.
+    """Run `base.run` on a graph; the returned step also has `parity` for each output of floats or integers.
 
-    Raises ConversionError if either graph does not run, or they differ: see `samples.compare`. `feeds` are inputs to
-    compare on; drawn with a seed to fit the graph if absent.
+    Raises ConversionError if either graph does not run, or they differ: see `samples.compare`. `feeds` are
+    the inputs for the comparison; by default inputs are drawn with a seed to fit the graph.
     """
     pass_.requires(subject)
     bounds, tolerance = samples.index_bounds(subject), samples.tolerance_of(pass_, subject)
@@ -116,7 +116,7 @@ def run_and_compare(
 
 
 def _wrap_output(subject: Any, operator: str, domain: str = "", **attributes: Any) -> None:
-    """Put a node of one input between the first output of the graph and what made it."""
+    """Put a node with one input between the first output of the graph and the node that made it."""
     import onnx
 
     name = subject.graph.output[0].name

@@ -1,8 +1,8 @@
-"""8 bits and fewer: of dynamic products, of blocks of weights, of embedding tables, and by calibration data.
+"""Quantization to 8 bits and fewer: of dynamic products, blocks of weights, embedding tables, and with calibration data.
 
-The graph of dynamic quantization is what `onnxruntime.quantization.quantize_dynamic` makes, with its names, written here in
-one walk: ONNX Runtime copies all weights four times and codes them channel by channel in Python, in 30 times the time.
-Weights are coded by its formulas (`compute_scale_zp` and `quantize_nparray`), to the bit.
+Dynamic quantization gives the graph of `onnxruntime.quantization.quantize_dynamic`, with its names, in one walk over the
+graph: ONNX Runtime copies all weights four times and codes each channel in Python, which takes 30 times as long. Weights are
+coded by ONNX Runtime's formulas (`compute_scale_zp` and `quantize_nparray`), with equal bits.
 """
 
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 LIMIT, REDUCED_LIMIT = 127, 64
-"""The largest code, and the largest with `reduce_range`."""
+"""The largest code, by default and with `reduce_range`."""
 MIN_ROW_COSINE = 0.99
-"""The least cosine of a row of codes with its original: below it the rows are wrong, not rounded."""
+"""Lowest cosine of a coded row with its original: below it a row is wrong, not only rounded."""
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 MASK_SIZE = 1e3
-"""A constant of this size or more that reaches one of `MASKED` is a mask, whose size means nothing."""
+"""A constant of at least this size that reaches an operator of `MASKED` counts as a mask, whose exact size means nothing."""
 MASKED = frozenset(
     {"Softmax", "LogSoftmax", "Exp", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "TopK", "ArgMax", "ArgMin"}
 )
@@ -34,18 +34,18 @@ _CARRYING = """
     ScatterND Slice Split Squeeze Sub Tile Transpose Trilu Unsqueeze Where
 """
 CARRYING = frozenset(_CARRYING.split())
-"""Operators whose result holds a value of such a constant unchanged, or moved by a score."""
+"""Operators whose result contains a mask's value, unchanged or with a score added."""
 ARITHMETIC = CARRYING | {"Abs", "Ceil", "Clip", "Div", "Floor", "Log", "Max", "Min", "Pow", "Round", "Sqrt"}
-"""Operators that compute an index, as the bucket of a relative position, before a Cast to integers."""
+"""Operators that compute an index before a Cast to integers, such as the bucket of a relative position."""
 
 
 class OnnxDynamicQuantization(QuantizationPass):
     """Quantize weights to 8 bits, `QInt8` symmetric or `QUInt8` with a zero point; activations are uint8 at run time.
 
-    Per channel by default: on MiniLM it keeps the mean pooled cosine to the parent at .993 where per tensor
-    gives .963. A stack of matrices gets one scale: no kernel takes more. A Gemm becomes a MatMul and an Add first. Every
-    constant weight of a MatMul, Gemm or Conv that was asked for is quantized, or the pass fails, those of
-    `nodes_to_exclude` left out. `Gather` among `op_types_to_quantize` quantizes embedding tables as `EmbeddingQuantization` does.
+    By default each channel has a scale: on MiniLM the mean cosine of pooled outputs with the parent's is .993, and .963 with
+    a scale per tensor. A stack of matrices gets one scale, because no kernel takes more. A Gemm becomes a MatMul and an Add
+    first. Every constant weight of the requested operators MatMul, Gemm and Conv is quantized, except in `nodes_to_exclude`,
+    or the pass fails. `Gather` in `op_types_to_quantize` quantizes embedding tables as `EmbeddingQuantization` does.
     """
 
     id = "OnnxDynamicQuantization"
@@ -132,7 +132,7 @@ class OnnxDynamicQuantization(QuantizationPass):
         return operators | {"MatMul"} if "Gemm" in operators else operators
 
     def _coded(self, tensor: Any) -> list[Any]:
-        """The tensors of a weight's codes, zero points and scales; a matrix alone has a scale for each channel, its columns."""
+        """Return the tensors of a weight's codes, zero points and scales; only a matrix gets a scale for each column."""
         import onnx
 
         weight = onnx.numpy_helper.to_array(tensor)
@@ -152,10 +152,10 @@ class OnnxDynamicQuantization(QuantizationPass):
 
 
 def _code(weight: Any, axis: int | None, low: int, high: int) -> tuple[Any, Any, Any]:
-    """The codes of a float32 weight, whose range with 0 in it is `low` to `high`, and scales and zero points by `axis`.
+    """Return the codes of a float32 weight, and its scales and zero points along `axis` (None: one for the tensor).
 
-    The weight is `(codes - zeros) * scales`. The codes are int8, and the range symmetric, if `low` is below 0, else uint8.
-    The scale is 1 if it would not be a normal number, as in a channel of zeros.
+    The weight is about `(codes - zeros) * scales`. If `low` is below 0, codes are int8 and the range is symmetric; else
+    they are uint8. The range includes 0. A scale too small for a normal number, as for zeros only, becomes 1.
     """
     import numpy as np
 
@@ -179,7 +179,7 @@ def _code(weight: Any, axis: int | None, low: int, high: int) -> tuple[Any, Any,
 
 
 def _product(node: Any, activation: str, weight: str) -> Iterator[Any]:
-    """The nodes that take the place of a MatMul or Conv: the product of integers, times both scales, and a Conv's bias."""
+    """Yield the nodes that replace a MatMul or Conv: the integer product, the product with both scales, and a Conv's bias."""
     import onnx
 
     make, output = onnx.helper.make_node, node.output[0]
@@ -204,10 +204,10 @@ def _product(node: Any, activation: str, weight: str) -> Iterator[Any]:
 class OnnxBlockWiseRtnQuantization(QuantizationPass):
     """Convert each MatMul with a constant matrix to a `MatMulNBits` of the domain `com.microsoft`.
 
-    A block of `block_size` weights of one column shares a scale, and unless `is_symmetric` a zero point.
-    `accuracy_level` is the type that activations may be rounded to while the model runs: 0 as the runtime likes,
-    1 float32, 2 float16, 3 bfloat16, 4 int8. With `gemm` each Gemm with a constant matrix becomes a MatMul and an Add
-    first. Activations and every other weight stay as they are.
+    Each block of `block_size` weights in a column has one scale, and a zero point unless `is_symmetric`.
+    `accuracy_level` is the type to which the runtime may round activations: 0 any, 1 float32, 2 float16, 3
+    bfloat16, 4 int8. With `gemm` each Gemm with a constant matrix becomes a MatMul and an Add first.
+    Activations and all other weights do not change.
     """
 
     id = "OnnxBlockWiseRtnQuantization"
@@ -248,8 +248,8 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
 class EmbeddingQuantization(GraphPass):
     """Quantize each float32 table that only Gather reads rows of: int8 codes, and a float32 scale for each row.
 
-    A row is Gather of its codes, Cast and Mul by its scale, so every runtime that loads the graph's opset loads the
-    result. Activations and all other weights stay as they are. Symmetric: a row's largest value has the code 127.
+    Gather reads a row's codes, which Cast and Mul turn into floats, so every runtime that loads the graph's opset loads the
+    result. Activations and all other weights do not change. The codes are symmetric: a row's largest value has the code 127.
     """
 
     id = "EmbeddingQuantization"
@@ -269,7 +269,7 @@ class EmbeddingQuantization(GraphPass):
 
 
 def find_tables(subject: Any) -> list[Any]:
-    """The float32 matrices of the main graph that only Gather along the first axis reads."""
+    """Return the float32 matrices of the main graph that only Gather along the first axis reads."""
     rows, others = set[str](), {value.name for value in (*subject.graph.input, *subject.graph.output)}
     for body in within(subject.graph):
         for node in body.node:
@@ -285,7 +285,7 @@ def find_tables(subject: Any) -> list[Any]:
 
 
 def quantize_tables(subject: Any) -> dict[str, Any]:
-    """Quantize the tables of a graph in place. Raise ConversionError if it has none, or if a row is another one.
+    """Quantize the tables of a graph in place. Raises ConversionError if there are no tables, or if a row is wrong.
 
     Returns `tables`, `tables_quantized`, and `min_row_cosine`, the lowest cosine of a row with its original.
     """
@@ -339,12 +339,12 @@ def quantize_tables(subject: Any) -> dict[str, Any]:
 class OnnxStaticQuantization(QuantizationPass):
     """Quantize with ONNX Runtime, by the ranges of values on the calibration data.
 
-    Pairs of QuantizeLinear and DequantizeLinear are put around the operators (`quant_format` QDQ), and ONNX Runtime puts
-    quantized operators in their place when it loads the file. `op_types_to_quantize` is by default every operator that ONNX Runtime
-    can quantize. Every constant weight of a Conv, Gemm or MatMul among them is quantized, or the pass fails. Nodes that
-    make or apply an attention mask, or compute an index, stay in floating point (`float_nodes` in the result): a mask of
-    -1e4 or -inf leaves 8 bits nothing for the scores beside it, and a rounded index is another row.
-    `percentile` is read by the method `Percentile`.
+    Pairs of QuantizeLinear and DequantizeLinear are put around the operators (`quant_format` QDQ); ONNX
+    Runtime replaces these by quantized operators when it loads the file. `op_types_to_quantize` is by default
+    every operator that ONNX Runtime can quantize. Every constant weight of a Conv, Gemm or MatMul among them
+    is quantized, or the pass fails. Nodes that make or apply an attention mask, or compute an index, stay in
+    floating point (`float_nodes` in the result): beside a mask of -1e4 or -inf, 8 bits cannot hold the
+    scores, and a rounded index would select another row. `percentile` belongs to the method `Percentile`.
     """
 
     id = "OnnxStaticQuantization"
@@ -429,9 +429,9 @@ class OnnxStaticQuantization(QuantizationPass):
 
 
 def float_nodes(model: Any) -> list[str]:
-    """The names of the nodes whose values 8 bits cannot hold.
+    """Return the names of the nodes whose values 8 bits cannot hold.
 
-    They carry a mask from its constant to a Softmax or its like, that one included, or compute what is cast to an index.
+    These nodes carry a mask from its constant to a Softmax or similar operator, are such an operator, or compute an index.
     """
     import onnx
 

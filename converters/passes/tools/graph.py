@@ -1,4 +1,4 @@
-"""Small helpers over ONNX protobufs that several passes share, and Gemm nodes as MatMul and Add."""
+"""Small functions on ONNX protobufs that several passes share, and the rewriting of Gemm nodes to MatMul and Add."""
 
 from collections import ChainMap, Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -15,14 +15,14 @@ from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, why
 
 FLOATS = frozenset({1, 10})
-"""TensorProto element types that are quantized: float and float16."""
+"""TensorProto element types of weights that can be quantized: float and float16."""
 
 
 @contextmanager
 def tool(label: str, failure: str) -> Iterator[None]:
-    """Silence a library inside, and raise ConversionError, which begins with `failure`, for an error of it.
+    """Silence a library inside the block, and turn its errors into ConversionError with a message that begins with `failure`.
 
-    HostError if it needs a package that is not installed; `label` names who needs it.
+    Raises HostError if the library needs a package that is not installed; `label` names the caller.
     """
     try:
         with quiet(), silent_runtime():
@@ -35,11 +35,11 @@ def tool(label: str, failure: str) -> Iterator[None]:
 
 
 def factors(model: Any, operators: Collection[str], excluded: Collection[str] = ()) -> dict[str, Any]:
-    """The floating-point initializers of rank 2 or more that `operators` multiply by (`onnx.TensorProto`), by name.
+    """Return the floating-point initializers of rank 2 or more that `operators` multiply by (`onnx.TensorProto`), by name.
 
-    `excluded` are names of nodes that do not count. The initializers count if they are read through Transpose or
-    Identity too, and in subgraphs; local functions are not looked into. A product of two values that are both
-    computed has none. Nodes must be behind those whose values they read.
+    Nodes named in `excluded` are skipped. Initializers that are read through Transpose or Identity, or in subgraphs, are
+    included; local functions are not searched. A product of two computed values has no initializer. Nodes must be sorted:
+    each after the nodes that make its inputs.
     """
     result: dict[str, Any] = {}
     stack: list[tuple[Any, ChainMap[str, Any]]] = [(model.graph, ChainMap())]
@@ -62,12 +62,12 @@ def factors(model: Any, operators: Collection[str], excluded: Collection[str] = 
 
 
 def is_standard(node: Any) -> bool:
-    """Tell if a node is of the default domain."""
+    """Return True if a node is of the default domain."""
     return node.domain in ("", "ai.onnx")
 
 
 def attribute(node: Any, name: str, default: Any) -> Any:
-    """The number or tensor of a node's attribute, or its default."""
+    """Return the number or tensor of a node's attribute, or `default` if the node lacks the attribute."""
     import onnx
 
     entries = (entry for entry in node.attribute if entry.name == name)
@@ -75,7 +75,7 @@ def attribute(node: Any, name: str, default: Any) -> Any:
 
 
 def count_operators(model: Any) -> dict[str, int]:
-    """Count the nodes of each operator, also in subgraphs and functions; `domain:Op` beyond the default domain."""
+    """Count the nodes of each operator, also in subgraphs and functions; the key is `domain:Op` beyond the default domain."""
     names = (
         node.op_type if is_standard(node) else f"{node.domain}:{node.op_type}"
         for container in containers(model)
@@ -85,28 +85,28 @@ def count_operators(model: Any) -> dict[str, int]:
 
 
 def node_names(model: Any) -> set[str]:
-    """The names of all nodes that have one."""
+    """Return the names of all named nodes."""
     return {node.name for body in containers(model) for node in body.node if node.name}
 
 
 def refuse_unknown(kind: str, names: Collection[str] | None, present: Collection[str]) -> None:
-    """Raise InputError for a name that was asked for and that the graph does not have."""
+    """Raise InputError if the graph lacks one of the requested names."""
     if unknown := sorted(set(names or ()) - set(present)):
         raise InputError(f"the graph has no {kind} called {', '.join(unknown)[:200]}")
 
 
 def default_opset(model: Any) -> int | None:
-    """The opset of the default domain that a model imports."""
+    """Return the opset of the default domain that a model imports."""
     return next((entry.version for entry in model.opset_import if is_standard(entry)), None)
 
 
 def has_size(dim: Any) -> bool:
-    """Tell if an axis (`onnx.TensorShapeProto.Dimension`) is fixed; -1 is a common way to write a dynamic one."""
+    """Return True if an axis (`onnx.TensorShapeProto.Dimension`) is fixed; many tools write -1 for a dynamic axis."""
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 
 def infer_values(model: Any) -> dict[str, Any]:
-    """The ValueInfoProto of each value of the main graph whose type can be inferred; large weights are not copied."""
+    """Return the ValueInfoProto of each value of the main graph with an inferred type; large weights are not copied."""
     import onnx
 
     inferred = onnx.shape_inference.infer_shapes(without_weights(model), data_prop=True).graph
@@ -115,13 +115,13 @@ def infer_values(model: Any) -> dict[str, Any]:
 
 
 def clear_value_info(model: Any) -> None:
-    """Drop the inferred types of intermediate values: a rewritten graph makes them stale."""
+    """Drop the types of intermediate values, which are stale in a rewritten graph."""
     for container in containers(model):
         del container.value_info[:]
 
 
 def inline_functions(model: Any) -> None:
-    """Put the bodies of local functions where they are called, in place; no large weight is copied."""
+    """Replace calls of local functions by the functions' bodies, in place; no large weight is copied."""
     import onnx.inliner
 
     if model.functions:
@@ -132,7 +132,7 @@ def inline_functions(model: Any) -> None:
 
 
 def drop_unused_imports(model: Any) -> None:
-    """Drop the opset imports of domains that no node is of, in place; the default domain's stays."""
+    """Drop the opset imports of unused domains, in place; the import of the default domain stays."""
     used = {"", "ai.onnx", *(node.domain for body in containers(model) for node in body.node)}
     imports = [entry for entry in model.opset_import if entry.domain in used]
     del model.opset_import[:]
@@ -140,7 +140,7 @@ def drop_unused_imports(model: Any) -> None:
 
 
 def drop_unread_weights(model: Any) -> None:
-    """Drop initializers that nothing reads, and in each graph the second of two that share a name, in place."""
+    """Drop unread initializers, and of two initializers with the same name in a graph the second, in place."""
     bodies = list(within(model.graph))
     read = {name for body in bodies for node in body.node for name in node.input}
     read |= {value.name for body in bodies for value in body.output}
@@ -155,7 +155,7 @@ def drop_unread_weights(model: Any) -> None:
 
 
 def rename_values(model: Any, names: Mapping[str, str]) -> None:
-    """Give values of the main graph other names wherever nodes make or read them, subgraphs included."""
+    """Rename values of the main graph wherever nodes make or read them, including subgraphs."""
     for body in within(model.graph):
         for values in (values for node in body.node for values in (node.input, node.output)):
             for index, name in enumerate(values):
@@ -166,7 +166,7 @@ def rename_values(model: Any, names: Mapping[str, str]) -> None:
 
 
 def fresh_name(model: Any, base: str) -> str:
-    """Return `base`, or `base` with a number, that no value of the model has as its name yet."""
+    """Return `base`, or `base` with a number, as a name that no value of the model has yet."""
     taken = {
         name for body in within(model.graph) for node in body.node for name in (*node.input, *node.output)
     }
@@ -176,7 +176,7 @@ def fresh_name(model: Any, base: str) -> str:
 
 
 def name_nodes(model: Any) -> None:
-    """Give every node without a name one of its own, from its operator and its place; the others keep theirs."""
+    """Give every node without a name a new name, from its operator and a number; existing names stay."""
     taken, numbers = node_names(model), count()
     for node in (node for body in containers(model) for node in body.node):
         while not node.name:
@@ -185,9 +185,9 @@ def name_nodes(model: Any) -> None:
 
 
 def sort_nodes(model: Any) -> None:
-    """Put each node of a graph behind those whose values it reads, in place; an order that is right stays.
+    """Put each node of a graph after the nodes whose values it reads, in place; a valid order does not change.
 
-    Raises ConversionError for a graph in a circle.
+    Raises ConversionError for a graph with a cycle.
     """
 
     def read(node: Any) -> set[str]:
@@ -209,23 +209,23 @@ def sort_nodes(model: Any) -> None:
 
 
 def replace_nodes(body: Any, nodes: Collection[Any]) -> None:
-    """Give a graph other nodes, in place; some may be its own."""
+    """Replace the nodes of a graph, in place; the new nodes may include old ones."""
     copies = list(map(copy, nodes))
     del body.node[:]
     body.node.extend(copies)
 
 
 def copy(message: Any) -> Any:
-    """A protobuf detached from what it is part of, so that clearing that does not clear it."""
+    """Return a copy of a protobuf outside its parent, so that clearing the parent does not clear the copy."""
     detached = type(message)()
     detached.CopyFrom(message)
     return detached
 
 
 def drop_second_names(model: Any) -> None:
-    """Drop each Identity that gives a stored tensor of the main graph a second name; its readers read the tensor, in place.
+    """Drop each Identity that only renames a stored tensor of the main graph, in place; its readers read the tensor.
 
-    PyTorch's exporter does so if a weight is used twice, as the layers of ALBERT are.
+    PyTorch's exporter writes such nodes if a weight is used twice, as in the layers of ALBERT.
     """
     stored = {tensor.name for tensor in model.graph.initializer}
     public = {value.name for value in model.graph.output}
@@ -240,9 +240,9 @@ def drop_second_names(model: Any) -> None:
 
 
 def unfold_gemms(model: Any, excluded: Collection[str] = (), only_shared: bool = False) -> None:
-    """Replace each Gemm by a stored matrix, if it is a product and a sum, by MatMul and Add, in place.
+    """Replace each Gemm by a stored matrix, if it is only a product and a sum, by MatMul and Add, in place.
 
-    Nodes called `excluded` stay, and with `only_shared` those whose matrix no other node reads.
+    Nodes named in `excluded` stay, and with `only_shared` also those whose matrix has no other reader.
     """
     import numpy as np
     import onnx
@@ -263,7 +263,7 @@ def unfold_gemms(model: Any, excluded: Collection[str] = (), only_shared: bool =
         )
 
     def matrix_of(node: Any) -> str:
-        """With `transB` the transposed matrix: the same one turned over, or one beside it if other nodes read it."""
+        """Return the matrix's name; with `transB` transpose it in place, or as a new tensor if other nodes read it."""
         name: str = node.input[1]
         if not attribute(node, "transB", 0):
             return name

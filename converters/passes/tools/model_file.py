@@ -1,7 +1,7 @@
 """A model in memory and on disk, whatever its size.
 
-In memory it is one `onnx.ModelProto` with every weight inside. On disk it is one file as long as protobuf can
-hold it, else a file and its weights in `<file>.data` beside it, in order and aligned, so that bytes repeat.
+In memory a model is one `onnx.ModelProto` with every weight inside. On disk it is one file if protobuf can hold the weights,
+else a file and its weights in `<file>.data` beside it, in order and aligned, so that equal models give equal bytes.
 """
 
 import tempfile
@@ -19,13 +19,13 @@ from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import scrub
 
 MAX_INLINE_WEIGHT_BYTES = 2**31 - 2**26
-"""Weights of more bytes go into a file of their own; protobuf ends at 2**31 - 1, the graph itself included."""
+"""Larger weights in total go into a separate file; protobuf's limit is 2**31 - 1 bytes, including the graph."""
 
 ALIGNMENT_BYTES = 4096
-"""Each tensor in a data file begins at a multiple of this: the size of a memory page."""
+"""Each tensor in a data file begins at a multiple of this, the size of a memory page."""
 
 FIRST_IR_WITH_CONSTANTS = 4
-"""Before it each initializer must be an input."""
+"""In earlier IR versions each initializer must also be an input."""
 
 _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
@@ -33,10 +33,10 @@ _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 def load(path: Path) -> Any:
     """Read an ONNX file with its external data (`onnx.ModelProto`).
 
-    Initializers that are also inputs, as all are in IR version 3, become constants: passes change weights.
+    Initializers that are also inputs, as all are in IR version 3, become constants, since passes change weights.
 
-    Raises InputError if the file is not ONNX or cut short, or its external data is missing, too short or
-    outside its folder.
+    Raises InputError if the file is not ONNX or is cut short, or if its external data is missing, too short or outside
+    its folder.
     """
     import onnx
 
@@ -56,7 +56,7 @@ def load(path: Path) -> Any:
 
 
 def save(model: Any, path: Path, limit: int = MAX_INLINE_WEIGHT_BYTES) -> tuple[str, ...]:
-    """Write a model and return the names of the files that it takes, or leave none; `model` is left as it is."""
+    """Write a model and return the names of its files. After an error no file is left; `model` does not change."""
     data = path.with_name(f"{path.name}.data")
     try:
         if weight_bytes(model) <= limit:
@@ -71,12 +71,12 @@ def save(model: Any, path: Path, limit: int = MAX_INLINE_WEIGHT_BYTES) -> tuple[
 
 
 def weight_bytes(model: Any) -> int:
-    """The bytes that all stored tensors of a model take, subgraphs and attributes included."""
+    """Return the bytes of all stored tensors of a model, including subgraphs and attributes."""
     return sum(map(tensor_bytes, tensors(model)))
 
 
 def session(model: Any, label: str = "the model") -> Any:
-    """A model in ONNX Runtime (`runtime.load_session`); ConversionError, naming `label`, if it does not load."""
+    """Load a model in ONNX Runtime (`runtime.load_session`). Raises ConversionError, naming `label`, if loading fails."""
     if weight_bytes(model) <= MAX_INLINE_WEIGHT_BYTES:
         return load_session(model.SerializeToString(), name=label)
     with scratch() as directory:
@@ -86,14 +86,14 @@ def session(model: Any, label: str = "the model") -> Any:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory for tools that only know files, gone at the exit; inside `scratch_in` if that is set."""
+    """Yield a directory for tools that need files, and delete it at the exit; the parent may be set by `scratch_in`."""
     with tempfile.TemporaryDirectory(prefix=".scratch-", dir=_scratch.get()) as directory:
         yield Path(directory)
 
 
 @contextmanager
 def scratch_in(workspace: Path) -> Iterator[None]:
-    """Put scratch directories into `workspace`, on its disk, inside the block."""
+    """Put scratch directories into `workspace` inside the block, to use its disk."""
     token = _scratch.set(workspace)
     try:
         yield
@@ -102,7 +102,7 @@ def scratch_in(workspace: Path) -> Iterator[None]:
 
 
 def _move_out(model: Any, data: Path) -> Any:
-    """Write the large initializers to `data`, and return the model with references in their place."""
+    """Write the large initializers to `data`, and return the model with references in place of these."""
     import onnx
 
     light = onnx.ModelProto()
@@ -132,7 +132,7 @@ def clear_metadata(model: Any) -> None:
 
 
 def scrub_metadata(model: Any, *directories: Path) -> bool:
-    """Replace absolute paths in doc strings and metadata by their last part. Return True if anything changed."""
+    """Shorten absolute paths in doc strings and metadata to the last part, in place. Return True if anything changed."""
     texts: list[tuple[Any, str]] = []
     for message in _described(model):
         texts += [(message, "doc_string")] if getattr(message, "doc_string", "") else []
@@ -144,7 +144,7 @@ def scrub_metadata(model: Any, *directories: Path) -> bool:
 
 
 def _described(model: Any) -> Iterator[Any]:
-    """The parts of a model that may have a doc string or metadata."""
+    """Yield the parts of a model that may have a doc string or metadata."""
     yield model
     for body in containers(model):
         yield from (body, *body.node, *body.value_info)

@@ -1,7 +1,7 @@
-"""Inputs to measure a graph on, drawn with a seed to fit its contract or read from files, and the outputs for them, compared.
+"""Inputs for measuring a graph, drawn with a seed to fit its contract or read from files, and the comparison of outputs.
 
-The checker accepts graphs that ONNX Runtime refuses, and converters leave graphs that run and mean something else.
-So the outputs of what a pass made are compared with those of what it was made from.
+ONNX's checker accepts graphs that ONNX Runtime refuses, and converters write graphs that run but compute something else. So
+the outputs of a pass's result are compared with the outputs of its input.
 """
 
 import random
@@ -23,17 +23,17 @@ Feed = Mapping[str, Any]
 """The inputs of one run: numpy arrays by name."""
 
 SIZES = ({"batch": 1}, {"batch": 2})
-"""The sizes of dynamic axes in each drawn run, by name; others get `LENGTHS`."""
+"""Sizes of dynamic axes by name, for each drawn run; all other dynamic axes get `LENGTHS`."""
 LENGTHS = (8, 12)
 SEED = 0
 MIN_COSINE = 0.5
-"""The least cosine of an output with its parent's: below it the graph is wrong, not rounded."""
+"""Lowest cosine of an output with the parent's: below it the graph is wrong, not only rounded."""
 MIN_COVARIATION, ROUNDED = 0.7, 0.1
-"""The least cosine of what varies in an output with what varies in its parent's, unless they are nearer than `ROUNDED`, in parts of the parent."""
+"""Lowest cosine of an output's variation with its parent's; not checked at relative distances up to `ROUNDED`."""
 ROUNDINGS = 8
-"""The steps of a 16-bit type that an output may be off: two kernels round at different places."""
+"""Allowed error in steps of a 16-bit type, because two kernels may round at different places."""
 STEPS = {10: 2.0**-10, 16: 2.0**-7}
-"""The distance of 1 from the next number in float16 and bfloat16, by `onnx.TensorProto.DataType`."""
+"""Distance from 1 to the next number in float16 and bfloat16, by `onnx.TensorProto.DataType`."""
 
 
 def draw(
@@ -43,12 +43,12 @@ def draw(
     sizes: Sequence[Mapping[str, int]] = SIZES,
     lengths: Sequence[int] = LENGTHS,
 ) -> tuple[Feed, ...]:
-    """Runs for a graph, drawn with a seed: two, of which the second has another batch and length if these are dynamic.
+    """Draw inputs for two runs with a seed; if batch and length are dynamic, the second run has other sizes.
 
-    Floats are normal, indices of stored tables are within them, other integers are 1 (a mask without padding) and
-    booleans true. A decoder with the names of onnxruntime-genai has no past, and the head size of its rotary table.
-    `bounds` are what `index_bounds` gives, of the graph itself if absent; `sizes` and `lengths` are those of dynamic axes in
-    each run, by name and of all others.
+    Floats are normally distributed, indices are within their stored tables, other integers are 1 (a mask
+    without padding) and booleans true. A decoder with onnxruntime-genai's names gets no past, and the head
+    size of its rotary table. `bounds` is a result of `index_bounds`, by default of the graph itself; `sizes`
+    has the named dynamic axes of each run, `lengths` the size of all others.
     """
     import numpy as np
     import onnx
@@ -79,7 +79,7 @@ def draw(
 
 
 def index_bounds(model: Any) -> dict[str, int]:
-    """For each integer input that picks rows of stored tables, how many rows the smallest of them has."""
+    """Return the rows of the smallest stored table that each integer input indexes, by input name."""
     rows = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if len(tensor.dims) >= 2}
     origin = {value.name: value.name for value in graph_inputs(model.graph)}
     bounds: dict[str, int] = {}
@@ -110,12 +110,12 @@ def taken_by(session: Any) -> Any:
 
 
 def read(path: Path, count: int | None = None, seed: int = SEED) -> tuple[Feed, ...]:
-    """Rows of a `.npz` file, or of every one in a directory: arrays by input name whose first axis counts rows.
+    """Read rows of a `.npz` file, or of all in a directory: arrays by input name whose first axis counts rows.
 
-    Each row is one run of batch 1. Raises InputError if there are none, or fewer than asked for.
+    Each row is one run of batch 1. Raises InputError if there are no rows, or fewer than `count`.
 
     Args:
-        count: how many rows to pick, with the seed; all of them if absent.
+        count: the number of rows to select with the seed; by default all.
     """
     rows: list[Feed] = []
     for arrays in map(read_rows, row_files(path) if path.is_dir() else [path]):
@@ -131,7 +131,7 @@ def read(path: Path, count: int | None = None, seed: int = SEED) -> tuple[Feed, 
 
 
 def check(feeds: Sequence[Feed], model: Any, label: str) -> None:
-    """Raise InputError, naming `label`, if there are no feeds or they have other names than the graph's inputs."""
+    """Raise InputError, naming `label`, if there are no feeds, or their names differ from the graph's inputs."""
     names = sorted(value.name for value in graph_inputs(model.graph))
     if not feeds:
         raise InputError(f"{label} needs sample inputs, and none were given")
@@ -143,16 +143,16 @@ def check(feeds: Sequence[Feed], model: Any, label: str) -> None:
 
 
 def digest(feeds: Sequence[Feed]) -> Digest:
-    """The digest of names, types, shapes and values."""
+    """Return the digest of the arrays' names, types, shapes and values."""
     arrays = [(name, array) for feed in feeds for name, array in sorted(feed.items())]
     parts = (f"{name} {array.dtype} {array.shape}\n".encode() + array.tobytes() for name, array in arrays)
     return Digest.of(b"".join(parts))
 
 
 def outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
-    """The outputs of one run by name, the inputs given in the types that the graph takes.
+    """Run the graph once and return its outputs by name; inputs are converted to the graph's types.
 
-    Raises ConversionError, naming `label`, if it does not run.
+    Raises ConversionError, naming `label`, if the run fails.
     """
     import numpy as np
 
@@ -165,7 +165,7 @@ def outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
 
 
 def all_outputs(graph: Any, feeds: Sequence[Feed], label: str) -> list[dict[str, Any]]:
-    """The outputs of a graph (`onnx.ModelProto`) for each feed; see `outputs`."""
+    """Return the outputs of a graph (`onnx.ModelProto`) for each feed; see `outputs`."""
     session = model_file.session(graph, label)
     return [outputs(session, feed, label) for feed in feeds]
 
@@ -179,12 +179,12 @@ def compare(
 ) -> dict[str, dict[str, float]]:
     """Compare outputs over all runs: `max_abs_diff`, and `cosine` of all values of one output together, to six digits.
 
-    Raises ConversionError, naming `label`, for an output that is lost or has another shape, NaN on either side, a
-    cosine below `MIN_COSINE`, an output that follows the input no better than chance (`_refuse_chance`), or a difference
-    above `tolerance`, which is in parts of the largest value (at least 1).
+    Raises ConversionError, naming `label`, for a missing output, another shape, NaN on either side, a cosine below
+    `MIN_COSINE`, an output that follows the input no better than chance (`_refuse_chance`), or a difference above
+    `tolerance`, a share of the largest value (at least 1).
 
     Args:
-        is_bounded: False if the user stated a lower limit: then neither cosine is judged.
+        is_bounded: False if the user stated a lower limit; then both checks on cosines are left out.
     """
     import numpy as np
 
@@ -208,18 +208,18 @@ def compare(
 def relative_distance(
     expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str, floor: float = 0.0
 ) -> float:
-    """The largest difference of an output, in parts of its largest value (at least `floor`); see `compare` for errors."""
+    """Return the largest difference of an output, as a share of its largest value (at least `floor`); errors as `compare`."""
     distances = compare(expected, got, label, is_bounded=False)
     scales = {name: max([floor, *(_largest(one[name]) for one in expected)]) or 1.0 for name in distances}
     return max((distances[name]["max_abs_diff"] / scales[name] for name in distances), default=0.0)
 
 
 def _refuse_chance(expected: Sequence[Any], got: Sequence[Any], label: str) -> None:
-    """Raise ConversionError if what varies with the input in an output is not what varies in its parent's.
+    """Raise ConversionError if an output does not vary with the input as its parent's output does.
 
-    The mean of the parent over all positions is taken from both: a common offset, as a bias is, makes the cosine of any
-    two outputs high. Outputs that are nearly the same may differ in that, since rounding does it to a parent that hardly
-    varies.
+    The parent's mean over all positions is subtracted from both, because a common offset, such as a bias,
+    makes the cosine of any two outputs high. Outputs within `ROUNDED` of each other are accepted, because
+    rounding alone changes the variation of an almost constant output.
     """
     import numpy as np
 
@@ -249,9 +249,9 @@ def _refuse_chance(expected: Sequence[Any], got: Sequence[Any], label: str) -> N
 
 
 def tolerance_of(work: Any, subject: Any) -> float | None:
-    """The largest allowed distance of a pass's result from `subject`, in parts of an output's largest value.
+    """Return the largest allowed distance of a pass's result from `subject`, as a share of an output's largest value.
 
-    That is the pass's own `tolerance`, and more for a graph with weights of 16 bits. None if the pass has none.
+    This is the pass's own `tolerance`, or more for a graph with 16-bit weights; None if the pass has no tolerance.
     """
     stated: float | None = getattr(work, "tolerance", None)
     if stated is None:
@@ -263,7 +263,7 @@ def tolerance_of(work: Any, subject: Any) -> float | None:
 def _values(
     name: str, expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str
 ) -> tuple[Any, Any]:
-    """All values of one output on both sides, float64, without those that are infinite in the parent."""
+    """Return all values of one output on both sides as float64, without positions where the parent is infinite."""
     import numpy as np
 
     if any(name not in arrays for arrays in got):
@@ -283,7 +283,7 @@ def _values(
 
 
 def _cosine(one: Any, other: Any, otherwise: float) -> float:
-    """The cosine of two vectors; `otherwise` if either is zero."""
+    """Return the cosine of two vectors, or `otherwise` if either is zero."""
     import numpy as np
 
     norms = float(np.linalg.norm(one) * np.linalg.norm(other))
@@ -291,7 +291,7 @@ def _cosine(one: Any, other: Any, otherwise: float) -> float:
 
 
 def _largest(values: Any) -> float:
-    """The largest magnitude, to six digits."""
+    """Return the largest magnitude, to six digits."""
     import numpy as np
 
     return float(f"{float(np.abs(values).max(initial=0)):.6g}")
@@ -306,5 +306,5 @@ def _unlike(finding: str, value: float, least: float) -> ConversionError:
 
 
 def _is_number(array: Any) -> bool:
-    """False for texts, and for the sequences and maps that some graphs give."""
+    """Return True for numeric arrays: not for texts, nor for the sequences and maps that some graphs give."""
     return bool(getattr(array, "dtype", None) is not None and array.dtype.kind in "biufc")
