@@ -19,7 +19,7 @@ from onnxreg.schema.log.events import Expire
 
 
 def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
-    """Return the document of `reg du --json`: for each model (in `names`) the `versions` and `blobs` here, the `bytes` of the
+    """Return the document of `reg du --json`: for each model (of `names`) the `versions` and `blobs` here, the `bytes` of the
     blobs, the bytes `unique` to the model, and the `shared` bytes. NotFoundError for an unknown name, IntegrityError for a
     bad log.
     """
@@ -55,8 +55,8 @@ def gc(
 ) -> tuple[list[Ref], CollectResult]:
     """Let all but the newest `keep` releases of each model expire (None: keep all), then delete unreferenced blobs.
 
-    Returns the expired versions and the deleted blobs; with `dry_run`, those that would be. The caller must first check that
-    no log went back in time.
+    Returns the expired versions and the deleted blobs; `dry_run` returns the same, but changes nothing. The caller must
+    first check that no log went back in time.
     """
     store, expired = decisions.store, list[Ref]()
     if not dry_run:

@@ -1,4 +1,4 @@
-"""Verify a registry: read all of it and list every damage, also by the heads that one user knows and the keys that the user
+"""Verify a registry: read all of it and list every damage, also with the heads that a user knows and the keys that the user
 trusts. Diagnose a registry and its surroundings, and say how to fix each fault.
 
 A leftover file that no command needs, such as the note of a dead collection, is deleted if the user names the file.

@@ -320,7 +320,7 @@ class OciClient:
         return data
 
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
-        """Store a document whose blobs are there; return the headers of the answer. InputError if it is too large."""
+        """Store a document whose blobs are there; return the answer's headers. InputError above `MAX_OCI_BYTES`."""
         if len(document.data) > MAX_OCI_BYTES:
             problem = (
                 f"a document of this version has more than the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest"

@@ -57,7 +57,7 @@ WHOLE = "org.onnxreg.manifest"
 """The annotation of a version's OCI manifest with the digest of the onnxreg manifest."""
 SBOM = "application/vnd.cyclonedx+json"
 STATEMENTS = frozenset({ENVELOPE, EVALUATION})
-"""Media types of the statements that an import records. A bill of materials is not imported, as the manifest implies it."""
+"""Media types of the statements that an import records. A bill of materials is not imported: it repeats the manifest."""
 
 
 def version_documents(manifest: Manifest, data: bytes, version: Version) -> tuple[OciDocument, OciDocument]:

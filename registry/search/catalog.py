@@ -126,7 +126,7 @@ _ARTIFACTS: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[Artifact
 
 
 class Catalog:
-    """A catalog in memory. `time` is the time of its publication, None if it was made from index files."""
+    """A catalog in memory. `time` is the time of its publication, None for a catalog made from index files."""
 
     def __init__(self, registry_id: str, time: str | None = None) -> None:
         self.registry_id = registry_id
@@ -307,7 +307,7 @@ class _State(State, frozen=True):
 def read_model(
     reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
 ) -> tuple[ModelLine, list[Piece] | None]:
-    """Read the line of a model; and its artifacts if `contents` has the name, but not those already in `contents`."""
+    """Read the line of a model; if `contents` has the name, also read the artifacts that `contents` lacks."""
     try:
         state, entries = lookup.read_consistently(reader, name, partial(_read_state, reader, name))
         newest = state.newest_release()
@@ -351,7 +351,7 @@ def _read_state(
 def _read_pieces(
     reader: RegistryReader, state: _State, entries: Mapping[Version, VersionEntry], contents: Contents
 ) -> list[Piece]:
-    """Return a model's artifacts in one or more pieces. The `gaps` of the first say why some artifacts cannot be read."""
+    """Return a model's artifacts in one or more pieces. The first piece's `gaps` say why some cannot be read."""
     parts: list[list[bytes]] = [[]]
     gaps: list[str] = []
     size = 0

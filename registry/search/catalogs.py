@@ -51,7 +51,7 @@ class LocalCatalog:
         self._has_pieces = False
 
     def refresh(self, pattern: str = "*", artifacts: bool = False, progress: Progress = SILENT) -> Catalog:
-        """Update the catalog from the index files, and return it; with `artifacts` of models whose name matches."""
+        """Update and return the catalog; with `artifacts`, include the artifacts of models whose name matches."""
         catalog, registry_id = self._catalog, self._store.registry_id
         if catalog is None or catalog.registry_id != registry_id:
             catalog, self._has_pieces = Catalog(registry_id), False
@@ -85,7 +85,7 @@ def read_remote(
     progress: Progress = SILENT,
     max_age: int | None = None,
 ) -> Catalog:
-    """Return the published catalog of a remote, or, if it cannot be used, make one from all index files.
+    """Return the published catalog of a remote; without a usable one, make a catalog from all index files.
 
     A pattern without wildcards reads the index file of that one model.
 
@@ -170,7 +170,7 @@ def age_of(time: str | None) -> float:
 
 
 class CatalogPublication(NamedTuple):
-    """A published catalog: its time, numbers of models and artifacts, size in bytes, and the damage left out of it."""
+    """A published catalog: its time, numbers of models and artifacts, size in bytes, and the damage that it omits."""
 
     time: str
     models: int
@@ -183,7 +183,7 @@ def publish(store: RegistryStore, copy: Path | None, progress: Progress = SILENT
     """Publish the catalog of a registry. Only index files with a changed token, and new manifests, are read.
 
     `copy` is this machine's file with the last catalog, None if no file can be written. InputError if the registry is a
-    mirror, RemoteError if it is read only, LostRaceError if another run published meanwhile.
+    mirror, RemoteError if the registry is read only, LostRaceError if another run published meanwhile.
     """
     if store.is_mirror:
         raise InputError(f"{store.url} is a mirror", "publish at the registry; a mirror carries its catalog")

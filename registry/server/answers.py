@@ -66,7 +66,7 @@ def error_answer(
 
 
 def as_served(error: RegError) -> RegError:
-    """Turn an error into one for clients: a lost blob becomes an IntegrityError; hints with commands or local paths go."""
+    """Turn an error into one for clients: a lost blob becomes an IntegrityError; hints with commands or paths are removed."""
     if isinstance(error, MissingBlobError):
         error = IntegrityError(error.message, error.hint)
     elif isinstance(error, MismatchError):

@@ -125,7 +125,7 @@ class HubRoutes:
         self._repositories: Cache[Repository] = Cache(MAX_CACHED_FILES)
 
     def routes(self) -> list[Route]:
-        """Return all routes, for names of two parts and of one. The route of refs precedes one that matches its path."""
+        """Return all routes, for names of two parts and of one. If two match a path, the route of refs comes first."""
         endpoints = {
             "/api/models/NAME/refs": self.references,
             "/api/models/NAME/revision/{revision}": self.info,

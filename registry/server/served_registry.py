@@ -74,7 +74,7 @@ class Cache(Generic[Value]):
 
 
 class ServedStore(DirectoryStore):
-    """The files of a served registry. It never reads a file outside of the root."""
+    """The files of a served registry; files outside of the root are never read."""
 
     def open_file(self, key: str) -> BinaryIO:
         try:

@@ -190,7 +190,7 @@ def _make(root: Path, settings: Settings, limits: Limits, has_log: bool) -> ASGI
 
 
 def _end_with_parent() -> None:
-    """Wait until the parent process ends, for example killed; then end this worker in order."""
+    """Wait until the parent process ends, even by a kill; then end this worker in order."""
     if (parent := parent_process()) is not None:
         connection.wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)

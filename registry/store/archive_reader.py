@@ -206,7 +206,7 @@ class NotCarriedError(MissingBlobError):
 
 
 def open_archive(path: Path) -> ArchiveRegistry:
-    """Open an archive. NotFoundError if the file is absent, InputError if it is not an archive, IntegrityError if damaged."""
+    """Open an archive. NotFoundError if it is absent, InputError for another kind of file, IntegrityError if damaged."""
     check_given(path, "archive", "`reg archive create` makes one")
     with host_errors(f"reading {path}"), path.open("rb") as file:
         if path.suffix not in SUFFIXES and file.read(4) != b"PK\3\4" and not zipfile.is_zipfile(file):

@@ -1,10 +1,10 @@
 """Objects in a bucket of S3, Google Cloud Storage or Azure, or of a compatible server, through obstore.
 
 The server must support conditional writes, which a trial checks before the first write. A blob of up to `PART_BYTES` is
-created only if its key is unused. A larger blob is uploaded in parts without a condition: it may replace equal bytes.
+created only if its key is unused. A larger blob is uploaded in parts without a condition, and may replace equal bytes.
 
 This module repeats failed requests, since the meaning of a failed condition depends on earlier tries; obstore repeats only
-the parts of an upload. Users see the summary of an obstore error with the server's answer, not its causes (`translated`).
+the parts of an upload. Users see the summary of an obstore error with the server's answer, but no causes (`translated`).
 """
 
 import re
@@ -222,7 +222,7 @@ class BucketStore(ObjectStore):
         return stream.opened(self._is_absence)
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        """Return the keys that exist, with a request for each key, or from a listing of all blobs if that takes fewer."""
+        """Return the keys that exist. Requests: one for each key, or fewer if one listing of all blobs is shorter."""
         key_list = list(keys)
         most_pages = len(key_list) // HEADS_PER_PAGE
         if most_pages and all(map(BlobKey.of_path, key_list)):
@@ -320,7 +320,7 @@ class BucketStore(ObjectStore):
         list(self._pool.map(self._delete, keys))
 
     def _delete(self, key: str) -> None:
-        """Delete an object. An unanswered request for a blob is not repeated, since it may take effect much later."""
+        """Delete an object. An unanswered request for a blob is not repeated: the first one may still take effect later."""
         passing = is_busy if BlobKey.of_path(key) else is_passing
         try:
             self._ask(f"deleting {key}", partial(obstore.delete, self._writes, key), True, passing)
@@ -435,7 +435,7 @@ def cas_faults(store: ObjectStore) -> list[str]:
 
 
 def _until_stopped(put: Callable[[], object]) -> None:
-    """Upload on a thread of its own, which is left alone as soon as the work ends: the server may be silent for long."""
+    """Upload in a thread. If the command is stopped, do not wait for the thread, since the server may be silent for long."""
     outcome, context = Future[object](), copy_context()
 
     def run() -> None:

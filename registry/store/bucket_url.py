@@ -85,7 +85,7 @@ class BucketUrl:
         return "base_url" if self.scheme == "gs" else "endpoint"
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of obstore's client. InputError, HostError or RemoteError if they cannot work."""
+        """Return the settings of obstore's client. InputError, HostError or RemoteError if a setting cannot work."""
         options = dict(self.options)
         if self.scheme == "s3":
             settings = aws_settings(self.url, self.bucket, options)
@@ -121,7 +121,7 @@ PROFILE_HINT = "check AWS_PROFILE, ~/.aws/config and the URL"
 
 
 def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return arguments for obstore's `S3Store`. InputError if they can never work, RemoteError without credentials."""
+    """Return arguments for obstore's `S3Store`. InputError if the options can never work, RemoteError without credentials."""
     try:
         from botocore import configprovider
         from botocore import session as sessions

@@ -1,7 +1,7 @@
 """A registry in a local directory. Writes are durable, and any number of processes may write at once.
 
 Beside the files of every registry, `local/` belongs to this machine: locks, remotes, tracking copies and scratch space,
-from which the next command deletes the files of a killed one. A large blob is fetched into `local/partial/<64 hex>`, so
+from which the next command deletes files of killed commands. A large blob is fetched into `local/partial/<64 hex>`, so
 that a pull can resume. The resumed pull does not trust these bytes: it hashes them before the blob is added.
 """
 
@@ -114,7 +114,7 @@ def take(path: Path, seconds: float = -1) -> "BaseFileLock | None":
 
 @contextmanager
 def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
-    """Make a directory for one command's unfinished files, until its end. First remove those of dead commands."""
+    """Make a directory for one command's unfinished files, and first remove directories of dead commands."""
     _sweep(scratch, disk, prefix)
     directory = scratch / f"{prefix}{os.urandom(8).hex()}"
     marker = directory.with_name(f"{directory.name}.lock")
@@ -190,7 +190,7 @@ class StagedBlobs:
         return digest, size
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        """Move a file to where nobody else writes, then hash it. A link, or a file that cannot move, is copied."""
+        """Move a file to where nobody else writes, then hash the file. Copy a link, or a file that cannot move."""
         temporary = self.directory / secrets.token_hex(8)
         can_move = is_regular(path) and path.lstat().st_nlink == 1
         try:
@@ -241,7 +241,7 @@ def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: Callable[[i
 
 
 def mark(status: os.stat_result) -> str:
-    """A text that changes with a file. It includes the change time (ctime), which a copy cannot keep, unlike the mtime."""
+    """A text that changes with a file. The text includes the change time (ctime), which a copy cannot keep."""
     return f"{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size} {status.st_ino}"
 
 
@@ -400,7 +400,7 @@ class DirectoryRegistry(RegistryStore):
 
     @classmethod
     def open(cls, root: Path, disk: Disk | None = None) -> Self:
-        """Open an existing registry. NotFoundError if there is none, HostError if this build is too old for the layout."""
+        """Open an existing registry. NotFoundError if it does not exist, HostError if this build is too old for it."""
         registry = cls(root, disk)
         registry.check_exists()
         return registry

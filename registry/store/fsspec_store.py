@@ -166,7 +166,7 @@ class _Stream(io.RawIOBase):
 
 
 def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-    """Open a registry by a file system's URL; `create` may make it. InputError for a bad URL, HostError without driver."""
+    """Open the registry at a URL; `create` makes a missing one. InputError for a bad URL, HostError without a driver."""
     parts, address = urlsplit(url), url.partition("?")[0]
     if parts.scheme not in PROTOCOLS:
         schemes = "s3, gs, az, https, hf, file, " + ", ".join(PROTOCOLS)

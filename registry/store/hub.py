@@ -75,7 +75,7 @@ ATTRIBUTES = ".gitattributes"
 LFS = "filter=lfs diff=lfs merge=lfs -text"
 LFS_RULE = f"blobs/** {LFS}"
 LFS_PATTERNS = ("*.onnx", "*.ort", "*.onnx_data", "*.onnx.data", "tokenizer.json")
-"""Files of a layout that may be large. As LFS files they share the stored object of their blob."""
+"""Files of a layout that may be large. Git LFS stores such a file and its blob as one object."""
 HUB_FILES = frozenset({ATTRIBUTES, LAYOUT, CARD, ".gitignore", "LICENSE", "LICENSE.md", "LICENSE.txt"})
 """Files of a repository that do not belong to the registry."""
 RESERVED_NAMES = HUB_FILES | {"blobs", "index", "gc", "local", "registry.json", index_path(POLICY_LOG)}
@@ -241,7 +241,7 @@ class HubPush(StagedBlobs, Push):
         ]
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """Return the changes of layout and card for an index file. A bad layout fails only a push that asks for it."""
+        """Return the changes of layout and card for an index file. A bad layout fails only a push that requests one."""
         try:
             state = State.decode(index.partition(b"\n")[0])
         except InputError:
@@ -353,7 +353,7 @@ class HubPush(StagedBlobs, Push):
 def open_hub(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> HubRegistry:
-    """Open the registry at a URL; `create` makes registry and repository if missing. InputError if it has other files."""
+    """Open the registry at a URL; `create` makes registry and repository. InputError if the repository has other files."""
     hub = HubClient(parse_url(url), known_id)
     registry = HubRegistry(hub, known_id)
     if not create:

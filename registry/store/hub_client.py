@@ -245,7 +245,7 @@ class HubClient:
         return str(info.oid)
 
     def _check_refused(self, error: Exception) -> None:
-        """Raise an error if a failed commit may be applied, or may succeed later; return if the Hub refused it for good."""
+        """Raise an error if a failed commit may be applied, or may succeed later; return if the refusal is final."""
         if isinstance(error, HfHubHTTPError):
             status = error.response.status_code
             if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
@@ -424,7 +424,7 @@ Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]
 
 
 class HubStore(ObjectStore):
-    """An `ObjectStore` with the files of a repository. It reads at a pinned commit; each write is one commit."""
+    """An `ObjectStore` with the files of a repository. Reads are at a pinned commit; each write is one commit."""
 
     def __init__(self, hub: HubClient) -> None:
         self.hub = hub

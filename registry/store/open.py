@@ -21,7 +21,7 @@ def open_url(
 ) -> RegistryStore:
     """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, ...) or path; `create` makes a missing one, as a
     mirror of the registry `mirror_of` if given. To save a request, a remote store may trust that the registry has the
-    `known_id`, until it reads an index file.
+    `known_id`, until the store reads an index file.
     """
     scheme = _scheme(url)
     if scheme in BUCKETS:

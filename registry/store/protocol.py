@@ -118,7 +118,7 @@ class RegistryReader(BlobReader, Protocol):
         return None
 
     def names(self) -> Iterator[str]:
-        """List all models by name, sorted; never called for a question about one. UnlistedError if the store cannot list."""
+        """List all models by name, sorted. A question about one model never calls this. UnlistedError if impossible."""
 
     def index_tokens(self) -> dict[str, str]:
         """Return for each model a token that changes with the index file; the token is "" if the store has none."""
@@ -204,8 +204,8 @@ class Push(Protocol):
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
         """Store a stream, hash its bytes on the way, and return digest and size in bytes.
 
-        Several threads may call `put`, also for bytes that are present already. If the bytes differ from the `expected`
-        ones: IntegrityError, and none of them are stored.
+        Several threads may call `put`, also for bytes that are present already. If the bytes differ from `expected`
+        they are not stored, and IntegrityError is raised.
         """
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:

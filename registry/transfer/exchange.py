@@ -146,8 +146,8 @@ class SkippedVersion:
 @dataclass(frozen=True)
 class TransferResult:
     """The outcome for one model: the requested `versions`, the count of `new` ones, and what moved. `has_copied` is False if
-    no exchange was necessary or possible. `log` is the destination's log (None: unreadable), `artifacts` the paths that it
-    has of each version, `channels` the moves of channels, `yanks` the yanks of versions that are yanked there.
+    no exchange was necessary or possible. `log` is the destination's log (None: unreadable), `artifacts` the paths there
+    for each version, `channels` the moves of channels, `yanks` the yanks of versions that are yanked there.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Write files of a version into a directory, verified: all files, one artifact, or an ORT package.
 
-The files are written to a new directory, which then replaces the target. Two functions give one artifact for a while:
+The files are written to a new directory, which then replaces the target. Two functions write one artifact for a while:
 `unpacked` with its sidecars and companions, `fetched` with only the main file and its external data.
 
 In the run directory of a training (with `checkpoints/`), a version is written to `exports/`, as in Orchard. An export's
@@ -131,9 +131,9 @@ def write_package(
     selection: Selection = EVERYTHING,
     progress: Progress = SILENT,
 ) -> tuple[Release, PackageLayout]:
-    """Write a version as a model package of ONNX Runtime, which replaces an earlier one: its present artifacts, or only those
-    selected. NotFoundError if an artifact is not here, InputError if ONNX Runtime can load none of them, IntegrityError if a
-    blob is damaged.
+    """Write the present or only the selected artifacts of a version as a model package of ONNX Runtime, which replaces an
+    earlier package. NotFoundError if an artifact is not here, InputError if ONNX Runtime can load no artifact,
+    IntegrityError if a blob is damaged.
     """
     check_target(target, store.root, packaged, "package")
     release = read_version(store, ref)

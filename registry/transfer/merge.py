@@ -186,7 +186,7 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
 
 
 def _statement(event: Attest) -> tuple[object, ...]:
-    """Return the content by which two `attest` events are equal: two registries may record it in different events."""
+    """Return the content of an `attest` event. Two registries may record the same content in different events."""
     return event.manifest, event.statement, event.artifact, event.state
 
 
@@ -231,7 +231,7 @@ def refused_versions(request: ExchangeRequest, source: Log, destination: Log) ->
 
 
 def _check_present(source: Log, versions: Collection[Version]) -> None:
-    """Raise NotFoundError if the source lacks a version, or gave its files up."""
+    """Raise NotFoundError if the source lacks a version, or no longer has the version's files."""
     for version in versions:
         entry = source.versions.get(version)
         if entry is None or entry.gone is not None:

@@ -145,9 +145,9 @@ class ModelPage:
             return error
 
     def log_rows(self, before: int | None, count: int) -> list[LogRow]:
-        """The last `count` lines before one (None: of the whole log), newest first; signers by this server's trust file.
+        """Return the last `count` lines before line `before` (None: of the log), newest first; signers by the trust file.
 
-        An attestation is about the version that published its manifest last, the end of a rollout about its version.
+        The version of an attestation is the last one that published the manifest; a rollout's end has its version.
         """
         digests = {line.seq: line.digest for line in self.lines}
         judge = SignatureJudge(load_trust(), self._registry.registry_id, self.name, digests.get)
