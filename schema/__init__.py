@@ -1,11 +1,11 @@
 """Values and documents that every other package uses.
 
-A value (`Digest`, `Version`, `Ref`) is parsed once, strictly, at the edge of the program. A document (`Manifest`, `State`,
+A value (`Digest`, `Version`, `Ref`) is parsed once, strictly, when it enters the program. A document (`Manifest`, `State`,
 `Policy`) is read from bytes and written to the same bytes.
 
 Packages, lowest first: `core` (values, errors, JSON), `manifest` (one version), `signing` (keys and envelopes), `log`
-(events and the state line), `query` (which artifact fits a device), `gates` (what a channel demands), `inputs` (documents
-that people write), `compare` (differences) and `formats` (documents of other tools).
+(events and the state line), `query` (the artifact that fits a device), `gates` (the demands of a channel), `inputs`
+(documents that people write), `compare` (differences) and `formats` (documents of other tools).
 
 Start with `core/digest.py`, `manifest/manifest.py` and `log/state.py`.
 Must not import: anything else of onnxreg.

@@ -21,9 +21,9 @@ class HistoryArtifact(ArtifactSide):
 
 
 class HistoryRow(Document):
-    """A version in a line, with its smallest artifact that has the metric, or else its smallest; null if its manifest is gone.
+    """One version, with the smallest artifact that has the metric, or else the smallest of all; null without a manifest.
 
-    `status` is a word such as `yanked`, or "". `value`, its 95 % `interval` and its `suite` are those of the metric on that artifact, null if nothing was measured.
+    `status` is a word such as `yanked`, or "". `value`, its 95 % `interval` and its `suite` belong to the metric; null if not measured.
     """
 
     version: str

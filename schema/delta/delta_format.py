@@ -1,7 +1,7 @@
-"""Delta files, and the table of those that a version offers. See docs/delta.md.
+"""Delta files, and the table of the deltas that a version offers. See docs/delta.md.
 
 A delta file has a magic, the length of the header, the header, and spans up to the end of the new file. A table is a blob
-that an event names, and the version's entry in the state. It is a hint: a table that cannot be read offers nothing.
+named by an event and by the version's entry in the state. A table is only a hint: an unreadable one offers no deltas.
 """
 
 import struct
@@ -19,21 +19,21 @@ from onnxreg.schema.core.ref import Version
 
 MAGIC = b"ONXDELT1"
 BLOCK_BYTES = 2**20
-"""Bytes of the new file that one literal or difference makes at most."""
+"""The bytes of the new file that one literal or one difference makes at most."""
 MAX_PAYLOAD_BYTES = 2 * BLOCK_BYTES
-"""Bytes that a payload has at most, before and after it is inflated."""
+"""The bytes of a payload at most, before and after inflating."""
 WIDTHS = (1, 2, 4, 8)
 
 COPY, LITERAL, DIFFERENCE = 0, 1, 2
 FLOAT, SPARSE = 1, 2
-"""The bits of a difference's mode."""
+"""The bits of the mode of a difference."""
 
 _LENGTH = struct.Struct("<I")
 _SPAN = struct.Struct("<BBBBIQI")
 
 
 class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The file that a delta makes, and the old files that it reads, in the order in which spans count them."""
+    """The file that a delta makes, and the old files that it reads; a span refers to an old file by index."""
 
     format: Literal["onnxreg-delta"]
     format_version: Literal[1]
@@ -45,13 +45,13 @@ class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return cls(format="onnxreg-delta", format_version=1, new=new, old=old)
 
     def to_bytes(self) -> bytes:
-        """The first bytes of a delta file, up to its first span."""
+        """Encode the first bytes of a delta file, up to the first span."""
         data = self.encode()
         return MAGIC + _LENGTH.pack(len(data)) + data
 
     @classmethod
     def read_from(cls, stream: BinaryIO) -> "DeltaHeader":
-        """Read the header of a delta file. InputError if it is not one."""
+        """Read the header of a delta file. Raise InputError if the file is not a delta."""
         if _exactly(stream, len(MAGIC)) != MAGIC:
             raise InputError("it is not a delta, or of a later format")
         (size,) = _LENGTH.unpack(_exactly(stream, _LENGTH.size))
@@ -65,11 +65,11 @@ class Span(NamedTuple):
 
     Args:
         op: COPY, LITERAL or DIFFERENCE.
-        width: bytes of an element of a difference, else 0.
-        mode: FLOAT and SPARSE, of a difference.
-        source: which old file.
-        offset: of the first old byte.
-        payload: deflated bytes (RFC 1951), empty for a copy.
+        width: bytes of one element of a difference; else 0.
+        mode: the bits FLOAT and SPARSE of a difference; else 0.
+        source: the index of the old file.
+        offset: the position of the first old byte.
+        payload: deflated bytes (RFC 1951); empty for a copy.
     """
 
     op: int
@@ -81,15 +81,15 @@ class Span(NamedTuple):
     payload: bytes = b""
 
     def encode(self) -> bytes:
-        """The bytes of a span in a delta file."""
+        """Encode the span as in a delta file."""
         head = (self.op, self.width, self.mode, self.source, self.length, self.offset, len(self.payload))
         return _SPAN.pack(*head) + self.payload
 
 
 def read_spans(stream: BinaryIO, header: DeltaHeader) -> Iterator[Span]:
-    """The spans after the header; each payload is read when its span is asked for.
+    """Yield the spans after the header; each payload is read when its span is requested.
 
-    InputError if a span reads or writes out of range, or the spans end too early or too late. Memory: one payload.
+    Raise InputError if a span reads or writes out of range, or the spans end too early or too late. Memory: one payload.
     """
     remaining = header.new.size
     while remaining:
@@ -124,7 +124,7 @@ def _check(span: Span, size: int, remaining: int, old: Sequence[Descriptor]) -> 
 
 
 def inflate(payload: bytes, limit: int) -> bytes:
-    """Inflate a payload of at most `limit` bytes. InputError if it has more; never inflates more."""
+    """Inflate a payload to at most `limit` bytes. Raise InputError, without inflating more, if the payload gives more."""
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         data = inflater.decompress(payload, limit + 1)
@@ -136,7 +136,7 @@ def inflate(payload: bytes, limit: int) -> bytes:
 
 
 def inflate_exactly(payload: bytes, size: int) -> bytes:
-    """Inflate a payload that must give exactly `size` bytes. InputError otherwise."""
+    """Inflate a payload to exactly `size` bytes. Raise InputError if it gives fewer or more."""
     data = inflate(payload, size)
     if len(data) != size:
         raise InputError(f"a payload does not inflate to {size} bytes")
@@ -155,11 +155,11 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
 
 
 MAX_SHARE = 0.5
-"""A delta must be smaller than this share of the file that it makes."""
+"""The largest size of a delta, as a share of the file that the delta makes (exclusive)."""
 
 
 class Delta(Record, frozen=True, forbid_unknown_fields=True, rename={"digest": "delta", "since": "from"}):
-    """One delta file: the blob `digest` of `size` bytes makes the blob `new` from the blobs `old`, of version `since`."""
+    """One delta file: the blob `digest` of `size` bytes makes the blob `new` from the blobs `old` of version `since`."""
 
     new: Digest
     old: Annotated[tuple[Digest, ...], msgspec.Meta(min_length=1, max_length=MAX_OLD_FILES)]
@@ -175,21 +175,21 @@ class _Table(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def encode_table(deltas: Iterable[Delta]) -> bytes:
-    """The canonical bytes of a table."""
+    """Encode a table as canonical bytes."""
     return _Table(format="onnxreg-deltas", format_version=1, deltas=tuple(deltas)).encode()
 
 
 def decode_table(data: bytes) -> tuple[Delta, ...]:
-    """The deltas of a table. InputError if the bytes are not a table."""
+    """Read the deltas of a table. Raise InputError if the bytes are not a table."""
     return _Table.decode(data, "a table of deltas").deltas
 
 
 def choose_deltas(
     deltas: Iterable[Delta], sizes: Mapping[Digest, int], present: Collection[Digest]
 ) -> dict[Digest, Delta]:
-    """The smallest delta of each file to get (`sizes`: its bytes) whose old files are all `present`.
+    """Choose, for each file of `sizes` (in bytes), the smallest delta whose old files are all `present`.
 
-    Only deltas below `MAX_SHARE` of the file count; the other files are fetched whole.
+    Only deltas below `MAX_SHARE` of the file's size are chosen; other files are fetched whole.
     """
     chosen: dict[Digest, Delta] = {}
     for delta in sorted(deltas, key=lambda delta: (delta.size, delta.digest)):

@@ -1,10 +1,10 @@
-"""Differences of arrays of numbers: how a payload becomes new bytes, and back. Needs numpy.
+"""Differences of arrays of numbers: conversion of a payload to new bytes, and back. Needs numpy.
 
-An element of `width` bytes is an unsigned little-endian integer; in float mode it is first mapped so that the order
-of integers is the order of numbers. The difference to the old element wraps around, then the sign moves to the lowest
-bit (zigzag), so that small changes are small numbers; then equal bytes of all elements come together (planes), because
-the high ones are nearly all zero. A sparse payload has a bit for each element (1: it changed), and planes of the
-changed ones alone, less one.
+An element of `width` bytes is an unsigned little-endian integer; in float mode it is first mapped so that the order of
+integers is the order of numbers. The difference from the old element wraps around, then the sign moves to the lowest bit
+(zigzag), so that small changes are small numbers; then equal bytes of all elements are put together (planes), because the
+high bytes are nearly all zero. A sparse payload has a bit for each element (1: changed), then planes of the changed
+elements alone, whose values are reduced by one.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from onnxreg.schema.delta.delta_format import FLOAT, SPARSE, Span, inflate, infl
 
 
 def restore(span: Span, old: bytes) -> Any:
-    """The new bytes of a difference: a uint8 array of `span.length`. InputError if the payload does not fit."""
+    """Make the new bytes of a difference: a uint8 array of `span.length`. Raise InputError if the payload does not fit."""
     kind = np.dtype(f"<u{span.width}")
     before = np.frombuffer(old, kind)
     if span.mode & SPARSE:
@@ -30,7 +30,7 @@ def restore(span: Span, old: bytes) -> Any:
 
 
 def encode(new: Any, old: Any, mode: int) -> bytes:
-    """The payload, not yet deflated, of a difference between two uint arrays of one width and length."""
+    """Make the payload, not yet deflated, of a difference between two uint arrays of equal width and length."""
     delta = _to_ordered(new) - _to_ordered(old) if mode & FLOAT else new - old
     signed = delta.view(f"<i{new.dtype.itemsize}")
     zigzag = ((signed << 1) ^ (signed >> (8 * new.dtype.itemsize - 1))).view(new.dtype)
@@ -41,7 +41,7 @@ def encode(new: Any, old: Any, mode: int) -> bytes:
 
 
 def planes(payload: bytes, length: int, width: int, mode: int) -> list[Any]:
-    """The parts of a payload that are alike: the bits of changed elements, and each plane. Without empty ones."""
+    """The parts of a payload whose bytes are alike: the bits of changed elements, and each plane; without empty parts."""
     data = np.frombuffer(payload, np.uint8)
     mask_size = (length // width + 7) // 8 if mode & SPARSE else 0
     parts = [data[:mask_size], *np.array_split(data[mask_size:], width)]
@@ -62,7 +62,7 @@ def _read_sparse(span: Span, kind: Any) -> Any:
 
 
 def _planes(values: Any) -> bytes:
-    """The lowest bytes of all values, then the next, and so on."""
+    """The lowest bytes of all values, then the second-lowest bytes, and so on."""
     raw: bytes = values.view(np.uint8).reshape(-1, values.dtype.itemsize).T.tobytes()
     return raw
 
@@ -73,7 +73,7 @@ def _unplane(data: bytes, kind: Any) -> Any:
 
 
 def _to_ordered(values: Any) -> Any:
-    """Map the bits of floats to integers in the order of the numbers."""
+    """Map the bits of floats to integers that have the order of the floats."""
     sign = values.dtype.type(1 << (8 * values.dtype.itemsize - 1))
     return np.where(values & sign, ~values, values | sign)
 

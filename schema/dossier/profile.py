@@ -9,10 +9,10 @@ from onnxreg.schema.core.document import First, Items, ModelName, Table, Text, W
 
 OwnerKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 SourceName = Literal["manifest", "published", "log"]
-"""The manifest, the line that published the version, lines of the model's log."""
+"""The source of a field: the manifest, the line that published the version, or lines of the model's log."""
 GeneratorName = Literal["signatures", "changes", "history", "policy"]
-"""Tables that are more than quotations of one document: who signed the version, the changes since the one published before,
-the moves of its channels with findings and changes, and the rules in force for them."""
+"""The generated tables: the signers of the version, the changes since the version published before, the moves of its
+channels with findings and changes, and the rules that apply to these channels."""
 
 
 class ProfileField(WrittenDocument):
@@ -52,7 +52,7 @@ class ProfileField(WrittenDocument):
 
 
 class ProfileSection(WrittenDocument):
-    """A part of the dossier. `note` is printed below its title."""
+    """A part of the dossier. `note` is printed below the title."""
 
     title: Text
     number: Text | None = None
@@ -61,7 +61,7 @@ class ProfileSection(WrittenDocument):
 
 
 class DossierProfile(WrittenDocument):
-    """A table of sections and fields. `basis` names the text that it follows."""
+    """A table of sections and fields. `basis` names the text that the table follows."""
 
     dossier: First
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
@@ -70,18 +70,18 @@ class DossierProfile(WrittenDocument):
     sections: Annotated[Items[ProfileSection], Field(min_length=1)]
 
     def owner_keys(self) -> set[str]:
-        """The keys that a person may fill in."""
+        """The keys of the fields that a person may fill in."""
         return {field.owner for section in self.sections for field in section.fields if field.owner}
 
 
 class OwnerFacts(WrittenDocument):
-    """Statements by the owner of a model, by the keys of a profile. Each is a text or a list of paragraphs."""
+    """Statements by the owner of a model, by key of a profile. Each statement is a text or a list of paragraphs."""
 
     facts: First
     name: ModelName
     statements: Annotated[Table[Text | Items[Text]], Field(description="Keys of the profile's owner fields.")]
 
     def paragraphs(self, key: str) -> tuple[str, ...]:
-        """The text of a key; empty if it is not stated."""
+        """The paragraphs of a statement; empty without a statement."""
         value = self.statements.get(key, ())
         return (value,) if isinstance(value, str) else tuple(value)

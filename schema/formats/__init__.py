@@ -1,7 +1,7 @@
-"""Documents of other tools, made from ours: CycloneDX bills of materials, ORT model packages, JSON Schema.
+"""Documents of other tools, made from onnxreg's: CycloneDX bills of materials, ORT model packages, JSON Schema.
 
-`sbom` writes CycloneDX, `hub_layout` the files that clients of the Hub look for, `package_layout` a
-model package of ONNX Runtime; `json_schema` has the schema of each document.
+`sbom` writes CycloneDX, `hub_layout` lists the files that clients of the Hub look for, `package_layout` lays out a model
+package of ONNX Runtime; `json_schema` has the schema of each document.
 
 Start with the module of the format.
 """

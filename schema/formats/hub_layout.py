@@ -1,16 +1,16 @@
 """The files of a version as clients of the Hugging Face Hub expect them in a repository.
 
-A version keeps its own paths. Beside them the same bytes get the paths that each dialect loads by default:
+A version keeps its own paths. The same bytes also get the paths from which each client loads by default:
 
-* transformers.js and sentence-transformers `onnx/model.onnx`, and by type of the weights `onnx/model_fp16.onnx`,
+* transformers.js and sentence-transformers: `onnx/model.onnx`, and by type of the weights `onnx/model_fp16.onnx`,
   `onnx/model_int8.onnx`, `onnx/model_uint8.onnx`, `onnx/model_q4.onnx`, `onnx/model_quantized.onnx`
   (`DEFAULT_DTYPE_SUFFIX_MAPPING` of transformers.js 3);
-* Optimum and OpenMed the same names at the root, and OpenMed `openmed-onnx.json`;
-* of a pipeline each stage the same names with its own in place of `model`, such as `onnx/encoder_model_fp16.onnx`;
-* all of them `config.json`, `id2label.json` and the tokenizer at the root.
+* Optimum and OpenMed: the same names at the root, and for OpenMed also `openmed-onnx.json`;
+* each stage of a pipeline: these names with the stage's name instead of `model`, as in `onnx/encoder_model_fp16.onnx`;
+* all of them: `config.json`, `id2label.json` and the tokenizer at the root.
 
-The metadata of the repository's card has the keys of the Hub's specification of model cards, and `model-index` of
-Papers with Code.
+The metadata of the repository's card has the keys of the Hub's specification of model cards, and `model-index` of Papers
+with Code.
 """
 
 import json
@@ -25,7 +25,7 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest, StoredFile
 from onnxreg.schema.manifest.vocabulary import FILENAME, hub_license
 
 MODEL = "model"
-"""The name of a graph that is alone in its version."""
+"""The name of the only graph of a version."""
 STEMS = {
     "float32": ("model",),
     "float16": ("model_fp16",),
@@ -35,23 +35,23 @@ STEMS = {
     "int4": ("model_q4",),
     "uint4": ("model_q4",),
 }
-"""File names, without suffix, by precision."""
+"""File names without suffix, by precision."""
 FOLDERS = {
     "onnx": ("transformersjs", "webgpu", "onnx", "onnx-android", "onnx-int8", "onnx-int4"),
     "": ("onnx-android", "onnx", "onnx-int8", "onnx-int4", "transformersjs", "webgpu"),
 }
-"""For each folder of aliases the formats that may be there, the first choice first."""
+"""The formats that may be in each folder of aliases, the first choice first."""
 PIPELINE_TAGS = {
     "pooling": "sentence-similarity",
     "default": "feature-extraction",
     "sequence-classification": "text-classification",
 }
-"""The Hub's word for a task, if it is not ours."""
+"""The Hub's word for a task, if it differs from onnxreg's."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutFile:
-    """A file of a repository, and if it is a second name of other bytes, their own path."""
+    """A file of a repository. `alias_of` is the version's own path for the same bytes, if `path` is an alias."""
 
     path: str
     digest: Digest
@@ -70,13 +70,13 @@ def layout(
 ) -> dict[str, LayoutFile]:
     """The files of a version by path.
 
-    The aliases of one graph are added together, or none: if a path has other bytes already, or leads out of its folder.
+    The aliases of one graph are added together, or not at all: if a path has other bytes already, or leaves its folder.
 
     Args:
-        digest, size: those of the manifest's bytes.
-        states: for each artifact's path its certification today; a missing one counts as `unknown`.
-        held_paths: the paths of the artifacts whose files are there; None: all.
-        refused: list refused artifacts too, by their own paths alone.
+        digest, size: the digest and the bytes of the manifest.
+        states: the present certification state of each artifact, by path; a missing one counts as `unknown`.
+        held_paths: the paths of the artifacts whose files are present; None: all.
+        refused: list refused artifacts too, but without aliases.
     """
     present = [item for item in manifest.artifacts if held_paths is None or item.path in held_paths]
     sound = [item for item in present if states.get(item.path) != "refused"]
@@ -98,7 +98,7 @@ def layout(
 
 
 def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
-    """The configuration, the labels and the tokenizer at the root."""
+    """Yield the aliases of configuration, labels and tokenizer at the root."""
     folder = manifest.tokenizer.path if manifest.tokenizer else "."
     for entry in manifest.files:
         if entry.role == "tokenizer" and not relpath(entry.path, folder).startswith(".."):
@@ -110,9 +110,9 @@ def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
 def _graphs(
     artifacts: Collection[Artifact], name: str, states: Mapping[str, str]
 ) -> Iterator[list[LayoutFile]]:
-    """One graph for each name in each folder; `name` is in place of `model`.
+    """Yield one graph for each name in each folder; `name` replaces `model`.
 
-    Its external data keeps its path from the graph, which names it.
+    External data keeps its path relative to the graph, which refers to it.
     """
     for folder, formats in FOLDERS.items():
         candidates = [item for item in artifacts if item.format in formats and item.path.endswith(".onnx")]
@@ -130,7 +130,7 @@ def _alias(file: StoredFile, path: str) -> LayoutFile:
 
 
 def pipeline_tag(manifest: Manifest) -> str | None:
-    """The Hub's word for what a model does; None if the manifest does not say."""
+    """The Hub's word for the model's task; None if the manifest has no task."""
     return None if manifest.task is None else PIPELINE_TAGS.get(manifest.task, manifest.task)
 
 
@@ -138,7 +138,7 @@ _COMPANIONS = re.compile(
     r"(?:[0-9]+_[A-Za-z]+/)?[^/]+\.json|[0-9]+_[A-Za-z]+/model\.safetensors|[^/]+\.jinja|[^/]+\.tiktoken|(?:vocab|merges)\.txt"
     r"|(?:sentencepiece\.bpe|spiece|spm|tokenizer|target|source)\.(?:model|spm)"
 )
-"""Files beside a model that a runtime reads: configurations, tokenizers, the modules of sentence-transformers."""
+"""Files beside a model that a runtime reads: configurations, tokenizers, and modules of sentence-transformers."""
 _FOREIGN = re.compile(r".*\.index\.json|openmed-onnx\.json|registry\.json")
 _VARIANT = re.compile(
     r"_(?:fp32|fp16|bf16|int8|uint8|int4|quantized|q[1248](?:f16)?|uint8f16|bnb4|optimized|O[1-4]|qint8_\w+|quint8_\w+)$"
@@ -146,17 +146,17 @@ _VARIANT = re.compile(
 
 
 def is_companion(path: str) -> bool:
-    """True for the path of a file beside a graph that its runtime reads."""
+    """True for the path of a file beside a graph that the graph's runtime reads."""
     return _COMPANIONS.fullmatch(path) is not None and _FOREIGN.fullmatch(path) is None
 
 
 def stem_of(path: str) -> str:
-    """The name of a graph without the type of its weights: `model` for `onnx/model_q4f16.onnx`."""
+    """The name of a graph without the type of its weights, such as `model` for `onnx/model_q4f16.onnx`."""
     return _VARIANT.sub("", basename(path).rpartition(".")[0])
 
 
 def card_metadata(manifest: Manifest, paths: Collection[str]) -> dict[str, Any]:
-    """The keys `license` (with `license_name`), `pipeline_tag`, `base_model` and `model-index`; `paths` are the artifacts to speak of."""
+    """The card's keys `license`, `license_name`, `pipeline_tag`, `base_model`, `model-index` for artifacts at `paths`."""
     tag, results = pipeline_tag(manifest), []
     for artifact in manifest.artifacts:
         by_dataset: dict[str, list[dict[str, Any]]] = {}
@@ -185,7 +185,7 @@ def card_metadata(manifest: Manifest, paths: Collection[str]) -> dict[str, Any]:
 
 
 def loading(repository: str, manifest: Manifest, paths: Collection[str]) -> list[str]:
-    """Markdown lines that show how other libraries get the files at these paths of a repository."""
+    """Markdown lines that show how other libraries load the files at these paths of a repository."""
     python = f'folder = snapshot_download({json.dumps(repository)}, ignore_patterns=["blobs/*", "index/*"])'
     lines = ["```python", "from huggingface_hub import snapshot_download", "", python, "```"]
     tag = pipeline_tag(manifest)

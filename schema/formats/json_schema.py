@@ -1,7 +1,7 @@
 """The documents of onnxreg as JSON Schema (draft 2020-12), generated from the models.
 
-The schemas say what JSON Schema can say: shapes, types, patterns, limits. Rules that join two fields (a parent is one of
-the artifacts, paths do not collide, a certificate is about the artifact's own bytes) are in the models only.
+The schemas have shapes, types, patterns and limits. Rules about several fields (a parent is one of the artifacts, paths do
+not collide, a certificate is about the artifact's own bytes) are in the models only.
 """
 
 import json
@@ -34,11 +34,11 @@ MODELS: dict[str, type[Document]] = {
     "dossier-profile": DossierProfile,
     "owner-facts": OwnerFacts,
 }
-"""Every published document by its name, as `reg builtin schemas NAME` prints it."""
+"""Every published document by its name, as in `reg builtin schemas NAME`."""
 
 
 def text(name: str) -> str:
-    """The JSON Schema of a document; a name that is not in `MODELS` is an InputError."""
+    """The JSON Schema of a document. Raise InputError for a name that is not in `MODELS`."""
     if name not in MODELS:
         raise InputError(f"no document is called {name[:80]!r}", suggest(name, MODELS))
     body = MODELS[name].model_json_schema(by_alias=True, mode="validation")

@@ -1,7 +1,7 @@
-"""Layout of a version as a model package of ONNX Runtime, schema 1.0. Pure: nothing is read, every digest is known already.
+"""The layout of a version as a model package of ONNX Runtime, schema 1.0. Pure: reads no files, as all digests are known.
 
 Source: `model_package/README.md` of ONNX Runtime. A component is a logical model, a variant one build of it for one
-execution provider, a shared asset a directory named by `directory_digest`.
+execution provider, a shared asset a directory named by its `directory_digest`.
 """
 
 import json
@@ -19,7 +19,7 @@ from onnxreg.schema.query.device import provider
 
 MANIFEST = "manifest.json"
 NAMESPACE = "onnxreg"
-"""Our key in `executor_info` and `additional_metadata`."""
+"""The key of onnxreg in `executor_info` and `additional_metadata`."""
 LOADABLE = (".onnx", ".ort")
 """The suffixes of model files that ONNX Runtime loads."""
 _PROVIDERS = (
@@ -27,11 +27,11 @@ _PROVIDERS = (
     "VitisAI WebGpu WebNN Xnnpack"
 )
 PROVIDERS = {provider(name): f"{name}ExecutionProvider" for name in _PROVIDERS.split()}
-"""ONNX Runtime's names of its execution providers (`onnxruntime.get_all_providers()`), by how they are compared."""
+"""ONNX Runtime's names of its execution providers (`onnxruntime.get_all_providers()`), by their normalized names."""
 
 
 class PackageVariant(NamedTuple):
-    """An artifact for one execution provider; `directory` is the digest of its directory's files."""
+    """An artifact for one execution provider; `directory` is the `directory_digest` of the artifact's files."""
 
     name: str
     ep: str
@@ -41,7 +41,7 @@ class PackageVariant(NamedTuple):
 
 @dataclass(frozen=True)
 class PackageLayout:
-    """The content of a package: documents as bytes, files of the version, each by its path; and the artifacts left out."""
+    """The content of a package: documents as bytes by path, files of the version, and the paths of artifacts left out."""
 
     component: str
     documents: Mapping[str, bytes]
@@ -52,16 +52,16 @@ class PackageLayout:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """The bytes of all documents and files."""
         return sum(map(len, self.documents.values())) + sum(entry.size for entry in self.files)
 
 
 def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequence[Artifact]) -> PackageLayout:
     """Lay out these artifacts of a version as one component, each a directory with a variant for the CPU and for every
-    execution provider that it names.
+    execution provider that the artifact names.
 
     The files beside the artifacts are one shared asset. Variants are in the order of the artifacts, by which ONNX Runtime
-    chooses among equals. InputError if no artifact is a model that it loads.
+    chooses among equals. Raise InputError if ONNX Runtime can load none of the artifacts.
     """
     chosen = [artifact for artifact in artifacts if artifact.path.endswith(LOADABLE)]
     if not chosen:
@@ -77,7 +77,7 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
     variants: list[PackageVariant] = []
 
     def free(name: str) -> str:
-        """The name of a variant, with a number after it if it is taken."""
+        """A variant's name that is not used yet: `name`, or `name` with a number."""
         choices = chain([name], (f"{name}-{number}" for number in count(2)))
         return next(choice for choice in choices if choice not in bodies)
 
@@ -126,7 +126,7 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
 
 
 def packaged_files(manifest: bytes) -> set[str]:
-    """The files of a package by its `manifest.json`; empty for a package that we did not write."""
+    """The files of a package, read from its `manifest.json`; empty if another program wrote the package."""
     try:
         value = canonical.decode(manifest, MANIFEST)
         return {MANIFEST, *value["additional_metadata"][NAMESPACE]["files"]}
@@ -139,5 +139,5 @@ def _digest(files: Sequence[FileEntry]) -> Digest:
 
 
 def _encode(value: dict[str, Any]) -> bytes:
-    """JSON in the order of its keys, which is that of the variants."""
+    """Encode JSON with the keys in their given order, which for variants has a meaning."""
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

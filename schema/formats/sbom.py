@@ -1,7 +1,7 @@
-"""A version for auditors, made from its manifest alone: a bill of materials in CycloneDX 1.6 (ECMA-424) with model cards.
+"""A version for auditors, made from its manifest: a bill of materials in CycloneDX 1.6 (ECMA-424) with model cards.
 
-The same manifest under the same version gives the same documents: the serial number of a bill follows from the digest,
-and it has no time unless one is given. Facts without a place in the standard are in properties named `onnxreg:...`.
+The same manifest under the same version gives the same documents: the serial number of a bill follows from the digest, and
+a bill has a time only if one is given. Facts without a place in the standard are in properties `onnxreg:...`.
 """
 
 import re
@@ -27,9 +27,9 @@ Facts = Iterable[tuple[str, object]]
 
 @dataclass(frozen=True)
 class BomSubject:
-    """The version that a bill is about; the manifest's digest is that of its exact bytes.
+    """The version that a bill describes; `digest` is the digest of the manifest's exact bytes.
 
-    `states` are those of its artifacts after later evaluations; without them those of the manifest count.
+    `states` are the states of the artifacts after later evaluations; without `states` the manifest's states count.
     """
 
     manifest: Manifest
@@ -43,11 +43,11 @@ def bill(
     timestamp: str | None = None,
     proofs: Mapping[str, RecordedProof] = NO_PROOFS,
 ) -> Json:
-    """The bill of materials as a JSON value.
+    """Make the bill of materials as a JSON value.
 
     Args:
-        timestamp: RFC 3339, when the bill is said to be made.
-        proofs: those on record that artifacts are their parents, rounded, by the paths of the artifacts.
+        timestamp: the time of the bill, as RFC 3339.
+        proofs: the recorded proofs that artifacts are their parents, rounded, by the paths of the artifacts.
     """
     manifest, states = subject.manifest, {item.path: item.state for item in subject.states}
     ref = f"{manifest.name}:{subject.version}@{subject.digest}"
@@ -82,7 +82,7 @@ def bill(
 
 
 def _version(subject: BomSubject) -> Json:
-    """The version as a component; its card has the intended use and the limits."""
+    """The version as a component; its model card has the intended use and the limits."""
     manifest = subject.manifest
     group, _, name = manifest.name.rpartition("/")
     parameters = {"task": manifest.task, "architectureFamily": manifest.family}
@@ -125,7 +125,7 @@ def _version(subject: BomSubject) -> Json:
 
 
 def _artifact(artifact: Artifact, state: str | None, proof: RecordedProof | None) -> Json:
-    """An artifact as a component; its card has its tensors, what was measured, on what, and the verdict."""
+    """An artifact as a component; its model card has its tensors, measurements, evaluation data and verdict."""
     metadata, stated = artifact.metadata, artifact.certification
     evidence, state = stated.evidence, state or stated.state
     suite = evidence.suite if evidence else None
@@ -171,7 +171,7 @@ def _artifact(artifact: Artifact, state: str | None, proof: RecordedProof | None
 
 
 def _metric(check: Check) -> Json:
-    """CycloneDX has a value, a slice and an interval; limit, samples and verdict are properties of the card."""
+    """A check as a CycloneDX metric: value, slice, interval; limit, samples and verdict are properties of the card."""
     head, _, label = check.name.partition("/")
     is_part = check.direction is None and head == check.metric  # `character_recall/NAME`: the recall of NAME
     value: Json = {"type": head, "slice": label} if is_part and label else {"type": check.label}
@@ -184,7 +184,7 @@ def _metric(check: Check) -> Json:
 
 
 def _formula(recipe: Recipe) -> Json:
-    """The making of the version: the tools that shaped its bytes, and the steps in their order."""
+    """The production of the version: the tools that affected its bytes, and the steps in order."""
     facts: Facts = [
         ("recipe:profile_version", recipe.profile_version),
         ("recipe:parameters", recipe.parameters),
@@ -223,13 +223,13 @@ def _limitations(limits: list[str]) -> Json:
 
 
 def _properties(facts: Facts) -> Json:
-    """`{"properties": [...]}`, named `onnxreg:<key>`; facts that are None are left out; without facts there is nothing."""
+    """`{"properties": [...]}`, named `onnxreg:<key>`, without facts that are None; `{}` if no fact is left."""
     entries = [{"name": f"onnxreg:{key}", "value": _text(value)} for key, value in facts if value is not None]
     return {"properties": entries} if entries else {}
 
 
 def _text(value: object) -> str:
-    """A value as canonical JSON; a digest, like any text, as it is written."""
+    """A value as canonical JSON; a text, such as a digest, unchanged."""
     return str(value) if isinstance(value, str) else canonical.encode(value).decode()
 
 

@@ -1,4 +1,4 @@
-"""Policies: rules that a version must meet before a channel may point to it. TOML for people, JSON in the log of policies."""
+"""Policies: rules that a version must meet before a channel may point to it. TOML for people, JSON in the policy log."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,17 +23,17 @@ class _PolicyFile(WrittenDocument):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules of a registry. If several cover a channel of a model, all of them must hold."""
+    """The rules of a registry. If several rules cover a channel of a model, the version must meet all of them."""
 
     rules: tuple[Rule, ...] = ()
 
     @property
     def signers(self) -> frozenset[str]:
-        """The names and ids of the keys that its rules name: one of them signs the line of the next policy."""
+        """The names and ids of the keys in these rules: one of these keys must sign the line of the next policy."""
         return frozenset(name for rule in self.rules for name in rule.signed_by)
 
     def covering(self, model: str, channel: str) -> tuple[Rule, ...]:
-        """The rules that a channel of a model must meet; empty if it is free."""
+        """The rules that a channel of a model must meet; empty if no rule covers the channel."""
         return tuple(rule for rule in self.rules if rule.covers(model, channel))
 
     def to_json(self) -> list[Any]:
@@ -41,17 +41,17 @@ class Policy:
 
     @classmethod
     def read(cls, value: Any, label: str = "the policy") -> "Policy":
-        """Read the rules as JSON. InputError names the rule and the key."""
+        """Read the rules from JSON. Raise InputError, naming the rule and the key, if they are malformed."""
         return cls(_PolicyFile.from_json({"rule": value}, label).rule)
 
 
 def read_policy(data: bytes, label: str) -> Policy:
-    """Read a policy file. InputError, naming the file and the rule, if it is malformed."""
+    """Read a policy file. Raise InputError, naming the file and the rule, if the file is malformed."""
     return Policy(_PolicyFile.from_json(read_toml(data, label), label).rule)
 
 
 def policy_of(line: LogLine) -> Policy:
-    """The policy that a line of `policy.jsonl` set. IntegrityError if this build cannot read it: nothing is known to hold."""
+    """The policy that a line of `policy.jsonl` sets. Raise IntegrityError if this build cannot read the line."""
     if not isinstance(line.event, PolicyEvent):
         raise IntegrityError(f"policy.jsonl is broken at line {line.seq}", TAMPERED)
     try:
@@ -64,9 +64,9 @@ def policy_of(line: LogLine) -> Policy:
 
 @dataclass(frozen=True)
 class PolicyLog:
-    """Every policy that a registry had, oldest first; the newest is in force. Empty if it never had one.
+    """Every policy that a registry had, oldest first; the newest one applies. Empty if the registry never had one.
 
-    It is `policy.jsonl`: chained lines in one file, without a state.
+    The log is the file `policy.jsonl`: chained lines without a state line.
     """
 
     registry: str
@@ -74,7 +74,7 @@ class PolicyLog:
 
     @classmethod
     def decode(cls, data: bytes, registry: str) -> "PolicyLog":
-        """Raise IntegrityError if a line cannot be read, is not a policy, or does not follow the one before."""
+        """Read a log. Raise IntegrityError if a line is unreadable, not a policy, or does not follow the line before it."""
         if not data.endswith(b"\n"):
             raise IntegrityError("policy.jsonl is cut short", TAMPERED)
         with about("policy.jsonl cannot be read", IntegrityError):
@@ -90,5 +90,5 @@ class PolicyLog:
 
     @property
     def policy(self) -> Policy:
-        """The policy in force. Raise IntegrityError as `policy_of`."""
+        """The newest policy, which applies. Raise IntegrityError as `policy_of` does."""
         return policy_of(self.lines[-1]) if self.lines else Policy()

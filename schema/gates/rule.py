@@ -1,7 +1,7 @@
-"""A rule of a policy: what it demands of a version, and the check of each demand. Pure.
+"""A rule of a policy: its demands on a version, and the check of each demand. Pure.
 
-One function for each demand, which yields for every part of it if it is met, and the detail in words for people.
-`Rule` has the keys, each with its check.
+Each demand has one function. It yields, for every part of the demand, True if the part is met, and a detail for people.
+`Rule` has the keys, each with its function.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -36,12 +36,12 @@ Demand = Callable[["Rule", "PromotionCandidate"], Found]
 OF_NOTHING: Mapping[str, tuple[tuple[bool, str], ...]] = dict.fromkeys(
     ("suites", "where", "synthetic"), ((False, "nothing was evaluated"),)
 )
-"""The finding of demands on evaluated artifacts if there is none."""
+"""The findings of demands on evaluated artifacts, if no artifact was evaluated."""
 NOTHING_BEFORE = "there is no other version to compare with"
 
 
 class GateFinding(Document):
-    """One demand of a rule, if it is met, and the detail in words for people."""
+    """One demand of a rule, its verdict, and the detail in words for people."""
 
     requirement: Text
     verdict: Literal["pass", "fail"]
@@ -49,10 +49,10 @@ class GateFinding(Document):
 
 
 class PromotionEvidence(Document):
-    """The evidence of a promotion: the version, the policy that it met, the findings and their statements.
+    """The evidence of a promotion: the version, the policy that the version met, the findings and the statements.
 
-    `before` is the manifest with which the version was compared. `statements` are the attestations of the
-    manifest in the log. A reader judges the version again, and only checks that the evidence is about this move.
+    `before` is the manifest with which the version was compared. `statements` are the attestations of the manifest in the
+    log. A reader judges the version again, and checks here only that the evidence is about this move.
     """
 
     format: Literal["onnxreg-evidence"] = "onnxreg-evidence"
@@ -79,11 +79,11 @@ class PromotionEvidence(Document):
 
     @property
     def faults(self) -> str:
-        """The failed findings in words."""
+        """The failed findings as one text."""
         return "; ".join(f"{finding.requirement}: {finding.detail}" for finding in self.failed)
 
     def refusal(self, reasons: str = "") -> GateError:
-        """The error if the version does not meet the policy; by default it names the demands."""
+        """The error for a version that misses the policy; `reasons` are by default the names of the failed demands."""
         reasons = reasons or ", ".join(dict.fromkeys(finding.requirement for finding in self.failed))
         hint = "the findings say what is missing; `reg policy show` shows what is demanded"
         if any(finding.requirement == "signed_by" for finding in self.failed):
@@ -93,16 +93,16 @@ class PromotionEvidence(Document):
 
 @dataclass(frozen=True)
 class PromotionCandidate:
-    """A version that asks for a channel, with all that is known of it.
+    """A version that is to be promoted to a channel, with all that is known about the version.
 
     Args:
-        manifest, digest, size: its document; `size` in bytes.
-        evaluations: the later evaluations of its artifacts, as they were attested.
-        signers: the names and the ids of the trusted keys that validly signed the manifest, as one set a key.
-        before: the manifest that the channel was last promoted to, other than this one; None: there was none.
-        held: the paths of the artifacts that the registry has, if it does not have all.
-        trusted: the names and the ids of all keys that the reader trusts, if they were read.
-        proofs: those on record that artifacts are their parents, rounded.
+        manifest, digest, size: the version's manifest, its digest, and its size in bytes.
+        evaluations: the later evaluations of the artifacts, as attested.
+        signers: for each trusted key that validly signed the manifest, the set of the key's names and ids.
+        before: the last other manifest that was promoted to the channel; None: there was none.
+        held: the paths of the artifacts that the registry has; None: all.
+        trusted: the names and ids of all keys that the reader trusts; None if they were not read.
+        proofs: the recorded proofs that artifacts are their parents, rounded.
     """
 
     manifest: Manifest
@@ -117,23 +117,23 @@ class PromotionCandidate:
 
     @cached_property
     def summary(self) -> VersionSummary:
-        """The version's entry in the index."""
+        """The summary of the version, as the index has it."""
         return summarize(self.manifest, self.digest, self.size)
 
     @cached_property
     def full_summary(self) -> VersionSummary:
-        """The same of every artifact, with the artifacts of a family's other members."""
+        """The summary with all artifacts, also of a family's other members."""
         return summarize(self.manifest, self.digest, self.size, every=True)
 
     @cached_property
     def operators(self) -> Mapping[Digest, tuple[Need, ...]]:
-        """The operator sets of its artifacts, by digest."""
+        """The operator sets of the artifacts, by digest."""
         sets = (operator_set(artifact) for artifact in self.manifest.artifacts)
         return {Digest.of(data): read_operator_set(data) for data in sets if data is not None}
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
-        """The changes since `before`."""
+        """The changes since `before`; empty without `before`."""
         return () if self.before is None else tuple(diff(self.before, self.manifest).changes)
 
     def of_formats(self, formats: Sequence[str]) -> list[Artifact]:
@@ -143,7 +143,7 @@ class PromotionCandidate:
         return [evaluation for evaluation in self.evaluations if evaluation.artifact == artifact.digest]
 
     def evaluated(self, rule: "Rule") -> list[Artifact]:
-        """The artifacts whose evidence a rule is about: of the formats that it wants certified, or else all that were
+        """The artifacts whose evidence a rule judges: the artifacts in the formats of `certified`, or else all that were
         evaluated."""
         return self.of_formats(rule.certified) or [
             item for item in self.manifest.artifacts if _losses(item) or _evidence(item).suite is not None
@@ -151,7 +151,7 @@ class PromotionCandidate:
 
 
 def _certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """A refusal by a later evaluation wins over the certificate, and both are shown."""
+    """Check that every artifact of these formats is certified. A later refusal wins; the detail shows both verdicts."""
     for form in rule.certified:
         artifacts = candidate.of_formats([form])
         if not artifacts:
@@ -167,7 +167,7 @@ def _certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _signed_by(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """As many of the keys that a rule names signed as it demands."""
+    """Check that enough of the rule's keys signed."""
     signed = [name for name in rule.signed_by if any(name in names for names in candidate.signers)]
     count = sum(not names.isdisjoint(rule.signed_by) for names in candidate.signers)
     threshold = len(rule.signed_by) if rule.signatures is None else rule.signatures
@@ -182,7 +182,7 @@ def _signed_by(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Each suite certified each artifact, in the manifest or later, and refused none."""
+    """Check that each suite certified each artifact, in the manifest or later, and did not refuse it."""
     for artifact, suite in product(candidate.evaluated(rule), rule.suites):
         states = {item.state for item in candidate.later(artifact) if item.suite == suite}
         if _evidence(artifact).suite == suite:
@@ -193,9 +193,9 @@ def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _max_recall_loss(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """The loss in the manifest must be known; a later evaluation counts if it measured the loss.
+    """Check the loss of recall in the manifest, which must be known, and in later evaluations that measured it.
 
-    With `loss_interval` the upper end of the interval counts, not the point.
+    With `loss_interval` the upper end of the loss's interval is compared, not the loss itself.
     """
 
     def judge(check: Check | None, unknown: str, verb: str) -> tuple[bool, str]:
@@ -226,12 +226,12 @@ def _losses(artifact: Artifact) -> list[Check]:
 
 
 def _evidence(artifact: Artifact) -> Evidence:
-    """The evidence of an artifact's certification; without any, evidence that says nothing."""
+    """The evidence of an artifact's certification; if absent, evidence without a suite."""
     return artifact.certification.evidence or Evidence(artifact=artifact.digest)
 
 
 def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Figures are those of the manifest; a later evaluation counts by its state."""
+    """Check the expression with the figures of the manifest, and with the states of later evaluations."""
     expression = parse(rule.where or "")
     for artifact in candidate.evaluated(rule):
         states = [evaluation.state for evaluation in candidate.later(artifact)]
@@ -242,7 +242,7 @@ def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _synthetic(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """The suite must be stated to be real; an unstated origin does not count."""
+    """Check that each suite says that it is not synthetic; a suite that says nothing fails."""
     words = {True: "synthetic", False: "not synthetic", None: "not said to be real"}
     for artifact in candidate.evaluated(rule):
         is_synthetic = _evidence(artifact).synthetic
@@ -273,7 +273,7 @@ def _devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _contract(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Apps in the field ask for these contracts: each is that of an artifact which is here."""
+    """Check that the registry has an artifact with each of these contracts, which released apps ask for."""
     for digest in rule.contract:
         artifacts = [item for item in candidate.full_summary.artifacts if item.contract == digest]
         paths = [item.path for item in artifacts if candidate.held is None or item.path in candidate.held]
@@ -287,9 +287,9 @@ def _breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """A proof on record binds each smaller artifact to a float32 one of the version; a signed rule wants it signed.
+    """Check that a recorded proof, signed if the rule says so, binds each smaller artifact to a float32 one of the version.
 
-    The newest report that counts decides: a later one may take a verdict back.
+    The newest valid report decides, so that a later report can withdraw a verdict.
     """
     artifacts = candidate.of_formats(rule.certified)
     smaller = [item for item in artifacts or candidate.manifest.artifacts if item.precision != FULL_PRECISION]
@@ -323,7 +323,7 @@ def _different(words: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _check_where(text: str) -> str:
-    """An expression about an artifact; not about the status of its version, which a promotion changes."""
+    """Check an expression: it may test fields of an artifact, but no status of the version, which a promotion changes."""
     for name in sorted(parse(text).fields() - {*ARTIFACT_FIELDS}):
         raise InputError(f"{name} is not a field of an artifact: these are {', '.join(ARTIFACT_FIELDS)}")
     return text
@@ -346,9 +346,9 @@ Sizes = Table[Annotated[int, BeforeValidator(value_error(units.size))]]
 
 
 class Rule(WrittenDocument):
-    """The demands of a channel of some models; a key that is absent demands nothing. docs/gates.md explains the keys.
+    """The demands on a channel of some models; an absent key demands nothing. docs/gates.md explains the keys.
 
-    The keys of demands have their check beside them. Sizes are bytes by format.
+    Each key of a demand is annotated with its check. `max_size` has bytes by format.
     """
 
     channel: Annotated[str, AfterValidator(value_error(check_channel))]
@@ -382,13 +382,13 @@ class Rule(WrittenDocument):
 
     @classmethod
     def demands(cls) -> dict[str, Demand]:
-        """The check of each demand that a rule may have, by key."""
+        """The check function of each demand that a rule can have, by key."""
         fields = cls.model_fields.items()
         return {key: check for key, field in fields for check in field.metadata if isfunction(check)}
 
     @property
     def checks(self) -> dict[str, Demand]:
-        """The checks of what it demands, by key."""
+        """The check functions of this rule's demands, by key."""
         return {
             key: check for key, check in self.demands().items() if getattr(self, key) not in (None, (), {})
         }
@@ -397,14 +397,14 @@ class Rule(WrittenDocument):
         return channel == self.channel and any(fnmatchcase(model, pattern) for pattern in self.models)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON value, without absent demands."""
+        """The rule as a JSON value, without absent demands."""
         demanded = self.model_dump(mode="json", exclude_defaults=True)
         return {"channel": self.channel, "models": list(self.models), **demanded}
 
     def evaluate(
         self, candidate: PromotionCandidate, demands: Collection[str] | None = None
     ) -> tuple[GateFinding, ...]:
-        """Hold a candidate against every demand, or those with these keys."""
+        """Check a candidate against every demand of the rule, or only the demands with these keys."""
         return tuple(
             GateFinding(requirement=key, verdict="pass" if is_met else "fail", detail=detail)
             for key, check in self.checks.items()

@@ -5,10 +5,10 @@ An evaluation is the certificate that an export writes, or a short document of a
     {"format": "onnxreg-evaluation", "format_version": 1, "artifact": digest, "parent"?: digest, "suite": digest,
      "state": "certified" | "refused" | "unknown", "reasons"?: [text], "synthetic"?: bool, "checks": [check]}
 
-`checks` are those of a manifest. The loss is the check `quant_recall_delta`. A certificate also has `task`, `metrics` and
-`resampling`. A proof says that an artifact is its parent, rounded; anybody can make it again from the two files
-(docs/prove.md). A latency is of the machine and the moment, and a manifest holds nothing of either, so it is attested
-after publication; no gate looks at it. Its checks are `latency of batch 8`, metric `median_ms` or `p95_ms`.
+A `check` is as in a manifest. The loss is the check `quant_recall_delta`. A certificate also has `task`, `metrics` and
+`resampling`. A proof says that an artifact is its parent, rounded; anybody can repeat the proof from the two files
+(docs/prove.md). A latency depends on the machine and the moment, which a manifest does not record, so it is attested after
+publication; no gate tests it. Its checks are `latency of batch 8`, metric `median_ms` or `p95_ms`.
 """
 
 from collections.abc import Collection
@@ -30,7 +30,7 @@ State = Literal["certified", "refused", "unknown"]
 
 
 class ItemScores(Document):
-    """The published scores of single items: the file, and its SHA-256."""
+    """The file with the published scores of single items, and the file's SHA-256."""
 
     path: RelPath
     digest: Digest
@@ -40,7 +40,7 @@ class MetricRecord(Document):
     """The figures of one metric on one artifact, and the rule that judged them.
 
     `limit` is the loss that the artifact must stay below. `parent`, `value` and `loss` are None if nothing was measured.
-    `interval` is the paired 95 % interval of the loss. `package` names the distribution of a plug-in.
+    `interval` is the paired 95 % interval of the loss. `package` is the distribution of the plug-in that has the metric.
     """
 
     metric: Text
@@ -62,7 +62,7 @@ class MetricRecord(Document):
 
 
 class Resampling(Document):
-    """The bootstrap behind the intervals."""
+    """The settings of the bootstrap that made the intervals."""
 
     unit: Literal["item", "group"]
     level: float
@@ -71,7 +71,7 @@ class Resampling(Document):
 
 
 class EvaluationDocument(Document):
-    """One verdict on one artifact: of another tool, or the certificate that an export writes."""
+    """One verdict on one artifact: by another tool, or the certificate that an export writes."""
 
     format: Literal["onnxreg-evaluation"]
     format_version: First
@@ -88,13 +88,13 @@ class EvaluationDocument(Document):
 
     @property
     def loss(self) -> Check | None:
-        """The check of the loss of recall, if it was measured."""
+        """The check of the loss of recall; None if the loss was not measured."""
         check = next((check for check in self.checks if check.name == LOSS), None)
         return None if check is None or check.value is None else check
 
 
 def read_evaluation(data: bytes, label: str = "report") -> EvaluationDocument:
-    """Read an evaluation. InputError if it is not valid, or does not say about which bytes it is."""
+    """Read an evaluation. Raise InputError if it is not valid or does not name its artifact."""
     try:
         return EvaluationDocument.decode(data, label)
     except InputError as error:
@@ -102,20 +102,20 @@ def read_evaluation(data: bytes, label: str = "report") -> EvaluationDocument:
 
 
 RULES = 2
-"""The version of docs/prove.md that a verdict follows. Reports of other versions are read, and prove nothing."""
+"""The version of docs/prove.md that this program follows. Reports of other versions can be read, but prove nothing."""
 FULL_PRECISION = "float32"
 Verdict = Literal["proven", "bounded", "not-provable"]
 
 
 class RuleCount(Document):
-    """A rule of docs/prove.md, and how often it was used."""
+    """A rule of docs/prove.md, and the number of times it was used."""
 
     rule: Text
     count: Annotated[Count, Field(gt=0)]
 
 
 class LargestError(Document):
-    """The largest error of a weight, in steps of its own scale, and its place."""
+    """The largest error of a weight, in steps of the weight's scale, and the weight's tensor and index."""
 
     steps: Annotated[float, Field(ge=0)]
     tensor: Text
@@ -125,9 +125,9 @@ class LargestError(Document):
 class FaithfulnessReport(Document):
     """The result of one proof.
 
-    `reasons` say why it is not `proven`. `weights` are the floating-point values that were compared, `quantized` those of
-    them that are codes, `clipped` those beyond the range of their scale. `ranges` counts activations whose range is fixed
-    in the file. `rewrites`, `scales` and `roundings` name the rules that were used. Nodes and tensors that no output needs are `unread`.
+    `reasons` say why the verdict is not `proven`. `weights` counts the floating-point values compared, `quantized` the
+    values stored as codes, `clipped` the values beyond their scale's range, `ranges` activations with a range fixed in the
+    file. `rewrites`, `scales` and `roundings` name the rules used. Nodes and tensors that no output needs are `unread`.
     """
 
     format: Literal["onnxreg-faithfulness"]
@@ -152,30 +152,30 @@ class FaithfulnessReport(Document):
 
     @property
     def is_current(self) -> bool:
-        """True if it follows the rules of this program; a report by other rules proves nothing."""
+        """True if the report follows the rules of this program; a report by other rules proves nothing."""
         return self.rules == RULES
 
 
 @dataclass(frozen=True)
 class RecordedProof:
-    """A proof in a log; `signers` are the name and the id of each trusted key that validly signed it."""
+    """A proof in a log. `signers` has the names and the id of each trusted key that validly signed the proof."""
 
     report: FaithfulnessReport
     signers: tuple[frozenset[str], ...] = ()
 
     def is_signed_by(self, names: Collection[str]) -> bool:
-        """True if a key of one of these names or ids signed it."""
+        """True if a key with one of these names or ids signed the proof."""
         return any(name in key for name in names for key in self.signers)
 
     @property
     def authority(self) -> str:
-        """Who answers for it, in words: `signed by a, b`, or `unsigned`. A key has the shorter of its names."""
+        """The signers in words: `signed by a, b`, or `unsigned`. A key is called by the shorter of its name and id."""
         names = sorted(min(each_key, key=len) for each_key in self.signers)
         return f"signed by {', '.join(names)}" if names else "unsigned"
 
 
 def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact | None:
-    """The artifact that a proof compares with: the nearest float32 one, else the parent; None without a parent."""
+    """The artifact that a proof compares with: the nearest float32 ancestor, else the parent; None without a parent."""
     lineage = manifest.ancestors(artifact)
     return next(
         (item for item in lineage if item.precision == FULL_PRECISION), lineage[0] if lineage else None
@@ -193,8 +193,8 @@ class TimedArtifact(Document):
 class BenchmarkDocument(Document):
     """The measured latencies of a version's artifacts on one machine.
 
-    `cpu` is the processor's model, `isa` its widest instruction set, `runtime` name and version, `warm_up`
-    the number of runs of each batch before the `runs` that were timed.
+    `cpu` is the processor's model, `isa` its widest instruction set, `runtime` the name and version of the runtime,
+    `warm_up` the number of untimed runs of each batch before the `runs` that were timed.
     """
 
     format: Literal["onnxreg-benchmark"]

@@ -1,4 +1,4 @@
-"""A family as people write it: a backbone, a folder of heads, a detector, variants, and limits that a release must keep.
+"""A family as people write it: a backbone, a folder of heads, a detector, variants, and limits for a release.
 
     family: 1
     name: acme/crops
@@ -7,7 +7,7 @@
     ood: {fit: fit.npz, calibrate: calibrate.npz, outliers: outliers.npz}
     evaluation: held-out.npz
 
-Paths are relative to the file. The manifest records what was done in `recipe` and `model_family`.
+Paths are relative to the file. The manifest records the result in `recipe` and `model_family`.
 """
 
 from typing import Annotated, Literal, Self
@@ -35,20 +35,20 @@ TensorName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,63}$")]
 Share = Annotated[float, Field(ge=0, le=1)]
 Percentile = Annotated[float, Field(gt=50, lt=100)]
 FACTORY_KEYS = frozenset({"factory", "arguments", "input"})
-"""The keys of a backbone that belong to a factory."""
+"""The keys of a backbone that need a factory."""
 Above0 = Annotated[float, Field(gt=0)]
 Bytes = Annotated[Count, BeforeValidator(size), WithJsonSchema({"type": ["integer", "string"]})]
 
 
 class BackboneSpec(WrittenDocument):
-    """The backbone. `checkpoint` is a directory of `save_pretrained`, `file` the file name of its graphs.
+    """The backbone. `checkpoint` is a directory of `save_pretrained`, `file` the file name of the backbone's graphs.
 
-    `classes` are its class ids in order; the checkpoint's config must have the same. `logits` and `embedding` name the
-    outputs of the graph.
+    `classes` are the backbone's class ids in order; the checkpoint's config must have the same ids. `logits` and
+    `embedding` name the outputs of the graph.
 
-    With a `factory` (`module:function` or `file.py:function`), the function makes the module and gets
-    `arguments`, and `checkpoint` is a file with its weights. `input` is (channels, height, width). The module gives a dict
-    with both outputs under their names, or a tuple (logits, embedding).
+    With a `factory` (`module:function` or `file.py:function`), this function gets `arguments` and makes the module, and
+    `checkpoint` is a file with the weights. `input` is (channels, height, width). The module returns a dict with both
+    outputs under their names, or a tuple (logits, embedding).
     """
 
     checkpoint: Text
@@ -77,9 +77,9 @@ class HeadsSpec(WrittenDocument):
 
     `folder` has a checkpoint for each class id of the backbone: `<id>.safetensors`.
 
-    `none` lists the classes without a head. `classes` has, by class id, the classes of heads whose order must
-    not change; each checkpoint must record the same, or none. `activation` is applied between the layers of a head;
-    `file` is the folder of their graphs, `logits` names their output.
+    `none` lists the classes without a head. `classes` maps a class id to the classes of its head, if their order must not
+    change; the head's checkpoint must record the same classes, or none. `activation` is applied between the layers of a
+    head; `file` is the folder of the heads' graphs, `logits` the name of their output.
     """
 
     folder: Text
@@ -91,10 +91,10 @@ class HeadsSpec(WrittenDocument):
 
 
 class DetectorSpec(WrittenDocument):
-    """Rows for the fit, for the threshold, and outliers: `.npz` files with `input` or `embedding`.
+    """The rows of the out-of-distribution detector: `.npz` files with `input` or `embedding`.
 
-    `percentile` is that of the distances of `calibrate`. `shrinkage` of the covariance is by default Ledoit
-    and Wolf's.
+    `fit` is for the fit; the threshold is a `percentile` of the distances of `calibrate`. `shrinkage` of the covariance is
+    by default Ledoit and Wolf's.
     """
 
     fit: Text
@@ -112,10 +112,10 @@ class VariantsSpec(WrittenDocument):
 
 
 class ParityLimits(WrittenDocument):
-    """The largest difference of an output.
+    """The largest difference that an output may have.
 
-    For float32 it is the absolute difference from the checkpoint; for the others the difference from float32,
-    relative to its largest value (at least 1).
+    For float32 this is the absolute difference from the checkpoint; for the others the difference from float32, relative to
+    the largest float32 value (at least 1).
     """
 
     float32: Above0 | None = 0.01
@@ -124,7 +124,7 @@ class ParityLimits(WrittenDocument):
 
 
 class RoleSizes(WrittenDocument):
-    """The most bytes of one file by precision: a number, or a text such as `32MB`."""
+    """The most bytes of one file, by precision: a number, or a text such as `32MB`."""
 
     float32: Bytes | None = None
     float16: Bytes | None = None
@@ -132,7 +132,7 @@ class RoleSizes(WrittenDocument):
 
 
 class SizeLimits(WrittenDocument):
-    """The most bytes of one file by role; a size that is not stated is not limited."""
+    """The most bytes of one file, by role; a missing size means no limit."""
 
     backbone: RoleSizes = RoleSizes()
     head: RoleSizes = RoleSizes()
@@ -140,10 +140,10 @@ class SizeLimits(WrittenDocument):
 
 
 class FamilyLimits(WrittenDocument):
-    """The limits of a release; null removes one.
+    """The limits of a release; null removes a limit.
 
-    `ood_true_positive` is the least share of rejected `outliers`; `latency_p95` the milliseconds of backbone, head and
-    detector together, on the CPU.
+    `ood_true_positive` is the least share of `outliers` that must be rejected; `latency_p95` the most milliseconds of
+    backbone, head and detector together, on the CPU (95th percentile).
     """
 
     parity: ParityLimits = ParityLimits()
@@ -155,11 +155,10 @@ class FamilyLimits(WrittenDocument):
 class FamilyFile(WrittenDocument):
     """A model family: backbone, heads, detector, variants and limits.
 
-    `evaluation` is an `.npz` file with `input` (float32 `[n, channels, height, width]`): images that nobody trained on, which
-    precisions are compared on and the detector is measured on.
-    `preprocessing` has the keys of the manifest's; its size is that of the backbone's input. `certify` has, by
-    member (`backbone`, `head:<id>`), the suite on which its other precisions are judged against float32: see
-    docs/certification.md.
+    `evaluation` is an `.npz` file with `input` (float32 `[n, channels, height, width]`): images not used for training, on
+    which precisions are compared and the detector is measured. `preprocessing` has the keys of the manifest's
+    `preprocessing`; its size is the size of the backbone's input. `certify` maps a member (`backbone`, `head:<id>`) to the
+    suite on which the member's other precisions are judged against float32: see docs/certification.md.
     """
 
     family: First

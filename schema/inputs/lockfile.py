@@ -2,8 +2,8 @@
 
     {"format": "onnxreg-lock", "format_version": 1, "models": [entry, ...]}
 
-One entry for a model, sorted by name: what was asked, and what the answer was, down to the digest of every file. Nothing
-of the machine or the moment is in it: the same answers give the same bytes. `docs/lock.md` describes it.
+Each model has one entry, sorted by name: the question and the answer, with the digest of every file. The lock has no facts
+about the machine or the time: equal answers give equal bytes. `docs/lock.md` describes the format.
 """
 
 import json
@@ -28,7 +28,7 @@ FORMAT_VERSION = 1
 
 
 class ChosenArtifact(Record, frozen=True):
-    """The artifact that answered. `path` names it in its version, `contract` is what an app relies on (None: not recorded)."""
+    """The artifact that answered. `contract` is the digest of all that an app relies on (None: not recorded)."""
 
     format: str
     precision: str
@@ -37,9 +37,9 @@ class ChosenArtifact(Record, frozen=True):
 
 
 class LockedArtifact(Record, frozen=True):
-    """One model: what was asked, and the artifact that answered, by the registry `registry`.
+    """One model: the question, and the artifact with which the registry `registry` answered.
 
-    `files` are all that it needs, itself included, sorted by path.
+    `files` are all files that the artifact needs, and the artifact itself, sorted by path.
     """
 
     name: str
@@ -67,12 +67,12 @@ class LockedArtifact(Record, frozen=True):
 
     @property
     def ref(self) -> Ref:
-        """The version, and the manifest that it must have."""
+        """A reference to the version and to the manifest that the version must have."""
         return Ref(self.name, str(self.version), self.manifest)
 
     @property
     def size(self) -> int:
-        """Bytes to download, equal files counted once."""
+        """The bytes to download; equal files count once."""
         return sum({file.digest: file.size for file in self.files}.values())
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class LockedArtifact(Record, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class LockChange:
-    """The change of one entry; `before` is None if it is new, `after` if it is gone."""
+    """The change of one entry; `before` is None for a new entry, `after` for a removed one."""
 
     name: str
     before: LockedArtifact | None
@@ -101,7 +101,7 @@ class LockChange:
 
 @dataclass(frozen=True, slots=True)
 class Lockfile:
-    """The whole file: entries by the names of their models."""
+    """The whole lock file: entries by the names of their models."""
 
     models: Mapping[str, LockedArtifact]
 
@@ -110,22 +110,22 @@ class Lockfile:
         return cls({entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)})
 
     def with_entries(self, entries: Iterable[LockedArtifact]) -> "Lockfile":
-        """These entries in place of older ones of the same models.
+        """Add these entries, or replace the entries of the same models.
 
-        An entry that differs in nothing but the registry that answered stays: a lock is about digests, and a version
-        that was pushed has them everywhere.
+        An entry that differs only in the registry that answered is kept: a lock is about digests, and every registry with
+        the version has the same digests.
         """
         locked = {entry.name: entry for entry in entries}
         moved = {name: self.models[name] for name, entry in locked.items() if self.is_moved(entry)}
         return Lockfile.of({**self.models, **locked, **moved}.values())
 
     def is_moved(self, entry: LockedArtifact) -> bool:
-        """True if this answer is locked, as the answer of another registry."""
+        """True if the lock has this answer, but from another registry."""
         before = self.models.get(entry.name)
         return before is not None and before != entry == before.replace(registry=entry.registry)
 
     def changes(self, before: "Lockfile") -> list[LockChange]:
-        """The changes since an earlier lock, by name."""
+        """The changes since an earlier lock, sorted by name."""
         names = sorted(self.models.keys() | before.models.keys())
         changes = [LockChange(name, before.models.get(name), self.models.get(name)) for name in names]
         return [change for change in changes if change.before != change.after]
@@ -141,7 +141,7 @@ class Lockfile:
 
     @classmethod
     def decode(cls, data: bytes, label: str = FILENAME) -> "Lockfile":
-        """Read a lock in any spelling; InputError, naming `label` and the entry, if it is malformed."""
+        """Read a lock in any spelling. Raise InputError, naming `label` and the entry, if the lock is malformed."""
         value = canonical.decode(data, label)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise InputError(

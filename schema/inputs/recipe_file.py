@@ -1,4 +1,4 @@
-"""A recipe as people write it: the source, a tree of passes, the outputs to publish, and their limits.
+"""A recipe as people write it: the source, a tree of passes, the outputs to publish, and limits on the outputs.
 
     recipe: 1
     name: acme/minilm
@@ -19,7 +19,7 @@ A job file has a list of exports (`JobRow`):
     - {source: ./pii-small, name: acme/pii-small, version: 1.0.0, profile: android, options: {max_seq_length: 256}}
     - {source: acme/minilm@main, name: acme/minilm, recipe: recipes/minilm.yaml}
 
-A key that is not here is an error. What was done is another document: `recipe.Recipe`, in the manifest.
+An unknown key is an error. The manifest records the steps that were run in another document, `parts.Recipe`.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -47,15 +47,14 @@ StepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 UpTo1024 = Annotated[Count, Field(gt=0, le=1_024)]
 Metric = Literal["max_abs_diff", "min_cosine", "argmax_agreement", "bytes"]
 LEAST = frozenset({"min_cosine", "argmax_agreement"})
-"""The metrics of which more is better: their limit is a `min`, that of the others a `max`."""
+"""The metrics whose higher values are better, and whose limit is a `min`; other metrics have a `max`."""
 
 
 class RecipeStep(WrittenDocument):
-    """One pass to run. `input` names the step whose result it takes (absent: the source).
+    """One pass to run. `input` names the step whose result the pass takes (absent: the source).
 
-    `data` is a `.npz` file, or a directory of such files, for passes that measure; its path is relative to
-    the recipe. An `optional` step is skipped, which is recorded, if a dependency of its pass is not
-    installed.
+    `data` is a `.npz` file, or a directory of such files, for passes that measure; its path is relative to the recipe. If a
+    dependency of its pass is not installed, an `optional` step is skipped, and the manifest records this.
     """
 
     name: StepName
@@ -70,8 +69,8 @@ class RecipeOutput(WrittenDocument):
     """A step's result to publish.
 
     The default `format` is read from the graph. `golden` is the tolerance of this artifact's golden vectors
-    for other runtimes, relative to its largest value; 0 leaves the vectors out. `member` is its name as the
-    stage of a pipeline.
+    for other runtimes, relative to the largest output value; 0 leaves the vectors out. `member` is the
+    artifact's name as a stage of a pipeline.
     """
 
     step: StepName
@@ -82,10 +81,10 @@ class RecipeOutput(WrittenDocument):
 
 
 class RecipeCheck(WrittenDocument):
-    """A limit on a measurement of an output; if it does not hold, nothing is published.
+    """A limit on a measurement of an output; if a limit is broken, nothing is published.
 
-    `output` is the path of an output, or `*`. `max_abs_diff` is limited by `max`, or by `share` of the
-    source's largest value. `bytes` is the size of the file. Everything else is compared with the source.
+    `output` is the path of an output, or `*`. `max_abs_diff` is limited by `max`, or by `share` of the source's largest
+    value. `bytes` is the size of the file. All other metrics compare with the source.
     """
 
     output: Text = "*"
@@ -106,10 +105,10 @@ class RecipeCheck(WrittenDocument):
 
 
 class MetricLimit(WrittenDocument):
-    """A metric to judge by.
+    """A metric by which outputs are judged.
 
-    `limit` is the loss against the source that an artifact must stay below. `settings` are those of the metric's rule,
-    such as `{min_gold_chars: 200}` of `character_recall`.
+    `limit` is the loss against the source that an artifact must stay below. `settings` are passed to the metric's rule,
+    such as `{min_gold_chars: 200}` for `character_recall`.
     """
 
     metric: Text
@@ -118,15 +117,15 @@ class MetricLimit(WrittenDocument):
 
 
 class EvaluationRequest(WrittenDocument):
-    """Judge outputs on a suite: see docs/certification.md.
+    """An evaluation that judges outputs on a suite: see docs/certification.md.
 
-    `suite` is a file, its path relative to the recipe. `name` goes before the names of the metrics, as in
-    `sts/spearman`. Without `metrics` those of the task are measured that the suite has the data for. `artifacts` are
-    paths of outputs; without them every output is judged whose precision is not float32. `item_scores` publishes the
-    scores of single items, sorted, as numbers only. `margin`: certify only if the whole interval of the loss is below the
-    limit. `label_map` gives gold of spans a label of the model, or excludes it (null); `label_names: openmed` matches the
-    spellings that OpenMed takes as one. `half` reads one half of the suite's groups, which `seed` draws: a search chooses
-    on one half and confirms on the other.
+    `suite` is a file; its path is relative to the recipe. `name` is put before the names of the metrics, as in
+    `sts/spearman`. Without `metrics`, all metrics of the task for which the suite has data are measured. `artifacts` are
+    paths of outputs; by default all outputs whose precision is not float32. `item_scores` publishes the scores of single
+    items, sorted, as numbers only. `margin`: certify only if the whole interval of the loss is below the limit. `label_map`
+    gives each label of gold spans a label of the model, or excludes it (null); `label_names: openmed` matches spellings
+    that OpenMed treats as equal. `half` reads one half of the suite's groups, drawn with `seed`: a search chooses on one
+    half and confirms on the other.
     """
 
     suite: Text
@@ -142,7 +141,7 @@ class EvaluationRequest(WrittenDocument):
 
 
 class SearchCandidate(WrittenDocument):
-    """A candidate of a search: steps, each taking the result of the one before, the first that of the search's `input`."""
+    """A candidate of a search. Its first step takes the result of the search's `input`, each other step the last result."""
 
     name: StepName
     steps: Annotated[Items[RecipeStep], Field(min_length=1, max_length=8)]
@@ -158,14 +157,13 @@ class SearchCandidate(WrittenDocument):
 
 
 class SearchRequest(WrittenDocument):
-    """Find the smallest artifact that passes the recipe's evaluation: see docs/certification.md.
+    """A search for the smallest artifact that passes the recipe's evaluation: see docs/certification.md.
 
-    Candidates start from the result of the step `input`. They are judged on the suite of `evaluation`, and the winner
-    once on `confirm`, a file; without it the suite is split by its groups with `seed`. `candidates` are names of the
-    program's own, or steps; without them all of the program's own. `output` is the path without the mark of the
-    precision: `model.onnx` gives `model_int8.onnx`. `objective`: the fewest bytes, or
-    the lowest latency on this machine. `calibration` are rows (`.npz`)
-    for static quantization. `checks` are limits on the result, whatever their `output`.
+    Candidates start from the result of the step `input`. They are judged on the suite of `evaluation`, and the winner once
+    on the file `confirm`; without `confirm` the suite is split by its groups with `seed`. `candidates` are names of
+    built-in candidates, or steps; by default all built-in candidates. `output` is the path without the mark of the
+    precision: `model.onnx` gives `model_int8.onnx`. `objective` is the fewest bytes, or the lowest latency on this machine.
+    `calibration` has rows (`.npz`) for static quantization. `checks` are limits on the winner, whatever their `output`.
     """
 
     input: StepName
@@ -180,9 +178,9 @@ class SearchRequest(WrittenDocument):
 
 
 class Benchmark(WrittenDocument):
-    """Time the outputs on the CPU.
+    """A benchmark that times the outputs on the CPU.
 
-    `runs` of each size of `batches` are timed after a warm-up, with one thread or the given number.
+    For each size of `batches`, `runs` are timed after a warm-up, with `threads` threads.
 
     The figures are attested beside the version, never in its manifest: see docs/vision.md.
     """
@@ -195,7 +193,7 @@ class Benchmark(WrittenDocument):
 class FieldTranslation(WrittenDocument):
     """The translation of one field of another tool's document.
 
-    `value` is the given one, or the field's default; null if the field is not used.
+    `value` is the field's value in the document, or its default; null if the field is not used.
     """
 
     field: Text
@@ -204,14 +202,14 @@ class FieldTranslation(WrittenDocument):
 
 
 class ModelStatements(WrittenDocument):
-    """Statements of people about a model: an SPDX expression or a name of the Hub, and one line of text."""
+    """Statements of people about a model: a licence (SPDX expression or name of the Hub), and one line of text."""
 
     license: Annotated[str, AfterValidator(value_error(check_license))] | None = None
     description: Description | None = None
 
     @property
     def statements(self) -> dict[str, str]:
-        """Those that are made, by their key in the manifest."""
+        """The statements that were made, by their keys in the manifest."""
         texts = {"license": self.license, "description": self.description}
         return {key: text for key, text in texts.items() if text is not None}
 
@@ -219,9 +217,9 @@ class ModelStatements(WrittenDocument):
 class RecipeFile(ModelStatements):
     """A recipe: the source's task, the steps, their outputs and the limits.
 
-    `options` are those of the task. Three keys are set by the program and are an error in a file given to
-    `reg export --recipe`: `profile` and `profile_version` name a built-in recipe, and `translation` says what
-    became of each field of another tool's document.
+    `options` are options of the task. The program sets three keys, which are errors in a file given to `reg export
+    --recipe`: `profile` and `profile_version` name a built-in recipe, and `translation` has the translation of each field
+    of another tool's document.
     """
 
     recipe: First = 1
@@ -249,11 +247,11 @@ class RecipeFile(ModelStatements):
 
 
 class JobRow(ModelStatements):
-    """One export of `reg export --batch`. Paths start at the job file.
+    """One export of `reg export --batch`. Paths are relative to the job file.
 
-    Exactly one of `profile` (a built-in recipe), `recipe` (a file) and `task` decides what is made; `options`
-    are those of the profile or the task; `license` and `description` go before the source's. The default version is the
-    next patch, or 0.1.0; the default name is that of the recipe or of the hub.
+    Exactly one of `profile` (a built-in recipe), `recipe` (a file) and `task` says what to make; `options` belong to the
+    profile or the task; `license` and `description` replace the source's. The default version is the next patch, or 0.1.0;
+    the default name comes from the recipe or the Hub.
     """
 
     source: Text | None = None

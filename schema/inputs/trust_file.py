@@ -42,17 +42,17 @@ REMOVED = {
     "witnesses": f"write lines = true: {SIGNED}",
     "approvals": 'write lines = true for models = [".policy"]: each policy is signed by a key that the one before it names',
 }
-"""Keys that a trust file once had, and their replacement."""
+"""Keys that older trust files had, and their replacements."""
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table of the file. An unknown key may be a misspelt requirement."""
+    """A table of the file. An unknown key is refused, because it may be a misspelt requirement."""
 
 
 class RevocationPoint(_Table, frozen=True):
-    """A line of a log, and its digest: so none can be slipped in before it.
+    """A log line and its digest, so that no line can be inserted before it.
 
-    Up to there a revoked key still counts, or nothing needs to be signed.
+    Up to this line a revoked key still counts (`until`), or no signature is needed (`after`).
     """
 
     registry: str
@@ -65,7 +65,7 @@ class RevocationPoint(_Table, frozen=True):
 
 
 class Revocation(_Table, frozen=True):
-    """A key that no longer counts: since when and why, and the logs that were seen before that."""
+    """The revocation of a key: the date, the reason, and the log lines that were seen before (`until`)."""
 
     date: Any
     reason: str
@@ -80,7 +80,7 @@ class _KeyTable(_Table, frozen=True, kw_only=True):
 
 
 class TrustedKey(_KeyTable, frozen=True, kw_only=True):
-    """A key by the reader's name for it, and the models that it may sign."""
+    """A key, the reader's name for the key, and patterns of the models that the key may sign."""
 
     name: str
     key: PublicKey  # type: ignore[assignment]
@@ -92,7 +92,7 @@ class TrustedKey(_KeyTable, frozen=True, kw_only=True):
 class SignatureRequirement(_Table, frozen=True):
     """The signatures that some models require. `keys` are names; an empty list means any trusted key.
 
-    Lines must be signed from line `since` on; of the logs in `after`, those after that line.
+    Lines must be signed from line `since` on; in a log that `after` names, from the line after that point on.
     """
 
     models: tuple[str, ...] = ("*",)
@@ -110,7 +110,7 @@ class SignatureRequirement(_Table, frozen=True):
             raise InputError("a requirement asks for nothing", "write lines = true, versions = true, or both")
 
     def anchor(self, registry: str, model: str) -> RevocationPoint | None:
-        """The line of a log up to which no line needs to be signed, if the file names one."""
+        """The line of a log up to which no line needs a signature; None if the file names none."""
         return next(
             (point for point in self.after if (point.registry, point.model) == (registry, model)), None
         )
@@ -123,7 +123,7 @@ class _TrustFile(_Table, frozen=True):
 
 @dataclass(frozen=True)
 class Trust:
-    """The keys that a reader trusts, by id, and its requirements."""
+    """The keys that a reader trusts, by id, and the reader's requirements."""
 
     keys: Mapping[str, TrustedKey] = field(default_factory=dict)
     requirements: tuple[SignatureRequirement, ...] = ()
@@ -132,14 +132,14 @@ class Trust:
         return next((key for key in self.keys.values() if key.name == name), None)
 
     def lineage(self, key: TrustedKey) -> list[TrustedKey]:
-        """A key, the key that it replaces, the one that this replaced, and so on."""
+        """The key, the key that it replaces, the key that this second key replaces, and so on."""
         keys = [key]
         while (old := self.named(keys[-1].replaces or "")) is not None and old not in keys:
             keys.append(old)
         return keys
 
     def signers(self, keyids: Iterable[str]) -> tuple[frozenset[str], ...]:
-        """The names and ids of each of these trusted keys; a key and those that it replaces are one signer."""
+        """The signers with these trusted keys, as sets of names and ids; a key and the keys it replaces are one signer."""
         names: dict[str, frozenset[str]] = {}
         for lineage in (self.lineage(self.keys[keyid]) for keyid in keyids):
             own = {name for key in lineage for name in (key.name, key.key.id)}
@@ -147,15 +147,15 @@ class Trust:
         return tuple(names.values())
 
     def governs(self, registry: str) -> bool:
-        """True if a registry must have a log of policies: a requirement names that log as it would a model."""
+        """True if a registry must have a log of policies, because a requirement lists that log among its models."""
         return any(POLICY_LOG in need.models for need in self.required(registry, POLICY_LOG))
 
     def concerns(self, registry: str, model: str) -> bool:
-        """True if the file says anything of a model's signatures: that there must be some, or a key that may sign it."""
+        """True if the file requires signatures for a model, or has a key that may sign the model."""
         return bool(self.required(registry, model)) or any(key.covers(model) for key in self.keys.values())
 
     def required(self, registry: str, model: str) -> list[SignatureRequirement]:
-        """The requirements on a model of a registry."""
+        """The requirements for a model of a registry."""
         return [
             need
             for need in self.requirements
@@ -164,7 +164,7 @@ class Trust:
 
 
 def read_trust(data: bytes, label: str) -> Trust:
-    """Read the file strictly. InputError names the file and the place."""
+    """Read a trust file. Raise InputError, naming the file and the place, if the file is malformed."""
     value = read_toml(data, label)
     with about(label):
         needs = value.get("require", ())
@@ -198,5 +198,5 @@ def read_trust(data: bytes, label: str) -> Trust:
 
 
 def _heirs(names: Iterable[str], lineages: Mapping[str, set[str]]) -> list[str]:
-    """The other keys that replace one of these, directly or not: they count where it is named."""
+    """The keys that replace one of these keys, directly or not, and so also count for a requirement."""
     return [name for name, lineage in lineages.items() if name not in names and not lineage.isdisjoint(names)]

@@ -1,8 +1,7 @@
-"""Keys, signatures and the statements they cover, as values. Nothing is computed with a key here.
+"""Keys, signatures and signed statements, as values. No cryptography is done here.
 
-`PublicKey` is a key and its id, `Envelope` is DSSE 1.0.2, `Release` is the in-toto statement about one
-manifest. `sign_line` makes the signature of a log line; `make_bundle` makes the bundle of OpenSSF Model
-Signing 1.0.
+`PublicKey` is a key and its id, `Envelope` is DSSE 1.0.2, `release_statement` makes the in-toto statement about one
+manifest. `sign_line` makes the signature of a log line; `make_bundle` makes the bundle of OpenSSF Model Signing 1.0.
 
 Start with `keys.py` and `dsse.py`.
 Must not import: `log` or anything above it.

@@ -1,10 +1,10 @@
-"""Signed documents: DSSE envelopes 1.0.2 (github.com/secure-systems-lab/dsse) and in-toto statements, and the lines of logs.
+"""Signed documents: DSSE envelopes 1.0.2 (github.com/secure-systems-lab/dsse), in-toto statements, and signed log lines.
 
-A signature covers the type of the payload and the payload's exact bytes, so that bytes signed as one kind of document
-are never accepted as another.
+A signature covers the type of the payload and the payload's exact bytes, so that bytes signed as one kind of document are
+never accepted as another kind.
 
-The signature of a log line is `"<key id>:<base64>"` in its `sig`. It covers `{registry, name, seq, prev, event, via?}`,
-and through `prev` every line before it: the last signed line is the signed head of the log.
+The signature of a log line is `"<key id>:<base64>"` in its `sig`. It covers `{registry, name, seq, prev, event, via?}`, and
+through `prev` every earlier line: the last signed line is the signed head of the log.
 """
 
 import hashlib
@@ -38,30 +38,30 @@ CERTIFICATE = ("format", "precision", "path", "digest", "certification")
 LINE_PAYLOAD_TYPE = "application/vnd.onnxreg.line.v1+json"
 BUNDLE_KEY_KIND = "ecdsa-p256"
 SignLine = Callable[[Mapping[str, Any]], str]
-"""Makes the `sig` of a line, given its JSON value."""
+"""Function that makes the `sig` of a line, given the line's JSON value."""
 
 _SIG = re.compile(r"([0-9a-f]{64}):([A-Za-z0-9+/=]+)")
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """The bytes that are signed: the pre-authentication encoding of a payload and its type."""
+    """The bytes to sign: the pre-authentication encoding (PAE) of a payload and its type."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
 class Signature(Record, frozen=True):
-    """A signature with the key id of its claimed signer, which proves nothing by itself."""
+    """A signature with the key id that it claims; the claim by itself proves nothing."""
 
     keyid: str
     sig: bytes
 
 
 Sign = Callable[[bytes], Signature]
-"""Signs bytes with some key."""
+"""Function that signs bytes with some key."""
 
 
 class Envelope(Record, frozen=True):
-    """A payload with the signatures over it. `payload` are its exact bytes. Unknown keys are ignored, as DSSE asks."""
+    """A payload, as exact bytes, with the signatures over it. Unknown keys are ignored, as DSSE requires."""
 
     payload_type: str = field(name="payloadType")
     payload: bytes
@@ -74,7 +74,7 @@ class Envelope(Record, frozen=True):
 
     @property
     def predicate_type(self) -> str:
-        """The predicate type of its in-toto statement; "" for another payload. InputError if that is not JSON."""
+        """The predicate type of the in-toto statement; "" for other payloads. Raise InputError if it is not JSON."""
         if self.payload_type != PAYLOAD_TYPE:
             return ""
         value = canonical.decode(self.payload, "statement")
@@ -82,7 +82,7 @@ class Envelope(Record, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes, label: str = "envelope", max_bytes: int = MAX_RECORD_BYTES) -> "Envelope":
-        """Read an envelope, canonical or not, whose signatures may lack the key id. InputError if it is malformed."""
+        """Read an envelope, canonical or not; signatures may lack key ids. Raise InputError if it is malformed."""
         value = convert(canonical.decode(data, label), dict[str, Any], label)
         signatures = convert(
             value.get("signatures", []), list[dict[str, Any]], f"the signatures of the {label}"
@@ -99,10 +99,10 @@ class Envelope(Record, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """An in-toto Statement v1 (github.com/in-toto/attestation): a predicate of one subject.
+    """An in-toto Statement v1 (github.com/in-toto/attestation): a predicate about one subject.
 
     Args:
-        predicate_type: says how the predicate is read.
+        predicate_type: the type that says how to read the predicate.
         digest: the SHA-256 of the subject.
         name: the name of the subject, if it has one.
     """
@@ -113,7 +113,7 @@ class Statement:
     name: str | None = None
 
     def encode(self) -> bytes:
-        """The canonical bytes of the statement, the payload to be signed."""
+        """Encode the statement as canonical bytes, the payload to be signed."""
         name = {} if self.name is None else {"name": self.name}
         subject = {**name, "digest": {"sha256": self.digest.hex}}
         head = {"_type": STATEMENT, "subject": [subject], "predicateType": self.predicate_type}
@@ -121,7 +121,7 @@ class Statement:
 
     @classmethod
     def decode(cls, payload: bytes) -> "Statement":
-        """Read a statement. InputError if it is malformed, or has several subjects."""
+        """Read a statement. Raise InputError if it is malformed or has several subjects."""
         value = convert(canonical.decode(payload, "statement"), _Statement, "statement")
         if value.kind != STATEMENT or len(value.subject) != 1:
             raise InputError("not a statement about one subject")
@@ -144,10 +144,10 @@ class _Statement(Struct, rename={"kind": "_type"}):
 
 
 def release_statement(name: str, version: Version, manifest: bytes) -> Statement:
-    """The statement that the manifest with these bytes is one version of a model.
+    """Make the statement that a manifest with these bytes is one version of a model.
 
-    The predicate repeats the recipe and the certificate of every artifact, so that an auditor reads them without our
-    software.
+    The predicate repeats the recipe and the certificate of every artifact, so that an auditor can read them without
+    onnxreg.
     """
     value = convert(canonical.decode(manifest, "manifest"), dict[str, Any], "manifest")
     artifacts = [
@@ -160,7 +160,7 @@ def release_statement(name: str, version: Version, manifest: bytes) -> Statement
 
 
 def released_version(release: Statement) -> Version:
-    """The version that a statement is about. InputError if it is not the statement of a release."""
+    """The version that a release statement is about. Raise InputError for a statement of another type."""
     if release.predicate_type != RELEASE:
         raise InputError("not the statement of a release")
     check_name(release.name or "")
@@ -169,20 +169,20 @@ def released_version(release: Statement) -> Version:
 
 
 def signed_bytes(registry: str, line: Mapping[str, Any]) -> bytes:
-    """The bytes that the signature of a line (its JSON value) covers in the log of a registry."""
+    """The bytes that the signature of a line, given as its JSON value, covers in the log of a registry."""
     value = {key: line[key] for key in ("seq", "prev", "event", "via") if key in line}
     value |= {"registry": registry, "name": line["event"]["name"]}
     return pae(LINE_PAYLOAD_TYPE, canonical.encode(value))
 
 
 def sign_line(registry: str, sign: Sign, line: Mapping[str, Any]) -> str:
-    """The `sig` of a line in the log of a registry."""
+    """Make the `sig` of a line in the log of a registry."""
     signature = sign(signed_bytes(registry, line))
     return f"{signature.keyid}:{b64encode(signature.sig).decode()}"
 
 
 def read_sig(text: str) -> Signature:
-    """InputError if it is not `<key id>:<base64>`."""
+    """Read the `sig` of a line. Raise InputError if it is not `<key id>:<base64>`."""
     match = _SIG.fullmatch(text)
     if match is None:
         raise InputError("the signature of a line is malformed")
@@ -190,13 +190,13 @@ def read_sig(text: str) -> Signature:
 
 
 def make_bundle(name: str, files: Mapping[str, Digest], key: PublicKey, sign: Sign) -> bytes:
-    """The signature bundle of a directory with exactly these files: OpenSSF Model Signing 1.0, key mode.
+    """Make the signature bundle of a directory with exactly these files: OpenSSF Model Signing 1.0, key mode.
 
-    It is a Sigstore bundle 0.3 around an envelope whose statement lists every file with its SHA-256, so that a program
-    that knows nothing of registries can check a directory (github.com/sigstore/model-transparency). The subject is the
-    SHA-256 over the digests of all files, in the order in which the predicate lists them.
+    The bundle is a Sigstore bundle 0.3 around an envelope whose statement lists every file with its SHA-256, so that a
+    program that knows nothing of registries can check a directory (github.com/sigstore/model-transparency). The subject is
+    the SHA-256 over the digests of all files, in the order in which the predicate lists them.
 
-    Raise InputError if the key is not ECDSA P-256, which the standard wants.
+    Raise InputError if the key is not ECDSA P-256, which the standard requires.
     """
     if key.kind != BUNDLE_KEY_KIND:
         raise InputError(

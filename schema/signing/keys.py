@@ -1,4 +1,4 @@
-"""Public keys as values: their text, and the id that signatures name them by. Nothing is computed with them here."""
+"""Public keys as values: their text, and the id by which signatures name a key. No cryptography is done here."""
 
 import hashlib
 from base64 import b64decode, b64encode
@@ -11,9 +11,9 @@ SPKI = {
     "ed25519": bytes.fromhex("302a300506032b6570032100"),
     "ecdsa-p256": bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200"),
 }
-"""The bytes before the raw key in its DER SubjectPublicKeyInfo (RFC 8410, RFC 5480)."""
+"""The bytes before the raw key in a key's DER SubjectPublicKeyInfo (RFC 8410, RFC 5480)."""
 SIZES = {"ed25519": 32, "ecdsa-p256": 65}
-"""Bytes of a raw key: an Ed25519 key (RFC 8032), an uncompressed point of P-256 (SEC 1)."""
+"""The bytes of a raw key: an Ed25519 key (RFC 8032), or an uncompressed point of P-256 (SEC 1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class PublicKey:
 
     @property
     def spki(self) -> bytes:
-        """DER SubjectPublicKeyInfo, as `openssl pkey -pubout -outform DER` writes it."""
+        """The DER SubjectPublicKeyInfo, as `openssl pkey -pubout -outform DER` writes it."""
         return SPKI[self.kind] + self.raw
 
     @property
@@ -44,12 +44,12 @@ class PublicKey:
 
     @property
     def id(self) -> str:
-        """The SHA-256 of `spki`, 64 hex digits."""
+        """The SHA-256 of `spki`, as 64 hex digits."""
         return hashlib.sha256(self.spki).hexdigest()
 
     @classmethod
     def parse(cls, text: str) -> "PublicKey":
-        """Read the text form. InputError for anything else."""
+        """Read the text form of a key. Raise InputError for other text."""
         kind, _, encoded = text.strip().partition(":")
         try:
             return cls(kind, decode_base64(encoded, "the public key"))
@@ -61,7 +61,7 @@ _HINT = "a public key is written ed25519:<base64> or ecdsa-p256:<base64>; `reg k
 
 
 def decode_base64(text: object, label: str) -> bytes:
-    """Canonical base64 (RFC 4648, sections 3.5 and 4), so that bytes have one text. InputError, naming `label`, for anything else."""
+    """Decode base64 with one text for each value (RFC 4648, 3.5 and 4). Raise InputError for other text."""
     try:
         data = b64decode(text, validate=True) if isinstance(text, str) else None
     except (Error, ValueError):
