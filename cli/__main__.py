@@ -1,4 +1,4 @@
-"""`python -m onnxreg.cli` works as `reg` does."""
+"""`python -m onnxreg.cli`: the same program as `reg`."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""All verbs as one typer application, from one table, with their help and with usage errors in our words.
+"""All verbs as one typer application, built from one table, with help texts and usage errors in the program's style.
 
-A line of `reg --help` is in the table, so that neither this help nor a verb imports the modules of other verbs.
+The table has each line of `reg --help`, so that neither this help nor a verb imports the modules of other verbs.
 """
 
 import inspect
@@ -104,12 +104,12 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "trust": Verb("Trusted keys, required signatures, known heads", "trust", "show add reset"),
     },
 }
-"""All verbs. The first group is the one that `reg --help` explains."""
+"""All verbs, by group. `reg --help` explains the verbs of the first group."""
 VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
 EXAMPLES = ("reg export ./checkpoint --profile android --name acme/pii", "reg push acme/pii ./share")
 JSON = "--json"
 METAVARS = {int: "NUMBER", float: "NUMBER", Path: "PATH"}
-"""The placeholder of an option's value by its type; others are TEXT."""
+"""The placeholder of an option's value, by the type of the value; for other types TEXT."""
 SYNONYMS = {
     **dict.fromkeys(("search", "find"), "query or ls"),
     **dict.fromkeys(("list", "ls"), "ls or list or show"),
@@ -124,15 +124,15 @@ SYNONYMS = {
     "download": "pull",
     "upload": "push",
 }
-"""The verbs that other programs call so, as far as a group has them; and former names."""
+"""Suggestions for names that other programs use, or that `reg` used before; a group suggests only its own verbs."""
 LEAST_LIKENESS = 0.7
-"""Of a suggestion and the mistyped word; 1 is equal."""
+"""The least likeness of a suggestion to the mistyped word; 1 means equal."""
 LATE = ("--registry", "--quiet")
-"""The global options, which people write behind the verb."""
+"""The global options that people often write after the verb by mistake."""
 
 
 def run_app(words: list[str]) -> None:
-    """Parse and run a command line. A usage error is an InputError like any other."""
+    """Parse and run a command line. Raise InputError for a usage error."""
     completes = COMPLETES in os.environ
     if words[:1] == ["help"] and not completes:
         if len(words) == 2 and (group := words[1].capitalize()) in GROUPS:
@@ -167,7 +167,7 @@ def _from_verb(words: Sequence[str]) -> list[str]:
 
 
 def build(alone: str | None = None) -> typer.Typer:
-    """The application with every verb, or with one alone: to import them all takes longer than most of them work."""
+    """The application with every verb, or with the verb `alone`, because importing all verbs takes longer than most run."""
     app = typer.Typer(name="reg", cls=RootGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback(invoke_without_command=True)(_globals)
     for name, verb in VERBS.items():
@@ -192,9 +192,9 @@ def build(alone: str | None = None) -> typer.Typer:
 
 
 def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
-    """The function of a verb as typer calls it: with a context, whose object is the session.
+    """Wrap the function of a verb for typer, which passes a context whose object is the session.
 
-    If its help describes `--json`, it takes that; `Session.as_json` has the value.
+    If the help of the verb describes `--json`, add this option; `Session.as_json` has its value.
     """
     signature = inspect.signature(verb)
 
@@ -254,7 +254,7 @@ def root_help() -> str:
 
 
 def group_help(group: str) -> str:
-    """A line for each verb of a group."""
+    """One line of help for each verb of a group."""
     width = max(map(len, GROUPS[group]))
     return "\n".join(f"  {name:<{width}}  {verb.summary}" for name, verb in GROUPS[group].items())
 
@@ -283,7 +283,7 @@ class VerbCommand(Explained, TyperCommand):
 
 
 class VerbGroup(Explained, TyperGroup):
-    """A verb with verbs of its own."""
+    """A verb that has verbs of its own."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         verbs = SYNONYMS.get(args[0], "").split(" or ")
@@ -301,19 +301,19 @@ class RootGroup(VerbGroup):
 
 
 def flowing(text: str) -> str:
-    """Paragraphs without the line breaks of the source."""
+    """Join the lines of each paragraph of a text."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))
 
 
 def folded(example: str, width: int) -> str:
-    """A command line in lines that a shell reads as one; what is quoted stays whole, an option stays with its value."""
+    """Fold a command line into lines that a shell reads as one; quoted text, and an option with its value, stay whole."""
     unbroken = re.sub(r"'[^']*'|--[a-z-]+ (?!-)", lambda match: match[0].replace(" ", "\0"), example)
     lines = wrap(unbroken, width, subsequent_indent=" " * 6, break_long_words=False, break_on_hyphens=False)
     return " \\\n".join(lines).replace("\0", " ")
 
 
 def usage_error(error: TyperException, words: Sequence[str]) -> InputError:
-    """The error as an InputError, with the names that may have been meant."""
+    """Turn a typer error into an InputError that suggests similar names."""
     near: Sequence[str] = getattr(error, "possibilities", None) or ()
     text = error.message if near else error.format_message().replace("Value error, ", "")
     text = re.sub(r"is not a valid int( range)?\.", "must be an integer.", " ".join(text.split()))

@@ -34,21 +34,21 @@ FLAGS = (*ON_BY_DEFAULT, "quantize", "int8_embeddings", "item_scores", "margin",
 """The options that are true or false."""
 RERUN_HINT = "run the same command again: what is done is not done again"
 JOB_BYTES = 4 * 10**9
-"""Free memory for each process: an encoder of 0.5 GB takes so much."""
+"""Free memory in bytes for each process, enough for an encoder of 0.5 GB."""
 PATIENCE, SCHEDULER_PATIENCE = 20.0, "15s"
-"""The time that a process has to clear away what it began, before it is killed; and a scheduler to answer."""
+"""Seconds that a process has to clean up before it is killed, and the time that a scheduler has to answer."""
 BUG = RegError.family
-"""The family of what no error was made for."""
+"""The error family of unexpected exceptions."""
 
 Done = dict[str, Any] | RegError
-"""The answer of `run_line`, or the reason why there is none."""
+"""The answer of `run_line`, or the error because of which no answer came."""
 Outcome = dict[str, Any]
 """The result of a job: `{row, job, status, ref, digest, pushed, seconds, error, note}`, as `--json` shows it."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One export. `row` is its number in the file, from 1; `request` is what it asks for, its paths absolute."""
+    """One export. `row` is its number in the job file, from 1; `request` has its options, with absolute paths."""
 
     row: int
     called: str
@@ -56,7 +56,7 @@ class Job:
     request: ExportRequest
 
     def words(self) -> list[str]:
-        """The command line of the job, from `export` on; no value of a row can be taken for an option."""
+        """The command line of the job, from `export` on, in which no value of a row can act as an option."""
         request = self.request
         kinds = {"profile": request.profile, "task": request.task, "recipe": request.recipe}
         values = {"name": request.name, "version": self.version, **kinds, **request.options}
@@ -73,7 +73,7 @@ class Job:
 
 
 def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[str] = ()) -> list[Job]:
-    """The jobs of a file, in order. NotFoundError without the file, InputError, naming the row, if it is malformed."""
+    """Read the jobs of a file, in order. Raise NotFoundError without the file; InputError, with the row, if malformed."""
     rows = read_document(path, "job file")
     if not isinstance(rows, list):
         raise InputError(f"{path.name} is not a list of jobs", "begin each job with a dash: - source: ...")
@@ -102,7 +102,7 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
 
 
 def _beside(text: Any, directory: Path) -> str:
-    """A path (also that of `file.py:function`) from the job file's directory, if it exists; else it may be a hub id."""
+    """Resolve a path, or the path of `file.py:function`, in the job file's directory; keep the text if no file exists."""
     name = str(text)
     file = name.rpartition(":")[0] or name
     exists = (directory / name).exists() or (directory / file).is_file()
@@ -119,9 +119,9 @@ def run(
     allow_code: Sequence[str],
     no_cache: bool,
 ) -> None:
-    """Run every job in `processes` (None: as many as fit), or on the cluster of a `scheduler`.
+    """Run every job in `processes` processes (None: as many as fit), or on the cluster of a `scheduler`.
 
-    A failure is raised when all others are done; before any is run, InputError names every row that cannot be.
+    Raise the failures when all jobs have ended. Raise InputError before any job runs, with every row that cannot run.
     """
     from onnxreg.converters.tasks.code import absolute
     from onnxreg.registry.support.environment import actor_of_event
@@ -159,7 +159,7 @@ def run(
 
 
 def _check(file: Path, jobs: Sequence[Job], is_cluster: bool, to: str | None) -> None:
-    """Raise InputError for all jobs that are certain to fail, and for two that would be one version."""
+    """Raise InputError for all jobs that are certain to fail, and for two jobs that would publish the same version."""
     if is_cluster and to is None:
         raise InputError("--scheduler needs --push", "the workers meet in a remote: --push REMOTE")
     errors, rows = dict[int, RegError](), dict[str, dict[str | None, int]]()
@@ -186,9 +186,9 @@ def _check(file: Path, jobs: Sequence[Job], is_cluster: bool, to: str | None) ->
 
 
 def _in_processes(lines: Sequence[tuple[Job, list[str]]], count: int) -> Generator[tuple[Job, Done]]:
-    """Run each command line in one of `count` processes; one that dies fails its own job alone.
+    """Run each command line in one of `count` processes. If a process dies, only its job fails.
 
-    A worker has a session of its own: Ctrl-C is this process's to pass on, which closing the generator does.
+    Ctrl-C does not reach the workers, which have a session of their own; closing the generator passes Ctrl-C on.
     """
     idle, workers = list[subprocess.Popen[str]](), list[subprocess.Popen[str]]()
     command, pipe = [sys.executable, "-m", "onnxreg.cli.batch"], subprocess.PIPE
@@ -224,7 +224,7 @@ def _in_processes(lines: Sequence[tuple[Job, list[str]]], count: int) -> Generat
 
 
 def _end(workers: Iterable["subprocess.Popen[str]"]) -> None:
-    """Wait until all ended. Ctrl-C, pressed again, kills them."""
+    """Wait until all worker processes have ended. A second Ctrl-C kills them."""
     patience = PATIENCE
     for process in workers:
         assert process.stdin is not None
@@ -244,7 +244,7 @@ def _end(workers: Iterable["subprocess.Popen[str]"]) -> None:
 def _on_cluster(
     lines: Sequence[tuple[Job, list[str]]], address: str, actor: str
 ) -> Generator[tuple[Job, Done]]:
-    """Run each command line on a Dask worker. Dask gives the job of a worker that is gone to others first."""
+    """Run each command line on a Dask worker. If a worker is lost, Dask first gives its job to other workers."""
     with needs("dask", "--scheduler"):
         from distributed import Client
         from distributed import as_completed as as_they_end
@@ -268,7 +268,7 @@ def _on_cluster(
 
 
 def _outcome(answer: Done) -> Outcome:
-    """The result of a job, by what its command line printed; nothing if it was interrupted."""
+    """The result of a job, from the output of its command line; an interrupted job has an empty result."""
     if isinstance(answer, RegError):
         return {"status": "failed", "error": as_json(answer)}
     if answer["status"] == EXIT_STATUS["interrupted"]:
@@ -305,7 +305,7 @@ def _lines(outcome: Outcome) -> list[str]:
 
 
 def _report(session: Session, outcomes: Sequence[Outcome], is_interrupted: bool) -> None:
-    """Show what became of each job, and raise the error of the whole."""
+    """Show the result of each job, and raise the common error of the failed jobs."""
     counts = {"succeeded": 0, "failed": 0, "stopped": 0}
     for outcome in outcomes:
         counts[outcome["status"] if outcome["status"] in counts else "succeeded"] += 1
@@ -336,13 +336,13 @@ def _report(session: Session, outcomes: Sequence[Outcome], is_interrupted: bool)
 
 
 _alone = threading.Lock()
-"""Exporters and streams are not made for two threads of one process, as a Dask worker may have."""
+"""A lock for `run_line`: a Dask worker may have several threads, but exporters and streams allow only one."""
 
 
 def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
-    """Run one command line here: its exit status, what it printed on stdout and stderr, and its seconds.
+    """Run one command line in this process; return its exit status, its stdout and stderr, and its seconds.
 
-    `actor` is the claimed author of its events, in place of the one of this machine.
+    `actor` replaces this machine's claimed author of events.
     """
     from onnxreg.cli.main import main
 
@@ -360,9 +360,9 @@ def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
 
 
 def serve() -> None:
-    """Run the lines of stdin, each a JSON list of words, so that PyTorch is imported once; an answer of JSON for each.
+    """Run the command lines on stdin, each a JSON list of words, and print a JSON answer to each. PyTorch is imported once.
 
-    What native code prints goes to stderr: stdout has the answers alone.
+    Output of native code goes to stderr, so that stdout has only the answers.
     """
     with os.fdopen(os.dup(1), "w") as answers, suppress(KeyboardInterrupt):
         os.dup2(2, 1)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Session:
     """One run of `reg`.
 
-    `registry` is the directory of `--registry`, None for the default one; `max_age` the greatest age in seconds of
-    what is known of a remote, None for any; `as_json` is true if programs read stdout and stderr.
+    `registry` is the directory of `--registry`, None for the default registry; `max_age` is the greatest accepted age
+    of a remote's index file in seconds, None for any age; `as_json` is true if programs read stdout and stderr.
     """
 
     registry: Path | None = None
@@ -35,7 +35,7 @@ class Session:
     _stale: set[tuple[str, str, int]] = field(default_factory=set, repr=False, compare=False)
 
     def limited(self, max_age: str | None) -> "Session":
-        """The same, with the limit that `--max-age` says, or else `REG_MAX_AGE`."""
+        """This session with the limit of `--max-age`, or else of `REG_MAX_AGE`."""
         limit = max_age or environment.read("REG_MAX_AGE")
         if not limit:
             return self
@@ -44,7 +44,7 @@ class Session:
         return replace(self, max_age=parse_duration(limit))
 
     def open(self, create: bool | None = False) -> "Registry":
-        """The registry. NotFoundError if it does not exist, unless `create` makes it, or (None) none is needed."""
+        """Open the registry. If it does not exist, False raises NotFoundError, True creates it, None does neither."""
         from onnxreg.registry.registry import Registry
 
         registry = Registry(self.registry, create)
@@ -54,10 +54,10 @@ class Session:
     def reader(
         self, remote: str | None = None, offline: bool = False, checked: bool = True
     ) -> "RegistryReader":
-        """The registry, or a remote of it, for reading. Light: for the verbs that must start at once.
+        """Open the registry, or one of its remotes, for reading. Imports little, for verbs that must start fast.
 
-        `offline`: the remote as it was last seen, and how long ago. Unless `checked`, the registry itself is not compared
-        with the checkpoints.
+        With `offline`, read the local copy of the remote and print its age. Unless `checked`, the local registry is not
+        compared with the known heads.
         """
         if remote is not None or offline:
             return self.remotes().read(remote, self.heads(), self._tell_age if offline else None)
@@ -69,11 +69,11 @@ class Session:
 
     @property
     def root(self) -> Path:
-        """The registry's directory, which need not be there."""
+        """The registry's directory, which may not exist."""
         return self.registry or environment.default_root()
 
     def remotes(self) -> "Remotes":
-        """The configured remotes; the registry itself may be missing."""
+        """The configured remotes, even if the local registry does not exist."""
         from onnxreg.registry.remotes import Remotes
         from onnxreg.registry.store.directory import DirectoryRegistry
 
@@ -103,23 +103,23 @@ class Session:
             raise GateError(old, "ask a place that is up to date, or allow more with --max-age")
 
     def warn(self, message: str) -> None:
-        """A line on stderr, in which no text of others controls the terminal; with `as_json` it is `{"warning": message}`."""
+        """Print a line on stderr, with control characters escaped; with `as_json`, print `{"warning": message}`."""
         if not self.quiet:
             document = {"warning": message.removeprefix("warning: ")}
             print(json.dumps(document) if self.as_json else printable(message), file=sys.stderr)
 
     def with_remote(self, remote: str | None) -> "tuple[Registry, RegistryStore | None]":
-        """The registry, and a remote of it to work on. Then the local registry may be missing; it is not created."""
+        """Open the registry and a remote to work on. With a remote, a missing local registry is not an error."""
         registry = self.open(create=False if remote is None else None)
         return registry, None if remote is None else registry.remotes.open(remote)
 
     @staticmethod
     def place(remote: "RegistryStore | None") -> str:
-        """The end of a sentence about what was written: the remote, if it was one."""
+        """The end of a sentence about a change: the words that name the remote; "" for the local registry."""
         return "" if remote is None else f" in {remote.url}"
 
     def check_target(self, directory: Path) -> Path:
-        """The folder that a version written there goes into. InputError if that would destroy something else."""
+        """The folder for the files of a version. Raise InputError if writing it would destroy other files."""
         from onnxreg.registry.transfer.export_files import check_target, folder_in
 
         folder = folder_in(directory)
@@ -127,7 +127,7 @@ class Session:
         return folder
 
     def show(self, document: object, *parts: str | Iterable[str] | None) -> None:
-        """Print a result: its document with `--json`, else its lines. A part is a line, or lines such as `table`."""
+        """Print a result: `document` with `--json`, else `parts`. A part is a line, or several lines as of `table`."""
         if self.as_json:
             write_json(document)
         else:
@@ -135,19 +135,19 @@ class Session:
                 self.say(*([part] if isinstance(part, str) else part or ()))
 
     def say(self, *lines: str) -> None:
-        """Lines for people, on stdout."""
+        """Print lines for people on stdout; nothing with `--quiet`."""
         if not self.quiet:
             for line in lines:
                 print(line)
 
     def progress(self, label: str) -> "AbstractContextManager[Progress]":
-        """Draw on stderr the files that move; nothing if it is not a terminal."""
+        """Show the progress of a transfer on stderr; nothing if stderr is not a terminal."""
         from onnxreg.cli.progress import files
 
         return files(label, silent=self.quiet or self.as_json)
 
     def steps(self) -> "AbstractContextManager[Progress]":
-        """Show on stderr the steps of long work."""
+        """Show the steps of long work on stderr."""
         from onnxreg.cli.progress import steps
 
         return steps(silent=self.quiet or self.as_json)

@@ -1,4 +1,4 @@
-"""Failures as users see them: the table from error family to exit status, and the text on stderr."""
+"""Errors as users see them: the exit status of each error family, and the text on stderr."""
 
 import json
 import os
@@ -24,7 +24,7 @@ EXIT_STATUS = {
     "environment": 9,
     "interrupted": 130,
 }
-"""Every family of `schema.errors`. 0 is success and 1 a bug, which shows its traceback."""
+"""The exit status of every family of `schema.errors`. 0 is success, 1 a bug, which shows its traceback."""
 
 
 class InterruptError(RegError, family="interrupted"):
@@ -32,7 +32,7 @@ class InterruptError(RegError, family="interrupted"):
 
 
 def report(error: RegError | KeyboardInterrupt, is_json: bool = False) -> int:
-    """Say on stderr what went wrong, with `is_json` as `{"error": {...}}` on one line; return the exit status."""
+    """Print an error on stderr, with `is_json` as `{"error": {...}}` on one line; return the exit status."""
     if isinstance(error, KeyboardInterrupt):
         error = InterruptError("interrupted", "run the command again; nothing half-written was kept")
     if is_json:
@@ -46,7 +46,7 @@ def report(error: RegError | KeyboardInterrupt, is_json: bool = False) -> int:
 
 
 def as_json(error: RegError) -> dict[str, str]:
-    """The error as programs read it."""
+    """The error as a JSON value: family, message and hint."""
     return {"family": error.family, "message": error.message, "hint": error.hint}
 
 
@@ -56,7 +56,7 @@ def _line(label: str, text: str) -> str:
 
 
 def of_system(error: OSError) -> RegError:
-    """Convert an error of the operating system. A directory in place of a file is an input error."""
+    """Convert an OSError. A directory in place of a file becomes an InputError."""
     if isinstance(error, IsADirectoryError) and error.filename:
         return InputError(f"{error.filename} is a directory", "name a file")
     prefix = f"{error.filename}: " if error.filename else "the output cannot be written: "
@@ -66,9 +66,9 @@ def of_system(error: OSError) -> RegError:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Say on Ctrl-C that the same command goes on with what arrived, if anything did.
+    """After Ctrl-C, say that the same command continues with the blobs that arrived, if any arrived.
 
-    While a library waits for its own threads, Ctrl-C is repeated for the user every few seconds.
+    While a library waits for its own threads, raise Ctrl-C again every few seconds.
     """
     again: list[threading.Timer] = []
 
@@ -106,7 +106,7 @@ def prefix_outcome(outcome: str) -> Iterator[None]:
 
 @contextmanager
 def needs(extra: str, purpose: str) -> Iterator[None]:
-    """Turn the lack of a library into the HostError that names the extra which brings it."""
+    """Turn the ImportError of a missing library into a HostError that names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Arguments and options: how verbs declare them, those that several verbs share, and the answers to the Tab key."""
+"""Arguments and options: functions that declare them, options that several verbs share, and completion by the Tab key."""
 
 import inspect
 from codecs import BOM_UTF8
@@ -27,17 +27,17 @@ Complete = Callable[[typer.Context, str], Iterator[str]]
 
 
 def option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
-    """An option with a value, called as its parameter if no name is given; `default=...` demands it."""
+    """Declare an option with a value, named after its parameter by default; `default=...` makes the option required."""
     return typer.Option(default, *names, help=help, show_default=default not in (None, ...), **more)
 
 
 def flag(help: str, *names: str) -> Any:
-    """An option without a value, called as its parameter if no name is given."""
+    """Declare an option without a value, named after its parameter by default."""
     return typer.Option(False, *names, help=help)
 
 
 def argument(help: str, metavar: str, complete: Complete | None = None, **more: Any) -> Any:
-    """An argument; one in brackets may be left out."""
+    """Declare an argument; a `metavar` in brackets makes the argument optional."""
     default = more.pop("default", None if metavar.startswith("[") else ...)
     return typer.Argument(
         default, help=help, metavar=metavar, autocompletion=complete, show_default=False, **more
@@ -45,7 +45,7 @@ def argument(help: str, metavar: str, complete: Complete | None = None, **more: 
 
 
 def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:
-    """The models of the registry, for the Tab key; it must never print an error."""
+    """Complete the names of the registry's models; completion must never print an error."""
     chosen = context.find_root().params.get("registry")  # a str in some shells
     with suppress(RegError, OSError):
         names = Session(None if chosen is None else Path(chosen)).reader(checked=False).names()
@@ -95,14 +95,14 @@ DEVICE = option(
 
 
 def one_remote(remote: str | None, option: str | None) -> str | None:
-    """The remote that is named by the argument or by the option; InputError if both name one."""
+    """The remote that the argument or the option names. Raise InputError if both name a remote."""
     if None not in (remote, option):
         raise InputError(f"two remotes are named: {remote} and {option}", "leave --remote away")
     return remote or option
 
 
 def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) -> Iterator[tuple[str, str]]:
-    """The sides of texts of a `form` such as `--data NAME=PATH`, else InputError; with `empty` a value may be empty."""
+    """Split each text at `=`; with `empty`, a value may be empty. Raise InputError if a text is not like `form`."""
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not (name and sign and (value or empty)):
@@ -145,7 +145,7 @@ def query(
         metavar="REF",
     ),
 ) -> "Query":
-    """The query of these options. InputError if one of them cannot be read, NotFoundError for an unknown version."""
+    """Make the query of these options. Raise InputError for an unreadable option, NotFoundError for an unknown version."""
     from onnxreg.schema.query.expression import parse
     from onnxreg.schema.query.requirements import Query
 
@@ -187,7 +187,7 @@ def _contracts(session: Session, remote: str | None, word: str) -> Iterator[Dige
 
 
 def takes_query(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with the options of `query` in index of its parameter `query`."""
+    """Return a command with the options of `query` in place of its parameter `query`."""
     _, _, *options = inspect.signature(query).parameters.values()
 
     @wraps(command)
@@ -204,7 +204,7 @@ def takes_query(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_one_device(word: str | None) -> "Device | None":
-    """The device that the option names, if any. InputError if a file has not exactly one."""
+    """The device that an option names, if any. Raise InputError if the file does not have exactly one device."""
     if word is None:
         return None
     devices = read_devices(word)
@@ -214,9 +214,9 @@ def read_one_device(word: str | None) -> "Device | None":
 
 
 def read_devices(word: str) -> "list[Device]":
-    """The devices that an option names: a preset, or those in a file.
+    """The devices that an option names: a preset, or the devices of a file.
 
-    InputError, naming the file and the device, if one cannot be read; NotFoundError if there is no such file.
+    Raise InputError, with file and device, if a device cannot be read; NotFoundError if the file does not exist.
     """
     from onnxreg.schema.query.device import preset
 
@@ -235,7 +235,7 @@ def read_devices(word: str) -> "list[Device]":
 
 
 def _device(value: Any, path: Path, index: str) -> "Device":
-    """A device of a file. Without a name it is called after the file; `operators_file` names a file beside it."""
+    """A device of a file. By default its name is the file's name; `operators_file` is relative to the file's directory."""
     from onnxreg.schema.query.device import Device
 
     with about(f"{path}{index}"):

@@ -22,12 +22,12 @@ _WORDS = {
     "2": "info, cosmetic",
 }
 COLOURS = {word: number for number, words in _WORDS.items() for word in words.split(", ")}
-"""Words that have a colour (an ANSI number) if they are alone in a cell."""
+"""The colour (an ANSI number) of a word that is alone in a cell."""
 _RIGHT = "BEFORE, AFTER, CHANGE, SIZE, SEQ, VERSIONS, EVENTS, BLOBS, VALUE, LIMIT, SAMPLES, UNIQUE, SHARED"
 NUMBERS = frozenset(_RIGHT.split(", "))
-"""Columns that are aligned to the right."""
+"""Headers of the columns that are aligned to the right."""
 MIN_COLUMN_WIDTH, COLUMN_GAP = 6, 2
-"""Letters of a column that is folded, at least; and columns of the terminal between two of a table."""
+"""The least width of a folded column, and the gap between two columns, in characters."""
 
 
 def write_json(value: Any) -> None:
@@ -42,7 +42,7 @@ def _plain(value: Any) -> Any:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a whole file or nothing. A file that has these bytes is not touched."""
+    """Write a whole file or nothing. If the file has these bytes already, it is not touched."""
     from onnxreg.registry.support.disk import host_errors, replace_file
 
     with host_errors(f"writing {path}"):
@@ -51,19 +51,19 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def write_bytes(data: bytes) -> None:
-    """Exactly these bytes on stdout; a newline after them only if a person reads."""
+    """Print exactly these bytes on stdout; add a newline only if stdout is a terminal."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data + (b"\n" if sys.stdout.isatty() else b""))
     sys.stdout.buffer.flush()
 
 
 def printable(text: str) -> str:
-    """Escape the characters of foreign text that would control a terminal."""
+    """Escape the characters that would control a terminal, in text that other people wrote."""
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
 def paint(word: str, stream: TextIO | None = None) -> str:
-    """The word in its colour, if the stream is a terminal and the user wants colours (https://no-color.org)."""
+    """Colour a word, if the stream is a terminal and the user wants colours (https://no-color.org)."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     if plain or word.strip() not in COLOURS or not (stream or sys.stdout).isatty():
         return word
@@ -71,7 +71,7 @@ def paint(word: str, stream: TextIO | None = None) -> str:
 
 
 def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
-    """Fold a line between words at the width of a terminal and indent the rest; elsewhere keep it."""
+    """Fold a line between words at the width of the terminal and indent the further lines; not if there is no terminal."""
     if not (stream or sys.stdout).isatty():
         return line
     width = get_terminal_size().columns
@@ -80,10 +80,10 @@ def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Aligned columns with a header; a column that is empty in every row is left out. No rows, no lines.
+    """Lines of aligned columns with a header, without columns that are empty in every row; no lines without rows.
 
-    None is empty, a sequence is joined by commas, and a digest is short. On a terminal that is too narrow the widest
-    columns are folded.
+    A None is shown empty, a sequence joined by commas, and a digest shortened. On a narrow terminal, the widest columns
+    are folded.
     """
     body = [[printable(_cell(cell)) for cell in row] for row in rows]
     shown = [index for index in range(len(header)) if any(row[index] for row in body)]
@@ -112,7 +112,7 @@ def _pad(cell: str, width: int, right: bool) -> str:
 
 
 def number(value: float | None) -> str:
-    """Format a number with four digits that count; None is empty."""
+    """Format a number with four significant digits; None gives ""."""
     return "" if value is None else f"{value:.4g}"
 
 

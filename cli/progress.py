@@ -1,4 +1,4 @@
-"""Progress: drawn by rich on a terminal that a person watches; else nothing, or a line for each step."""
+"""Progress: drawn by rich on a terminal; without a terminal, nothing, or a line for each step."""
 
 import signal
 import sys
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 BESIDE = 46
-"""Columns that the figures of a transfer and a short bar take."""
+"""The width in characters of a transfer's figures and a short bar."""
 CONTROL_C = "^C "
-"""The text that a terminal adds to the last line at Ctrl-C; it must not begin a new line."""
+"""The text that a terminal adds to the last line at Ctrl-C, which must not begin a new line."""
 
 
 class Lines(Progress):
-    """Prints each step on stderr."""
+    """Print each step on stderr."""
 
     def step(self, label: str) -> None:
         print(f"{label} ...", file=sys.stderr, flush=True)
 
 
 class Drawn(Progress):
-    """One line: a label of at most `room` columns, and the bytes of all files that moved."""
+    """Draw one line: a label of at most `room` characters, and the bytes of all transferred files."""
 
     def __init__(self, bar: "Bar", label: str, room: int | None = None) -> None:
         self._bar, self._room, self._planned = bar, room, 0
@@ -45,13 +45,13 @@ class Drawn(Progress):
         yield lambda count: self._bar.advance(self._task, count)
 
     def _fit(self, label: str) -> str:
-        """The end of a label that is too long: there a path differs from others."""
+        """Shorten a long label to its end, because paths differ at their ends."""
         text = printable(label)
         return text if self._room is None or len(text) <= self._room else f"…{text[1 - self._room :]}"
 
 
 class Checked(Progress):
-    """Calls `check`, which may raise, before each step."""
+    """Call `check`, which may raise, before each step."""
 
     def __init__(self, drawn: Progress, check: Callable[[], None]) -> None:
         self._drawn, self._check = drawn, check
@@ -63,7 +63,7 @@ class Checked(Progress):
 
 @contextmanager
 def files(label: str, silent: bool) -> Iterator[Progress]:
-    """Draw the bytes that moved, and all; nothing if stderr is not a terminal."""
+    """Draw the bytes that were transferred, and the total; nothing if stderr is not a terminal."""
     if silent or not sys.stderr.isatty():
         yield SILENT
         return
@@ -77,7 +77,7 @@ def files(label: str, silent: bool) -> Iterator[Progress]:
 
 
 def transfer(label: str, width: int) -> tuple[Any, Progress]:
-    """The line of a transfer, for rich to draw, and its progress."""
+    """The line of a transfer, which rich draws, and the progress that updates the line."""
     from rich import progress
     from rich.constrain import Constrain
     from rich.table import Column
@@ -115,10 +115,10 @@ def steps(silent: bool) -> Iterator[Progress]:
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
-    """Run the code of other people. Yields a check that raises KeyboardInterrupt if Ctrl-C was pressed.
+    """Run other people's code interruptibly. Yield a check that raises KeyboardInterrupt if Ctrl-C was pressed.
 
-    An exception in a finalizer, a callback or below a bare `except` would be lost. So the handler notes the press;
-    the check and the end of the work raise it again. A handler that is not Python's own stays.
+    An exception in a finalizer, a callback or below a bare `except` would be lost. So the handler records the press,
+    and the check and the end of the work raise KeyboardInterrupt. A handler that is not Python's own is not replaced.
     """
     pressed = threading.Event()
 

@@ -1,4 +1,4 @@
-"""`python -m onnxreg.cli.reference [--check]`: write docs/cli.md of a checkout from the help texts, or say that it is stale."""
+"""`python -m onnxreg.cli.reference [--check]`: write a checkout's docs/cli.md from the help texts, or check the page."""
 
 import re
 import sys
@@ -20,7 +20,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
 ENVIRONMENT = {**VARIABLES, "NO_COLOR": "No colour, whatever its value."}
 COLUMNS = 100
 COMMON = 3
-"""The verbs that share an argument or option, at least: then the page explains it once."""
+"""The least number of verbs that share an argument or option for which the page explains it only once."""
 CLI_HEADING = """\
 # Command line
 
@@ -39,7 +39,7 @@ def root() -> Any:
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Every command that does something, by its words: `remote add`."""
+    """Yield every command that does something, with its words, such as `remote add`."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, (*path, name))
@@ -53,7 +53,7 @@ def examples(command: Any) -> tuple[str, ...]:
 
 
 def name_of(parameter: Any) -> str:
-    """An argument, or an option with the placeholder of its value: `--format TEXT`."""
+    """The name of an argument, or of an option with the placeholder of its value: `--format TEXT`."""
     if parameter.param_type_name == "argument":
         return str(parameter.metavar).strip("[].")
     names = "/".join((*parameter.opts, *parameter.secondary_opts))
@@ -110,7 +110,7 @@ def _section(name: str, command: Any, common: Collection[tuple[str, str]]) -> It
 
 
 def _pairs(parameters: Iterable[Any]) -> list[tuple[str, str]]:
-    """Arguments, then options, each with its help."""
+    """The arguments, then the options, each with its help text."""
     ordered = sorted(parameters, key=lambda item: item.param_type_name != "argument")
     return [(name_of(item), flowing(item.help)) for item in ordered]
 
@@ -120,7 +120,7 @@ def _list(items: Iterable[tuple[str, str]]) -> str:
 
 
 def _filled(text: str, first: str = "") -> str:
-    """A paragraph, or an item that begins with `first`, in lines of `COLUMNS`; words stay whole."""
+    """Fill a paragraph, or an item that begins with `first`, into lines of `COLUMNS`; words stay whole."""
     margin = " " * len(first)
     return textwrap.fill(
         text,
@@ -133,7 +133,7 @@ def _filled(text: str, first: str = "") -> str:
 
 
 def _markdown(paragraph: str) -> str:
-    """Text in which nothing is markup but code between backquotes, and pages are links."""
+    """Escape all markup of a text except code between backquotes, and make names of pages links."""
     pieces = re.split(r"(`[^`]*`)", paragraph)
     escaped = "".join(
         piece.replace("|", r"\|") if piece.startswith("`") else re.sub(r"([\\*_<>|\[\]])", r"\\\1", piece)
@@ -143,7 +143,7 @@ def _markdown(paragraph: str) -> str:
 
 
 def is_stale() -> bool:
-    """True if the page is not what the code gives."""
+    """True if the page differs from the text that the code generates."""
     return not PAGE.is_file() or PAGE.read_text("utf-8") != cli_page()
 
 

@@ -1,4 +1,4 @@
-"""The catalogs that `ls` and `query` ask, and what these verbs say of them: age and damage."""
+"""The catalogs that `ls` and `query` search, and the messages about a catalog's age and damage."""
 
 import sys
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from onnxreg.registry.search.catalog import Catalog
 
 MAX_NAMED_DAMAGES = 5
-"""Damaged models that a message names."""
+"""The most damaged models that a message names."""
 
 
 def read_catalog(
     session: Session, reader: RegistryReader, pattern: str, artifacts: bool, max_age: int | None
 ) -> "Catalog":
-    """The catalog of a registry here, or of a remote; see `LocalCatalog.refresh` and `read_remote`."""
+    """The catalog of a local registry, or of a remote; see `LocalCatalog.refresh` and `read_remote`."""
     from onnxreg.registry.search.catalogs import LocalCatalog, read_remote
 
     with reading_steps(session) as progress:
@@ -32,12 +32,12 @@ def read_catalog(
 
 
 def reading_steps(session: Session) -> AbstractContextManager[Progress]:
-    """Show how far a long reading is; nothing if stderr is not a terminal."""
+    """Show the progress of reading many models; nothing if stderr is not a terminal."""
     return session.steps() if sys.stderr.isatty() else nullcontext(SILENT)
 
 
 def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dict[str, str]:
-    """Say how old an answer from a published catalog is; return its part of a JSON document."""
+    """Print the age of an answer from a published catalog; return `snapshot` for the JSON document."""
     if time is None:
         return {}
     from onnxreg.registry.search.catalogs import age_of
@@ -48,7 +48,7 @@ def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dic
 
 
 def fail(damages: Sequence[str], reader: RegistryReader) -> None:
-    """IntegrityError if something is damaged, HostError if it cannot be read here, after everything else is shown."""
+    """Raise IntegrityError for damaged models, HostError if this machine cannot read them. Call this last."""
     if damages:
         for name in reader.names() if isinstance(innermost(reader), DirectoryRegistry) else ():
             reader.read_index(name)

@@ -1,6 +1,6 @@
-"""Calls that join converters and registry, which do not know each other: exports, proofs and deltas.
+"""Functions that use both converters and registry, which do not import each other: exports, proofs and deltas.
 
-Everything here serves Python as well as the verbs: nothing is printed.
+These functions serve Python programs as well as the verbs, so they print nothing.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 MODEL_SUFFIXES = (".onnx", ".ort")
 MIN_DELTA_BYTES = 64 * 1024
-"""Smaller files are always fetched whole."""
+"""The least size of a file with deltas, in bytes; smaller files are always fetched whole."""
 
 
 def publish(
@@ -54,11 +54,11 @@ def publish(
 ) -> "tuple[Release, LatencyTable | None]":
     """Run a plan and publish its draft; return the version, and the latency of a family.
 
-    A plan is not run again if a version has what an equal one made. A family is always run, because its limit of
-    latency holds for this moment; so is a draft that lacks an optional step, whose tool may be there the next time.
+    A plan is not run again if an equal plan made an existing version. The plan of a family is always run, because its
+    limit of latency depends on the moment; so is a plan with a skipped optional step, whose tool may be installed by now.
 
-    Unless `cached`, every step is run, and nothing of them kept. With `is_preview` nothing is published; the version is
-    that which would be new.
+    Unless `cached`, every step is run, and no result is cached. With `is_preview`, nothing is published, and the version
+    that would be published is returned.
     """
     from onnxreg.converters.engine.cache import EXPORTS
     from onnxreg.converters.engine.plan import ExportPlan
@@ -94,7 +94,7 @@ def step_cache() -> "StepCache":
 
 
 def cache_limit() -> int:
-    """Bytes: `REG_CACHE_SIZE`, such as `20GB`, else 10 GiB."""
+    """The size limit of the cache in bytes: `REG_CACHE_SIZE`, such as `20GB`, else 10 GiB."""
     from onnxreg.converters.engine.cache import MAX_CACHE_BYTES
 
     limit = environment.read("REG_CACHE_SIZE")
@@ -103,7 +103,7 @@ def cache_limit() -> int:
 
 @dataclass(frozen=True)
 class ArtifactProof:
-    """The proof of one artifact; `parent` is the artifact, or the file with its folder, that it was compared with."""
+    """The proof of one artifact. `parent` names the artifact or file that the artifact at `path` was compared with."""
 
     path: str
     parent: str
@@ -120,12 +120,12 @@ def prove_version(
     parent: Path | None = None,
     progress: Progress = SILENT,
 ) -> Iterator[ArtifactProof]:
-    """Yield the proof of each artifact that has a parent in the version, or of those named by their paths.
+    """Yield the proof of each artifact that has a parent in the version, or of the artifacts at `paths`.
 
-    `parent` is a file that takes the place of the recorded parent.
+    `parent` is a file that replaces the recorded parent.
 
-    Raises InputError if no artifact has a parent, or a named one does not exist, has none or is not a graph;
-    NotFoundError without the file that takes its place.
+    Raise InputError if no artifact has a parent, or if an artifact at `paths` does not exist, has no parent or is not a
+    graph; NotFoundError if the file `parent` does not exist.
     """
     from onnxreg.registry.transfer.export_files import fetched
 
@@ -175,9 +175,9 @@ def _pairs(
 
 @dataclass(frozen=True)
 class DeltaReport:
-    """The deltas that a version offers; those made now are counted in `new`. `files` are its files by digest.
+    """The deltas that a version offers. `new` counts the deltas made now; `files` are the version's files by digest.
 
-    `unlike` has the path and old version of each pair of files without likeness.
+    `unlike` has the path and the old version of each pair of files that are too different for a delta.
     """
 
     ref: Ref
@@ -190,11 +190,11 @@ class DeltaReport:
 def make_deltas(
     registry: "Registry", store: RegistryStore, ref: Ref, since: Collection[Version], progress: Progress
 ) -> DeltaReport:
-    """Make deltas of a version in `store`, with files of `registry` if it has them.
+    """Make deltas of a version in `store`; files that `registry` has are not fetched.
 
-    From the versions `since`; by default from the newest release before, and from those that channels hold. A delta
-    that is offered already is not made again. Raise NotFoundError if a version is not there; ConflictError if the
-    store is a mirror; HostError if numpy is not installed.
+    The deltas start from the versions `since`; by default from the previous release and the versions that channels hold.
+    A delta that is offered already is not made again. Raise NotFoundError if a version does not exist; ConflictError if
+    the store is a mirror; HostError if numpy is not installed.
     """
     with needs("onnx", "making deltas"):
         from onnxreg.converters.delta.make import make_delta
@@ -246,7 +246,7 @@ def make_deltas(
 
 
 def _old_versions(ledger: Log, version: Version, since: Collection[Version]) -> list[Version]:
-    """The versions to start from: those that are named, or the newest release before and those of channels."""
+    """The versions that deltas start from: the versions `since`, or the previous release and the versions of channels."""
     entries = ledger.versions
     for old in since:
         if old not in entries or entries[old].gone is not None:
@@ -271,7 +271,7 @@ def _files(ledger: Log, version: Version) -> "dict[str, FileEntry]":
 
 
 def _model_files(files: "Mapping[str, FileEntry]", find: "Finder") -> "dict[str, ModelFile]":
-    """Files with the tensors in them. Small ones count too: an ONNX file may locate its tensors in a large one."""
+    """Files, with the positions of their tensors. Small files matter, because they may locate tensors in large files."""
     from onnxreg.converters.delta.make import ModelFile, read_extents
 
     paths = {file.path: find(file) for file in files.values()}

@@ -1,4 +1,4 @@
-"""The reports of `push`, `pull` and `mirror` about what moved."""
+"""The reports of `push`, `pull` and `mirror` about the transferred versions, blobs and channels."""
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ class Stopwatch:
         self._begun = time.monotonic()
 
     def amount(self, blobs: int, moved: int) -> str:
-        """`6 blobs, 45.9 MB in 12 s, 3.7 MB/s`; without a rate below a second, which would say nothing."""
+        """`6 blobs, 45.9 MB in 12 s, 3.7 MB/s`; a transfer of less than a second is shown without a rate."""
         seconds = time.monotonic() - self._begun
         rate = f" in {duration(seconds)}, {size(round(moved / seconds))}/s" if moved and seconds >= 1 else ""
         return f"{counted(blobs, 'blob')}, {size(moved)}{rate}"
@@ -34,7 +34,7 @@ def report_transfer(
     remarks: Iterable[str] = (),
     **more: Any,
 ) -> None:
-    """Show a transfer and `remarks`; the document has `channels` (if there are `tags`) and `more`, too."""
+    """Show a transfer and `remarks`; the JSON document also has `channels` (if there are `tags`) and the keys of `more`."""
     ref, channels = f"{result.name}:{result.versions[0]}", {"channels": channels_to_json(result)}
     if result.events or result.blobs:
         moved, link = ref if len(result.versions) == 1 else result.name, "to" if verb == "pushed" else "from"
@@ -52,7 +52,7 @@ def report_transfer(
 
 
 def warn_of_yanks(session: Session, result: "TransferResult") -> None:
-    """Say to people which of the versions are yanked at the destination, and why; and which channels went back there."""
+    """Warn of versions that are yanked at the destination, with reasons, and of channels that went back to older ones."""
     from onnxreg.registry.log.decisions import warnings
 
     for warning in warnings(result.log, result.yanks, result.channels) if not session.as_json else ():
@@ -60,14 +60,14 @@ def warn_of_yanks(session: Session, result: "TransferResult") -> None:
 
 
 def arrival_lines(arrivals: "Collection[Arrival]") -> Iterator[str]:
-    """The bytes that deltas saved, and why one could not arrive by deltas."""
+    """Lines about the bytes that deltas saved, and about the reasons why files arrived without deltas."""
     if saved := sum(item.size - item.moved for item in arrivals if item.since):
         yield f"deltas saved {size(saved)} of {size(sum(item.size for item in arrivals))}"
     yield from (f"note: {reason}" for reason in sorted({item.reason for item in arrivals if item.is_doubt}))
 
 
 def skipped_lines(skipped: "Iterable[SkippedVersion]") -> Iterator[str]:
-    """The models, versions and channels that did not travel, and why."""
+    """Lines about the models, versions and channels that were not transferred, with the reasons."""
     return table(("SKIPPED", "TAG", "WHY"), [(item.name, item.tag, item.reason) for item in skipped])
 
 

@@ -1,4 +1,4 @@
-"""A version as people read it: the screen of `reg show`, and the reports of what published it."""
+"""A version as people read it: the screen of `reg show`, and the reports of `export`, `add` and `import`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.parts import Check
 
 MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8
-"""Figures of all artifacts, labels with the lowest recall of each, and names in a line."""
+"""Most figures of all artifacts, labels (lowest recall first) of each artifact, and names in a line."""
 
 
 def blocks(*parts: Iterable[str]) -> Iterator[str]:
-    """Blocks of lines with an empty line between two; those without lines are left out."""
+    """Join blocks of lines with an empty line between two blocks; empty blocks are left out."""
     full = [lines for part in parts if (lines := list(part))]
     for index, lines in enumerate(full):
         yield from (["", *lines] if index else lines)
@@ -40,9 +40,9 @@ def blocks(*parts: Iterable[str]) -> Iterator[str]:
 def screen(
     version: Release, remote: str | None, is_full: bool
 ) -> tuple[Sequence[Iterable[str]], Sequence[Iterable[str]]]:
-    """The blocks that say what it is, what may ship, what was measured, what it needs and how to get it.
+    """The blocks about the version's facts, shipping verdicts, figures, needs and commands to get its files.
 
-    `remote` is the remote that was read, if any. With `is_full` come the recipe, remarks, every check and every file.
+    `remote` is the remote that was read, if any. `is_full` adds the recipe, remarks, every check and every file.
     """
     manifest = version.manifest
     partial = None if version.held is None else f"partial: reg pull {version.ref} fetches the rest"
@@ -67,9 +67,9 @@ def report_published(
     is_preview: bool = False,
     **more: Any,
 ) -> None:
-    """Show the outcome of `export`, `add` or `import`, and `remarks`; the document has `latency` and `more`, too.
+    """Show the result of `export`, `add` or `import`, and `remarks`; the JSON document adds `latency` and `more`.
 
-    With `is_preview` nothing was published.
+    With `is_preview`, say that nothing was published.
     """
     timed = [] if latency is None else latency.to_json()
     times = [
@@ -112,7 +112,7 @@ def _document(release: Release, out: Path | None) -> dict[str, Any]:
 
 
 def _existing(release: Release) -> str:
-    """A version that is there already: that it is yanked, or that another one is newer."""
+    """The words about a version that existed already: yanked, or older than another version."""
     if release.yank is not None:
         return release.yank.words
     if release.newer is None:
@@ -121,7 +121,7 @@ def _existing(release: Release) -> str:
 
 
 def doubts(version: Release) -> Iterator[str]:
-    """Verdicts of later evaluations that differ from the manifest."""
+    """Yield the verdicts of later evaluations that differ from the manifest."""
     return (printable(state.remark) for state in version.states if state.remark)
 
 
@@ -138,7 +138,7 @@ def benchmark(document: BenchmarkDocument) -> Iterator[str]:
 
 
 def _keyed(rows: Mapping[str, str | None]) -> Iterator[str]:
-    """`key  value` lines, folded at 80 columns; without those that have no value."""
+    """Lines of `key  value`, folded at 80 columns; keys without a value are left out."""
     for key, value in rows.items():
         if value:
             lines = wrap(printable(value), 71, break_on_hyphens=False)
@@ -167,7 +167,7 @@ def _facts(manifest: Manifest) -> Iterator[str]:
 
 
 def _members(manifest: Manifest) -> str | None:
-    """`1 backbone, 320 head, 1 ood`, of a family; the names of a pipeline's stages."""
+    """The members of a family, such as `1 backbone, 320 head, 1 ood`, or the names of a pipeline's stages."""
     if manifest.model_family is None:
         return None
     if stages := manifest.model_family.stages:
@@ -177,7 +177,7 @@ def _members(manifest: Manifest) -> str | None:
 
 
 def _source(source: Source, name: str) -> str:
-    """A hub id, or the name in another registry. Files from somebody's machine have no name."""
+    """The source's hub id, or its name in another registry; files from somebody's machine have no name."""
     if source.id == name and source.revision is None:
         return f"local files, digest {source.digest.short}..." if source.digest else "local files"
     return f"{source.id}@{source.revision}" if source.revision else source.id
@@ -188,9 +188,9 @@ def _states(version: Release) -> dict[str, str]:
 
 
 def _artifacts(version: Release) -> Iterator[str]:
-    """A row for each artifact, in the manifest's order; heads of a family that are alike share one at the end.
+    """A row for each artifact, in the manifest's order; similar heads of a family share one row at the end.
 
-    If some artifacts are missing here, a column says which.
+    If the registry lacks some artifacts, a column marks them.
     """
     states, heads, stages = _states(version), version.manifest.heads, version.manifest.stages
     groups: dict[tuple[str, ...], list[Artifact]] = {}
@@ -212,7 +212,7 @@ def _artifacts(version: Release) -> Iterator[str]:
 
 
 def _shipping(version: Release) -> Iterator[str]:
-    """The artifacts that may ship as certified and those that may not, with the reasons of each verdict against one."""
+    """The artifacts that may ship as certified, and those that may not, with the reasons of each refusal or doubt."""
     paths: dict[str, list[str]] = {}
     heads: Counter[str] = Counter()
     states, of_heads = _states(version), version.manifest.heads
@@ -241,7 +241,7 @@ def _shipping(version: Release) -> Iterator[str]:
 
 
 def _verdict(item: Artifact, state: str) -> Iterator[str]:
-    """The manifest's verdict with its reasons; said as such if the artifact is refused in spite of it."""
+    """The manifest's verdict with its reasons, marked as the manifest's if a later evaluation refused the artifact."""
     claim = item.certification
     if claim.reasons != UNJUDGED and (claim.rule or claim.reasons):
         by = f" by {printable(claim.rule)}" if claim.rule else ""
@@ -251,7 +251,7 @@ def _verdict(item: Artifact, state: str) -> Iterator[str]:
 
 
 def _figures(manifest: Manifest, is_full: bool) -> Iterator[str]:
-    """The figures of each artifact on its suite. Of recalls by label, only the lowest and the failing ones."""
+    """The figures of each artifact on its suite; of the recalls by label, only the lowest and the failing recalls."""
     rows = [(item.path, check) for item in manifest.artifacts for check in _of_suite(item)]
     shown = sorted(rows, key=lambda row: row[1].verdict != "fail")[:MAX_FIGURES]
     yield from table(
@@ -276,7 +276,7 @@ def _check_row(path: str, check: Check, name: str) -> tuple[object, ...]:
 
 
 def _needs(manifest: Manifest) -> Iterator[str]:
-    """Inputs, outputs, opset and operators of the artifacts that an app loads first; what is alike is printed once."""
+    """Inputs, outputs, opset and operators of the artifacts that an app loads first; equal values are printed once."""
     contracts: dict[tuple[str, str], list[Artifact]] = {}
     for artifact in manifest.entry_artifacts:
         sides = (artifact.metadata.inputs, artifact.metadata.outputs)
@@ -304,7 +304,7 @@ def _needs(manifest: Manifest) -> Iterator[str]:
 
 
 def _opsets(artifact: Artifact) -> str:
-    """The opsets of the domains that its operators are of."""
+    """The opsets of the domains of an artifact's operators."""
     used = {operator.domain for operator in artifact.operators} | {"ai.onnx"}
     opsets = {domain: number for domain, number in artifact.opset_imports.items() if domain in used}
     if not opsets and artifact.metadata.opset is not None:
@@ -322,7 +322,7 @@ def _kv_cache(artifact: Artifact) -> str | None:
 
 
 def _operator_names(artifact: Artifact) -> list[str]:
-    """The names of its operators, those of other domains than ai.onnx first, with their domain."""
+    """The names of an artifact's operators; first the operators of other domains than ai.onnx, with their domain."""
     names = {
         operator.name if operator.domain == "ai.onnx" else f"{operator.domain}:{operator.name}"
         for operator in artifact.operators
@@ -335,7 +335,7 @@ def _operators(names: Sequence[str]) -> str | None:
 
 
 def _ways(version: Release, remote: str | None, is_full: bool) -> Iterator[str]:
-    """Commands that choose one of its files, fetch them, or show more; never folded, so that they can be copied."""
+    """Commands that choose one file of the version, fetch its files, or show more; never folded, so that they can be copied."""
     argument = quote(remote) if remote else ""
     option = f" --remote {argument}" if argument else ""
     yield f"get it   reg resolve {version.ref}{option} --device DEVICE"
@@ -345,7 +345,7 @@ def _ways(version: Release, remote: str | None, is_full: bool) -> Iterator[str]:
 
 
 def _making(manifest: Manifest) -> Iterator[str]:
-    """The recipe, and the tools that ran it."""
+    """The recipe of a version, and the tools that ran the recipe."""
     if recipe := manifest.recipe:
         tools = ", ".join(f"{tool} {version}" for tool, version in sorted(recipe.tools.items()))
         yield from _keyed({"recipe": f"{recipe.profile} v{recipe.profile_version}", "tools": tools})
@@ -370,7 +370,7 @@ def _remarks(version: Release) -> Iterator[str]:
 
 
 def _checks(manifest: Manifest) -> Iterator[str]:
-    """Every measured claim with its artifact. Heads of a family are counted, and only doubtful ones are listed."""
+    """Every measured claim with its artifact. Heads of a family are counted, and only doubtful heads are listed."""
     heads = manifest.heads
     pairs = [(item.path, check) for item in manifest.artifacts for check in item.checks]
     rows = [
@@ -384,27 +384,27 @@ def _checks(manifest: Manifest) -> Iterator[str]:
 
 
 def _files(manifest: Manifest) -> Iterator[str]:
-    """Sidecars, then companions."""
+    """The sidecars of artifacts, then the companions."""
     entries = [entry for item in manifest.artifacts for entry in item.files] + list(manifest.files)
     return table(("FILE", "ROLE", "SIZE"), [(entry.path, entry.role, size(entry.size)) for entry in entries])
 
 
 def _recorded(version: Release, key: str) -> Mapping[str, Any]:
-    """A parameter of the recipe, if it is a document."""
+    """The parameter `key` of the recipe if it is a document, else an empty one."""
     recipe = version.manifest.recipe
     value = recipe.parameters.get(key) if recipe else None
     return value if isinstance(value, Mapping) else {}
 
 
 def _translation(version: Release) -> Iterator[str]:
-    """The fields of another tool's document and what each became, if the recipe was one."""
+    """The fields of another tool's document and their translations, if the recipe was made from such a document."""
     fields = _recorded(version, "recipe").get("translation", ())
     rows = [(field["field"], json.dumps(field["value"]), field["became"]) for field in fields]
     return table(("FIELD", "VALUE", "BECAME"), rows)
 
 
 def _search(version: Release) -> Iterator[str]:
-    """The candidates of a search with their figures on the suite that it chose on, if the version came from one."""
+    """The candidates of the search that made the version, if any, with their figures on the suite of the search."""
     record = _recorded(version, "search")
     if not record:
         return
@@ -436,7 +436,7 @@ def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> 
 
 
 def _next_steps(version: Release) -> Iterator[str]:
-    """The next command: to publish a certified artifact, or to get one in place of a refused one."""
+    """The next command: publish a certified artifact, or make one to replace a refused artifact."""
     states = _states(version)
     judged = [item.path for item in version.manifest.artifacts if item.certification.rule is not None]
     if refused := [path for path, state in states.items() if state == "refused"]:
