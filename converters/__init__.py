@@ -1,12 +1,12 @@
-"""From a checkpoint to the files that an app runs. Converters return a `Draft`, and know no store.
+"""From a checkpoint to the files that an app runs. Converters return a `Draft`, and do not use stores.
 
     from onnxreg.converters import export
 
     export("./checkpoint", task="pooling", output="model.onnx", quantize=True)
 
 `engine` runs a recipe: a `Task` (`tasks`) loads the source, each `Pass` (`passes`) makes a graph, and every result is
-compared with its parent. `profiles` are recipes by name, `families` makes several graphs, `importers` reads files that
-exist already, `evaluation` judges a quantized model. Start with `engine/__init__.py`, then `passes/base.py`.
+compared with its parent. `profiles` are recipes by name, `families` makes several graphs, `importers` reads existing
+files, `evaluation` judges a quantized model. Start with `engine/__init__.py`, then `passes/base.py`.
 
 Must not import: `onnxreg.registry`, `onnxreg.cli`.
 """

@@ -39,8 +39,8 @@ class Materials:
     """The inputs of a rebuild: the source (None: as recorded), the suite, the data, and consent to code as in `plan_export`.
 
     The source of a family is its document, or the directory with the document as `family.yaml`; the source of a version whose
-    module a function made is the directory with the code, or that function. `data` are files that the recipe records by
-    digest: by a step's name if a step reads the file, by `options.<key>` if an option of the task names it. `stored` returns
+    module a function made is the directory with the code, or that function. `data` are paths of files that the recipe records
+    by digest, by the name of the step that reads the file, or by `options.<key>` for an option of the task. `stored` returns
     the path of a stored file by digest.
     """
 
@@ -112,7 +112,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
 
 
 def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
-    """Return the objects and keys of a recipe in JSON form that name files, by the file's name in messages."""
+    """Return the objects and keys of a recipe in JSON form that name files, by the names that users give the files."""
     options, evaluation = recipe.get("options", {}), recipe.get("evaluation")
     keys = [key for key in task_catalog.find(recipe["task"]).paths if options.get(key) is not None]
     steps = {step["name"]: (step, "data") for step in recipe["steps"] if "data" in step}

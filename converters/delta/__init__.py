@@ -1,4 +1,4 @@
 """Making deltas (docs/delta.md): reads two files of a model and writes a delta file, tensor by tensor.
 
-The format is `onnxreg.schema.delta`; `onnxreg.registry.delta` applies. Must not import: `engine`, `passes`, `evaluation`.
+Format: `onnxreg.schema.delta`. Applied by: `onnxreg.registry.delta`. Must not import: `engine`, `passes`, `evaluation`.
 """

@@ -235,7 +235,7 @@ def match_tensors(old: FileView, new: FileView) -> dict[int, TensorExtent]:
 
 
 def _tensor(old: FileView, new: FileView, tensor: TensorExtent, partner: TensorExtent | None) -> Section:
-    """Make a tensor's section: its difference to the partner, or its bytes alone if a sample of these is smaller."""
+    """Make a tensor's section: the difference to the partner, or literal bytes if a sample of these compresses better."""
     if partner is not None:
         bits, mode = _choose_mode(old, new, tensor, partner)
         if bits < sum(_bits(new.array(tensor.start + at, size)) for at, size in _slices(tensor)):
@@ -246,7 +246,7 @@ def _tensor(old: FileView, new: FileView, tensor: TensorExtent, partner: TensorE
 def _choose_mode(
     old: FileView, new: FileView, tensor: TensorExtent, partner: TensorExtent
 ) -> tuple[int, int]:
-    """Return the bits that a sample of the difference takes in its best mode, and that mode.
+    """Return the best mode's bits for a sample of the difference, and the best mode.
 
     Both follow from the bytes alone, not from a build of zlib.
     """

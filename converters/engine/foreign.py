@@ -30,7 +30,7 @@ TABLE = Path(__file__).with_name("olive.yaml")
 DEFAULT_TASK = "text-generation-with-past"
 """The task that Olive assumes for an `HfModel` without a task."""
 AXES = {"batch_size": "batch", "sequence_length": "sequence"}
-"""Axis names here by the axis names in Olive's graphs of a checkpoint."""
+"""Axis names in Olive's graphs of a checkpoint, and the axis names used here."""
 Notes = list[dict[str, Any]]
 """Fields of the document with their values and outcomes: see `recipe_file.FieldTranslation`."""
 
@@ -171,7 +171,7 @@ def _values(options: Mapping[str, Any], label: str) -> Iterator[tuple[str, Any]]
 
 
 def _find(kind: str, label: str) -> tuple[str, Mapping[str, Any]]:
-    """Return the name of a pass and its rules in `olive.yaml`; upper and lower case are equal in `kind`."""
+    """Return the name of a pass and its rules in `olive.yaml`; the case of `kind` does not matter."""
     for name, rules in table()["passes"].items():
         if name.lower() == kind.lower():
             return name, rules
@@ -201,7 +201,7 @@ BLOCK_SIZE = 32
 
 
 class OrchardExport(WrittenDocument):
-    """The `export` section of an Orchard document. Flags must be true or false, not texts or numbers like these."""
+    """The `export` section of an Orchard document. Flags must be true or false, not numbers or texts."""
 
     format: Literal["onnx"] = "onnx"
     opset_version: Annotated[Count, Field(ge=7, le=26)] = 18

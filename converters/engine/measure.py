@@ -1,7 +1,7 @@
 """Measurement of a step's result: runs its graph once on the sample, and compares it with its parent and the source.
 
 Only positions that the input `attention_mask` keeps are compared: outputs for padding mean nothing, and differ by far
-more than all others. If a stated limit is exceeded, the export ends.
+more than all others. If an output does not meet a stated limit, the export ends.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,10 +51,10 @@ class Runs:
 
 @dataclass
 class StepResult:
-    """The record of a step and its `files` in `directory`, the graph that runs first. A skipped step has no files.
+    """The record and the files of a step in `directory`, the main graph first. A skipped step has no files.
 
-    `ancestors` are the results of the earlier steps, the parent first. `reproducible` is False if a second run is known
-    to give other bytes.
+    `ancestors` are the results of the earlier steps, the parent first. `reproducible` is False if a second
+    run is known to give other bytes.
     """
 
     node: StepNode
@@ -124,7 +124,7 @@ class StepResult:
         return run(start, self.runs.feeds)
 
     def compare(self, is_bounded: bool) -> None:
-        """Record the distance from the parent, unless the step has recorded it.
+        """Record the distance from the parent, if the record of the step lacks the distance.
 
         Raises ConversionError if the graph does not run, gives NaN, or differs from its parent: see `samples.compare`.
         """
@@ -262,7 +262,7 @@ def limits_of(checks: Sequence[RecipeCheck], path: str) -> dict[str, RecipeCheck
 
 
 def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
-    """Return True unless the recipe allows a cosine below `MIN_COSINE`: then no comparison with chance is made."""
+    """Return False if the recipe allows a cosine below `MIN_COSINE`, which turns off the comparison with chance."""
     limit = limits.get("min_cosine")
     return limit is None or limit.min is None or limit.min >= samples.MIN_COSINE
 
@@ -272,8 +272,8 @@ def checks(
 ) -> list[dict[str, Any]]:
     """`manifest.Check` entries in JSON form: three for each output of floats, one for the bytes if these have a limit.
 
-    Raises ConversionError, naming the file by its path, if a limit is exceeded. Raises InputError for a limit on a
-    metric that is not measured: such a limit would never be checked.
+    Raises ConversionError, naming the file by its path, if a limit is not met. Raises InputError for a limit on a
+    metric that is not measured, because such a limit would never be checked.
     """
     feeds, expected, outputs = result.runs.feeds, result.expected, result.runs.outputs
     first = expected[0] if feeds else {}
@@ -307,7 +307,7 @@ def judge(
     path: str,
     scale: float = 1.0,
 ) -> dict[str, Any]:
-    """Make one check, with the verdict `info` if there is no limit. Raises ConversionError if the limit is exceeded."""
+    """Make one check, with the verdict `info` if there is no limit. Raises ConversionError if the limit is not met."""
     limit = None
     if bound is not None:
         limit = bound.max if bound.min is None else bound.min

@@ -181,7 +181,7 @@ def plan_export(
         source: replaces the recipe's own source.
         name: the model's name; by default the recipe's name, or the hub id.
         directory: base of the recipe's relative paths.
-        label: name of the recipe in messages, if it has one.
+        label: the recipe's name in messages; may be empty.
         allow_code: the factories that may run: `module:function` of an installed module,
             `file.py:function` or `file.py` of any other.
     """

@@ -50,7 +50,7 @@ def execute(
     its parent, or is further from the source than a check allows. After an error the workspace is not valid.
 
     Args:
-        subject: the loaded source, which stays loaded; without it the source is loaded here.
+        subject: the loaded source, which the caller keeps; if None, the source is loaded here.
     """
     scratch = workspace / SCRATCH_DIRECTORY
     (scratch / "steps").mkdir(parents=True)

@@ -14,7 +14,7 @@ from onnxreg.schema.core.ref import check_distinct
 from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput, RecipeStep
 
 GOLDEN_PREFIX = "golden-"
-"""Prefix of the name of a step that writes golden vectors; the name of the other step follows."""
+"""Prefix of the names of steps that write golden vectors; users' steps may not begin with this."""
 
 
 @dataclass(frozen=True)

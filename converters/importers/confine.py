@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 2 * 2**30, 3
 BASE_SECONDS, BYTES_PER_SECOND = 60.0, 20_000_000
-"""Limits of the reader: resident bytes, plus a number per byte of the files; seconds, plus one for so many bytes."""
+"""Limits of the reader: bytes of memory, and more per byte of the files; seconds, and the bytes read in one more."""
 POLL_SECONDS = 0.05
 READER_HINT = "look at who made the file; a model of this size needs less"
 DIES_WITH_PARENT, SIGKILL = 1, 9

@@ -31,7 +31,7 @@ _SAFE = frozenset({".onnx", ".ort", ".json", ".txt", ".config"})
 
 
 def refuse_unfit(path: Path) -> None:
-    """Raise InputError for a file that runs code when it is loaded, by suffix or bytes, and as `check_content`."""
+    """Raise InputError for a file that runs code when loaded (by suffix or bytes), or that `check_content` refuses."""
     with path.open("rb") as file:
         check_content(file.read(HEAD_BYTES), path.name)
     if path.suffix.lower() in _PICKLES or (path.suffix.lower() not in _SAFE and _is_pickle(path)):
@@ -72,7 +72,7 @@ def _has_objects(file: IO[bytes]) -> bool:
 
 
 def _is_pickle_stream(file: BinaryIO) -> bool:
-    """Return True if the first opcodes of a file are those of a pickle, of any protocol."""
+    """Return True if a file begins with the opcodes of a pickle, of any protocol."""
     file.seek(0)
     is_named = has_protocol = False
     try:

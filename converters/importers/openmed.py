@@ -63,7 +63,7 @@ _UNCARRIED_OF_MANIFEST = {
 
 
 def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
-    """Survey a directory with a version 1 manifest, whose bytes are `data`; files that it does not name are reported.
+    """Survey a directory with a version 1 manifest, given as `data`. Files that the manifest does not name are reported.
 
     Raises InputError for an invalid manifest, a named file that is missing or outside, and files of two exports.
     """

@@ -3,7 +3,7 @@
 Sources are model files of any origin with the companions beside them (`survey_files`), directories that `--output` wrote
 (`survey_written`), and published repositories (`survey_repository`): Transformers.js and onnx-community
 (`onnx/model_quantized.onnx`), Optimum (`model.onnx`), sentence-transformers (`onnx/`, `modules.json`) and plain snapshots.
-Files keep their paths. The facts of a graph, and the file that it was made from, are found from the graph and its weights.
+Files keep their paths. The facts of a graph, and its parent among the files, are found from the graph and its weights.
 """
 
 import filecmp
@@ -402,7 +402,7 @@ def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
 
 
 def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
-    """Yield the models, each with its parent: the float32 graph of the same stem whose weights it has after conversion."""
+    """Yield the models, each with its parent: the float32 graph of its stem with the same weights up to conversion."""
 
     def is_derived(model: Model, parent: Model) -> bool:
         try:

@@ -247,8 +247,8 @@ def weight_type(precision: str) -> str:
 def with_kv_caches(draft: Draft) -> Draft:
     """Return the draft with the `kv_cache` of each decoder; see `manifest.KvCache`.
 
-    The longest context is read from `genai_config.json` beside the graph, else from `config.json`; the head size too, but
-    from `genai_config.json` only and if the graph has it dynamic. If a number is unknown, the decoder gets no `kv_cache`.
+    The longest context is read from `genai_config.json` beside the graph, else from `config.json`. A head size that the
+    graph leaves dynamic is read from `genai_config.json` only. If a number is unknown, the decoder gets no `kv_cache`.
     """
     return replace(draft, artifacts=tuple(_with_kv_cache(draft, artifact) for artifact in draft.artifacts))
 

@@ -79,7 +79,7 @@ def load_onnx(path: Path) -> Any:
 def check_model(model: Any, path: Path) -> None:
     """Raise InputError if ONNX's checker refuses a loaded file (`load_onnx`) or its external data; `model` is not changed.
 
-    The checker gets zeros in place of external data, because it refuses files with hard links, as a registry's files have.
+    The checker gets zeros in place of external data, because it refuses hard links, such as the files of a registry.
     """
     import onnx
 

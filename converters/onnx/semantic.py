@@ -85,7 +85,7 @@ def in_order(graph: "ir.Graph | ir.Function") -> list["ir.Node"]:
 def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[str]:
     """Return the digests of the nodes, and add the digests of their outputs to `values`.
 
-    Of nodes that are equal in all of this (such as two random generators) the second gets another digest than the first.
+    If two nodes have equal digests (such as two random generators), the second gets another digest than the first.
     """
     digests: list[str] = []
     occurrences: Counter[str] = Counter()

@@ -52,7 +52,7 @@ class Pass(ABC, Generic[In, Out]):
 
     takes: ClassVar[Takes] = "graph"
     tools: ClassVar[tuple[str, ...]] = ()
-    """Packages that affect the output of the pass, beside those of every recipe (`toolchain.TOOLS`)."""
+    """Packages that affect the pass's output, in addition to the packages of every recipe (`toolchain.TOOLS`)."""
 
     def __init__(self, **params: Any) -> None:
         self.params: Any = self.read(params)

@@ -39,9 +39,9 @@ _lock = threading.RLock()
 class TorchModel:
     """A torch module with example tensors for its inputs, which are its keyword arguments, in order.
 
-    `outputs` are names for the results: attributes or keys of the result if it has these names, else a tensor
-    or the first members of a tuple, in order. `axes` are the dynamic axes of inputs and outputs by name; by
-    default each has `AXES`.
+    `outputs` are names for the results. A result with these attributes or keys gives their values; other
+    results are a tensor or a tuple, whose first members get the names in order. `axes` are the dynamic axes
+    of inputs and outputs by name; by default each has `AXES`.
     """
 
     module: Any

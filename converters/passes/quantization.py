@@ -431,7 +431,7 @@ class OnnxStaticQuantization(QuantizationPass):
 def float_nodes(model: Any) -> list[str]:
     """Return the names of the nodes whose values 8 bits cannot hold.
 
-    These nodes carry a mask from its constant to a Softmax or similar operator, are such an operator, or compute an index.
+    Such a node is a Softmax or similar operator that reads a mask, carries the mask to it, or computes an index.
     """
     import onnx
 

@@ -86,7 +86,7 @@ def session(model: Any, label: str = "the model") -> Any:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Yield a directory for tools that need files, and delete it at the exit; the parent may be set by `scratch_in`."""
+    """Yield a temporary directory for tools that need files, in the workspace that `scratch_in` sets, if any."""
     with tempfile.TemporaryDirectory(prefix=".scratch-", dir=_scratch.get()) as directory:
         yield Path(directory)
 
