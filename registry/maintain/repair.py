@@ -68,7 +68,7 @@ def repair(
 
 
 def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
-    """Open the remote with good copies: the named one, else the only one or origin; None if there is none of these."""
+    """Open the remote with good copies: `name`, by default `origin` or the only remote; None without any of these."""
     has_default = "origin" in remotes.urls or len(remotes.urls) == 1
     return remotes.open(name) if name is not None or has_default else None
 
@@ -185,7 +185,7 @@ class _Repair:
 def salvage(
     data: bytes, registry: str, name: str, fetch: Fetch
 ) -> tuple[list[LogLine], tuple[int, Digest] | None]:
-    """Return lines that no later line or state contradicts, and the last line's number and digest by the state."""
+    """Return lines that no later line or state contradicts, and the last line's number and digest in the state."""
     first, *raws = data.split(b"\n")
     lines: list[LogLine] = []
     end = None

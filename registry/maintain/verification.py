@@ -98,7 +98,7 @@ class VerifyReport:
 
 
 Audit = Callable[[Log, IndexFile], Iterable[tuple[str, str]]]
-"""Finds faults in a model's history that the log alone does not show; yields the kind and a description of each."""
+"""A function that yields the kind and a description of each fault in a model's history that its log does not show."""
 Models = Mapping[str, Collection[Version] | None]
 """The models to verify, each with the versions whose files must be there; None means all versions."""
 
@@ -306,7 +306,7 @@ _FIXED = frozenset({"registry.json", "policy.jsonl", CATALOG})
 LEFTOVER = re.compile(
     rf"gc/(?:(intents|condemned)/({NOTE.pattern.replace('(', '(?:')})|probe-[0-9a-f]{{16}})"
 )
-"""Matches the path of a note, with its kind and name, or of a scratch object from the trial of a store."""
+"""The pattern for the path of a note, with kind and name, or for a scratch object from the trial of a store."""
 
 
 def is_registry_file(file: TreeFile) -> bool:

@@ -133,7 +133,7 @@ def _ask_helper(helper: str, host: str) -> Credential | None:
 
 
 _NEXT_PAGE = re.compile(r"<([^<>]+)>\s*;[^,]*\brel=\"?next\"?", re.IGNORECASE)
-"""Matches the `Link` header that leads to the next page (RFC 8288)."""
+"""The pattern of the `Link` header with the address of the next page (RFC 8288)."""
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^/@\s?#:\[\]]+)"
 _URL = re.compile(
@@ -214,7 +214,7 @@ class OciServer(HttpStore):
         return "does this server take OCI artifacts?"
 
     def words(self, error: urllib.error.HTTPError) -> str:
-        """Return the error code of the protocol, or the reason of HTTP."""
+        """Return the error code of the protocol, or else the HTTP reason phrase."""
         try:
             return str(json.loads(error.fp.read1(READ_BYTES))["errors"][0]["code"])[:60]  # type: ignore[attr-defined]
         except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):

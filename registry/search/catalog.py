@@ -141,7 +141,7 @@ class Catalog:
 
     @classmethod
     def decode(cls, lines: Iterator[bytes], registry_id: str) -> "Catalog":
-        """Read the first part. CatalogError if it is malformed, or the catalog is of another registry."""
+        """Read a catalog's first part, the models. CatalogError if the part is malformed, or of another registry."""
         header = _decoded(_HEADER, next(lines, b""))
         if header.format != FORMAT:
             raise CatalogError("is not a catalog")
@@ -158,7 +158,7 @@ class Catalog:
         return catalog
 
     def add_pieces(self, lines: Iterable[bytes]) -> None:
-        """Read the second part without pieces of unknown models. CatalogError, and no change, if the part is malformed."""
+        """Read the second part, except pieces of unknown models. CatalogError, and no change, if the part is malformed."""
         pieces: dict[str, list[Piece]] = {}
         artifacts = 0
         for line in lines:
@@ -172,13 +172,13 @@ class Catalog:
         self.pieces = pieces
 
     def model_lines(self, time: str | None = None) -> Iterator[bytes]:
-        """Yield the lines of the first part, with line ends."""
+        """Yield the lines of the first part (header and models), with line ends."""
         header = Header(FORMAT, FORMAT_VERSION, self.registry_id, len(self.models), time)
         yield msgspec.json.encode(header) + b"\n"
         yield from (msgspec.json.encode(model) + b"\n" for model in self.fitting())
 
     def piece_lines(self) -> Iterator[bytes]:
-        """Yield the lines of the second part, with line ends."""
+        """Yield the lines of the second part (pieces with artifacts), with line ends."""
         for _, pieces in sorted(self.pieces.items()):
             yield from (msgspec.json.encode(piece) + b"\n" for piece in pieces)
 
@@ -393,7 +393,7 @@ def _read_pieces(
 def find_models(
     catalog: Catalog, reader: RegistryReader, words: str, after: str, limit: int
 ) -> tuple[list[ModelLine], int]:
-    """Return the first models after a name whose texts have all words, and the total count. InputError for many words."""
+    """Return the first models, after a name, whose texts have all words, and their total. InputError above `MAX_WORDS`."""
     parts = dict.fromkeys(_folded(words).split())
     if len(parts) > MAX_WORDS:
         raise InputError(f"{len(parts)} words are too many for one search", f"use at most {MAX_WORDS}")

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from onnxreg.registry.server.answers import error_answer
 
 Log = Callable[[str], None]
-"""Receives one line, without its line end."""
+"""A function that receives one log line, without the line end."""
 METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
 """The HTTP methods that metrics count by name. Clients may invent other methods: all of them count as "other"."""
 MAX_LOGGED_PATH_CHARS = 300

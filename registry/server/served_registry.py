@@ -1,9 +1,9 @@
 """The served registry: a local registry as clients see it.
 
 An index file is read again if its stat changed (`mark`). An answer that depends on an index file is cached with the file's
-digest, so that a repeated question costs one stat, and no cached answer is outdated. Errors contain no local path, and links
-below the root are not followed. Slow questions run in threads of their own (`Queue`), of which each may take a limited
-number of steps, and a limited number may wait.
+digest, so a repeated question costs one stat, and no cached answer is outdated. Errors contain no local path, and links
+below the root are not followed. Slow questions run in threads of their own (`Queue`); the steps of each question, and
+the number of questions that wait, are limited.
 """
 
 import asyncio

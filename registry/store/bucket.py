@@ -222,7 +222,7 @@ class BucketStore(ObjectStore):
         return stream.opened(self._is_absence)
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        """Return the keys that exist. Requests: one for each key, or fewer if one listing of all blobs is shorter."""
+        """Return the keys that exist. Each key costs one request, unless a listing of all blobs costs fewer."""
         key_list = list(keys)
         most_pages = len(key_list) // HEADS_PER_PAGE
         if most_pages and all(map(BlobKey.of_path, key_list)):

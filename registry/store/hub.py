@@ -14,7 +14,7 @@ after a lost race, and when names, notes or files are listed.
 **The layout**: `reg push --layout hub` writes the usual files of one model's newest release beside the registry.
 `layout.json` lists these files, and every later commit to the model's log updates them. Other files are never replaced.
 
-Uploads use Xet if hf_xet is installed, else, or with `HF_HUB_DISABLE_XET=1`, LFS. Uploads come from paths, since
+Uploads use Xet if hf_xet is installed and `HF_HUB_DISABLE_XET=1` is not set, else LFS. Uploads come from paths, since
 huggingface_hub uploads streams through LFS only. Tests run the real client against an emulator
 (`tests/support/servers/hub.py`), never against the live Hub.
 """

@@ -168,7 +168,7 @@ class HubClient:
         self, path: str, revision: str | None = None, cached: bytes | None = None
     ) -> tuple[bytes | None, str]:
         """Read a small file (None if absent) at `revision`, by default the newest commit; return bytes and commit id. The Hub
-        need not send bytes equal to `cached`. If an answer names no commit, `head` is requested.
+        need not send bytes equal to `cached`. If an answer names no commit, a request finds the newest.
         """
         conditions = {"If-None-Match": f'"{git_oid(cached)}"'} if cached is not None else {}
         data: bytes | None
@@ -224,7 +224,7 @@ class HubClient:
 
     def commit(self, operations: list[Operation], message: str, parent: str) -> str:
         """Upload new files (equal bytes once), apply all operations in one commit on `parent`, and return the commit's id. A
-        .gitignore has no effect. StaleParentError if the commit was not applied, UnansweredError if nobody knows.
+        .gitignore has no effect. StaleParentError if the commit was not applied, UnansweredError if the outcome is unclear.
         """
         additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
         first = {addition.upload_info.sha256: addition for addition in additions}
@@ -420,7 +420,7 @@ class CommitSnapshot:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]
-"""Returns the operations to commit on a snapshot, or None. The flag is True if an earlier commit may have been applied."""
+"""A function that returns the operations for a snapshot, or None. Its flag: an earlier commit may have been applied."""
 
 
 class HubStore(ObjectStore):

@@ -118,7 +118,7 @@ class RegistryReader(BlobReader, Protocol):
         return None
 
     def names(self) -> Iterator[str]:
-        """List all models by name, sorted. A question about one model never calls this. UnlistedError if impossible."""
+        """List all models by name, sorted; never used to find one model. UnlistedError if the store cannot list."""
 
     def index_tokens(self) -> dict[str, str]:
         """Return for each model a token that changes with the index file; the token is "" if the store has none."""

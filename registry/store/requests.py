@@ -334,7 +334,7 @@ def check_framing(headers: Message) -> None:
 
 _SECONDS = re.compile(r"[0-9]{1,9}")
 _NO_QUOTA = re.compile(r"\b(?:r|remaining)=0\b.*\b(?:t|reset)=([0-9]{1,9})\b")
-"""Matches `RateLimit` with an empty quota, in the newest and in the older drafts of the standard."""
+"""The pattern of a `RateLimit` header with an empty quota, in the newest and in older drafts of the standard."""
 
 
 def pause_seconds(headers: Mapping[str, str] | Message) -> float:
@@ -358,7 +358,7 @@ def later(pause: float) -> str:
 
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""Matches a bearer token as defined by RFC 6750."""
+"""The pattern of a bearer token, as defined by RFC 6750."""
 
 
 def variable(url: str) -> str:

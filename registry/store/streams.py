@@ -29,7 +29,7 @@ class Sink(Protocol):
 
 
 class PieceHasher:
-    """Computes in one pass the SHA-256 of a stream and of each piece of `size` bytes."""
+    """A hasher that computes the SHA-256 of a stream, and of each piece of `size` bytes, in one pass."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -137,7 +137,7 @@ def metered(stream: BinaryIO, advance: Advance, action: str, size: int | None = 
 
 
 class HashingReader(io.RawIOBase):
-    """Hashes the bytes of a source as they are read. IntegrityError at the end if the digest is not `expected`."""
+    """A stream that hashes the bytes read from a source. IntegrityError at the end if the digest is not `expected`."""
 
     def __init__(self, source: BinaryIO, expected: Digest, length: int = 0) -> None:
         self._source = cast(Any, source)

@@ -65,7 +65,7 @@ class BlobMover:
     """An `Arrival` for each blob moved so far."""
 
     def move(self, push: Push, moving: Mapping[Digest, Reference]) -> None:
-        """Move blobs into a push. The first failure stops the others."""
+        """Move blobs into a push. The first failure stops the other transfers."""
         files = sorted(moving.values(), key=lambda file: (-(file.size or 0), file.digest))
         self.progress.plan(len(files), sum(file.size or 0 for file in files))
         self.arrivals += run_parallel(lambda file: self._fetch(push, file), files)

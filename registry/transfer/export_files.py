@@ -1,6 +1,6 @@
 """Write files of a version into a directory, verified: all files, one artifact, or an ORT package.
 
-The files are written to a new directory, which then replaces the target. Two functions write one artifact for a while:
+The files are written to a new directory, which then replaces the target. Two functions write to a temporary directory:
 `unpacked` with its sidecars and companions, `fetched` with only the main file and its external data.
 
 In the run directory of a training (with `checkpoints/`), a version is written to `exports/`, as in Orchard. An export's

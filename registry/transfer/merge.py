@@ -32,7 +32,7 @@ from onnxreg.schema.log.logline import LogLine, Via
 from onnxreg.schema.log.state import Channel, VersionEntry
 
 MakeRestore = Callable[[str, Version, VersionEntry], Restore]
-"""Creates the event that brings a version of a model back, from the version's entry."""
+"""A function that creates the event for bringing a version of a model back, given the version's entry."""
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def mirror(
 def _verbatim(
     source: RegistryStore, destination: RegistryStore, report: MirrorResult, progress: Progress
 ) -> None:
-    """Compare all models, copy those that are behind, then delete blobs that the source gave up."""
+    """Compare all models, copy the models that are behind, then delete blobs that the source gave up."""
     trust = load_trust()
     policies = read_policies(source)
     enforce_policies(trust, policies)

@@ -117,7 +117,7 @@ class LogRow(NamedTuple):
 
 
 class ModelPage:
-    """A model for its pages, read once when needed. NotFoundError, with similar names, if the model is absent."""
+    """A model's data for its pages, each part read on first use. NotFoundError, with similar names, without a model."""
 
     def __init__(self, registry: ServedRegistry, name: str, index: IndexFile | None) -> None:
         if index is None:
@@ -138,7 +138,7 @@ class ModelPage:
 
     @cached_property
     def production(self) -> Sequence[ChannelStatus] | RegError:
-        """The channels, judged as `resolve` judges them, or the error because of which they cannot be judged."""
+        """The channels, judged as `resolve` judges them, or the error that prevents this."""
         try:
             return list(in_production(CheckedReader(self._registry, KnownHeads()), self.log, load_trust()))
         except RegError as error:
@@ -147,7 +147,7 @@ class ModelPage:
     def log_rows(self, before: int | None, count: int) -> list[LogRow]:
         """Return the last `count` lines before line `before` (None: of the log), newest first; signers by the trust file.
 
-        The version of an attestation is the last one that published the manifest; a rollout's end has its version.
+        An attestation has the version that last published its manifest, the end of a rollout the rollout's version.
         """
         digests = {line.seq: line.digest for line in self.lines}
         judge = SignatureJudge(load_trust(), self._registry.registry_id, self.name, digests.get)
