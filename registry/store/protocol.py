@@ -204,8 +204,8 @@ class Push(Protocol):
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
         """Store a stream, hash its bytes on the way, and return digest and size in bytes.
 
-        Several threads may call `put`, also for bytes that are present already. If the bytes differ from `expected`
-        they are not stored, and IntegrityError is raised.
+        Several threads may call `put`, also for bytes that are present already. IntegrityError if the bytes
+        differ from `expected`; then none of the bytes are stored.
         """
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:

@@ -1,7 +1,7 @@
 """Write files of a version into a directory, verified: all files, one artifact, or an ORT package.
 
-The files are written to a new directory, which then replaces the target. Two functions write to a temporary directory:
-`unpacked` with its sidecars and companions, `fetched` with only the main file and its external data.
+The files are written to a new directory, which then replaces the target. Two functions write one artifact to a temporary
+directory: `unpacked` also writes sidecars and companions, `fetched` only the main file and its external data.
 
 In the run directory of a training (with `checkpoints/`), a version is written to `exports/`, as in Orchard. An export's
 manifest calls its graph `exports/model.onnx`, and so the path is right from the run directory.
