@@ -72,8 +72,8 @@ def execute(
 def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
     """Load the source of a plan, and save its companion files in `directory`, which is created.
 
-    Raises the errors of the task's `load`, InputError if the source was changed meanwhile, and ConversionError if the
-    source's outputs have NaN or infinity, because nothing can be compared with these.
+    Raises the errors of the task's `load`, InputError if the source was changed meanwhile, and ConversionError for NaN
+    or infinity in the source's outputs, because no graph can be compared with such outputs.
     """
     import numpy as np
 

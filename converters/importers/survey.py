@@ -59,10 +59,10 @@ Adopted = tuple[Draft, list[Difference]]
 class Model:
     """One model: its main file, the facts (None: the format cannot be read), and files that no other model uses.
 
-    `format` and `precision` are the stated names (None: those of the file), `member` is the model's stage in a
-    pipeline, `parent` the path of the model that it was made from. With `is_android` the tensor contract of the android
-    profile is checked, whatever the format. `claims` are a document's entry to compare with the file, `fields` further
-    keys of the artifact from a document.
+    `format` and `precision` are the stated names (None: as in the file), `member` is the model's stage in a pipeline,
+    `parent` the path of the parent model. With `is_android` the tensor contract of the android profile is checked,
+    whatever the format. `claims` are a document's entry to compare with the file, `fields` further keys of the artifact
+    from a document.
     """
 
     main: Found
@@ -109,7 +109,7 @@ class Survey:
 def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
     """Read the facts of an .onnx or .ort file; return them with its external data, at the same place relative to the file.
 
-    Raises InputError if the file is of neither format, or if ONNX Runtime cannot run it.
+    Raises InputError for another format, or if neither ONNX's checker nor ONNX Runtime accepts the file.
     """
     file = main.file
     if file.suffix == ".ort":

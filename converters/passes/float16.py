@@ -24,7 +24,7 @@ FLOAT, FLOAT16 = 1, 10
 LARGEST, SMALLEST = 65504.0, 5.96e-08
 """Bounds of float16: the largest finite value, and the smallest value above 0."""
 SENTINEL = 1e30
-"""Values from here on mean infinity, as in attention masks: a converter may use its own bound instead."""
+"""Values of at least this size mean infinity, as in attention masks: a converter may use its own bound instead."""
 INTEGERS = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul"})
 OLIVE = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Relu", "Add")
 """Operators that Olive keeps in float32 by default: the first candidates of a search."""
