@@ -21,7 +21,7 @@ _ABSENT = object()
 
 
 class NamedList(NamedTuple):
-    """The names by which a list's items are matched: first by the first namer, the remaining items by the next, and so on.
+    """The namers that match the items of a list: the second namer matches the items that the first did not, and so on.
 
     `positions`: an item whose index changed counts as reordered, even if the order of the common items is the same.
     """
@@ -31,7 +31,7 @@ class NamedList(NamedTuple):
 
 
 Lists = Mapping[str, NamedList | None]
-"""The lists that are matched by name, by pattern, such as `artifacts[].files`; None for a value compared as a whole."""
+"""The namers of lists by pattern, such as `artifacts[].files`; None for a value that is compared as a whole."""
 
 
 class Spot(NamedTuple):

@@ -1,4 +1,4 @@
-"""A difference as one screen: artifacts and figures side by side, the other facts, and the changes that follow from these.
+"""A difference as one screen: artifacts and figures side by side, other facts, and the changes that follow from them.
 
 Pure: made from two manifests and their `ManifestDiff`. Every change is in exactly one place: a row, a fact, or a folded
 group under its cause, with a count. The terminal, Markdown and the web pages all show this document.
@@ -115,7 +115,7 @@ class DiffOverview(Document):
 def overview(
     old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ((), ())
 ) -> tuple[ManifestDiff, DiffOverview]:
-    """Compare two manifests, and group the changes of the diff by topics of an auditor.
+    """Compare two manifests, and group the changes of the diff by the questions of an auditor.
 
     `states` are the states of the artifacts of both versions, after later evaluations.
     """

@@ -7,7 +7,7 @@ MAX_RECORD_BYTES = 16 * 2**20
 MAX_TEXT_BYTES = 4 * 2**20
 """Bytes of a recipe, a policy or another file in TOML, YAML or JSON that a person writes."""
 BYTES_PER_VALUE = 16
-"""A record may have one value for each 16 of the bytes it may have: no record of onnxreg is as dense as a list of zeros."""
+"""A record may have one value for each 16 bytes of its size limit; only a hostile one has more, such as a list of zeros."""
 MAX_DEPTH = 64
 """Levels of nesting in a record, and of brackets and `not` in an expression."""
 MAX_KEY_PARTS = 32
@@ -28,7 +28,7 @@ MAX_SIGNATURE_BYTES = 16 * 1024
 MAX_SIGNATURES = 64
 """Signatures of an envelope."""
 MAX_STATEMENTS = 64
-"""Statements about a version that an import from an OCI registry records: others may be able to add statements there."""
+"""Statements about a version that an import from an OCI registry records; anybody who can write there can add some."""
 MAX_OCI_BYTES = 4 * 2**20
 """Bytes of a manifest, an index or a page of referrers, as the OCI distribution specification recommends."""
 MAX_REFERRER_BYTES, MAX_REFERRER_PAGES = 16 * 2**20, 1000
@@ -45,6 +45,6 @@ MAX_CATALOG_BYTES, MAX_CATALOG_LINE_BYTES = 2**27, 4 * 2**20
 """Bytes of a published catalog when unpacked, and of one line of it."""
 MAX_CATALOG_MODELS, MAX_CATALOG_ARTIFACTS = 200_000, 1_000_000
 MAX_EXPRESSION_CHARS, MAX_DIGITS = 4096, 15
-"""Characters of an expression, and digits of a number in it, so that floating point in any language has it exactly."""
+"""Characters of an expression, and digits of its numbers, which floating point in any language then has exactly."""
 MAX_CONDITIONS = 100
-"""Formats, contracts, and labels with a minimum recall in a query document."""
+"""Formats, contracts, and labels with a minimum recall, in a query document."""

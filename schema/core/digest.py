@@ -10,7 +10,7 @@ from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.errors import InputError, value_error
 
 PIECE_BYTES = 8 * 2**20
-"""The size above which a file also has digests of its pieces."""
+"""The size in bytes above which a file also has digests of its pieces."""
 PATTERN = "^sha256:[0-9a-f]{64}$"
 """The pattern of a digest in JSON Schema."""
 _matches = re.compile(PATTERN[1:-1]).fullmatch

@@ -85,7 +85,7 @@ class WrittenDocument(Document):
 
 
 class InvalidValueError(InputError):
-    """A document with an invalid value: the message has the first fault; `location` its keys, and positions from 0.
+    """A document with an invalid value. The message has the first fault, `location` its keys and positions (from 0).
 
     An unknown key counts as first, because it is often a misspelled missing key; the hint is the most similar of `keys`.
     """

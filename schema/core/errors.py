@@ -72,7 +72,7 @@ VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE
 
 @contextmanager
 def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Iterator[None]:
-    """Turn an InputError of the block into a `kind`, with the prefix before its message, unless that is "", and a hint."""
+    """Raise an InputError of the block as a `kind`, with this prefix and hint; with the prefix "", leave it unchanged."""
     try:
         yield
     except InputError as error:
@@ -82,7 +82,7 @@ def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Ite
 
 
 def value_error(check: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Make the check raise ValueError, for which pydantic and msgspec report the position in the document."""
+    """Turn the check's InputErrors into ValueErrors, to which pydantic and msgspec add the position in the document."""
 
     def checked(value: Any) -> T:
         try:
@@ -107,12 +107,12 @@ def unreadable(name: str, error: OSError) -> RegError:
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
-    """The kind and the detail of a fault; the kind is `unreadable` if bytes could not be read, and so may be good."""
+    """The kind and the detail of a fault; the kind is `unreadable` if the bytes, which may be sound, could not be read."""
     return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
 
 
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:
-    """The error for a library that is not installed. On an index somebody else may own the name `onnxreg`."""
+    """The error for a library that is not installed. The hint names no package index, where others may own `onnxreg`."""
     hint = (
         f"install onnxreg from where it came with its extra {extra}, in a checkout: pip install '.[{extra}]'"
     )
@@ -139,7 +139,7 @@ def nearest(name: str, names: Iterable[str], least: float = 0.6, most: int = 3) 
 
 
 def suggest(name: str, candidates: Iterable[str], otherwise: str = "", least: float = 0.6) -> str:
-    """A hint: the similar names, or, without similar names, `otherwise`, by default the list of all names."""
+    """A hint: the similar names, else `otherwise`, which is by default the list of all names."""
     names = list(candidates)
     if alike := nearest(name, names, least):
         return f"did you mean {' or '.join(alike)}?"

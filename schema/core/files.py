@@ -70,8 +70,8 @@ def check_content(head: bytes, name: str) -> None:
 
 
 class FileState(NamedTuple):
-    """Device, inode, size in bytes, and the times (ns) of the last changes of a file's bytes and of its inode. Equal states
-    mean equal contents. No program can set back the time of the inode, if the file system keeps one.
+    """Device, inode, size in bytes, and the times (ns) of the last changes of a file's bytes and of its inode. The state
+    identifies the content until a change. No program can set back the time of the inode, if the file system keeps one.
     """
 
     device: int

@@ -50,7 +50,7 @@ def expand(value: Any, pattern: str) -> list[str]:
 
 
 def relative(pointer: str, path: str) -> str:
-    """Follow a path from a pointer: the path's steps are keys and indexes as in a pointer, and `..` for one level up."""
+    """The pointer at a path from another pointer: keys and indexes as in a pointer, and `..` for one level up."""
     for step in path.split("/") if path else ():
         pointer = pointer.rpartition("/")[0] if step == ".." else f"{pointer}/{step}"
     return pointer

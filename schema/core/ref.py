@@ -12,7 +12,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 
 POLICY_LOG = ".policy"
-"""The name of the registry's own log of policies, used like a model's name. No model can have it."""
+"""The name of the registry's log of policies, used like a model's name. No model can have this name."""
 REGISTRY_ID = re.compile(r"[0-9a-f]{32}")
 
 _NUMBER = r"(0|[1-9][0-9]*)"
@@ -59,7 +59,7 @@ class Version(str):
 
     @property
     def precedence(self) -> tuple[object, ...]:
-        """A sort key by section 11 of SemVer. It ignores build metadata, which `<` compares next."""
+        """A sort key by section 11 of SemVer. The key ignores build metadata, which `<` compares next."""
         if not self.pre:
             return (self.major, self.minor, self.patch, True, ())
         pre = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.pre)
@@ -220,7 +220,7 @@ class DistinctPaths:
             self.add(path)
 
     def add(self, path: str) -> None:
-        """Add a path. Raise InputError if it collides with an earlier one or if one is a directory above the other."""
+        """Add a path. Raise InputError if the path collides with an earlier one, or one is a directory above the other."""
         key = path.casefold() if path.isascii() else normalize("NFD", normalize("NFD", path).casefold())
         if (existing := self._files.get(key)) is not None:
             collision = f"paths collide: {existing[:80]!r} and {path[:80]!r}"

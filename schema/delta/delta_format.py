@@ -124,7 +124,7 @@ def _check(span: Span, size: int, remaining: int, old: Sequence[Descriptor]) -> 
 
 
 def inflate(payload: bytes, limit: int) -> bytes:
-    """Inflate a payload to at most `limit` bytes. Raise InputError, without inflating more, if the payload gives more."""
+    """Inflate a payload to at most `limit` bytes. Raise InputError if it is malformed or gives more; never inflate more."""
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         data = inflater.decompress(payload, limit + 1)

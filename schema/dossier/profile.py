@@ -18,9 +18,9 @@ channels with findings and changes, and the rules that apply to these channels."
 class ProfileField(WrittenDocument):
     """A field, which is filled in by exactly one of `from`, `generate` and `owner`.
 
-    `value` is a JSON pointer. In `rows` a `*` means every item, and each column has a label and a path from the
-    place of the row, see `pointer.relative`; `#` at its end means the key there. `kinds` and `having` choose lines of the log: kinds of events, and a place that must exist;
-    `this` are only those that name this version's manifest. `help` tells a person what belongs into the field.
+    `value` is a JSON pointer. In `rows` a `*` means every item, and each column has a label and a path from the row (see
+    `pointer.relative`); `#` at the path's end means the key there. `kinds` (of events) and `having` (a pointer) choose lines of
+    the log; `this` only lines that name this version's manifest. `help` tells a person what to write.
     """
 
     label: Text

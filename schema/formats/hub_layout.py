@@ -25,7 +25,7 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest, StoredFile
 from onnxreg.schema.manifest.vocabulary import FILENAME, hub_license
 
 MODEL = "model"
-"""The name of the only graph of a version."""
+"""The name of a graph that is the only one of its version."""
 STEMS = {
     "float32": ("model",),
     "float16": ("model_fp16",),
@@ -70,10 +70,10 @@ def layout(
 ) -> dict[str, LayoutFile]:
     """The files of a version by path.
 
-    The aliases of one graph are added together, or not at all: if a path has other bytes already, or leaves its folder.
+    The aliases of one graph are added together; none is added if a path has other bytes already, or leaves its folder.
 
     Args:
-        digest, size: the digest and the bytes of the manifest.
+        digest, size: the digest of the manifest, and its size in bytes.
         states: the present certification state of each artifact, by path; a missing one counts as `unknown`.
         held_paths: the paths of the artifacts whose files are present; None: all.
         refused: list refused artifacts too, but without aliases.

@@ -74,7 +74,7 @@ class PolicyLog:
 
     @classmethod
     def decode(cls, data: bytes, registry: str) -> "PolicyLog":
-        """Read a log. Raise IntegrityError if a line is unreadable, not a policy, or does not follow the line before it."""
+        """Read the log. Raise IntegrityError if a line is unreadable, not a policy, or does not follow the line before it."""
         if not data.endswith(b"\n"):
             raise IntegrityError("policy.jsonl is cut short", TAMPERED)
         with about("policy.jsonl cannot be read", IntegrityError):
@@ -90,5 +90,5 @@ class PolicyLog:
 
     @property
     def policy(self) -> Policy:
-        """The newest policy, which applies. Raise IntegrityError as `policy_of` does."""
+        """The newest policy, which is the valid one. Raises IntegrityError as `policy_of` does."""
         return policy_of(self.lines[-1]) if self.lines else Policy()

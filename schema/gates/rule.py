@@ -93,7 +93,7 @@ class PromotionEvidence(Document):
 
 @dataclass(frozen=True)
 class PromotionCandidate:
-    """A version that is to be promoted to a channel, with all that is known about the version.
+    """A version to be promoted to a channel, with all that is known about the version.
 
     Args:
         manifest, digest, size: the version's manifest, its digest, and its size in bytes.

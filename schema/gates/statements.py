@@ -169,7 +169,7 @@ class RecordedProof:
 
     @property
     def authority(self) -> str:
-        """The signers in words: `signed by a, b`, or `unsigned`. A key is called by the shorter of its name and id."""
+        """The signers in words: `signed by a, b`, or `unsigned`. A key is called by its shortest name or id."""
         names = sorted(min(each_key, key=len) for each_key in self.signers)
         return f"signed by {', '.join(names)}" if names else "unsigned"
 

@@ -131,7 +131,7 @@ class Lockfile:
         return [change for change in changes if change.before != change.after]
 
     def encode(self) -> bytes:
-        """The one spelling: keys sorted, two blanks of indent, a line feed at the end. Lines, for those who review them."""
+        """Encode the lock in its only spelling: sorted keys, indent of two blanks, a final line feed."""
         value = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,

@@ -202,7 +202,7 @@ class FieldTranslation(WrittenDocument):
 
 
 class ModelStatements(WrittenDocument):
-    """Statements of people about a model: a licence (SPDX expression or name of the Hub), and one line of text."""
+    """Statements of people about a model: a licence (SPDX expression or name of the Hub), and a description in one line."""
 
     license: Annotated[str, AfterValidator(value_error(check_license))] | None = None
     description: Description | None = None

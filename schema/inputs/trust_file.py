@@ -3,7 +3,7 @@
 [keys.release]
 key = "ed25519:..."
 models = ["acme/*"]                  # default: every model
-replaces = "release-2025"            # it counts where that key is named
+replaces = "release-2025"            # the new key counts where the old one is named
 
 [keys.release.revoked]
 date = 2026-11-20

@@ -80,7 +80,7 @@ class Publish(VersionEvent, frozen=True, kw_only=True, tag="publish"):
 class Tag(VersionEvent, frozen=True, kw_only=True, tag="tag"):
     """A channel moved to a version. `expects` is the manifest of the channel before the move (absent: no manifest).
 
-    If a policy governs the channel, `policy` is the digest of the newest line of the policy log, and `evidence` the blob
+    If a policy governs the channel, `policy` is the digest of the policy log's last line then, and `evidence` the blob
     that says how the version met the rules.
     """
 
@@ -143,7 +143,7 @@ class Unpin(VersionEvent, frozen=True, kw_only=True, tag="unpin"):
 
 
 class Expire(VersionEvent, frozen=True, kw_only=True, tag="expire"):
-    """A retention policy deleted the files of a version.
+    """A retention policy expired a version, whose files may then be deleted.
 
     The manifest stays, and no other version ever gets the version's number.
     """
@@ -185,7 +185,7 @@ class Hold(VersionEvent, frozen=True, kw_only=True, tag="hold"):
 
 
 class Fence(Event, frozen=True, kw_only=True, tag="fence"):
-    """The collector removed the announcement of a push by its `intent`; only the head of the log changes."""
+    """The collector changed the head of the log, so that the commit of the push with this `intent` fails."""
 
     intent: Intent
 

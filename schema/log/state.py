@@ -37,7 +37,7 @@ Salt = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 
 
 class Gone(Record, frozen=True):
-    """The reason why a version has no files (expired, purged or dropped), and the id of the event that removed them."""
+    """The reason why a version has no files (expired, purged or dropped), and the id of the event that says so."""
 
     how: Literal["expired", "purged", "dropped"]
     event: Digest
@@ -113,7 +113,7 @@ class Channel(Record, frozen=True):
 
 
 class Rollout(Record, frozen=True):
-    """The rollout of a channel: the version, the share of the devices in percent, and the number of its last line.
+    """The rollout of a channel: the version, the share of the devices in percent, and the number of the latest line about it.
 
     `where` is an expression over the device document; `policy` and `evidence` are set, as in `Tag`, if a policy governs the
     channel.

@@ -49,7 +49,7 @@ class ArtifactState(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """The sentence on why the effective state or a later evaluation differs from the manifest; empty if none does."""
+        """A sentence for an artifact whose effective state or later evaluation differs from its manifest; else empty."""
         if self.state != self.stated:
             why = (
                 "by a later evaluation"

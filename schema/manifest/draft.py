@@ -57,8 +57,8 @@ class Draft:
     """A version that has no digests yet.
 
     `root` is the workspace with every file named below. `fields` are the manifest-level keys in their JSON form (task,
-    source, recipe, labels, ...). If the workspace links to files elsewhere, `file_states` has their states from before they
-    were read. `document` is the manifest of an earlier version, if the files come from one; it is kept unchanged.
+    source, recipe, labels, ...). If files of the workspace are links, `file_states` has the states of their targets before the
+    targets were read. `document` is the manifest of an earlier version, if the files come from one; it is kept unchanged.
     """
 
     name: str

@@ -24,7 +24,7 @@ Types = Mapping[str, frozenset[str]]
 GLOBAL = "!globally_allowed_types;"
 ALL = "!no_ops_specified_means_all_ops_are_required"
 ONE_HOT = ("ai.onnx", "OneHot")
-"""The operator whose types are always triples; a config that gives its types in another form allows none."""
+"""The operator whose types are always triples; a config that gives its types in another form allows no types."""
 MAX_LISTED_NAMES = 3
 """The number of missing operators that a message names at most."""
 
@@ -68,7 +68,7 @@ class Build:
     everywhere: frozenset[str] | None = None
 
     def shortfall(self, needs: Iterable[Need]) -> Shortfall | None:
-        """The first lack of the build for these operators: operators are tested before types. None if the build has all."""
+        """The first reason why the build cannot run these operators, missing operators before types; None if it can."""
         needs, built = tuple(needs), self.operators
         missing = [str(n) for n in needs if built is not None and (n.domain, n.opset, n.name) not in built]
         if missing:

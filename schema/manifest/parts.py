@@ -149,7 +149,7 @@ class Step(Document):
     """One pass that was applied, with its parameters and its result.
 
     `input` names the earlier step whose graph this step read (absent: the source). `skipped` has the reason if the pass
-    could not run and the profile allows this: a missing dependency, never the data.
+    could not run and the profile allows this: the reason is a missing dependency, never the data.
     """
 
     name: Text
@@ -164,8 +164,8 @@ class Step(Document):
 class Code(Document):
     """The function that made the model, `module:function`, allowed by `--allow-code`.
 
-    `digest` identifies the code of its Python file or of all files of its package; or `distribution` and `version` identify
-    the installed package. The distribution `python` is Python itself.
+    `digest` is the digest of the function's Python file, or of all files of its package; or `distribution` and `version` name
+    the installed package of the function. The distribution `python` is Python itself.
     """
 
     name: Text
@@ -178,7 +178,7 @@ class Recipe(Document):
     """A profile with all its parameters, as it was run.
 
     `tools` has the versions of the tools that affect the bytes (`isa`: the machine's instruction-set class): a rebuild
-    gives the same bytes if the tools are equal. `trust_remote_code` is True if code of a transformers checkpoint was run;
+    promises the same bytes if the tools are equal. `trust_remote_code` is True if code of a transformers checkpoint was run;
     `code` is the function that made the module.
     """
 

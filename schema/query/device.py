@@ -58,7 +58,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
     @classmethod
     def read(cls, value: Any) -> "Device":
-        """Read a device document. Raise InputError, naming the key, if it is malformed or contradicts itself."""
+        """Read a device document. Raise InputError if it is malformed or its keys contradict each other."""
         device = read_document(value, cls, "a device")
         if device.app_version is not None:
             Version.parse(device.app_version)
@@ -146,7 +146,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         return misses
 
     def _memory_problem(self, artifact: ArtifactSummary, context: int | None) -> str:
-        """Name the bytes of weights and of `context` (None: the longest) if they exceed the memory; else ""."""
+        """Say that weights, and keys and values for `context` (None: the longest), exceed the memory; else ""."""
         weights, kv_cache = artifact.weight_size, artifact.kv_cache
         size = weights + (0 if kv_cache is None else kv_cache.size(context))
         if self.ram is None or size <= self.ram:

@@ -402,7 +402,7 @@ class _Parser:
         return Field(name, label)
 
     def _literal(self, kind: FieldKind, expected: str) -> Literal:
-        """value = TEXT | VERSION | SIZE | NUMBER, whichever the field is"""
+        """value = TEXT | VERSION | SIZE | NUMBER, by the kind of the field"""
         token = self._next
         token_kinds, read = _LITERALS[kind]
         if token.kind not in token_kinds:

@@ -55,7 +55,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "contract": _digests,
     "where": lambda value: parse(str(value)),
 }
-"""Functions that read the values of keys that need more than a JSON type."""
+"""Functions that read the values of keys whose types JSON does not have."""
 
 
 def read_document(value: Any, kind: type[Document], label: str) -> Document:

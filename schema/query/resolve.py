@@ -1,7 +1,7 @@
 """Resolve: choose one artifact of a model, given the model's state.
 
 Pure: callers pass in the data beyond the state line, such as summaries of older versions and operator sets.
-`docs/resolve.md` is the specification. Clients in other languages also run its vectors in `tests/vectors/resolve`.
+`docs/resolve.md` is the specification. Clients in other languages also run the test vectors in `tests/vectors/resolve`.
 
 A `ResolveRequest` is the question as a document: `{"ref", "device"?, ...}`, like the options of `reg resolve`. The keys
 besides `ref` and `device` are the keys of a query (`Query.read`). The device is the name of a preset or a device document.
@@ -111,7 +111,7 @@ class ResolveOutcome(NamedTuple):
                     yield Rejection(candidate.version, artifact.path, *miss)
 
     def nearest(self) -> str:
-        """The rejections with the latest unmet requirements, in words."""
+        """The rejections of the artifacts that failed at the latest requirements, in words."""
         misses = sorted(self._misses(), key=lambda rejection: -CODES.index(rejection.code))
         return "; ".join(map(str, misses[:MAX_NEAREST]))
 

@@ -46,7 +46,7 @@ RELEASES = {
     (1, 24): Runtime(25, 13, 6),
     **dict.fromkeys([(1, minor) for minor in range(25, 32)], Runtime(26, 13, 6)),
 }
-"""The versions by the release's major and minor number. A newer release counts as equal to the newest of these."""
+"""The versions by a release's major and minor number. A release newer than all of these counts as the newest one."""
 NEWEST = RELEASES[max(RELEASES)]
 
 _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?")

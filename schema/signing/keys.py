@@ -61,7 +61,7 @@ _HINT = "a public key is written ed25519:<base64> or ecdsa-p256:<base64>; `reg k
 
 
 def decode_base64(text: object, label: str) -> bytes:
-    """Decode base64 with one text for each value (RFC 4648, 3.5 and 4). Raise InputError for other text."""
+    """Decode canonical base64 (RFC 4648, 3.5 and 4). Raise InputError, naming `label`, for other text."""
     try:
         data = b64decode(text, validate=True) if isinstance(text, str) else None
     except (Error, ValueError):
