@@ -1,7 +1,7 @@
-"""The verbs, those of one subject in one module: parse, one library call, show.
+"""The verbs, one module for each subject. A verb parses its arguments, makes one library call and shows the result.
 
 Each verb is a function that typer reads: its docstring is the help text, so run `make generate` after a change.
-`EXAMPLES` has the examples of all verbs of a module. `app.MODULES` names the module of a verb. A verb ends with
-`Session.show`, which prints its result: a document for programs, or lines for people. Code that several verbs share
-is in `options` (arguments), `render` and `reports` (output) and `services` (calls that join converters and registry).
+`EXAMPLES` has the examples of all verbs of a module. `app.GROUPS` names the module of each verb. A verb ends with
+`Session.show`, which prints a document for programs, or lines for people. Code that several verbs share is in
+`options` (arguments), `output` and the reports (output) and `services` (calls that join converters and registry).
 """

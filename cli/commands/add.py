@@ -1,4 +1,4 @@
-"""`reg add`, `import`: versions of model files that exist already, or that others published."""
+"""`reg add`, `import`: make versions of existing model files, or of models that others published."""
 
 import json
 import re
@@ -37,7 +37,7 @@ EXAMPLES = (
 
 
 def _task(text: str) -> str:
-    """The name of a task, or that of an alias. InputError for text that is not a name."""
+    """The name of a task, given by name or alias. Raise InputError if the text cannot be a name."""
     from onnxreg.converters.tasks.task_catalog import ALIASES
 
     if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", text) is None:
@@ -74,7 +74,7 @@ def add(
     The models of one version are alternatives with the same inputs and outputs; models that work together are
     members: --member detector=det.onnx --member recognizer=rec.onnx (docs/pipelines.md).
 
-    --parent names the file that the others are smaller forms of, and says if each is proven to be it, rounded.
+    --parent names the file that the others were made from; each is proven to be this file with rounded weights, or not.
 
     If a version has the same manifest, nothing is published without --version.
 
@@ -109,7 +109,7 @@ def add(
 
 
 def _members(texts: list[str] | None) -> dict[Path, str]:
-    """The member of each file. InputError if a text is not NAME=FILE, or a file has two names."""
+    """The member's name of each file. Raise InputError if a text is not NAME=FILE, or a file has two names."""
     members: dict[Path, str] = {}
     for name, file in pairs(texts, "--member NAME=FILE", "the name is of your choice, such as detector"):
         if members.setdefault(Path(file), check_member(name)) != name:
@@ -132,12 +132,12 @@ def import_(
 ) -> None:
     """Make a version from a directory of OpenMed or the Hub, or an OCI registry.
 
-    SOURCE is a directory that OpenMed wrote (none of its claims is trusted), a repository as people publish
-    them (docs/hub.md), what `reg pull --output` wrote (the same manifest digest), or what `reg push` put into
-    an OCI registry.
+    SOURCE is a directory that OpenMed wrote (its claims are not trusted), a model repository in a usual layout
+    (docs/hub.md), a directory that `reg pull --output` wrote (which keeps its manifest digest), or a version that
+    `reg push` put into an OCI registry.
 
-    Digests, sizes, contracts and operators are read again; differences from the claims are listed. Artifacts whose
-    parent is in the directory are proven to be that parent, rounded, or not.
+    Digests, sizes, contracts and operators are computed again; differences from the claims are listed. Each artifact
+    whose parent is in the directory is compared with the parent: proven to be the parent with rounded weights, or not.
 
     With --json: {ref, name, version, digest, manifest, states, yanked, output, differences: [{path, claimed,
     found}], proofs: [{path, parent, verdict, reasons}]}; without proofs for oci://.
@@ -174,7 +174,7 @@ def _short(value: Any) -> str:
 
 
 def _prove(session: Session, registry: "Registry", published: "Release") -> list[dict[str, Any]]:
-    """The verdict on each artifact of a new version whose parent is in it. A failure is only a warning."""
+    """The verdict on each artifact of a new version whose parent is in the version. A failure is only a warning."""
     if not any(artifact.parent for artifact in published.manifest.artifacts):
         return []
     try:

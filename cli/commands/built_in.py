@@ -1,4 +1,4 @@
-"""`reg builtin`: passes, profiles, devices and schemas, which come with the program."""
+"""`reg builtin`: the passes, profiles, devices and schemas that come with the program."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -20,14 +20,14 @@ EXAMPLES = (
     "reg builtin schemas manifest-v2 > manifest-v2.json",
 )
 TYPES = {"boolean": "true | false", "string": "text", "object": "keys and values"}
-"""Names of types for people; other types keep their names."""
+"""Words for the types of JSON Schema; other types keep their names."""
 BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
 
 def builtin_passes(
     session: Session, name: str | None = argument("One pass; default: all of them.", "[NAME]")
 ) -> None:
-    """List all passes, including those of other packages, or the parameters of one, with their defaults.
+    """List all passes, including passes of other packages, or the parameters of one pass, with defaults.
 
     With --json: {passes: [{name, version, summary, package, parameters}]}; parameters is a JSON Schema,
     package is the Python package of the pass.
@@ -46,9 +46,9 @@ def builtin_passes(
 def builtin_profiles(
     session: Session, name: str | None = argument("The profile; default: list all.", "[NAME]")
 ) -> None:
-    """List all profiles, or show the recipe of one, to start your own from; comments list further parameters.
+    """List all profiles, or show one profile's recipe as a start for your own; comments list further parameters.
 
-    With --json: {profiles: [{name, version, task, steps, outputs}]}; of one profile the recipe, see `reg builtin
+    With --json: {profiles: [{name, version, task, steps, outputs}]}; for one profile its recipe, see `reg builtin
     schemas recipe-file`.
     """
     with needs("export", "reg builtin profiles"):
@@ -78,7 +78,7 @@ def builtin_profiles(
 
 
 def _choices(task: str, passes: list[str]) -> Iterator[str]:
-    """The options of a task and the parameters of passes."""
+    """Lines about the options of a task and the parameters of these passes."""
     from onnxreg.converters.passes import pass_catalog
     from onnxreg.converters.tasks.task_catalog import find
 
@@ -90,7 +90,7 @@ def _choices(task: str, passes: list[str]) -> Iterator[str]:
 
 
 def _parameters(schema: Mapping[str, Any], name: str) -> Iterator[str]:
-    """A table of the fields of a JSON Schema, each with its values and default; `name` is their name in the header."""
+    """A table of a JSON Schema's fields with type and default; `name` is the header of the column of fields."""
     fields, required = schema.get("properties", {}), schema.get("required", ())
     if not fields:
         yield f"no {name.lower()}s"
@@ -102,7 +102,7 @@ def _parameters(schema: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def kind(field: Mapping[str, Any]) -> str:
-    """`integer >= 1`, `"arm" | "amd64"`, `list of text`"""
+    """The type of a field in words: `integer >= 1`, `"arm" | "amd64"`, `list of text`."""
     if "anyOf" in field:
         return " | ".join(kind(choice) for choice in field["anyOf"] if choice.get("type") != "null")
     if choices := field.get("enum", [field["const"]] if "const" in field else None):
@@ -118,7 +118,7 @@ def kind(field: Mapping[str, Any]) -> str:
 
 
 def _value(value: object) -> str:
-    """A value as a recipe has it, a text without quotes if YAML reads it as a text; null is nothing."""
+    """A value as a recipe writes it, with quotes only if YAML needs them; null gives ""."""
     if isinstance(value, str) and value.isidentifier():
         return value
     text = "" if value is None else json.dumps(value)
@@ -129,7 +129,7 @@ def builtin_devices(session: Session) -> None:
     """List the presets for --device: stock releases of ONNX Runtime and what they load.
 
     With --json: {devices: [{name, ort, opset, ir_version, ort_formats, platform, providers, source}]}; opset and
-    ir_version are the newest that load, ort_formats the oldest and newest.
+    ir_version are the newest versions that load, ort_formats the oldest and newest version.
     """
     documents: list[dict[str, Any]] = [
         {

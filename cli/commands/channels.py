@@ -1,4 +1,4 @@
-"""`reg policy`, `promote`, `rollout`: what channels demand of versions, and moves of governed channels."""
+"""`reg policy`, `promote`, `rollout`: policies of channels, and moves of governed channels."""
 
 import json
 from collections.abc import Iterator
@@ -47,10 +47,10 @@ def policy_show(
     every: bool = flag("Show every policy, oldest first.", "--all"),
     remote: str | None = REMOTE,
 ) -> None:
-    """Show the policy in force, when it was set, and by whom.
+    """Show the current policy, when it was set, and by whom.
 
-    With --json: {line, seq, time, actor, reason, rules}; line is the digest of its line in the policy log;
-    without a policy all are null, and rules is empty. With --all also: {policies: [the same]}.
+    With --json: {line, seq, time, actor, reason, rules}; line is the digest of the policy's line in the policy log;
+    without a policy, rules is empty and the other values are null. With --all also: {policies: [the same]}.
     """
     from onnxreg.registry.gates.enforce import read_policies
 
@@ -105,14 +105,14 @@ def policy_set(
     reason: str | None = REASON,
     yes: bool = flag("Set it."),
 ) -> None:
-    """Put a policy in force. The previous one stays in the log; channels keep versions that meet the new one.
+    """Set the policy. The previous policy stays in the log; channels keep versions that meet the new policy.
 
-    The lines that go and come are shown, and on stderr the channels that stop resolving. Without --yes nothing is
-    set: exit status 5. An empty file frees all channels. If the policy in force names keys (signed_by), one of them
-    must sign: exit status 8 otherwise.
+    The removed and added lines are shown, and on stderr the channels that stop resolving. Without --yes nothing is
+    set: exit status 5. After an empty file no policy governs a channel. If the current policy names keys (signed_by),
+    one of these keys must sign: exit status 8 otherwise.
 
-    With --json: {rules, seq, stopped: [{name, channel, version, why}]}; rules is their count, seq the number of the
-    new line, null if nothing was set.
+    With --json: {rules, seq, stopped: [{name, channel, version, why}]}; rules is a count, seq the number of the new
+    line, null if nothing was set.
     """
     from onnxreg.registry.gates.enforce import read_policies
     from onnxreg.registry.gates.promotion import blocked_channels, set_policy
@@ -204,13 +204,13 @@ def rollout_start(
     remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
-    """Give a version to a share of a channel's devices; the others keep what the channel holds.
+    """Give a version to a share of a channel's devices; the other devices keep the channel's version.
 
     Each device decides by its own random seed. On a governed channel the version must meet the policy (exit status 8
     otherwise). Until `finish` or `halt`, no other verb moves the channel.
 
     With --json: {name, channel, version, rollout: {to, manifest, percent, salt, seq, where?, policy?,
-    evidence?}}; `version` is what the other devices get.
+    evidence?}}; `version` is the version that the other devices get.
     """
     rollouts = _rollouts(session, remote)
     _tell(session, channel, rollouts.start(Ref.parse(ref), channel, percent, where, reason))
@@ -224,7 +224,7 @@ def rollout_advance(
     remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
-    """Give the version to more devices; those that have it keep it. The policy is checked again.
+    """Give the version to more devices; devices that have the version keep it. The policy is checked again.
 
     With --json the same as `reg rollout start`.
     """
@@ -238,7 +238,7 @@ def rollout_halt(
     remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
-    """Stop a rollout: every device gets what the channel holds, also those that had the new version.
+    """Stop a rollout: every device gets the channel's version, also devices that had the new version.
 
     With --json the same as `reg rollout start`; `rollout` is null.
     """

@@ -1,4 +1,4 @@
-"""`reg config`: the places, the author and the variables that are in force, and where each comes from."""
+"""`reg config`: the used directories, author and variables, each with the option or variable that sets it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ SECRETS = ("REG_SERVE_TOKEN", "REG_KEY_PASSPHRASE")
 def command(session: Session) -> None:
     """Show where everything is: the registry, your keys, the trust file, the known heads, the cache.
 
-    Then come the claimed author of your events and the variables that are set; secrets are not shown.
+    Also show the claimed author of your events and the variables that are set; secrets are not shown.
 
     With --json: {places: [{name, path, source, exists}], settings: [{name, value, source}], variables:
     [{name, value, source}]}; source is the option or variable that decides, or default; the value of a secret is null.
@@ -39,7 +39,7 @@ def command(session: Session) -> None:
 
 
 def _places(session: Session) -> Iterator[dict[str, Any]]:
-    """The files and directories that `reg` uses, each with the option, variable or default that decides it."""
+    """The files and directories that `reg` uses, each with the option, variable or default that sets the path."""
     for name, path, variable in (
         ("registry", session.root, "REG_HOME"),
         ("cache", environment.cache_directory(), "REG_STATE"),
@@ -62,7 +62,7 @@ def _variables() -> Iterator[dict[str, str | None]]:
 
 
 def _is_secret(name: str) -> bool:
-    """Return True for a token, a passphrase, and a signing key that is not the name of one of the user's keys."""
+    """Return True for a token, a passphrase, or a signing key unless the value is the name of one of the user's keys."""
     if name == "REG_SIGNING_KEY":
         from onnxreg.registry.signing import Keystore
 

@@ -1,4 +1,4 @@
-"""`reg coverage`: which artifact each device of a fleet gets."""
+"""`reg coverage`: show the artifact that each device of a fleet gets."""
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import ANYTHING, REF, REMOTE, option, read_devices, takes_query

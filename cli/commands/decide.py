@@ -80,8 +80,8 @@ def yank(
 ) -> None:
     """Stop a version from being resolved, except by its digest.
 
-    It holds for the manifest: each version with the same manifest is yanked too, also a later one, until
-    --undo.
+    A yank applies to the manifest: each version with the same manifest is yanked too, also a later version,
+    until --undo.
     """
     from onnxreg.registry.log.lookup import open_log
 
@@ -100,9 +100,9 @@ def yank(
 
 
 def drop(session: Session, ref: str = EXACT_REF, reason: str | None = REASON) -> None:
-    """Take back a version that was never pushed nor pulled; its number is free again.
+    """Take back a version that was never pushed nor pulled; another version may then have its number.
 
-    The next `reg gc` frees its bytes. If others may have the version, yank it instead: `reg yank`.
+    The next `reg gc` deletes its files. If others may have the version, yank it instead: `reg yank`.
     """
     from onnxreg.registry.transfer.exchange import was_pushed
 
@@ -126,7 +126,7 @@ def sign(
 
     The signature (DSSE, in-toto) travels with the version. Signing is idempotent.
 
-    With --bundle nothing is added to the registry: the command writes a file with which OpenSSF's `model_signing
+    With --bundle nothing is added to the registry: the command writes a file by which OpenSSF's `model_signing
     verify key` checks a directory that `reg pull --output` wrote. The key must be of kind ecdsa-p256.
     """
     from onnxreg.registry.log.lookup import read_version
@@ -149,7 +149,7 @@ def sign(
 
 
 def write_bundle(path: Path, published: "Release", key: "PrivateKey") -> None:
-    """Write the bundle with which model_signing verifies a pulled version. InputError unless the key is ECDSA P-256."""
+    """Write the bundle by which model_signing verifies a pulled version. Raise InputError unless the key is ECDSA P-256."""
     from onnxreg.registry.log.contents import held_files
     from onnxreg.registry.support.disk import host_errors, replace_file
     from onnxreg.schema.manifest.vocabulary import FILENAME
@@ -162,7 +162,7 @@ def write_bundle(path: Path, published: "Release", key: "PrivateKey") -> None:
 
 
 def _states(result: "DecisionResult", word: str, undo: bool) -> tuple[str, str]:
-    """The news of a decision about a version, and the status quo if nothing was logged."""
+    """The sentence for a decision that was logged, and the sentence for a decision that changed nothing."""
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
     return f"{result.target.ref} {news} {word}", f"{result.target.ref} {status_quo} {word}"
 
@@ -175,7 +175,7 @@ def _report(
     store: "RegistryStore | None",
     reason: str | None,
 ) -> None:
-    """Say the news of a logged decision; else that there was nothing to do, and that a reason is lost."""
+    """Print the news of a logged decision; else print that there was nothing to do, and that a reason is lost."""
     if result.is_logged:
         session.say(f"{news}{session.place(store)}")
     else:

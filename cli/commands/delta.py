@@ -1,4 +1,4 @@
-"""`reg delta`: make deltas of a version, and list those that it offers."""
+"""`reg delta`: make deltas of a version, and list the deltas that a version offers."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -31,9 +31,9 @@ def delta_make(
     ),
     remote: str | None = REMOTE,
 ) -> None:
-    """Make differences between a version's files and older ones, so that an update is a fraction of a file.
+    """Make deltas (differences) between a version's files and older files, so that updates are small downloads.
 
-    A pair of files that are not alike gets none. Deltas belong to one registry: push and pull do not carry them.
+    Files that are too different get no delta. Deltas belong to one registry: push and pull do not copy them.
 
     With --json: {ref, made, deltas: [{path, new, old, delta, size, of, from}], unlike: [{path, from}]}: all
     deltas that the version offers now; `of` is the size of the file.

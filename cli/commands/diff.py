@@ -1,4 +1,4 @@
-"""`reg diff`: what changed between two versions."""
+"""`reg diff`: show the changes between two versions."""
 
 import sys
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ EXAMPLES = (
     "reg diff acme/pii-small:stable acme/pii-small --from origin --fail-on breaking,degrading --markdown",
 )
 NAMED = 3
-"""Kinds of changes that the message of a failed gate names; the changes are printed above it."""
+"""Most kinds of changes that the message of `--fail-on` names; the changes are printed above the message."""
 
 
 def command(
@@ -40,10 +40,10 @@ def command(
     source: str | None = option("The registry of OLD, if not that of NEW: a name, path or URL.", "--from"),
     remote: str | None = REMOTE,
 ) -> None:
-    """Compare two versions on one screen: the verdict, artifacts, figures, other facts, and what follows from them.
+    """Compare two versions on one screen: the verdict, artifacts, figures, other facts, and the changes they cause.
 
-    Changes that follow from others are counted; --full, --markdown and --html list every change. Severities are
-    breaking (for an app), degrading (results or evidence), notable and cosmetic: docs/diff.md.
+    Changes that follow from other changes are only counted; --full, --markdown and --html list every change. Severities
+    are breaking (for an app), degrading (results or evidence), notable and cosmetic: docs/diff.md.
 
     With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path,
     severity, artifact?, old, new, message, note?}], overview}, where overview is the screen (reg builtin schemas
@@ -90,7 +90,7 @@ def command(
 
 
 def _check_page(html: Path) -> None:
-    """Fail before the work if the page cannot be written after it."""
+    """Raise an error before the comparison if the page could not be made or written afterwards."""
     from onnxreg.registry.support.disk import check_outfile
 
     with needs("serve", "reg diff --html"):
@@ -99,19 +99,19 @@ def _check_page(html: Path) -> None:
 
 
 def _overruled(side: "Release") -> dict[str, str]:
-    """The state of each artifact, by path, if the manifest states another one."""
+    """The states of artifacts, by path, that differ from the states in the manifest."""
     return {artifact.path: artifact.state for artifact in side.states if artifact.state != artifact.stated}
 
 
 def _proofs(reader: "RegistryReader", version: "Release") -> dict[str, str]:
-    """The verdict on record of each artifact that was proven to be its parent, rounded, or not; by its path."""
+    """The recorded verdict of each artifact that `reg prove` compared with its parent, by the artifact's path."""
     from onnxreg.registry.gates.statements import proofs_by_path
 
     return {path: proof.report.verdict for path, proof in proofs_by_path(reader, version).items()}
 
 
 def _proof_changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
-    """A line for each artifact whose verdict on record is another one."""
+    """A line for each artifact whose recorded verdict changed."""
     absent = "not on record"
     return [
         f"proof: {path}: {old.get(path, absent)} -> {new.get(path, absent)}"
@@ -121,7 +121,7 @@ def _proof_changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
 
 
 def _rest(changes: ManifestDiff, screen: DiffOverview, full: bool) -> Iterator[str]:
-    """The count of what the screen folds, or every change, the worst first."""
+    """The number of changes that the screen folds; with `full`, every change, worst first."""
     if not full:
         if folded := diff_report.folded_line(screen, "--full"):
             yield from ("", fold_line(folded, "  "))

@@ -35,7 +35,7 @@ def sbom(
 ) -> None:
     """Print a version's bill of materials: CycloneDX 1.6 with model cards (ML-BOM), as JSON.
 
-    It lists every file with its SHA-256, the source, tools and steps, and for each artifact its quantization, recall
+    The bill lists every file with its SHA-256, the source, tools and steps, and each artifact's quantization, recall
     and certification. Without --timestamp the same version gives the same bytes anywhere (docs/sbom.md).
 
     With --json and --output nothing else is printed.
@@ -75,10 +75,10 @@ def dossier(
     facts: Path | None = option("What only a person can state, a YAML file."),
     remote: str | None = REMOTE,
 ) -> None:
-    """Write the dossier of a version: a page to print, and the same as JSON.
+    """Write the dossier of a version: a page to print, and the same content as JSON.
 
-    Each statement cites the digest of the blob or log line that it follows from. What only a person can fill in is
-    taken from --facts, or says `not provided`. The same inputs give the same bytes. It is a template, not legal
+    Each statement cites the digest of the blob or log line that it follows from. Fields that only a person can fill in
+    come from --facts, or say `not provided`. The same inputs give the same bytes. A dossier is a template, not legal
     advice (docs/dossier.md).
 
     With --json: {ref, manifest, profile, output, files: {name: digest}, fields: {generated, owner,

@@ -48,7 +48,7 @@ def attest(
     The report names an artifact by its digest, and travels with the version.
 
     With --json: {ref, artifact, path, stated, attested, state}; stated is the manifest's state, attested
-    the report's, state the one that counts from now on.
+    the report's state, and state the state that counts from now on.
     """
     from onnxreg.registry.gates.statements import attest as attest_evaluation
     from onnxreg.registry.signing import signing_key
@@ -83,7 +83,7 @@ def prove(
     """Prove that each quantized artifact is its parent with rounded weights, from the bytes alone.
 
     The verdict is `proven`, `bounded` (with the largest error in steps) or `not-provable` (with the reason): see
-    docs/prove.md. Nothing is run. A proof says nothing about the parent itself.
+    docs/prove.md. No model is run. A proof says nothing about the parent itself.
 
     With --json: {ref, proofs: [{path, parent, report}]}; report is `reg builtin schemas faithfulness`.
     """
@@ -150,7 +150,7 @@ def certificates(
     With --json: {ref, certificates: [{artifact, digest, suite, parent, task, state, stated, metrics: [{metric,
     version, direction, rule, limit, parent, value, loss, interval, samples, groups, state, reasons,
     settings, item_scores}], differences: [{metric, key, recorded, recomputed}]}]}; stated is the state in the
-    certificate, state that after later evaluations; differences is null without --recompute.
+    certificate, state the state after later evaluations; differences is null without --recompute.
     """
     from onnxreg.registry.log.lookup import read_version
 
@@ -199,7 +199,7 @@ def certificates(
 def _certificates(reader: "RegistryReader", published: "Release") -> Certificates:
     """Each certificate of a version with its artifact.
 
-    Raises NotFoundError without any, IntegrityError if one contradicts the manifest.
+    Raise NotFoundError if there are no certificates; IntegrityError if a certificate contradicts the manifest.
     """
     from onnxreg.registry.log.lookup import read_blob
     from onnxreg.schema.gates.statements import EvaluationDocument
@@ -235,7 +235,7 @@ def _recomputed(reader: "RegistryReader", artifact: "Artifact", document: "Evalu
 
 
 def _labels(path: str, document: "EvaluationDocument") -> Iterator[str]:
-    """The labels of the gold that were mapped, and those that were left out of the verdict."""
+    """Lines about the mapped labels of the suite, and about the labels that the verdict leaves out."""
     lines = []
     for metric in document.metrics:
         mapped, kinds = metric.settings.get("label_map", {}), ("excluded_labels", "other_labels")

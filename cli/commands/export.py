@@ -119,8 +119,8 @@ def command(
 
     Code runs only if you name it: SOURCE as module:function or file.py:function, or --allow-code.
 
-    With --batch, many exports run at once, and a failed one does not stop the others. The exit status is that of the
-    failures, or 7 if they have several (docs/fleets.md). If --push fails, the version stays published here.
+    With --batch, many exports run at once, and a failed export does not stop the others. The exit status is the status
+    of the failures, or 7 if they differ (docs/fleets.md). If --push fails, the version stays published here.
 
     With --json: {ref, name, version, digest, manifest, states, yanked, output}; manifest is the document, states by
     path, yanked is null or {version, reason}; with --dry-run also {dry_run: true}; for a family also {latency:
@@ -186,7 +186,7 @@ def command(
 
 
 def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> dict[str, Any]:
-    """Push a version that was published, and say so to people. An error says that it is published."""
+    """Push the published version and print the result. The message of an error adds that the version is published."""
     from onnxreg.cli.transfer_report import Stopwatch, report_transfer, to_json
 
     url, watch = registry.remotes.url_of(remote), Stopwatch()

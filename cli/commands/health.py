@@ -40,12 +40,12 @@ def verify(
 ) -> None:
     """Read every byte and every log line again, and list all damage. Remaining damage is exit status 4.
 
-    If something could only not be read, the exit status is 6 for a remote, else 9. History is compared with
-    what you saw before, and signatures with your trust file. A governed channel that was moved without a
-    promotion is exit status 8.
+    If parts are unreadable and no damage is known, the exit status is 6 for a remote, else 9. History is
+    compared with the history that you saw before, and signatures with your trust file. A governed channel that
+    was moved without a promotion is exit status 8.
 
-    With --repair: blobs come from any registry that has them; a log comes only from a mirror; an index that
-    differs from its log is rebuilt, and saved before in local/damaged.
+    With --repair: blobs come from any registry that has them; a log comes only from a mirror; an index file that
+    differs from its log is rebuilt, after a copy is saved in local/damaged.
 
     --signatures only lists the signatures on versions and evaluations: with --json {ok, versions: [{name, version,
     manifest, signatures: [{status, keyid, key, seq}], missing, evaluations: [{artifact, state, status, keyid, key,
@@ -95,7 +95,7 @@ PROMOTE = "promote a version that meets the policy: reg promote NAME:VERSION CHA
 
 
 def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:
-    """The error of the worst fault: IntegrityError for damage; RemoteError or HostError if parts were only not read;
+    """Raise the error of the worst fault: IntegrityError for damage; RemoteError or HostError if parts could not be read;
     GateError if a governed channel was moved without a promotion.
     """
     if damages := _known(report):
@@ -110,12 +110,12 @@ def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:
 
 
 def _known(report: "VerifyReport") -> "list[Damage]":
-    """The parts that are known to be damaged; others could not be read."""
+    """The parts that are known to be damaged, without the parts that could not be read."""
     return [damage for damage in report.damages if damage.kind != "unreadable"]
 
 
 def lines(report: "VerifyReport", store: "RegistryReader", repairs: "Iterable[Damage]" = ()) -> Iterator[str]:
-    """Repairs, damage, channels that do not resolve, and how much was read."""
+    """Lines about repairs, damage, channels that do not resolve, and the amount that was read."""
 
     def detail(damage: "Damage") -> str:
         reset = f"reg trust reset {store.registry_id} {damage.name}"
@@ -133,7 +133,7 @@ def lines(report: "VerifyReport", store: "RegistryReader", repairs: "Iterable[Da
 
 
 def _list_signatures(session: Session, reader: "RegistryReader", ref: str | None) -> None:
-    """For the shape of the JSON see `reg verify`."""
+    """Show the signatures on versions and evaluations; the help of `reg verify` describes the JSON."""
     documents, rows = list[dict[str, Any]](), list[tuple[object, ...]]()
     for name in [ref] if ref else reader.names():
         for document, lines in _signatures(reader, Ref.parse(name)):
@@ -157,7 +157,7 @@ def _list_signatures(session: Session, reader: "RegistryReader", ref: str | None
 def _signatures(
     reader: "RegistryReader", ref: Ref
 ) -> Iterator[tuple[dict[str, Any], list[tuple[object, ...]]]]:
-    """The versions of a model, or the one that a ref names exactly: each with the signatures on it and on evaluations."""
+    """Yield the versions of a model, or the one version that a ref names, with signatures on versions and evaluations."""
     from onnxreg.registry.log.lookup import load
     from onnxreg.registry.trust.signatures import signed_statements, unsigned
     from onnxreg.registry.trust.trust_file import load_trust
@@ -200,7 +200,7 @@ def _signatures(
 
 
 WORST = ("integrity", "conflict", "remote", "not-found", "input", "environment")
-"""The families of failures; the exit status is that of the first one that occurs."""
+"""The error families of findings, worst first; the worst family among the findings sets the exit status."""
 
 
 def doctor(
@@ -213,11 +213,11 @@ def doctor(
 ) -> None:
     """Check a registry and its surroundings, with a fix for each finding.
 
-    It finds files that do not belong there, and notes that only a person may clear. Nothing is changed. The
-    exit status is that of the worst finding: 4 integrity, 6 remote, 3 not found, 9 environment.
+    The command finds files that do not belong in a registry, and notes that only a person may clear. Nothing is
+    changed. The worst finding sets the exit status: 4 integrity, 6 remote, 3 not found, 9 environment.
 
-    --clear deletes the note of a dead collection or mirroring, or a file that does not belong in a registry. If
-    the owner of the note still runs, files that somebody relies on may then be deleted.
+    --clear deletes the note of a dead collection or mirroring, or a file that does not belong in a registry. If the
+    owner of the note still runs, files that somebody relies on may then be deleted.
 
     With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix is empty if there is nothing to
     do. With --clear {registry, cleared}.

@@ -1,4 +1,4 @@
-"""`reg log`, `history`: the events of a model, and how its versions developed."""
+"""`reg log`, `history`: the events of a model, and the development of its versions."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,8 @@ def log(
 ) -> None:
     """Show every event of a model, in the order of the log, and verify the chain. `.policy` names the log of policies.
 
-    TIME says when a line came into this registry. WHAT also says when one that was pushed or pulled was
-    written, and where. Times are as claimed; nothing is ordered by them.
+    TIME says when a line came into this registry. For a line that was pushed or pulled, WHAT also says when and
+    in which registry it was written. Times are as claimed; the order does not depend on them.
 
     Actors are shown as claimed; SIGNED BY names the key that signed the line, by its name in your trust file.
     The last signed line vouches for all lines before it.
@@ -71,7 +71,7 @@ def log(
 
 
 def _about(event: Any, versions: Mapping[Digest, str], words: list[str]) -> list[str]:
-    """The words of the column WHAT. An attestation is shown with the version that published its manifest."""
+    """The words of the column WHAT. An attestation is shown with the version that has its manifest."""
     if isinstance(event, Attest):
         return [versions.get(event.manifest, event.manifest.short), *words]
     if isinstance(event, PolicyEvent):
@@ -85,7 +85,7 @@ def _about(event: Any, versions: Mapping[Digest, str], words: list[str]) -> list
 
 HISTORY_COLUMNS = ("VERSION", "DATE", "STATE", "ARTIFACT", "SIZE", "VERDICT", "VALUE", "95 %", "")
 LIMIT = 20
-"""Versions that are shown, unless `--last` says otherwise."""
+"""The default of `--last`, the number of versions to show."""
 
 
 def history(
@@ -99,10 +99,10 @@ def history(
     last: int = option("The number of versions.", default=LIMIT, min=1, max=1000),
     remote: str | None = REMOTE,
 ) -> None:
-    """Show how size, a figure and the verdict moved from version to version, newest first.
+    """Show how size, a figure and the verdict changed from version to version, newest first.
 
-    Each line is about the smallest artifact of a version that has the figure. Figures of another
-    suite than the newest cannot be compared with the others.
+    Each line is about the smallest artifact of a version that has the figure. A figure on another suite
+    than the newest figure cannot be compared with the newest.
 
     With --json: {name, metric, versions: [{version, manifest, time, actor, status, channels, artifact: {path,
     format, precision, size, state, figures}, value, interval, suite, verdict, artifacts: [the same]}]}; artifact

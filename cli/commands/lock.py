@@ -1,4 +1,4 @@
-"""`reg lock`: the artifacts that an app's build takes, written down by their digests."""
+"""`reg lock`: record the artifacts for an app's build by their digests."""
 
 from pathlib import Path
 
@@ -47,15 +47,14 @@ def command(
     update: list[str] | None = option("Resolve only this model again; may be repeated.", metavar="NAME"),
     check: bool = flag("Write nothing; exit status 8 if the file would change."),
 ) -> None:
-    """Resolve models and write down the matching artifacts, file by file, for `reg pull --locked`.
+    """Resolve models and record the matching artifacts, file by file, for `reg pull --locked`.
 
-    With REF the options are those of `reg resolve`; the question is stored in the file, beside the other
-    models there. Without REF the questions in the file are answered again. The same answers give the same
-    bytes.
+    With REF, the options are the same as for `reg resolve`; the lock file stores REF and options, beside its other
+    models. Without REF, the models in the lock file are resolved again. The same answers give the same bytes.
 
-    With --json: {output, changed, models, changes: [{name, before, after}]}; models is that of the file,
-    before and after are its entries or null. If a locked channel is being rolled out, also rollouts: [{ref,
-    to, manifest, percent, salt, seq, where?}]; the lock has the release before.
+    With --json: {output, changed, models, changes: [{name, before, after}]}; models is the lock file's table of
+    models, before and after are entries of this table, or null. If a locked channel is being rolled out, also
+    rollouts: [{ref, to, manifest, percent, salt, seq, where?}]; the lock has the version that the channel holds.
     """
     target_device = read_one_device(device)
     names = [Ref.parse(ref).name for ref in refs or ()]

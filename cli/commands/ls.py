@@ -1,4 +1,4 @@
-"""`reg ls`: the models of a registry, those that have a kind of artifact, or the versions of one model."""
+"""`reg ls`: the models of a registry, the models that have a kind of artifact, or the versions of one model."""
 
 from collections.abc import Collection, Mapping
 from itertools import groupby
@@ -49,9 +49,9 @@ def command(
     offline: bool = OFFLINE,
     max_age: str | None = MAX_AGE,
 ) -> None:
-    """List the models of the registry, or the versions of one of them, newest first.
+    """List the models of the registry, or the versions of one model, newest first.
 
-    With --format, --precision or --certified: the newest release of each model that has such an artifact,
+    With --format, --precision or --certified: list the newest release of each model that has such an artifact,
     with these artifacts.
 
     The list of a remote comes from its catalog, if somebody publishes one (reg index publish).
@@ -148,6 +148,6 @@ def _versions(session: Session, reader: RegistryReader, name: str) -> None:
 
 
 def _worded(state: str, states: Mapping[str, str]) -> str:
-    """The state of a version; if only some of its artifacts are refused, how many."""
+    """The state of a version; if only some of its artifacts are refused, their number."""
     refused = sum(word == "refused" for word in states.values())
     return f"{refused} of {len(states)} refused" if state == "refused" and refused < len(states) else state

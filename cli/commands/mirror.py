@@ -1,4 +1,4 @@
-"""`reg mirror`: a whole registry into another place."""
+"""`reg mirror`: copy a whole registry to another place."""
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import resumable
@@ -19,16 +19,16 @@ def command(
     new_id: bool = flag("Make DST a separate registry, which can be written."),
     channels: bool = flag("Move DST's channels to SRC's versions; DST's log records it."),
 ) -> None:
-    """Copy everything from one registry to another. What is there already is not sent again.
+    """Copy everything from one registry to another. Files that DST has already are not sent again.
 
     If DST does not exist, it becomes a mirror: same id, same logs, all files that SRC still has, and read-only.
-    Run it again to update the mirror: what SRC expired or took down is then deleted there too. If the histories
-    differ, nothing is written. If DST has its own id (see --new-id), it gets every version as by `reg push`;
-    versions that SRC no longer has or DST refuses are listed.
+    Run the command again to update the mirror: files that SRC expired or took down are then deleted in DST too. If
+    the histories differ, nothing is written. If DST has its own id (see --new-id), it gets every version as by
+    `reg push`; versions that SRC no longer has or DST refuses are listed.
 
     With --json: {source, destination, models, versions, events, blobs, bytes, freed: {blobs, bytes},
-    skipped: [{name, tag, reason}]}: models that SRC has, versions that are new in DST, what moved, what was
-    deleted; tag is a version or channel, null for a whole model.
+    skipped: [{name, tag, reason}]}: models of SRC, versions new in DST, transferred events and blobs, deleted blobs;
+    tag is a version or channel, null for a whole model.
     """
     from onnxreg.registry.transfer.exchange import worst
     from onnxreg.registry.transfer.mirror import mirror, open_both

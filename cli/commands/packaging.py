@@ -67,8 +67,8 @@ def archive_verify(
 ) -> None:
     """Read every byte and log line of an archive, and list all damage. Needs no registry and no network.
 
-    Damage is exit status 4; if something could only not be read, it is 9. The copy of a trust file in the
-    archive is never used.
+    Damage is exit status 4; if parts are unreadable and no damage is known, the status is 9. The copy of a trust
+    file in the archive is never used.
 
     With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name,
     detail, digest?}], unpromoted: [{name, detail}]}.
@@ -110,11 +110,11 @@ def archive_package(
 ) -> None:
     """Write a version as a model package of ONNX Runtime (schema 1.0), which picks the variant that fits.
 
-    One component, named after the model; a directory for each artifact, with a variant for the CPU and for each of its
-    execution providers. The same version gives the same bytes. See docs/ort-packages.md.
+    The package has one component, named after the model, and a directory for each artifact, with a variant for the CPU
+    and for each of its execution providers. The same version gives the same bytes. See docs/ort-packages.md.
 
     With --json: {ref, manifest, output, component, variants: [{name, ep, artifact, format, precision,
-    digest, directory}], shared_assets, bytes, left_out}; left_out has what ONNX Runtime does not load.
+    digest, directory}], shared_assets, bytes, left_out}; left_out has the artifacts that ONNX Runtime does not load.
     """
     from onnxreg.registry.log.contents import Selection
     from onnxreg.registry.transfer.export_files import write_package

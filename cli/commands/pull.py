@@ -1,4 +1,4 @@
-"""`reg pull`: a version from another registry, and out of it as files."""
+"""`reg pull`: copy a version from another registry, and write its files into a directory."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,12 +63,12 @@ def command(
     """Copy a version from a remote and verify every byte; with --output, write its files into a directory.
 
     With --format, --precision or --member only some artifacts are fetched, with the files that they need. --tag
-    also takes a channel with its version. After an interruption, run the pull again: it continues.
+    also copies a channel with its version. After an interruption, run the same command again: it continues.
 
     With --locked, name a lock file in place of REF: exactly the locked artifacts are fetched, even if a version was
     yanked since.
 
-    With --json: {ref, remote, events, blobs, bytes, output, held}: what moved; held has the paths of the artifacts
+    With --json: {ref, remote, events, blobs, bytes, output, held} of the transfer; held has the paths of the artifacts
     that are here now, null if all are. With --tag also {channels: [{name, tag, version}]}. With --locked:
     {remote, output, models: [{name, version, path, yanked, blobs, bytes}]}.
     """
@@ -113,7 +113,7 @@ def command(
 
 
 def _pull_locked(session: Session, file: Path, remote: str | None, out: Path | None, deltas: bool) -> None:
-    """Pull what a lock file names. Nothing is written out before every model has arrived."""
+    """Pull the artifacts that a lock file names. Files are written to `out` only after every model has arrived."""
     from onnxreg.registry import lockfile
 
     locked = lockfile.read(file)

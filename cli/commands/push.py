@@ -1,4 +1,4 @@
-"""`reg push`: versions to another registry."""
+"""`reg push`: copy versions to another registry."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -51,18 +51,18 @@ def command(
     ),
     deltas: bool = flag("After the push, make deltas there from older versions."),
 ) -> None:
-    """Copy versions to a remote, which is created if necessary. What is there already is not sent again.
+    """Copy versions to a remote, which is created if necessary. Files that the remote has are not sent again.
 
-    A glob such as 'acme/*' is the newest release of each matching model; with --all it is every version of
-    them, and --all alone is everything. A failure of one model does not stop the others. After an interruption,
-    run it again.
+    A glob such as 'acme/*' means the newest release of each matching model; with --all every version of these
+    models, and --all alone means everything. A failure of one model does not stop the others. After an
+    interruption, run the same command again.
 
-    --tag also moves a channel there. --deltas makes later updates small (docs/delta.md). --layout hub puts the usual
-    files of the model beside the registry in a repository on the Hub (docs/hub.md).
+    --tag also moves a channel in the remote. --deltas makes later updates small (docs/delta.md). --layout hub puts the
+    usual files of the model beside the registry in a repository on the Hub (docs/hub.md).
 
     oci://HOST[:PORT]/REPOSITORY[:TAG] is an OCI registry, for skopeo, oras and other programs (docs/oci.md).
 
-    With --json: {ref, remote, events, blobs, bytes, output}: what moved; output is null. With --tag also
+    With --json: {ref, remote, events, blobs, bytes, output} of the transfer; output is null. With --tag also
     {channels: [{name, tag, version}]}. For a glob or --all: {remote, pushed: [{ref, versions, events, blobs,
     bytes}], skipped: [{ref, reason}], channels}. If versions are yanked there, also {yanked: [{version, of,
     reason}]}. For an OCI registry: {ref, url, digest, blobs, bytes, referrers}.
@@ -127,7 +127,7 @@ def _push_to_oci(session: Session, ref: str, url: str) -> None:
 def _offer_deltas(
     session: Session, registry: "Registry", sent: "Sequence[TransferResult]", remote: str | None
 ) -> None:
-    """Make the deltas of pushed versions at the remote. An error says that the version itself is published."""
+    """Make the deltas of pushed versions in the remote. The message of an error adds that the versions are published."""
     from onnxreg.cli.services import make_deltas
 
     for ref in [Ref(model.name, str(version)) for model in sent for version in model.versions]:

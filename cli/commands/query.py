@@ -1,4 +1,4 @@
-"""`reg query`: the artifacts of all models and versions that an expression is true of."""
+"""`reg query`: the artifacts of all models and versions for which an expression is true."""
 
 from itertools import islice
 from pathlib import Path
@@ -41,7 +41,7 @@ def command(
     """Find artifacts in every version of every model, including yanked ones and pre-releases.
 
     docs/query.md has the fields and the language; without an expression, all artifacts are shown. The answer about a
-    remote comes from its catalog, if somebody publishes one (reg index publish); else everything is read each time.
+    remote comes from its catalog, if somebody publishes one (reg index publish); else each query reads every model.
 
     With --json: {models, more, matches: [{name, version, manifest, channels, newest, prerelease, yanked,
     pinned, task, family, license, profile, artifact: {format, precision, path, digest, size, download_size,

@@ -1,4 +1,4 @@
-"""`reg rebuild`: a version's recipe run again, and what came out held against what was published."""
+"""`reg rebuild`: run a version's recipe again, and compare the results with the published files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +37,7 @@ def command(
     trust_remote_code: bool = flag("Run the code of a transformers checkpoint, if the recipe did."),
     allow_code: list[str] | None = ALLOW_CODE,
 ) -> None:
-    """Run the recipe of a version again and compare every file with what was published. Nothing is published.
+    """Run the recipe of a version again and compare every file with the published file. Nothing is published.
 
     Code, checkpoint and suite must have the recorded digests, and code runs only with --allow-code. If the
     results differ, the exit status is 4. See docs/rebuild.md.
@@ -68,7 +68,7 @@ def command(
 
 
 def _compare(registry: "Registry", published: "Release", draft: "Draft") -> "RebuildComparison":
-    """Compare a draft that was rebuilt by a version's recipe with that version."""
+    """Compare a published version with the draft that its recipe rebuilt."""
     from onnxreg.registry.log.lookup import read_blob
     from onnxreg.registry.store.streams import measure
     from onnxreg.schema.compare.rebuild_outcome import compare

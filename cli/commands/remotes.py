@@ -1,4 +1,4 @@
-"""`reg remote`, `index`: registries elsewhere, their catalogs and index files."""
+"""`reg remote`, `index`: names of remotes, and their catalogs and index files."""
 
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ def remote_add(
     name: str = NAME,
     url: str = argument("A path or URL.", "PATH|URL"),
 ) -> None:
-    """Give a registry elsewhere a name. It is yours: other users of this registry do not see it."""
+    """Give a registry elsewhere a name. The name is yours: other users of this registry do not see it."""
     session.open(create=True).remotes.add(name, url)
     session.say(f"remote {name} added")
 
@@ -62,8 +62,8 @@ def index_publish(
 ) -> None:
     """Publish the catalog of a registry: a line for each model, and every artifact of every version whose files are there.
 
-    Then `reg ls --remote` and `reg query --remote` read it with one request, and say how old it is. Run it in
-    one job, such as cron. A model that cannot be read is exit status 4.
+    Then `reg ls --remote` and `reg query --remote` read the catalog with one request, and print its age. Publish
+    from one job only, such as cron. A model that cannot be read is exit status 4.
 
     With --json: {time, models, artifacts, size, damages}; size is the bytes of the file, damages are texts.
     """
@@ -82,7 +82,7 @@ def index_publish(
 
 
 def _copy(session: Session, store: "RegistryStore", is_own: bool) -> "Path | None":
-    """The place of this machine's copy of the catalog."""
+    """The path of this machine's copy of the catalog; None if no copy can be kept."""
     from onnxreg.registry.remotes import RemoteCopy
     from onnxreg.registry.search.catalogs import COPY
 
@@ -98,10 +98,10 @@ def index_fetch(
     names: list[str] | None = argument("Models, or patterns such as 'acme/*'; default: all.", "[NAME]..."),
     remote: str | None = REMOTE,
 ) -> None:
-    """Store what a remote says about models: index files and logs, no artifacts, and only what changed.
+    """Store a remote's index files and logs of models, without artifacts; only changed files are fetched.
 
-    `ls`, `log` and `resolve` then answer with --offline, and print how old the answer is. A pull stores
-    this too.
+    `ls`, `log` and `resolve` then answer with --offline, and print the age of the answer. A pull stores these
+    files too.
 
     With --json: {remote, models: [{name, seq, head, newest}]}; newest may be null.
     """

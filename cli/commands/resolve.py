@@ -1,4 +1,4 @@
-"""`reg resolve`: which file an app should load."""
+"""`reg resolve`: pick the file that an app should load."""
 
 from collections.abc import Iterator, Sequence
 
@@ -30,7 +30,7 @@ EXAMPLES = (
     "reg resolve acme/pii-small --remote origin --offline --max-age 7d",
 )
 MAX_REJECTIONS = 10
-"""Rejections that are shown without `--explain`."""
+"""The most rejections that are shown without `--explain`."""
 
 
 @takes_query
@@ -94,7 +94,7 @@ def _lines(resolution: Resolution, explain: bool) -> Iterator[str]:
 
 
 def _explain(rejected: Sequence[Rejection], chosen: Version | None = None) -> Iterator[str]:
-    """The rejections; the version only if it is not the chosen one."""
+    """A table of the rejections; a version is shown only if it is not the chosen version."""
     rows = [
         ("" if item.version == chosen else item.version, item.artifact or "", item.code, item.detail)
         for item in rejected

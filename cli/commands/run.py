@@ -1,4 +1,4 @@
-"""`reg run`: an artifact in ONNX Runtime on this machine, against its golden vectors, on a text or on tensors."""
+"""`reg run`: run an artifact in ONNX Runtime on this machine, on its golden vectors, on a text or on tensors."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -30,12 +30,12 @@ EXAMPLES = (
     "reg run acme/pii-small:1.4.0 --input feeds.json --remote origin",
 )
 MAX_TOKENS = 512
-"""Tokens of a row, if the version does not state how many its model takes."""
+"""The most tokens of a row, if the version does not state the limit of its model."""
 MAX_VALUES, MAX_CLASSES, MAX_TEXT = 6, 10, 40
-"""The most that people are shown of a vector, of the classes of a text, and of a text in a table."""
+"""The most values of a vector, classes of a text, and characters of a text that are shown to people."""
 CUT = "the text is longer than the model takes: its end was not read"
 MAX_NEW_TOKENS = 32
-"""Tokens that text generation adds, unless another number is given."""
+"""The default of `--max-tokens`, the most tokens that text generation adds."""
 
 
 @takes_query
@@ -60,7 +60,7 @@ def command(
     """Run an artifact on the CPU of this machine: the one that `reg resolve` chooses with the same options.
 
     With --self-test, a difference beyond the tolerances is exit status 8. With --remote the files are fetched for this
-    run only. --text answers by what the graph gives: spans, classes, the part of --context that answers a question,
+    run only. --text shows, by the task of the model: spans, classes, the part of --context that answers a question,
     vectors, or the text that follows (docs/tasks.md).
 
     With --json: {name, version, path, runtime}, with --self-test {passed, cases: [{case, output, values,
@@ -149,7 +149,7 @@ def _answer(files: "UnpackedArtifact", texts: list[str], context: str | None, ma
 
 
 def _text_model(files: "UnpackedArtifact") -> "TextModel":
-    """The artifact with the tokenizer, labels and config of its version. InputError without a tokenizer."""
+    """The artifact with the tokenizer, labels and config of its version. Raise InputError without a tokenizer."""
     from onnxreg.converters.evaluation.run_texts import TextModel, refuse
     from onnxreg.converters.evaluation.tokens import TextTokenizer
     from onnxreg.converters.source.source_files import read_json
@@ -167,7 +167,7 @@ def _text_model(files: "UnpackedArtifact") -> "TextModel":
 
 
 def _text_lines(answer: dict[str, Any], texts: Sequence[str]) -> Iterator[str]:
-    """The answer of `run_texts` for people."""
+    """The lines that show an answer of `run_texts` to people."""
     if "classes" in answer:
         classes = answer["classes"]
         rows = [(item["label"], f"{item['score']:.4f}") for item in classes[:MAX_CLASSES]]
@@ -194,7 +194,7 @@ def _text_lines(answer: dict[str, Any], texts: Sequence[str]) -> Iterator[str]:
 
 
 def _vector_lines(answer: dict[str, Any]) -> Iterator[str]:
-    """The vectors of the texts: the tokens of a single text, or the similarities of several."""
+    """Lines about the vectors of texts: each token of a single text, or the similarities of several texts."""
     items, cosines = answer["embeddings"], answer["similarity"]
     rows = [
         (shorten(item["text"], MAX_TEXT), len(item["vector"]), _first_values(item["vector"]))
@@ -220,7 +220,7 @@ def _vector_lines(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _first_values(values: Iterable[float | int | None]) -> str:
-    """The first numbers of an array, for people."""
+    """The first numbers of an array as text."""
     numbers = list(values)
     first = " ".join(
         f"{value:.4g}" if isinstance(value, float) else str(value) for value in numbers[:MAX_VALUES]

@@ -1,4 +1,4 @@
-"""`reg serve`: the registry over HTTP, for reading."""
+"""`reg serve`: serve the registry over HTTP, read-only."""
 
 import sys
 from pathlib import Path
@@ -57,7 +57,7 @@ def command(
 
 
 def _token(file: Path | None) -> str | None:
-    """The token that the file or the environment holds. InputError if it cannot be a token."""
+    """The token from the file, else from the environment. Raise InputError if the text cannot be a token."""
     if file is None:
         token = environment.read(VARIABLE)
         where = VARIABLE

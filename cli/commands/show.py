@@ -1,4 +1,4 @@
-"""`reg show`: one version, as its manifest tells it, or how fast it ran."""
+"""`reg show`: one version by its manifest, or the speed of its artifacts by benchmarks."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -32,8 +32,8 @@ def command(
 ) -> None:
     """Show what a version is, what may ship, what was measured, what it needs to run, and how to get it.
 
-    What is in production comes first: the version of each channel, since when, by whom and why, and if its
-    policy is met.
+    The versions in production come first: the version of each channel, since when, by whom and why, and if the
+    version meets the channel's policy.
 
     With --json: the manifest, byte for byte; a warning on stderr says which artifact a later evaluation refused. `reg ls
     NAME --json` has the artifacts that are here and their states. With --benchmark: {ref, benchmarks: [document]},
@@ -89,7 +89,7 @@ def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]
 
 
 def _proofs(published: "Release", reader: "RegistryReader") -> Iterator[str]:
-    """The proofs on record, one line each."""
+    """The recorded proofs of a version, one line each."""
     if not any(artifact.parent for artifact in published.manifest.artifacts):
         return
     from onnxreg.registry.gates.statements import proofs_by_path

@@ -1,4 +1,4 @@
-"""`reg gc`, `purge`, `du`: where the space goes, and how it is freed."""
+"""`reg gc`, `purge`, `du`: delete files that are not needed, and show the space of models."""
 
 from dataclasses import asdict
 
@@ -28,7 +28,7 @@ def gc(
 ) -> None:
     """Delete the blobs that no version refers to; with --keep-versions let old versions expire first.
 
-    The newest release, the newest N, pinned versions and those of channels stay, and so do all manifests.
+    The newest N releases, pinned versions and versions of channels stay, and so do all manifests.
     Pushes and pulls may run at the same time. The cache of export steps is trimmed to REG_CACHE_SIZE (10 GiB).
 
     With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced, cache: {entries,
@@ -69,7 +69,7 @@ def purge(
 ) -> None:
     """Take versions down and delete their bytes at once: they can never come back into these models.
 
-    Files that a version outside the list uses stay, and that version is named. Manifests and tombstones stay in the log.
+    Files that a version outside the list also uses stay, and that version is named. Manifests and tombstones stay.
     Other registries keep their own copies: purge there too, with --remote.
 
     With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing has the
@@ -104,10 +104,10 @@ def du(
 ) -> None:
     """Show the space of each model: its own, and shared with other models; the largest own space first.
 
-    UNIQUE is the space that would be free without this model; unreferenced is what `reg gc` frees now.
+    UNIQUE is the space that would be free without this model; `reg gc` frees the unreferenced space now.
 
     With --json: {models: [{name, versions, blobs, bytes, unique, shared}], unreferenced: {blobs, bytes},
-    total: {blobs, bytes}}; versions counts those whose files are here; unreferenced and total are for the
+    total: {blobs, bytes}}; versions counts the versions whose files are here; unreferenced and total are for the
     whole registry.
     """
     from onnxreg.registry.maintain import space

@@ -1,4 +1,4 @@
-"""`reg trust`, `key`: your keys, whose signatures count, and what was seen of registries."""
+"""`reg trust`, `key`: your own keys, the keys that you trust, and the known heads of registries."""
 
 from typing import TYPE_CHECKING
 
@@ -80,9 +80,9 @@ def trust_reset(
     registry: str = argument("A remote (name, path or URL) or a registry id.", "REMOTE|ID"),
     name: str | None = argument("Only this model.", "[NAME]"),
 ) -> None:
-    """Forget what was seen of a registry, for example after a backup was restored; without a NAME also its place.
+    """Forget the known heads of a registry, for example after a backup was restored; without a NAME also its URL.
 
-    The next answer is accepted like a first one. This gives up the proof that the registry went back, was
+    The next answer is accepted like a first answer. This gives up the proof that the registry went back, was
     rewritten or replaced, so ask its operator first.
     """
     remotes = session.remotes()
@@ -107,8 +107,8 @@ def key_new(
 ) -> None:
     """Create a key, encrypted with a passphrase, and print its public half for others to trust.
 
-    The passphrase is asked for, or REG_KEY_PASSPHRASE. The key stays in REG_KEYS, or your configuration directory. A
-    lost passphrase cannot be recovered.
+    The passphrase comes from REG_KEY_PASSPHRASE, or you are asked. The key stays in REG_KEYS, or in your configuration
+    directory. A lost passphrase cannot be recovered.
     """
     from onnxreg.registry.signing import Keystore
 
