@@ -111,7 +111,7 @@ def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) ->
 
 
 ANYTHING: Any = None
-"""Stands for the default of a parameter that `takes_query` replaces."""
+"""The placeholder default of a parameter that `takes_query` replaces."""
 
 
 def query(

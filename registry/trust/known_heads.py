@@ -41,7 +41,7 @@ from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.log.state import SEGMENT_LINES, State
 
 MAX_REMEMBERED_LINES = 256
-"""The most digests of lines in a known head. By these digests, a log that is behind differs from another log."""
+"""The most digests of lines in a known head. The digests show if a shorter log is behind, or is another log."""
 MAX_PLACES = 32
 """The most places (copies of a registry) in a known head."""
 
