@@ -300,7 +300,7 @@ class DirectoryStore(ObjectStore):
                 with entries:
                     for entry in entries:
                         path = below + entry.name
-                        is_folder = entry.is_dir(follow_symlinks=False)
+                        is_folder = entry.is_dir(follow_symlinks=path == "local")
                         if is_folder and path != "local" and not is_system_path(entry.name):
                             folders.append(f"{path}/")
                         if not is_folder or path.endswith(".jsonl"):

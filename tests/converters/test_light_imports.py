@@ -23,9 +23,7 @@ def test_the_package_loads_nothing_but_itself() -> None:
     assert not loaded("import onnxreg.converters") & {*HEAVY, "pydantic", "onnxreg.schema.manifest.manifest"}
 
 
-@pytest.mark.parametrize(
-    "module", sampled(["engine.run_plan", "api", "request", "families.export_family"], 2)
-)
+@pytest.mark.parametrize("module", sampled(["engine.run_plan", "request", "families.export_family"], 2))
 def test_an_export_loads_nothing_heavy_before_it_begins(module: str) -> None:
     found = loaded(f"import onnxreg.converters.{module}")
     assert f"onnxreg.converters.{module}" in found
