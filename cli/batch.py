@@ -119,9 +119,9 @@ def run(
     allow_code: Sequence[str],
     no_cache: bool,
 ) -> None:
-    """Run every job in `processes` processes (None: as many as fit), or on the cluster of a `scheduler`.
+    """Run the jobs of `file` in `processes` processes (None: by jobs, cores and memory), or on a Dask `scheduler`.
 
-    Raise the failures when all jobs have ended. Raise InputError before any job runs, with every row that cannot run.
+    Raise InputError before any job runs if rows are certain to fail; after all jobs, raise an error if any failed.
     """
     from onnxreg.converters.tasks.code import absolute
     from onnxreg.registry.support.environment import actor_of_event
@@ -305,7 +305,7 @@ def _lines(outcome: Outcome) -> list[str]:
 
 
 def _report(session: Session, outcomes: Sequence[Outcome], is_interrupted: bool) -> None:
-    """Show the result of each job, and raise the common error of the failed jobs."""
+    """Show the results of all jobs, then raise one error if any job failed or the run was interrupted."""
     counts = {"succeeded": 0, "failed": 0, "stopped": 0}
     for outcome in outcomes:
         counts[outcome["status"] if outcome["status"] in counts else "succeeded"] += 1

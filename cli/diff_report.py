@@ -32,7 +32,7 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]], Sequence[str]]
 
 
 def lines(screen: DiffOverview) -> Iterator[str]:
-    """The lines of the screen for a terminal, without the count of folded changes."""
+    """Yield the lines that a terminal shows, without the line that counts the folded changes."""
     yield from (fold_line(printable(sentence), "  ") for sentence in screen.verdict)
     for header, rows, notes in tables(screen):
         below = (fold_line(printable(note), "  ") for note in notes)

@@ -1,6 +1,6 @@
-"""Functions that use both converters and registry, which do not import each other: exports, proofs and deltas.
+"""Exports, proofs and deltas: functions that use both `converters` and `registry`, which do not import each other.
 
-These functions serve Python programs as well as the verbs, so they print nothing.
+Python programs call these functions too, not only commands, so the functions print nothing.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping

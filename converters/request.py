@@ -85,9 +85,9 @@ class ExportRequest:
             raise InputError(f"{' and '.join(given)} contradict each other", hint)
 
     def plan(self) -> "ExportPlan | FamilyPlan":
-        """Find, hash and check everything that the export needs.
+        """Find, hash and check everything that the export needs; return the plan.
 
-        Raises the errors of `plan_export`, `plan_family` and `check_search`, and InputError for an option of another kind.
+        Raises the errors of `plan_export`, `plan_family` and `check_search`, and InputError for a wrong option.
         """
         from onnxreg.converters.engine.plan import plan_export
 
@@ -156,7 +156,7 @@ class ExportRequest:
         return recipe.model_copy(update=self._changes(recipe)), directory, profile
 
     def _own(self, kind: str, names: Collection[str]) -> dict[str, Any]:
-        """Return the options that only this kind of export has. Raises InputError for an option of another kind."""
+        """Return the options of this `kind` of export. Raises InputError for an option that this kind does not have."""
         names_here = (*names, *COMMON)
         if foreign := next((key for key in self.options if key not in names_here), None):
             message = f"{flag(foreign)[:80]} is not an option of {kind}"

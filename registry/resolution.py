@@ -1,4 +1,4 @@
-"""Resolve a query on a device, or on each device of a fleet: every answer that a program acts on goes through here.
+"""Resolve a query on a device, or on each device of a fleet: every answer that a program acts on is made by this module.
 
 `schema.query.resolve` decides. A `CheckedReader` compares index files with known heads and with the trust file
 when they are read. In addition, the version must be signed if the trust file demands a signature, and the channel of
@@ -266,7 +266,7 @@ def read_operators(reader: RegistryReader, digest: Digest) -> "tuple[Need, ...]"
 
 @dataclass(frozen=True)
 class DeviceCoverage:
-    """A device, or the member of a pipeline on it, and its answer: a resolution, or the reasons why no artifact fits."""
+    """The answer for a device, or for a pipeline's member on it: a resolution, or the reasons why no artifact fits."""
 
     device: "Device"
     answer: Resolution | NoAnswerError

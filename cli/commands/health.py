@@ -157,7 +157,7 @@ def _list_signatures(session: Session, reader: "RegistryReader", ref: str | None
 def _signatures(
     reader: "RegistryReader", ref: Ref
 ) -> Iterator[tuple[dict[str, Any], list[tuple[object, ...]]]]:
-    """Yield the versions of a model, or the one version that a ref names, with signatures on versions and evaluations."""
+    """Yield a JSON document and table rows for each version in `ref`: the signatures on the version and its evaluations."""
     from onnxreg.registry.log.lookup import load
     from onnxreg.registry.trust.signatures import signed_statements, unsigned
     from onnxreg.registry.trust.trust_file import load_trust

@@ -108,13 +108,13 @@ def archive_package(
     formats: list[str] | None = FORMATS,
     precision: str | None = PRECISION,
 ) -> None:
-    """Write a version as a model package of ONNX Runtime (schema 1.0), which picks the variant that fits.
+    """Write a version as a model package (schema 1.0), from which ONNX Runtime picks the variant that fits.
 
-    The package has one component, named after the model, and a directory for each artifact, with a variant for the CPU
-    and for each of its execution providers. The same version gives the same bytes. See docs/ort-packages.md.
+    The package has one component, named after the model. Each artifact has a directory, a variant for the CPU, and one
+    for each of its execution providers. The same version gives the same bytes. See docs/ort-packages.md.
 
     With --json: {ref, manifest, output, component, variants: [{name, ep, artifact, format, precision,
-    digest, directory}], shared_assets, bytes, left_out}; left_out has the artifacts that ONNX Runtime does not load.
+    digest, directory}], shared_assets, bytes, left_out}; left_out lists the artifacts that ONNX Runtime does not load.
     """
     from onnxreg.registry.log.contents import Selection
     from onnxreg.registry.transfer.export_files import write_package

@@ -1,13 +1,13 @@
 """Translation of other tools' documents into recipes: Olive's workflows, and Orchard's `export:` section.
 
-A field without a counterpart here raises an error that names the field; the outcome of each other field is recorded.
+A field that a recipe cannot express raises an error that names the field; the outcome of every other field is recorded.
 
 Olive (https://microsoft.github.io/Olive/reference/options.html, olive-ai 0.13; `olive.yaml` has its passes): the passes
 of `{"input_model": ..., "passes": {...}}` run one after the other, in the order of their keys, as in Olive without a
-search; the last result is published as `model.onnx`. Parameters are under `config` or beside `type`.
+search; the last result is published as `model.onnx`. A pass has its parameters under `config` or beside `type`.
 
-Orchard ML: all twelve fields. Some values that Orchard accepts are errors here: an opset that no exporter has, an
-unbounded deviation, an excessive number of samples.
+Orchard ML: all twelve fields of `export:` are read. Some values that Orchard accepts raise an error: an opset that no
+exporter has, an unbounded deviation, an excessive number of samples.
 """
 
 from collections.abc import Iterator, Mapping

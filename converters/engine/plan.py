@@ -85,7 +85,7 @@ class ExportPlan:
     file_names: Mapping[str, str] = field(default_factory=dict)
 
     def recorded_as(self, origin: Source | None) -> "ExportPlan":
-        """Return this plan with its source recorded under another id and revision, and the digest of its own files."""
+        """Return this plan with `origin` recorded as the source, but with the digest of the files that the plan reads."""
         if origin is None:
             return self
         source = origin.model_copy(update={"digest": self.source.digest})

@@ -175,7 +175,7 @@ class MeanCosine(MeanMetric):
 
 
 class OutputCosine(MeanCosine):
-    """The mean over rows of the lowest cosine of an output with the parent's: 1 for the parent. Items need no right answer."""
+    """The mean over rows of the lowest cosine of an output with the parent's: 1 for the parent. For rows without labels."""
 
     id = "output_cosine"
     tasks = ROWS

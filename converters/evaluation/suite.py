@@ -222,11 +222,11 @@ def _first(value: dict[str, Any], keys: tuple[str, ...]) -> Any:
 def match_labels(
     items: Sequence[Fixture], labels: Sequence[str], request: EvaluationRequest
 ) -> tuple[list[Fixture], dict[str, Any]]:
-    """Replace gold labels by the model's labels; return the items, and the matches in JSON form for the certificate.
+    """Replace gold labels by the model's labels; return the new items, and the replacements as JSON for the certificate.
 
-    A label that a person maps or excludes is matched in that way alone. Any other is matched by the exact spelling, else by
-    the only label of the model that differs in case and separators, or in the spellings of `label_names`. A label
-    without a match stays.
+    A label that a person maps or excludes is replaced or dropped as the person says. Any other label that the model lacks
+    is replaced by the only label of the model that differs from it in case and separators, or is the same name in
+    `label_names`; without exactly one such label it is kept.
 
     Raises InputError if a person maps to a label that the model lacks, or excludes a label that the model has.
     """

@@ -93,10 +93,10 @@ def run_and_compare(
     source: str | None = None,
     feeds: Sequence[Feed] | None = None,
 ) -> tuple[Any, Step]:
-    """Run `base.run` on a graph; the returned step also has `parity` for each output of floats or integers.
+    """Run a pass with `base.run`, and compare the graph before and after; the step gets the result as `parity`.
 
-    Raises ConversionError if either graph does not run, or they differ: see `samples.compare`. `feeds` are
-    the inputs for the comparison; by default inputs are drawn with a seed to fit the graph.
+    Raises ConversionError if one of the graphs does not run, or if their outputs differ: see `samples.compare`.
+    `feeds` are the inputs of both graphs; by default, inputs that fit the new graph are drawn with a seed.
     """
     pass_.requires(subject)
     bounds, tolerance = samples.index_bounds(subject), samples.tolerance_of(pass_, subject)

@@ -38,10 +38,10 @@ _RECORDED = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
 
 @dataclass(frozen=True)
 class Factory:
-    """A function in a module on this machine. Imports of the module are searched in `paths` first.
+    """A Python function on this machine that makes a torch module. Imports are searched in `paths` first.
 
-    `files` are the Python files that the factory's digest covers, by their names in the digest: the module's file, or all
-    files of the package around the module. An installed function has none.
+    `files` has the Python files that the factory's digest covers, by their names in the digest: the module's file, or all
+    Python files of the package that contains the module. It is empty if the function is of an installed distribution.
     """
 
     module: str
@@ -191,7 +191,7 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
 
 
 def _function(factory: Factory) -> Any:
-    """Import a module from its current files; return the function. InputError for a function that other code defines."""
+    """Import a module from its current files; return the function. InputError if it is missing or defined in other code."""
     if list(factory.files) == [factory.file.name]:  # a module alone, whose name may be that of another one
         name = f"onnxreg_factory_{factory.file.stem}"
         spec = importlib.util.spec_from_file_location(
@@ -295,7 +295,7 @@ def absolute(name: str) -> str:
 
 
 class SourceLoader(SourceFileLoader):
-    """Loader of a module from its source text alone: a compiled file beside the text may come from another text."""
+    """Loader of a module from its source text, never from a compiled file, which may come from different source text."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)

@@ -1,4 +1,4 @@
-"""Tasks of checkpoints that read tokens, one for each head, with a fixed sample; and `text-generation` for `ModelBuilder`."""
+"""Tasks of checkpoints that read tokens: one for each kind of head, with a fixed sample, and one for `ModelBuilder`."""
 
 import inspect
 import math

@@ -169,7 +169,7 @@ class ChannelGate:
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """The manifest that a move of a channel to `manifest` is compared with: the last other one promoted to the channel.
+    """The manifest to compare with when a channel moves to `manifest`: the last different one promoted to the channel.
 
     If none was promoted, every move counts. None if the channel never held another manifest, or if it holds `manifest`
     already and nothing was ever promoted, because then nothing changes for devices.
@@ -249,9 +249,9 @@ def promotion_documents(log: Log) -> set[Digest]:
 
 
 def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tuple[str, str]]:
-    """Yield a fault for each governed channel or rollout of a model that fails its policy; see `verify.Audit`.
+    """Yield the kind and text of a fault for each channel of a model that breaks the policy; see `verify.Audit`.
 
-    A channel or rollout without a promotion is `unpromoted`.
+    The kind is `unpromoted` if a version came to the channel or its rollout without a promotion.
     """
     policies = None
     for channel in sorted(log.channels):

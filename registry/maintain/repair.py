@@ -86,7 +86,7 @@ class _Repair:
     tried: set[BlobKey | str] = field(default_factory=set)
 
     def repair_all(self, damages: Sequence[Damage]) -> None:
-        """Try every repair that was not tried before. Of a blob with several bad copies, each call repairs one copy."""
+        """Try to repair damage that was not tried before. Of a blob with several bad copies, each call tries one copy."""
         needed = {
             item.key.digest: (item.key, item)
             for item in damages

@@ -1,7 +1,7 @@
-"""The two places of a catalog: `local/` of a registry on this machine, and the file that one job publishes in a registry.
+"""Catalogs in two places: `local/` of a registry on this machine, and a file that a job publishes in a registry.
 
-A catalog can at worst make an answer slow, never wrong: a catalog that is missing, damaged or of another registry is made
-again from the index files. Every user who may write to a registry can write any bytes into the published catalog,
+A catalog that is missing, damaged or of a different registry is made again from the index files, which takes longer but
+gives the same answers. Every user who may write to a registry can write any bytes into the published catalog,
 `search/catalog.jsonl.gz`, so its size is limited before and after unpacking.
 """
 

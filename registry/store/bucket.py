@@ -174,7 +174,7 @@ class BucketStore(ObjectStore):
 
     @cached_property
     def _writes(self) -> Any:
-        """The client for writes, without a limit of silence, which would count while the server receives the bytes."""
+        """The client for writes. It sets no limit on silence, since a server is silent while it receives the bytes."""
         return self._location.client(self._settings, WRITE_PATIENCE * (requests.timeout() or FOREVER_SECONDS))
 
     @cached_property

@@ -374,7 +374,7 @@ class RegistryStore(RegistryReader):
         return identity
 
     def check_exists(self) -> None:
-        """Raise NotFoundError if no registry is here and no id is known."""
+        """Raise NotFoundError if the registry's id is not known and `registry.json` does not exist."""
         _ = self.registry_id
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:

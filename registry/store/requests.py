@@ -116,8 +116,8 @@ def retrying(
     passing: Callable[[Exception], bool] = is_passing,
     pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
 ) -> Result:
-    """Call `attempt` up to `MAX_TRIES` times, as long as its errors are `passing`; return the first result. `pause` returns
-    the least seconds to wait after an error; an error with more than `MAX_PAUSE_SECONDS` is raised.
+    """Return the result of `attempt`, called up to `MAX_TRIES` times, again only after an error for which `passing` is true.
+    `pause` gives the least seconds to wait after an error; an error with more than `MAX_PAUSE_SECONDS` is raised at once.
     """
     silent = 0
     for number in range(1, MAX_TRIES):
@@ -185,7 +185,7 @@ class ObjectAnswer(NamedTuple):
 
 class ObjectStream(io.RawIOBase):
     """A stream over an object from an offset; after a lost connection it requests the rest. `begin` requests the bytes from
-    an offset of the object with a given tag; `ask` calls a function, and again after a passing failure.
+    an offset of the object with a given tag; `ask` calls a function, and again after a failure that may pass.
     """
 
     def __init__(
@@ -543,7 +543,7 @@ class HttpStore(ReadOnlyStore):
         body: Callable[[], Any] | None = None,
         tries: bool = True,
     ) -> Result:
-        """Apply `use` to a successful answer; else RefusedError. `tries`: also repeat the request after passing failures."""
+        """Apply `use` to a successful answer; else RefusedError. `tries`: also repeat it after failures that may pass."""
 
         def attempt() -> Result:
             with self.errors(key), self.send(method, key, headers, body) as answer:

@@ -37,14 +37,14 @@ MakeRestore = Callable[[str, Version, VersionEntry], Restore]
 
 @dataclass(frozen=True)
 class ExchangeRequest:
-    """The versions and channels of a model that a destination is to have.
+    """The versions and channels of a model to copy to a destination.
 
     Args:
-        selection: copy only these artifacts beside those already there; an event records which artifacts are present.
-        channels: channels to move to one of these versions, as in the source, by events of the destination.
-        restore: creates the event for bringing back, with its files, a version that expired at the destination.
-        heal: check for lost blobs and copy them again; if False, a destination with a complete log is assumed to have them.
-        actor: the claimed author of the destination's own events; `deltas`: True if files may arrive by deltas.
+        selection: the artifacts to copy; the destination keeps those that it has, and an event records which it has.
+        channels: channels to move to one of these versions, as in the source; the destination adds its own events.
+        restore: makes the event that brings back a version which expired at the destination, with its files.
+        heal: check for blobs that the destination lost, and copy them again; False: assume that a complete log has all.
+        actor: the claimed author of the destination's own events; `deltas`: True if files may be sent as deltas.
     """
 
     name: str

@@ -290,7 +290,7 @@ def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) ->
 def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -> None:
     """Raise IntegrityError if the log of a model does not meet the requirements of the trust file.
 
-    The whole log of exactly this index file is read, and the state, except its unknown keys, must follow from the lines.
+    All log lines that `index` refers to are read. The state in `index`, except its unknown keys, must follow from them.
     """
     log = log_of(reader, name, index)
     check_lines(trust, log.registry, name, log.lines())
@@ -318,7 +318,7 @@ def unauthorized_policies(
 ) -> Iterator[tuple[frozenset[str], str]]:
     """Yield an error for each policy that no key signed which the previous policy names (`signed_by`), with these keys.
 
-    A key may be trusted for any model here. Raise IntegrityError if a policy cannot be read.
+    A trusted key counts, also if it is trusted for other models only. Raise IntegrityError if a policy cannot be read.
     """
     from onnxreg.schema.gates.policy import policy_of
 

@@ -110,7 +110,7 @@ def direction_of(check: Check) -> Direction | None:
 
 
 def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[tuple[str, str], FigureRow]:
-    """The rows by names of artifact and check: qualities, losses, and checks with a severe change or another verdict."""
+    """The rows by names of artifact and check: qualities, losses, and checks with a severe change or a changed verdict."""
     shown = {
         delta.at.names[:2]
         for change, delta in changes
@@ -144,9 +144,9 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[
 
 
 def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]) -> bool:
-    """True if both checks were measured on one suite, or, without a direction, if neither names a suite.
+    """True if both checks name the same suite, or if both name none and neither check has a direction.
 
-    A recall or a recall loss (gate G4) without a suite was measured on the suite of its artifact.
+    A recall or a recall loss (gate G4) that names no suite was measured on the suite of its artifact.
     """
     suites = [
         check.dataset or (suite_of(side) if check.name.startswith((RECALL, LOSS)) else None)

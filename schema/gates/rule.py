@@ -52,7 +52,7 @@ class PromotionEvidence(Document):
     """The evidence of a promotion: the version, the policy that the version met, the findings and the statements.
 
     `before` is the manifest with which the version was compared. `statements` are the attestations of the manifest in the
-    log. A reader judges the version again, and checks here only that the evidence is about this move.
+    log. A reader judges the version again, and checks only that the evidence is about this move.
     """
 
     format: Literal["onnxreg-evidence"] = "onnxreg-evidence"
@@ -122,7 +122,7 @@ class PromotionCandidate:
 
     @cached_property
     def full_summary(self) -> VersionSummary:
-        """The summary with all artifacts, also of a family's other members."""
+        """The version's summary with all artifacts, also those of a family that an index file omits."""
         return summarize(self.manifest, self.digest, self.size, every=True)
 
     @cached_property

@@ -262,7 +262,7 @@ def _file(entry: "FileEntry") -> FileSummary:
 
 
 def suite_checks(artifact: "Artifact") -> list["Check"]:
-    """The measured checks on the suite of an artifact's certification, without the recall of single labels."""
+    """An artifact's measured checks on the suite of its certification, without the recalls of single labels."""
     evidence = artifact.certification.evidence
     suite = None if evidence is None else evidence.suite
     return [

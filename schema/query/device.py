@@ -1,10 +1,10 @@
-"""A device: the ONNX Runtime in an app, and the phone that runs the app.
+"""A device: the ONNX Runtime of an app, and the phone on which the app runs.
 
     {"name"?, "ort", "build"?, "operators"?, "providers"?, "domains"?, "platform"?, "abi"?, "ram"?, "free_space"?, "locale"?,
      "app_version"?}
 
-`requirements` makes tests of artifacts from a device. A need that is not recorded counts as not met, so the artifact is
-refused. `docs/resolve.md` is the specification, `tests/vectors/resolve` has the test vectors.
+`Device.requirements` makes the tests that an artifact must pass. A test of opset, ORT format or operators fails if they are
+not recorded. `docs/resolve.md` is the specification; `tests/vectors/resolve` has the test vectors.
 """
 
 from collections.abc import Callable, Iterator

@@ -77,9 +77,9 @@ class ExpressionError(InputError):
 
 
 class Expression:
-    """A parsed expression, true or false for every candidate. `str` gives a canonical form that parses to an equal one.
+    """A parsed condition on candidates. `str` gives its canonical text, which can be parsed into an equal expression.
 
-    A test of an unknown value is false, also with `!=` and `not in`; `not` turns this false into true like any other.
+    A test of a field without a known value is false, also with `!=` and `not in`; `not` before such a test gives true.
     """
 
     def matches(self, candidate: FieldValues) -> bool:
