@@ -29,7 +29,7 @@ from onnxreg.schema.core.errors import InputError, nearest
 class Verb(NamedTuple):
     """A verb's line in `reg --help`, its module, and the names of its own verbs, if it has any.
 
-    The function of a verb is called as the verb, or `command`; that of a verb's own verb `VERB_WORD`.
+    The function of a verb is called as the verb, or `command`; the function of `VERB WORD` is `VERB_WORD`.
     """
 
     summary: str

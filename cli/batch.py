@@ -41,7 +41,7 @@ BUG = RegError.family
 """The error family of unexpected exceptions."""
 
 Done = dict[str, Any] | RegError
-"""The answer of `run_line`, or the error because of which no answer came."""
+"""The answer of `run_line`, or the error that prevented one."""
 Outcome = dict[str, Any]
 """The result of a job: `{row, job, status, ref, digest, pushed, seconds, error, note}`, as `--json` shows it."""
 

@@ -37,7 +37,7 @@ def command(
     html: Path | None = option("Write one self-contained page to this file."),
     as_markdown: bool = flag("Print Markdown.", "--markdown"),
     fail_on: str | None = option(f"Exit status 8 if a change has one of these: {','.join(SEVERITIES)}."),
-    source: str | None = option("The registry of OLD, if not that of NEW: a name, path or URL.", "--from"),
+    source: str | None = option("The registry of OLD, if NEW is in another: a name, path or URL.", "--from"),
     remote: str | None = REMOTE,
 ) -> None:
     """Compare two versions on one screen: the verdict, artifacts, figures, other facts, and the changes they cause.

@@ -67,7 +67,7 @@ def dossier(
     session: Session,
     ref: str = REF,
     directory: Path = option(
-        "A new directory, or that of an earlier dossier.", "--output", default=..., metavar="DIR"
+        "A new directory, or the directory of an earlier dossier.", "--output", default=..., metavar="DIR"
     ),
     profile: str = option(
         "plain, eu-annex-iv, or a .yaml file: the table of sections and fields.", default="plain"
