@@ -40,7 +40,7 @@ def report_transfer(
         moved, link = ref if len(result.versions) == 1 else result.name, "to" if verb == "pushed" else "from"
         outcome = f"{verb} {moved} {link} {remote}: {watch.amount(result.blobs, result.size)}"
     else:
-        outcome = f"nothing to do: {ref} is up to date with {remote}"
+        outcome = f"{'' if out else 'nothing to do: '}{ref} is up to date with {remote}"
     session.show(
         {**to_json(result, remote, out), **more, **(channels if tags else {})},
         outcome,

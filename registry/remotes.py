@@ -223,7 +223,7 @@ def _load() -> _RemotesFile:
         except (FileNotFoundError, NotADirectoryError):
             return _RemotesFile()
     with about(f"{path} is damaged", IntegrityError, "remove it, then add the remotes again"):
-        return _RemotesFile.decode(data, str(path))
+        return _RemotesFile.decode(data, "it")
 
 
 @dataclass

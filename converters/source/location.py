@@ -228,11 +228,11 @@ class Location:
 
 
 def hub_id(source: str) -> str | None:
-    """The hub id in a source, without the revision; None for a directory. NotFoundError if the source can be neither."""
+    """The hub id in a source, without the revision; None for a directory. Errors are those of `locate`."""
     if Path(source).is_dir():
         return None
     if Path(source).suffix in (".onnx", ".ort") and Path(source).is_file():
-        raise NotFoundError(
+        raise InputError(
             f"{source} is a file, not the directory of a checkpoint",
             f"an ONNX file needs no task: reg export {shlex.quote(source)} --quantize --name NAME",
         )

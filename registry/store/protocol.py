@@ -363,7 +363,7 @@ class RegistryStore(RegistryReader):
             return self._identity
         stored = self.store.get("registry.json")
         if stored is None:
-            hint = "check the path or URL; `reg add`, `reg export`, `reg pull` and a push make a new one"
+            hint = "check the path or URL; `reg add` and `reg export` make one here, `reg push` elsewhere"
             if self._known_id:
                 hint = f"there was one; if it was deleted for good: reg trust reset {self._known_id}"
             raise NotFoundError(f"there is no registry in {self.url}", hint)

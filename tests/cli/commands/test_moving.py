@@ -84,7 +84,7 @@ def test_pull_brings_a_version_and_writes_its_files(reg: Reg, here: Registry, ho
     names = {"model.onnx", INT8, "config.json", "recall_delta.json", FILENAME}
     assert {path.name for path in Path("out").iterdir()} == names
     again = reg("--registry", "mine", "pull", NAME, home, "--output", "out")
-    assert again.out == f"nothing to do: acme/pii:0.2.0 is up to date with {home}\nwritten to out\n"
+    assert again.out == f"acme/pii:0.2.0 is up to date with {home}\nwritten to out\n"
 
 
 def test_pull_by_channel_and_by_digest(reg: Reg, here: Registry, home: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_half_precision_checkpoint_becomes_float32(checkpoint: Path) -> None:
 
 def test_a_model_file_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"")
-    with pytest.raises(NotFoundError, match="is a file, not the directory of a checkpoint") as caught:
+    with pytest.raises(InputError, match="is a file, not the directory of a checkpoint") as caught:
         load_checkpoint(str(tmp_path / "model.onnx"), "x", TOKENS)
     assert f"reg export {tmp_path / 'model.onnx'} --quantize" in caught.value.hint
 
