@@ -54,8 +54,7 @@ def plan_deltas(
     tables = {ledger.versions[version].deltas for version in versions} if sizes else set()
     deltas = [delta for table in tables for delta in read_deltas(ledger.fetch, table)]
     if deltas and importlib.util.find_spec("numpy") is None:
-        reason = "deltas need numpy, which is not installed (extra onnx)"
-        return DeltaPlan({}, reason, is_doubt=True)
+        return DeltaPlan({}, "deltas need numpy, which is not installed (extra onnx)", is_doubt=True)
     present = has({old for delta in deltas for old in delta.old}) if deltas else set()
     return DeltaPlan(choose_deltas(deltas, sizes, present), "no delta from a file that is here")
 
@@ -94,11 +93,7 @@ class _GeneratedStream(io.RawIOBase):
     """A stream that makes each part of a file when the part is read."""
 
     def __init__(self, parts: Iterator[memoryview]) -> None:
-        self._parts = parts
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
+        self._parts, self._rest = parts, memoryview(b"")
 
     def readinto(self, buffer: Any, /) -> int:
         while not self._rest and (part := next(self._parts, None)) is not None:

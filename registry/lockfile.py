@@ -34,13 +34,13 @@ def lock(
 
     Raise NoAnswerError if no artifact answers a request; IntegrityError if an index file contradicts a manifest.
     """
-
-    def locked(request: ResolveRequest) -> LockedArtifact:
+    entries = []
+    for request in requests:
         answer = resolve(reader, request.ref, request.query, request.device, verify=True)
         for warning in answer.warnings:
             warn(warning)
         artifact = answer.artifact
-        return LockedArtifact(
+        entry = LockedArtifact(
             name=request.ref.name,
             question=request.to_json(),
             registry=reader.registry_id,
@@ -49,8 +49,8 @@ def lock(
             artifact=ChosenArtifact(artifact.format, artifact.precision, artifact.path, artifact.contract),
             files=tuple(sorted((file for file, _ in answer.files), key=lambda file: (file.path, file.role))),
         )
-
-    return list(map(locked, requests))
+        entries.append(entry)
+    return entries
 
 
 def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[ResolveRequest]:

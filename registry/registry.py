@@ -77,7 +77,7 @@ class Registry:
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A fresh directory for a converter whose draft will be added; see `scratch`. `add` may create the registry."""
+        """A `scratch` directory for a draft. The registry need not exist yet, and does not exist after a failure."""
         if self.store.is_there and self.store.is_mirror:
             raise mirror_error(self.id)
         self.store.check_not_foreign()
@@ -93,9 +93,7 @@ class Registry:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A fresh directory that only this user may write: in the registry, or in the user's cache if others may write
-        to the registry. The directory is removed at the end, or by a later command if this one is killed.
-        """
+        """A fresh directory that only this user may write, here or in the user's cache; removed at the end."""
         from onnxreg.registry.store.directory import temporary
 
         with ExitStack() as stack:
@@ -108,15 +106,13 @@ class Registry:
     def add(self, draft: Draft, version: Version | str | None = None, reason: str | None = None) -> Release:
         """Publish a draft as this version, or as the next one (see `Publisher`). A missing registry is created.
 
-        Raise ConflictError if the version exists with another manifest; IntegrityError or ForkError if the model's log
-        does not continue its known head.
+        Raise ConflictError if the version has another manifest; IntegrityError or ForkError if the log went back.
         """
         DirectoryRegistry.create(self.store.root, self.store.disk)
         requested = Version.parse(version) if isinstance(version, str) else version
         return self.publisher(requested, reason).add(draft)
 
     def publisher(self, version: Version | None = None, reason: str | None = None) -> Publisher:
-        """A publisher of drafts, as this version or as the next one; see `Publisher`."""
         from onnxreg.registry.publish import Publisher
 
         return Publisher(self.store, self.heads, self.actor, version, reason)
@@ -130,9 +126,9 @@ class Registry:
         """
         from onnxreg.registry.gates.enforce import check_free
 
-        source = CheckedReader(remote or self.store, self.heads)
-        check_free(source, _ref(ref).name, tag)
-        return self.decisions(_ref(ref).name, remote).tag(_ref(ref), tag, reason)
+        ref = _ref(ref)
+        check_free(CheckedReader(remote or self.store, self.heads), ref.name, tag)
+        return self.decisions(ref.name, remote).tag(ref, tag, reason)
 
     def yank(
         self,
@@ -145,7 +141,7 @@ class Registry:
         return self.decisions(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
-        """Check the log of a model (None: of all), then return the `Decisions`. Raise IntegrityError or ForkError."""
+        """Check the log of a model (None: of all; see `check_logs`), then return the `Decisions`."""
         self.check_logs(None if name is None else [name], remote)
         return Decisions(remote or self.store, self.actor, self.heads.remember)
 
@@ -154,7 +150,7 @@ class Registry:
         that the trust file demands. Raise IntegrityError or ForkError if not; NotFoundError if the registry is gone.
         """
         store = remote or self.store
-        _ = store.is_mirror
+        _ = store.is_mirror  # reads the registry's identity anew
         if names is None:
             names = {*self.heads.models(store.registry_id), *(remote.names() if remote else ())}
         for name in sorted(names):
@@ -188,8 +184,9 @@ class Registry:
         device: Device | None = None,
         seed: str | None = None,
     ) -> Resolution:
-        """Pick the artifact that answers a query and runs on a device. Raise NoAnswerError, with the reasons, if
-        no artifact does. A device with a `seed` takes part in rollouts.
+        """Pick the artifact that answers a query and runs on a device; one with a `seed` takes part in rollouts.
+
+        Raise NoAnswerError, with the reasons, if there is none.
         """
         from onnxreg.registry.resolution import resolve
         from onnxreg.schema.query.requirements import Query
@@ -214,10 +211,9 @@ class Registry:
         """Copy a version to a remote (a name, URL or path; created if it does not exist). A second push moves nothing.
 
         A yanked version that is named exactly is copied with its yank. `restore` brings back a version that expired
-        in the remote. `channels` move in the remote to the versions that they hold here, which are copied too.
-        If a remote's log has a version, push trusts that the files are there, unless `heal` checks each file;
-        in a local remote, files are always checked. `layout` (`hub`) also writes the usual files of the model
-        into a repository on the Hub.
+        in the remote. `channels` move in the remote to the versions that they hold here, which are copied too. `heal`
+        checks each file of a version that the remote's log has, as is always done for a remote on this machine.
+        `layout` (`hub`) also writes the usual files of the model into a repository on the Hub.
         """
         ref, home = _ref(ref), self.store
         log = lookup.open_log(home, ref.name)
@@ -293,13 +289,11 @@ class Registry:
         channels: Collection[str] = (),
         deltas: bool = True,
     ) -> TransferResult:
-        """Copy a version from a remote and verify every byte. `restore` brings back a version that expired here.
+        """Copy a version from a remote and verify every byte. A missing registry is created for the version.
 
-        If there is no local registry yet, it is created when there is a version to store.
-
-        A `selection` adds only these artifacts, with their companions, and the log records which artifacts are
-        present. `channels` move here to the versions that they hold in the remote, which are copied too. `deltas`
-        allows files to arrive as differences from local files; the result says how each file arrived.
+        `restore` brings back a version that expired here. A `selection` adds only these artifacts, with their
+        companions, and the log records which artifacts are present. `channels` move here to the versions that they hold
+        in the remote, which are copied too. `deltas` allows files to arrive as differences from local files.
         """
         from onnxreg.registry.resolution import check_version_trust
 
@@ -338,12 +332,8 @@ class Registry:
         return result
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
-        """Keep the index files and whole logs of a remote's models for offline use; without `names`, of all models.
-
-        Return the models' states. A name may be a pattern such as `acme/*`. Raise HostError if a file cannot be written.
-        """
+        """Keep the logs of a remote's models (names or patterns; without any, of all) for offline use. Return the states."""
         reader = RemoteReader(self.remotes.open(source), self.heads)
-
         states = []
         for name in lookup.matching(reader, names) if names else reader.names():
             with host_errors(f"remembering {name}", MACHINE_ERRNOS), reader.copy.doubted(name):
@@ -357,22 +347,16 @@ class Registry:
     def _request(
         self, log: Log, versions: Collection[Version], restore: bool, **more: Any
     ) -> ExchangeRequest:
-        """A request to copy versions, in the name of this registry's author; `restore` brings back expired versions."""
         bring_back = Decisions(self.store, self.actor).restore if restore else None
         return ExchangeRequest(log.name, versions, restore=bring_back, actor=self.actor, **more)
 
     def _destination(self, to: str | None) -> RegistryStore:
-        """Open a remote to write to; create it if it does not exist."""
         remote = self.remotes.open(to, create=True)
         check_distinct(remote, self.store)
         return remote
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress = SILENT) -> Release:
-        """Write the present files of a version into a directory; an earlier export in the directory is replaced
-        as a whole.
-
-        In a run directory (`transfer.export_files`) the files go into `exports/`.
-        """
+        """Write the present files of a version into a directory, which is replaced as a whole; see `folder_in`."""
         from onnxreg.registry.transfer.export_files import check_target, folder_in, materialize
 
         output = folder_in(output)
@@ -388,7 +372,7 @@ def _ref(ref: Ref | str) -> Ref:
 
 
 def _keep(copy: RemoteCopy, log: Log, documents: Collection[Digest] = ()) -> None:
-    """Keep the log of a remote; ignore an error, because the transfer itself has succeeded."""
+    """Keep the log of a remote. An error is ignored, because the transfer itself has succeeded."""
     with suppress(HostError, NotFoundError, RemoteError):
         copy.keep_log(log, documents)
 

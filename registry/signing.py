@@ -16,30 +16,15 @@ from typing import Any
 
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import host_errors
-from onnxreg.registry.support.environment import key_directory
-from onnxreg.schema.core.errors import (
-    ConflictError,
-    InputError,
-    NotFoundError,
-    missing_extra,
-)
-from onnxreg.schema.signing.dsse import (
-    PAYLOAD_TYPE,
-    Envelope,
-    Sign,
-    Signature,
-    Statement,
-    pae,
-)
+from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError, missing_extra
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, Sign, Signature, Statement, pae
 from onnxreg.schema.signing.keys import SPKI, PublicKey
 
-PASSPHRASE = "REG_KEY_PASSPHRASE"
-SIGNING_KEY = "REG_SIGNING_KEY"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
-_MAX_PEM = 64 * 1024
+_PEM, _MAX_PEM_BYTES = "-----BEGIN", 64 * 1024
 
 
-def library(purpose: str) -> Any:
+def library(purpose: str = "signing") -> Any:
     """Import the used parts of `cryptography`. Raise HostError, with the name of the extra, if it is not installed."""
     try:
         from cryptography import exceptions
@@ -65,7 +50,7 @@ class PrivateKey:
 
     def pem(self, secret: str) -> bytes:
         """The key as PKCS #8 PEM, encrypted by PBES2 with the library's best choice, scrypt or PBKDF2."""
-        form = library("signing").form
+        form = library().form
         protection = form.BestAvailableEncryption(secret.encode())
         pem: bytes = self._key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, protection)
         return pem
@@ -73,7 +58,7 @@ class PrivateKey:
     @classmethod
     def of(cls, key: Any) -> "PrivateKey":
         """Wrap a key of the library. Raise InputError if `keys.SPKI` does not list the kind of the key."""
-        form = library("signing").form
+        form = library().form
         spki = key.public_key().public_bytes(form.Encoding.DER, form.PublicFormat.SubjectPublicKeyInfo)
         for kind, prefix in SPKI.items():
             if spki.startswith(prefix):
@@ -85,7 +70,7 @@ class PrivateKey:
     @classmethod
     def load(cls, pem: bytes, secret: str | None) -> "PrivateKey":
         """Read a PKCS #8 PEM. Raise InputError, whose message shows nothing of the key, if the PEM cannot be read."""
-        used = library("signing")
+        used = library()
         password = secret.encode() if secret and b"ENCRYPTED" in pem.partition(b"\n")[0] else None
         try:
             return cls.of(used.form.load_pem_private_key(pem, password))
@@ -97,18 +82,19 @@ class PrivateKey:
 
 
 class Keystore:
-    """The keys of one directory."""
+    """The user's keys."""
 
-    def __init__(self, directory: Path | None = None) -> None:
-        self.directory = directory or key_directory()
+    def __init__(self) -> None:
+        self.directory = environment.key_directory()
 
     def new(self, name: str, kind: str, secret: str | None = None) -> PublicKey:
         """Make a key and write its two files, each one whole. Raise ConflictError if the name is taken."""
         if not _NAME.fullmatch(name):
-            hint = "use letters and digits, such as release-2026"
-            raise InputError(f"not a name for a key: {name[:80]!r}", hint)
+            raise InputError(
+                f"not a name for a key: {name[:80]!r}", "use letters and digits, such as release-2026"
+            )
         key = generate(kind)
-        pem = key.pem(secret if secret is not None else passphrase(name, new=True))
+        pem = key.pem(passphrase(name, new=True) if secret is None else secret)
         with host_errors(f"writing key {name}"):
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._write(f"{name}.pem", pem, 0o600)
@@ -147,49 +133,47 @@ class Keystore:
     def private(self, name: str, secret: str | None = None) -> PrivateKey:
         """Unlock a private key. Raise InputError for a wrong passphrase; NotFoundError if no key has this name."""
         pem = self._read(name, "pem")
-        return PrivateKey.load(pem, secret if secret is not None else passphrase(name))
+        return PrivateKey.load(pem, passphrase(name) if secret is None else secret)
 
     def _read(self, name: str, suffix: str) -> bytes:
         problem = "that is not the name of a key"
         if _NAME.fullmatch(name):
             path, problem = self.directory / f"{name}.{suffix}", f"there is no key {name}"
             with host_errors(f"reading key {name}"), suppress(FileNotFoundError), path.open("rb") as stream:
-                return stream.read(_MAX_PEM)
+                return stream.read(_MAX_PEM_BYTES)
         raise NotFoundError(problem, "`reg key list` shows them; `reg key new` makes one")
 
 
 def line_signer() -> Sign | None:
     """Return the function that signs new lines; None if no key is configured. Its first call unlocks the key."""
-    return (lambda data: signing_key().sign(data)) if environment.read(SIGNING_KEY) else None
+    return (lambda data: signing_key().sign(data)) if environment.read("REG_SIGNING_KEY") else None
 
 
 def signing_key(name: str | None = None) -> PrivateKey:
     """Return the key with this name; without a name, the configured key, else the only key. Raise InputError if none."""
-    keys, pem = Keystore(), ""
-    if not name and (configured := (environment.read(SIGNING_KEY) or "").strip()):
-        if configured.startswith("-----BEGIN"):
-            name, pem = "", configured
-        elif keys.has(configured):
-            name = configured
-        else:  # it may be a secret
+    keys, configured = Keystore(), (environment.read("REG_SIGNING_KEY") or "").strip()
+    if not name and configured:
+        if not (configured.startswith(_PEM) or keys.has(configured)):  # it may be a secret
             hint = "`reg key list` shows the names"
-            raise InputError(f"{SIGNING_KEY} is neither the name of a key nor a PEM", hint)
+            raise InputError("REG_SIGNING_KEY is neither the name of a key nor a PEM", hint)
+        name = configured
     elif not name:
         if len(names := list(keys.list())) != 1:
             raise InputError("which key signs?", "name one with --key; `reg key new NAME` makes one")
         name = names[0]
-    return _unlocked(name, pem, environment.read(PASSPHRASE), str(keys.directory))
+    return _unlocked(name, environment.read("REG_KEY_PASSPHRASE"), keys.directory)
 
 
 @lru_cache(maxsize=8)
-def _unlocked(name: str, pem: str, secret: str | None, directory: str) -> PrivateKey:
-    """Unlock a key and remember it, because unlocking is slow on purpose."""
-    return PrivateKey.load(pem.encode(), secret) if pem else Keystore(Path(directory)).private(name)
+def _unlocked(key: str, secret: str | None, directory: Path) -> PrivateKey:
+    """Unlock a key (its name, or a PEM) and remember it, because unlocking is slow on purpose."""
+    is_pem = key.startswith(_PEM)
+    return PrivateKey.load(key.encode(), secret) if is_pem else Keystore().private(key)
 
 
 def passphrase(name: str, new: bool = False) -> str:
     """Read a passphrase from the environment, or ask a person at a terminal. Raise InputError without either."""
-    secret = environment.read(PASSPHRASE)
+    secret = environment.read("REG_KEY_PASSPHRASE")
     if secret is None and sys.stdin is not None and sys.stdin.isatty():
         from getpass import getpass
 
@@ -197,13 +181,13 @@ def passphrase(name: str, new: bool = False) -> str:
         if new and secret != getpass("The same again: "):
             raise InputError("the two passphrases differ", "type the same one twice")
     if not secret:
-        raise InputError(f"key {name} needs a passphrase", f"set {PASSPHRASE}, or answer at a terminal")
+        raise InputError(f"key {name} needs a passphrase", "set REG_KEY_PASSPHRASE, or answer at a terminal")
     return secret
 
 
 def _algorithm(key: PublicKey) -> tuple[Any, ...]:
     """The arguments after the data in the library's `sign` and `verify` for a key of this kind."""
-    used = library("signing")
+    used = library()
     return () if key.kind == "ed25519" else (used.ec.ECDSA(used.hashes.SHA256()),)
 
 
@@ -211,7 +195,7 @@ def generate(kind: str) -> PrivateKey:
     """Generate a key of this kind: `ed25519` or `ecdsa-p256`."""
     if kind not in SPKI:
         raise InputError(f"no key kind {kind[:20]!r}", f"known are {' and '.join(SPKI)}")
-    used = library("signing")
+    used = library()
     if kind == "ed25519":
         return PrivateKey.of(used.ed25519.Ed25519PrivateKey.generate())
     return PrivateKey.of(used.ec.generate_private_key(used.ec.SECP256R1()))

@@ -4,14 +4,12 @@ Each cell quotes a document of the registry, or follows from cited values by a r
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
-from onnxreg.registry.gates.enforce import check_evidence, compared_with, read_policies
+from onnxreg.registry.gates.enforce import check_evidence, read_policies
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.export_files import replacing
@@ -48,37 +46,24 @@ RULES = {
 }
 
 
-class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A value with its citations. Without a `rule`, the cell quotes the one cited value; without citations, it is empty.
+Cell = dict[str, Any]
+"""A `value` with its `sources`. Without a `rule`, the cell quotes the one cited value; without sources, it is blank.
 
-    A citation has a `pointer` (RFC 6901), the `value` at the pointer, and the source: a `blob`, or a `line` of a `log`
-    with the line's `digest`.
-    """
-
-    value: Any
-    rule: str | None = None
-    sources: tuple[dict[str, Any], ...] = ()
-
-
-BLANK = Cell(None)
-"""The cell of a value that does not exist."""
+A source has a `pointer` (RFC 6901), the `value` at the pointer, and the document: a `blob`, or a `line` of a `log` with
+the line's `digest`.
+"""
+BLANK: Cell = {"value": None}
 Row = tuple[Cell, ...]
+Table = dict[str, Any]
+"""`rows` of cells, `columns` and a `caption`. A table without columns has only one cell."""
 
 
-class Table(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Rows of cells. A table without columns has only one cell."""
-
-    rows: tuple[Row, ...]
-    columns: tuple[str, ...] = ()
-    caption: str | None = None
-
-
-def table(columns: Iterable[str], rows: Iterable[Row], caption: str | None = None) -> list[Table]:
+def table(columns: Iterable[str], rows: Iterable[Row], **caption: str) -> list[Table]:
     """One table of these rows, without columns that are blank in every row; empty if all columns are blank."""
-    body, header = list(rows), tuple(columns)
+    body, header = list(rows), list(columns)
     shown = [index for index in range(len(header)) if any(row[index] is not BLANK for row in body)]
-    cells = tuple(tuple(row[index] for index in shown) for row in body)
-    return [Table(cells, tuple(header[index] for index in shown), caption)] if shown else []
+    cells = [[row[index] for index in shown] for row in body]
+    return [{"rows": cells, "columns": [header[index] for index in shown], **caption}] if shown else []
 
 
 class Source(NamedTuple):
@@ -86,10 +71,6 @@ class Source(NamedTuple):
 
     name: Mapping[str, Any]
     value: Any
-
-    @classmethod
-    def of_blob(cls, digest: Digest, data: bytes) -> "Source":
-        return cls({"blob": str(digest)}, canonical.decode(data, f"blob {digest.short}..."))
 
     @classmethod
     def of_line(cls, line: LogLine) -> "Source":
@@ -103,7 +84,9 @@ class Source(NamedTuple):
     def quote(self, location: str) -> Cell:
         """A cell with the value at this JSON pointer; blank if the value does not exist or is null."""
         value = pointer.find(self.value, location)
-        return BLANK if value in (pointer.ABSENT, None) else Cell(value, sources=(self.cite(location),))
+        return (
+            BLANK if value in (pointer.ABSENT, None) else {"value": value, "sources": [self.cite(location)]}
+        )
 
     def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
         """A row for each place that matches a pattern; `columns` are pointers relative to it, with `#` for the key."""
@@ -111,7 +94,7 @@ class Source(NamedTuple):
         def cell(location: str, column: str) -> Cell:
             target = pointer.relative(location, column.removesuffix("#"))
             if column.endswith("#") and target:
-                return Cell(pointer.tokens(target)[-1], "name", (self.cite(target),))
+                return {"value": pointer.tokens(target)[-1], "rule": "name", "sources": [self.cite(target)]}
             return self.quote(target)
 
         places = pointer.expand(self.value, pattern)
@@ -119,7 +102,7 @@ class Source(NamedTuple):
 
 
 class DossierBundle(NamedTuple):
-    """A dossier: the document `dossier.json`, and all files of the directory by name."""
+    """The document `dossier.json`, and all files of the directory by name."""
 
     dossier: dict[str, Any]
     files: Mapping[str, bytes]
@@ -161,7 +144,7 @@ def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | N
     if owner is not None:
         dossier["facts"] = {"file": FACTS_FILE, "digest": str(Digest.of(data))}
         files[FACTS_FILE] = data
-    document = canonical.encode(msgspec.to_builtins(dossier))
+    document = canonical.encode(dossier)
     return DossierBundle(dossier, {DOCUMENT: document, PAGE: render(dossier), **files})
 
 
@@ -175,13 +158,6 @@ def _field(version: "_VersionTables", field: ProfileField, owner: OwnerFacts | N
     text = owner.paragraphs(field.owner) if owner else ()
     content = {"origin": "owner", "text": text} if text else {"origin": "absent", "text": ("not provided",)}
     return about | {"key": field.owner} | content
-
-
-def cells(dossier: dict[str, Any]) -> Iterator[Cell]:
-    """Every cell of a dossier, in the order of the page."""
-    for field in (field for section in dossier["sections"] for field in section["fields"]):
-        for table in field.get("tables", ()):
-            yield from (cell for row in table.rows for cell in row)
 
 
 def load_profile(name: str) -> tuple[DossierProfile, Digest]:
@@ -230,14 +206,20 @@ def render(dossier: dict[str, Any]) -> bytes:
         finalize=printable,
     )
     sources: dict[str, dict[str, Any]] = {}
-    for cite in (cite for cell in cells(dossier) for cite in cell.sources):
+
+    def number(cite: Mapping[str, Any]) -> int:
+        """The number of a citation's document, in the order of their first citations."""
         name = f"line {cite['line']} of {cite['log']}" if "log" in cite else "blob"
         digest = cite.get("blob") or cite["digest"]
-        sources.setdefault(digest, {"number": len(sources) + 1, "name": name, "digest": digest})
+        source = {"number": len(sources) + 1, "name": name, "digest": digest}
+        return int(sources.setdefault(digest, source)["number"])
 
     def numbers(row: Iterable[Cell]) -> list[int]:
-        cites = (cite for cell in row for cite in cell.sources)
-        return sorted({sources[cite.get("blob") or cite["digest"]]["number"] for cite in cites})
+        return sorted({number(cite) for cell in row for cite in cell.get("sources", ())})
+
+    for field in (field for section in dossier["sections"] for field in section["fields"]):
+        for row in (row for item in field.get("tables", ()) for row in item["rows"]):
+            numbers(row)
 
     environment.filters["shown"] = shown
     environment.globals["numbers"] = numbers
@@ -249,7 +231,7 @@ def render(dossier: dict[str, Any]) -> bytes:
 
 def shown(cell: Cell) -> str:
     """The text of a cell on the page: a list of texts is joined by commas, other values are JSON, long text is cut."""
-    value = "" if cell.value is None else cell.value
+    value = "" if cell["value"] is None else cell["value"]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = ", ".join(value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
@@ -269,7 +251,6 @@ MOVES = {
     "Evidence": "/event/evidence",
 }
 FINDINGS = {"Demand": "requirement", "Verdict": "verdict", "Finding": "detail"}
-CHANGES = ("Severity", "Kind", "Place", "Before", "After")
 
 
 class _VersionTables:
@@ -295,7 +276,8 @@ class _VersionTables:
         self.manifest = self.ledger.read_manifest(self.digest)
 
     def _blob(self, digest: Digest) -> Source:
-        return Source.of_blob(digest, self.ledger.fetch(digest))
+        data = self.ledger.fetch(digest)
+        return Source({"blob": str(digest)}, canonical.decode(data, f"blob {digest.short}..."))
 
     def of_field(self, field: ProfileField) -> list[Table]:
         """The tables of a field of a profile; empty if the registry has no data for the field."""
@@ -303,7 +285,7 @@ class _VersionTables:
             case "signatures":
                 return self._signatures()
             case "changes":
-                return self._changes_before()
+                return self._changes()
             case "history":
                 return self._history()
             case "policy":
@@ -313,27 +295,17 @@ class _VersionTables:
             case "published":
                 sources = [Source.of_line(self.published)]
             case _:
-                sources = [
-                    source
-                    for source in map(Source.of_line, self.lines)
-                    if self._is_chosen(source.value, field)
-                ]
+                lines = map(Source.of_line, self.lines)
+                sources = [line for line in lines if field.chooses(line.value, self.digest)]
         if field.columns is None:
             quotes = (source.quote(field.value or "") for source in sources)
-            return [Table(((cell,),)) for cell in quotes if cell is not BLANK]
+            return [{"rows": [[cell]]} for cell in quotes if cell is not BLANK]
         labels, places = zip(*field.columns, strict=True)
         rows = [row for source in sources for row in source.rows(field.rows or "", places)]
         checkpoint = self.manifest.source
         if field.rows == "/source" and checkpoint and checkpoint.public_id(self.ledger.name) is None:
             rows = [(BLANK, *row[1:]) for row in rows]  # the id of local files is the model's own name
         return table(labels, rows)
-
-    def _is_chosen(self, line: dict[str, Any], field: ProfileField) -> bool:
-        """True if a field of the profile is about this line of the log."""
-        event = line["event"]
-        is_kind = not field.kinds or event["kind"] in field.kinds
-        is_about = not field.this or event.get("manifest") == str(self.digest)
-        return is_kind and is_about and pointer.find(line, field.having or "") is not pointer.ABSENT
 
     def _signatures(self) -> list[Table]:
         """Every signature on the version, oldest first."""
@@ -361,54 +333,42 @@ class _VersionTables:
                     rows += Source.of_line(line).rows(f"/event/rules/{index}/*", ("..#", "#", ""))
         return table(("Rule", "Demand", "Value"), rows)
 
-    def _changes_before(self) -> list[Table]:
-        """The changes since the version that was published before this version."""
+    def _changes(self) -> list[Table]:
+        """The changes since the version published before, worst first, without cosmetic ones; empty if it was taken down."""
         events = [line.event for line in self.lines[: self.published.seq - 1]]
         published = [event.manifest for event in reversed(events) if isinstance(event, Publish)]
         before = next((digest for digest in published if digest != self.digest), None)
-        return table(CHANGES, self._changes(before, self.digest))
+        if before is None or before in self.ledger.tombstones:
+            return []
+        rows: list[Row] = []
+        sources = self._blob(before), self._blob(self.digest)
+        for change, delta in located_changes(self.ledger.read_manifest(before), self.manifest):
+            if change.severity != "cosmetic":
+                sides = list(zip(sources, delta.pointers, strict=True))
+                rule = {"rule": "diff", "sources": [side.cite(at) for side, at in sides if at is not None]}
+                words = ({"value": word, **rule} for word in (change.severity, change.kind, change.path))
+                rows.append((*words, *(BLANK if at is None else side.quote(at) for side, at in sides)))
+        return table(("Severity", "Kind", "Place", "Before", "After"), rows)
 
     def _history(self) -> list[Table]:
-        """The moves of the channels, the findings of all promotions, and the changes by each move. Raise GateError."""
+        """The moves of the channels, and the findings of all promotions. Raise GateError."""
         judge = judge_for(self.ledger, self.trust)
-        moves, verdicts, changes = list[Row](), list[Row](), list[Row]()
-        past: list[Tag] = []
+        moves, verdicts = list[Row](), list[Row]()
         for line in self.lines:
             event, source = line.event, Source.of_line(line)
             if not isinstance(event, Tag | Untag | RolloutStep) or event.tag not in self.channels:
                 continue
-            moves.append(
-                (*map(source.quote, MOVES.values()), self._signer(line, judge.line(line), source, "/sig"))
-            )
-            about = source.quote("/seq"), source.quote("/event/version")
+            signer = self._signer(line, judge.line(line), source, "/sig")
+            moves.append((*map(source.quote, MOVES.values()), signer))
             if not isinstance(event, Untag) and event.evidence is not None:
                 check_evidence(self.ledger, self.policies, event)
+                about = source.quote("/seq"), source.quote("/event/version")
                 findings = self._blob(event.evidence).rows("/findings/*", FINDINGS.values())
                 verdicts += [(*about, *row) for row in findings]
-            if isinstance(event, Tag):
-                before = compared_with([tag for tag in past if tag.tag == event.tag], event.manifest)
-                changes += [(*about, *row) for row in self._changes(before, event.manifest)]
-                past.append(event)
         return [
-            *table((*MOVES, "Signed by"), moves, "Moves"),
-            *table(("Line", "Version", *FINDINGS), verdicts, "Findings"),
-            *table(("Line", "Version", *CHANGES), changes, "Changes from the version before"),
+            *table((*MOVES, "Signed by"), moves, caption="Moves"),
+            *table(("Line", "Version", *FINDINGS), verdicts, caption="Findings"),
         ]
-
-    def _changes(self, before: Digest | None, after: Digest) -> list[Row]:
-        """The changes between two manifests without cosmetic ones, worst first; empty if a manifest was taken down."""
-        rows: list[Row] = []
-        if before is None or not {before, after}.isdisjoint(self.ledger.tombstones):
-            return rows
-        sources = self._blob(before), self._blob(after)
-        changes = located_changes(self.ledger.read_manifest(before), self.ledger.read_manifest(after))
-        for change, delta in changes:
-            if change.severity != "cosmetic":
-                sides = list(zip(sources, delta.pointers, strict=True))
-                cites = tuple(side.cite(location) for side, location in sides if location is not None)
-                words = [Cell(word, "diff", cites) for word in (change.severity, change.kind, change.path)]
-                rows.append((*words, *(BLANK if at is None else side.quote(at) for side, at in sides)))
-        return rows
 
     def _signer(self, line: LogLine, verdict: SignatureVerdict, source: Source, location: str) -> Cell:
         """The reader's name of the key that signed, or why the signature does not count; blank without a signature."""
@@ -416,7 +376,7 @@ class _VersionTables:
         if verdict.status == "unsigned":
             return BLANK
         self.keyids.add(verdict.keyid)
-        return Cell(str(verdict), "signer", (source.cite(location),))
+        return {"value": str(verdict), "rule": "signer", "sources": [source.cite(location)]}
 
 
 def _refuse_wrong(line: LogLine, verdict: SignatureVerdict) -> None:

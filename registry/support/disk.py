@@ -6,6 +6,7 @@ import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,12 +22,10 @@ SYNCFS_THRESHOLD = 32
 
 READ_ONLY = "the file system is mounted read-only: remount it, or use another place"
 _NO_SPACE = "free some space there, then run the command again; a large download continues where it stopped"
-_ONE_DISK = "blobs, index and local of a registry must be on one file system: mount the whole registry"
 _HINTS = {
-    errno.ENOSPC: _NO_SPACE,
-    errno.EDQUOT: _NO_SPACE,
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _NO_SPACE),
     errno.EROFS: READ_ONLY,
-    errno.EXDEV: _ONE_DISK,
+    errno.EXDEV: "blobs, index and local of a registry must be on one file system: mount the whole registry",
 }
 
 
@@ -54,27 +53,21 @@ def path_text(path: Path) -> str:
     return str(path)
 
 
-@contextmanager
-def _if_supported() -> Iterator[None]:
-    """Ignore the error of a call that a file system need not support, such as chmod."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in MACHINE_ERRNOS:
-            raise
-
-
-def set_mode(path: Path, mode: int) -> None:
-    """Set the permissions of a file or directory, if its file system has permissions."""
-    with _if_supported():
-        path.chmod(mode)
+def set_mode(path: Path, mode: int, group: int | None = None) -> None:
+    """Set the permissions, and first the group, of a file or directory, if its file system has them."""
+    calls = [partial(os.chown, path, -1, group)] if group is not None and hasattr(os, "chown") else []
+    for call in (*calls, partial(path.chmod, mode)):
+        try:
+            call()
+        except OSError as error:
+            if error.errno in MACHINE_ERRNOS:
+                raise
 
 
 def share(path: Path, target: Path | None = None) -> None:
     """Give a new file or directory the permissions and the group of its parent directory, and ignore the umask.
 
-    Args:
-        target: the final path of a temporary file; if a file at `target` is replaced, its permissions are kept.
+    If `path` is a temporary file that replaces a file at `target`, the permissions of the replaced file are kept.
     """
     goal, status = target or path, path.stat()
     parent = next(above for above in goal.parents if above.exists())
@@ -82,11 +75,8 @@ def share(path: Path, target: Path | None = None) -> None:
     mode = like.st_mode & (0o2777 if stat.S_ISDIR(status.st_mode) else 0o666)
     if not status.st_mode & 0o222:
         mode &= 0o555
-    if like.st_gid != status.st_gid and hasattr(os, "chown"):
-        with _if_supported():
-            os.chown(path, -1, like.st_gid)
-    if mode != stat.S_IMODE(status.st_mode):
-        set_mode(path, mode)
+    if (like.st_gid, mode) != (status.st_gid, stat.S_IMODE(status.st_mode)):
+        set_mode(path, mode, None if like.st_gid == status.st_gid else like.st_gid)
 
 
 def refuse_unlisted(error: OSError) -> None:
@@ -111,13 +101,12 @@ class Disk:
         path.mkdir(exist_ok=True)
 
     def make_directory(self, path: Path, root: Path) -> None:
-        """Make a directory and its missing parents, and sync the parent of each; below `root`, call `share` on each.
-
-        The lowest existing directory is synced into its parent too, as another process may not have synced it yet.
-        """
+        """Make a directory and its missing parents, and sync the parent of each; below `root`, call `share` on each."""
         missing = [above for above in (path, *path.parents) if not above.is_dir()][::-1]
         if missing:
-            with suppress(PermissionError):
+            with suppress(
+                PermissionError
+            ):  # another process may not have synced the lowest existing directory
                 self.sync_directory(missing[0].parent.parent)
         for directory in missing:
             self.mkdir(directory)
@@ -243,10 +232,7 @@ def _sync_file_system(path: Path) -> bool:
 
 @contextmanager
 def replacement(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file that at the end replaces `path` atomically; after an error `path` does not change.
-
-    The new file may be lost in a power cut.
-    """
+    """Open a temporary file that at the end replaces `path` atomically, but may be lost in a power cut."""
     scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         with scratch.open("xb") as file:

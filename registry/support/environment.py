@@ -61,23 +61,23 @@ def default_root() -> Path:
 
 def trust_file() -> Path:
     """`REG_TRUST`, else `trust.toml` in the user's configuration directory."""
-    return _named("REG_TRUST") or _own("config", "XDG_CONFIG_HOME", ".config") / "trust.toml"
+    return _named("REG_TRUST") or _own("config", ".config") / "trust.toml"
 
 
 def key_directory() -> Path:
     """`REG_KEYS`, else `keys` in the user's configuration directory."""
-    return _named("REG_KEYS") or _own("config", "XDG_CONFIG_HOME", ".config") / "keys"
+    return _named("REG_KEYS") or _own("config", ".config") / "keys"
 
 
 def state_directory() -> Path:
     """`REG_STATE`, else the user's state directory."""
-    return _named("REG_STATE") or _own("state", "XDG_STATE_HOME", ".local/state")
+    return _named("REG_STATE") or _own("state", ".local/state")
 
 
 def cache_directory() -> Path:
     """`cache` in `REG_STATE`, else the user's cache directory."""
     state = _named("REG_STATE")
-    return state / "cache" if state else _own("cache", "XDG_CACHE_HOME", ".cache")
+    return state / "cache" if state else _own("cache", ".cache")
 
 
 def _named(variable: str) -> Path | None:
@@ -91,23 +91,18 @@ def _home() -> Path | None:
     return None if home == "~" else Path(home)
 
 
-def _own(kind: str, variable: str, below_home: str) -> Path:
+def _own(kind: str, below_home: str) -> Path:
     """A directory of the user's that differs from the default registry's, though some platforms use one for all kinds.
 
     On Linux, this function applies XDG itself, because importing platformdirs takes longer than a `reg resolve`.
     """
     if sys.platform == "linux":
-        base = os.environ.get(variable, "")
-        above = Path(base) if base.startswith("/") else (_home() or NO_HOME) / below_home
-        return above / "onnxreg"
+        base = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
+        return (Path(base) if base.startswith("/") else (_home() or NO_HOME) / below_home) / "onnxreg"
     import platformdirs
 
-    find = {
-        "config": platformdirs.user_config_path,
-        "state": platformdirs.user_state_path,
-        "cache": platformdirs.user_cache_path,
-    }[kind]
-    return find("onnxreg-user", appauthor=False)
+    directory: Path = getattr(platformdirs, f"user_{kind}_path")("onnxreg-user", appauthor=False)
+    return directory
 
 
 def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dict[str, Any]:

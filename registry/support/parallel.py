@@ -44,11 +44,9 @@ def sleep(seconds: float) -> None:
 
 
 def run_parallel(work: Callable[[Item], Result], items: Iterable[Item], workers: int = 0) -> list[Result]:
-    """Apply `work` to every item on `workers` threads (0: `WORKERS`) and return the results in order. The first failure,
-    or Ctrl-C, stops all threads.
+    """Apply `work` to every item on `workers` threads (0: `WORKERS`) and return the results in order.
 
-    After Ctrl-C, a thread that waits for something outside of this process may run on for a while. Therefore even a
-    single item gets a thread of its own, so that the calling thread can stop at once.
+    Even a single item gets a thread of its own, so that the calling thread can stop at once after Ctrl-C.
     """
     stop = threading.Event()
     pool = ThreadPoolExecutor(workers or WORKERS)

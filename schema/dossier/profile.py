@@ -1,6 +1,6 @@
 """The inputs of a dossier that people write: its profile, and the facts that only a person can state (docs/dossier.md)."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,7 +12,7 @@ SourceName = Literal["manifest", "published", "log"]
 """The source of a field: the manifest, the line that published the version, or lines of the model's log."""
 GeneratorName = Literal["signatures", "changes", "history", "policy"]
 """The generated tables: the signers of the version, the changes since the version published before, the moves of its
-channels with findings and changes, and the rules that apply to these channels."""
+channels with findings, and the rules that apply to these channels."""
 
 
 class ProfileField(WrittenDocument):
@@ -49,6 +49,13 @@ class ProfileField(WrittenDocument):
         for location in filter(None, (self.value, self.rows, self.having)):
             pointer.tokens(location)
         return self
+
+    def chooses(self, line: dict[str, Any], manifest: str) -> bool:
+        """True if the field is about this line of a log, in the dossier of the version with this manifest."""
+        event = line["event"]
+        is_kind = not self.kinds or event["kind"] in self.kinds
+        is_about = not self.this or event.get("manifest") == manifest
+        return is_kind and is_about and pointer.find(line, self.having or "") is not pointer.ABSENT
 
 
 class ProfileSection(WrittenDocument):

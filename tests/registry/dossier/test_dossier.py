@@ -19,7 +19,6 @@ from support.trust.attack_operations import attack
 
 from onnxreg.registry import Registry
 from onnxreg.registry.dossier.dossier import Table, make_dossier, write_dossier
-from onnxreg.registry.dossier.dossier import cells as cells_of
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
@@ -41,8 +40,7 @@ Cell = dict[str, Any]
 
 
 def judged(audited: Audited, dossier: dict[str, Any]) -> tuple[int, list[str]]:
-    checked, wrong = Judge(dossier, audited.registry.store.root, RULES).report()
-    return checked, wrong
+    return Judge(dossier, audited.registry.store.root, RULES).report()
 
 
 def fields(dossier: dict[str, Any]) -> list[dict[str, Any]]:
@@ -61,7 +59,9 @@ def rows(dossier: dict[str, Any], label: str) -> list[dict[str, Any]]:
 
 
 def _rows(table: Table) -> list[dict[str, Any]]:
-    return [dict(zip(table.columns, (cell.value for cell in row), strict=True)) for row in table.rows]
+    return [
+        dict(zip(table["columns"], (cell["value"] for cell in row), strict=True)) for row in table["rows"]
+    ]
 
 
 @pytest.mark.parametrize("profile", sampled(["plain", "eu-annex-iv"], 2))
@@ -105,7 +105,7 @@ def test_an_edited_value_is_noticed(audited: Audited) -> None:
         with pytest.raises(Exception):  # noqa: B017
             judge.cell(changed, {**words, **({column: changed["value"]} if column else {})})
         count += 1
-    assert count > 200
+    assert count > 150
 
 
 def test_a_severity_that_the_rules_decide_cannot_be_edited(audited: Audited) -> None:
@@ -156,7 +156,7 @@ def test_cells_come_from_sealed_segments_too(audited: Audited) -> None:
     index = audited.registry.store.root / "index" / f"{NAME}.jsonl"
     sealed = json.loads(index.read_bytes().split(b"\n")[0])["segments"]
     assert sealed
-    assert len(rows(audited.dossier(f"{NAME}:nightly").dossier, "History of its channels")) > 70
+    assert len(rows(audited.dossier(f"{NAME}:nightly").dossier, "History of its channels")) == 70
 
 
 def test_the_history_of_a_channel(audited: Audited) -> None:
@@ -169,13 +169,15 @@ def test_the_history_of_a_channel(audited: Audited) -> None:
         ("ada@<lab>", "<b>monthly</b>", "release")
     }
     lines = {row["Line"]: row["Version"] for row in history}
-    assert [table.caption for table in details] == ["Findings", "Changes from the version before"]
-    findings, changes = map(_rows, details)
-    assert {row["Line"]: row["Version"] for row in findings} == lines
-    assert {row["Version"] for row in changes} == {"1.1.0", "1.2.0"}
-    changes = [row for row in changes if row["Version"] == "1.1.0"]
+    assert [table["caption"] for table in details] == ["Findings"]
+    assert {row["Line"]: row["Version"] for row in _rows(details[0])} == lines
+
+
+def test_the_changes_since_the_version_published_before(audited: Audited) -> None:
+    changes = rows(audited.dossier(f"{NAME}:1.1.0").dossier, "Changes since the version published before")
     value = [row for row in changes if row["Kind"] == "check-value-changed" and "delta" in row["Place"]]
     assert [(row["Severity"], row["Before"], row["After"]) for row in value] == [("degrading", 0.002, 0.003)]
+    assert "cosmetic" not in {row["Severity"] for row in changes}
 
 
 def test_without_a_channel_every_one_that_pointed_there(audited: Audited) -> None:
@@ -192,8 +194,7 @@ def test_evidence_of_another_move_is_refused(audited: Audited, tmp_path: Path) -
 
 def test_a_channel_that_was_moved_by_hand_shows_no_findings(audited: Audited) -> None:
     moves, *details = tables(audited.dossier(f"{NAME}:nightly").dossier, "History of its channels")
-    assert "Evidence" not in moves.columns
-    assert {table.caption for table in details} == {"Changes from the version before"}
+    assert "Evidence" not in moves["columns"] and not details
 
 
 def test_signatures_name_the_keys_that_the_reader_trusts(audited: Audited) -> None:
@@ -243,7 +244,7 @@ def test_a_version_that_was_taken_down_leaves_its_moves(audited: Audited, tmp_pa
     dossier = make_dossier(registry.store, Ref.parse(f"{NAME}:stable"), "plain").dossier
     moves, *details = tables(dossier, "History of its channels")
     assert [row["Version"] for row in _rows(moves)] == ["1.0.0", "1.1.0", "1.2.0"]
-    assert {table.caption for table in details} == {"Findings"}
+    assert {table["caption"] for table in details} == {"Findings"}
     with pytest.raises(NotFoundError):
         make_dossier(registry.store, Ref.parse(f"{NAME}:1.1.0"), "plain")
 
@@ -280,15 +281,8 @@ def test_two_processes_write_the_same_bytes(audited: Audited, tmp_path: Path) ->
             "LC_ALL": ("C", "C.UTF-8")[number],
         }
         target = work / "dossier"
-        words = [
-            sys.executable,
-            "-c",
-            PROGRAM,
-            str(audited.registry.store.root),
-            f"{NAME}:stable",
-            str(target),
-        ]
-        subprocess.run(words, check=True, cwd=work, env={**os.environ, **zones})
+        words = ("-c", PROGRAM, audited.registry.store.root, f"{NAME}:stable", target)
+        subprocess.run([sys.executable, *map(str, words)], check=True, cwd=work, env={**os.environ, **zones})
         written.append({path.name: path.read_bytes() for path in target.iterdir()})
     assert written[0] == written[1]
     assert written[0] == dict(audited.dossier(f"{NAME}:stable", "eu-annex-iv").files)
@@ -306,8 +300,8 @@ def test_the_page_shows_each_value_and_source_and_runs_nothing(audited: Audited)
     page = made.files["dossier.html"].decode()
     assert "&lt;b&gt;monthly&lt;/b&gt;" in page and "<b>" not in page and "<script" not in page
     assert "not legal advice" in page and "@page" in page
-    for cell in cells_of(made.dossier):
-        assert all((cite.get("blob") or cite["digest"]) in page for cite in cell.sources)
+    for _, cell in cells(made.dossier):
+        assert all((cite.get("blob") or cite["digest"]) in page for cite in cell.get("sources", ()))
 
 
 def test_a_profile_of_ones_own_needs_no_code(audited: Audited, tmp_path: Path) -> None:
