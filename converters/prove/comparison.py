@@ -1,8 +1,9 @@
 """Compare a constant of the child with its counterpart in the parent: equal, encoded, or rounded to float16."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -45,6 +46,7 @@ SMALLEST_SCALE = 2.0**-126
 _LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (4, 8, 16, 32)}
 _LIMITS |= {f"uint{bits}": (0, 2**bits - 1) for bits in (4, 8, 16)}
 """The smallest and the largest code of an element type."""
+Measure = Callable[[int, Any, Any], tuple[Any, Any]]
 
 
 @dataclass
@@ -65,10 +67,6 @@ class Comparison:
     half_rules: list[str] = field(default_factory=lambda: list(HALF_RULES))
     doubts: list[str] = field(default_factory=list)
 
-    def see(self, error: float, tensor: str, index: Sequence[int]) -> None:
-        if error > (self.largest.steps if self.largest else 0):
-            self.largest = LargestError(steps=error, tensor=tensor[:MAX_CHARACTERS], index=tuple(index))
-
 
 def compare_constants(pairs: list[tuple[StoredValue, StoredValue]]) -> Comparison:
     """Compare pairs of stored values, the parent's first, each pair once."""
@@ -77,62 +75,62 @@ def compare_constants(pairs: list[tuple[StoredValue, StoredValue]]) -> Compariso
         key = (parent.identity, child.identity)
         if key not in compared:
             compared.add(key)
-            compare(comparison, parent, child)
+            _compare(comparison, parent, child)
     return comparison
 
 
-def compare(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
+def _compare(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
     """Compare two constants. Raise UnprovableError unless the child's constant is the parent's, rounded."""
-    name = child.tensor.name or ""
+    name, kind = child.tensor.name or "", child.element
     if parent.dims != child.dims:
         raise UnprovableError(f"{name} has the shape {[*child.dims]}, in the parent {[*parent.dims]}")
     comparison.tensors += 1
     if child.is_float:
         comparison.weights += child.size
-    if child.quantization is not None and parent.quantization is not None:
+    if child.is_coded and parent.is_coded:
         _refuse_other_codes(parent, child)
-    elif child.quantization is not None:
+    elif child.is_coded:
         if parent.element not in FLOATS:
             raise UnprovableError(f"{name} has codes of a tensor that is not floating point")
         comparison.quantized += child.size
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             _compare_codes(comparison, parent, child)
-    elif parent.quantization is not None:
+    elif parent.is_coded:
         raise UnprovableError(f"{name} has values, the parent has codes")
     elif parent.tolerance or child.tolerance:
         one, other = (value.array().astype(np.float64) for value in (parent, child))
         if not (np.abs(one - other) <= max(parent.tolerance, child.tolerance) * np.abs(one)).all():
             raise UnprovableError(f"a factor is {other.flat[0]:.9g}, in the parent {one.flat[0]:.9g}")
-    elif child.element == parent.element or not (child.is_float and parent.is_float):
+    elif kind == parent.element or not (child.is_float and parent.is_float):
         _refuse_unequal(parent, child)
     else:
-        _compare_rounded(comparison, parent, child)
+        comparison.roundings[kind] += 1
+        with np.errstate(over="ignore", invalid="ignore"):
+            if kind in WIDE:
+                _refuse_unequal(parent, child)
+            else:
+                _compare_rows(comparison, parent, child, partial(_unit_errors, comparison, name, kind))
 
 
 def _refuse_unequal(parent: StoredValue, child: StoredValue) -> None:
-    """Raise UnprovableError, naming the first different element, unless two constants have one type and equal bytes."""
+    """Raise UnprovableError, naming the first different element, unless two constants have equal bytes in the child's type."""
     name = child.tensor.name or ""
-    if child.element != parent.element:
+    if child.element != parent.element and not (child.is_float and parent.is_float):
         raise UnprovableError(f"{name} is {child.element}, in the parent {parent.element}")
     if not (is_readable(child.tensor) and is_readable(parent.tensor)):
         if digest_of(child.tensor) != digest_of(parent.tensor) or child.views or parent.views:
             raise UnprovableError(f"{name} differs from the parent's")
         return
     stored = read_array(child.tensor)
-    for start, left, right in _chunks(child.stored_form(parent.array()), stored):
+    one, other = child.stored_form(parent.array()).reshape(-1), stored.reshape(-1)
+    for start in range(0, other.size, CHUNK_ELEMENTS):
+        right = np.ascontiguousarray(other[start : start + CHUNK_ELEMENTS])
+        left = np.ascontiguousarray(one[start : start + CHUNK_ELEMENTS], right.dtype)
         same = left.view(np.uint8) == right.view(np.uint8)
         if not same.all():
             at = int(same.argmin()) // left.itemsize
             index = _index(start + at, stored.shape)
             raise UnprovableError(f"{name} differs from the parent's at {index}: {right[at]}, not {left[at]}")
-
-
-def _chunks(one: Any, other: Any) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the start and the elements of each chunk of two flattened arrays of one shape."""
-    one, other = one.reshape(-1), other.reshape(-1)
-    for start in range(0, one.size, CHUNK_ELEMENTS):
-        left, right = (np.ascontiguousarray(side[start : start + CHUNK_ELEMENTS]) for side in (one, other))
-        yield start, left, right
 
 
 def _index(at: int, dims: tuple[int, ...]) -> list[int]:
@@ -141,67 +139,36 @@ def _index(at: int, dims: tuple[int, ...]) -> list[int]:
 
 def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
     """Raise UnprovableError unless both constants are the same codes with the same scales and zero points."""
-    one, other = parent.quantization, child.quantization
-    assert one is not None and other is not None, "callers look"
-    facts = [(q.axis, q.block, q.zero is None) for q in (one, other)]
-    if facts[0] != facts[1] or parent.views != child.views:
+    facts = [(side.axis, side.block, side.zero is None, side.views) for side in (parent, child)]
+    if facts[0] != facts[1]:
         raise UnprovableError(f"{child.tensor.name} is quantized in another way than in the parent")
-    for left, right in ((parent.tensor, child.tensor), (one.scale, other.scale), (one.zero, other.zero)):
+    for tensor in ("tensor", "scale", "zero"):
+        left, right = getattr(parent, tensor), getattr(child, tensor)
         if right is not None and any(part(left) != part(right) for part in (type_of, dims_of, digest_of)):
             raise UnprovableError(f"{right.name} differs from the parent's")
 
 
-def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    """Compare codes with values, some rows at a time. Each code must be the nearest; a known rule must give the scales."""
-    quantization, name, count = child.quantization, child.tensor.name or "", child.size
-    assert quantization is not None, "callers look"
-    codes, values = read_array(child.tensor), child.stored_form(parent.array())
-    axis, block, dims = quantization.axis, quantization.block, codes.shape
-    spread = [size if at == axis else 1 for at, size in enumerate(dims)]
-    if axis is None and values.flags.c_contiguous:
-        values, codes, spread = values.reshape(-1), codes.reshape(-1), [1]
-    scales, zeros = read_array(quantization.scale), np.zeros(1)
-    scales = scales if block else scales.reshape(spread)
-    if quantization.zero is not None:
-        zeros = read_array(quantization.zero)
-    zeros = np.broadcast_to(zeros.reshape(() if zeros.size == 1 else scales.shape), scales.shape)
-    limits = _LIMITS.get(type_of(child.tensor), (0, 0))
-    if not np.isfinite(scales).all():
-        raise UnprovableError(f"{name} has a scale that is not a number")
-    if not count:
-        comparison.scales["empty"] += 1
-        return
+def _compare_rows(
+    comparison: Comparison, parent: StoredValue, child: StoredValue, measure: Measure, group: int = 1
+) -> None:
+    """Compare codes, or values with fewer bits, with the values that they encode, some rows at a time; `group` rows are one unit.
 
-    low, high = np.full(scales.shape, np.inf), np.full(scales.shape, -np.inf)
-    share = ARITHMETIC if type_of(quantization.scale) in WIDE else HALF_SCALE
-    far = beyond = clipped = largest = 0
+    `measure` takes a row's number, values and codes; it returns each error, in steps, and a mask of the codes that are wrong.
+    """
+    name, count = child.tensor.name or "", child.size
+    values, codes = child.stored_form(parent.array()), read_array(child.tensor)
+    dims = codes.shape
+    if child.axis is None:
+        values, codes = values.reshape(-1), codes.reshape(-1)
+    far = beyond = largest = 0
     worst, row = 0.0, values[:1].size
-    group = block if block and axis == 0 else 1
-    rows = group * max(1, CHUNK_ELEMENTS // (row * group))
+    rows = group * max(1, CHUNK_ELEMENTS // max(1, row * group))
     for start in range(0, len(values), rows):
-        exact, stored = values[start : start + rows].astype(np.float64), codes[start : start + rows]
-        own = slice(start // group, (start + rows) // group) if len(scales) > 1 else slice(None)
-        steps, middle = scales[own].astype(np.float64), zeros[own].astype(np.float64)
-        low[own] = np.minimum(low[own], _extreme(np.minimum, exact, scales, axis, block))
-        high[own] = np.maximum(high[own], _extreme(np.maximum, exact, scales, axis, block))
-        if block:
-            at = np.arange(exact.shape[axis]) // block
-            steps, middle = steps.take(at, axis), middle.take(at, axis)
-        if ((steps == 0) & (exact != 0)).any():
-            raise UnprovableError(f"{name} has a scale of zero for weights that are not zero")
-        exact = np.where(exact == 0, 0.0, exact / steps)
-        errors = np.abs(exact + middle - stored)
+        errors, wrong = measure(start, values[start : start + rows], codes[start : start + rows])
         if not np.isfinite(errors).all():
             raise UnprovableError(f"{name} has values that are not numbers")
         if errors.max() > worst:
             worst, largest = float(errors.max()), start * row + int(errors.argmax())
-        if errors.max() <= HALF_STEP:
-            continue
-        wrong = errors > HALF_STEP + share * (np.abs(exact) + np.abs(middle).max() + 1)
-        top = (stored == limits[1]) & (exact + middle > limits[1])
-        bottom = (stored == limits[0]) & (exact + middle < limits[0])
-        clipped += int((wrong & (top | bottom)).sum())
-        wrong &= ~(top | bottom)
         beyond += int(wrong.sum())
         far += int((wrong & (errors > 1)).sum())
     index = _index(largest, dims)
@@ -210,14 +177,64 @@ def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredVal
         raise UnprovableError(
             f"{name} is another tensor: {far} of {count} weights are farther than a step, {error}"
         )
-    comparison.see(worst, name, index)
-    comparison.clipped += clipped
-    rule = _scale_rule(low, high, scales, zeros, limits, type_of(quantization.scale))
-    comparison.scales[rule or "other"] += 1
+    if worst > (comparison.largest.steps if comparison.largest else 0):
+        comparison.largest = LargestError(steps=worst, tensor=name[:MAX_CHARACTERS], index=tuple(index))
     if beyond:
-        comparison.doubts.append(f"{beyond} weights of {name} are not rounded to the nearest code, {error}")
+        nearest = "code" if child.is_coded else child.element
+        comparison.doubts.append(
+            f"{beyond} weights of {name} are not rounded to the nearest {nearest}, {error}"
+        )
+
+
+def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
+    """Compare codes with values. Each code must be the nearest; a known rule must give the scales."""
+    name, axis, block = child.tensor.name or "", child.axis, child.block
+    scales, zeros = read_array(child.scale), np.zeros(1)
+    if not block:
+        spread = [size if at == axis else 1 for at, size in enumerate(dims_of(child.tensor))]
+        scales = scales.reshape(1 if axis is None else spread)
+    if child.zero is not None:
+        zeros = read_array(child.zero)
+    zeros = np.broadcast_to(zeros.reshape(() if zeros.size == 1 else scales.shape), scales.shape)
+    limits = _LIMITS.get(type_of(child.tensor), (0, 0))
+    if not np.isfinite(scales).all():
+        raise UnprovableError(f"{name} has a scale that is not a number")
+    if not child.size:
+        comparison.scales["empty"] += 1
+        return
+
+    low, high = np.full(scales.shape, np.inf), np.full(scales.shape, -np.inf)
+    share = ARITHMETIC if type_of(child.scale) in WIDE else HALF_SCALE
+    group, before = block if block and axis == 0 else 1, comparison.clipped
+
+    def measure(start: int, values: Any, codes: Any) -> tuple[Any, Any]:
+        exact, end = values.astype(np.float64), start + len(values)
+        own = slice(start // group, -(-end // group)) if len(scales) > 1 else slice(None)
+        steps, middle = scales[own].astype(np.float64), zeros[own].astype(np.float64)
+        for extremes, function in ((low, np.minimum), (high, np.maximum)):
+            extremes[own] = function(extremes[own], _extreme(function, exact, scales, axis, block))
+        if block:
+            at = np.arange(exact.shape[axis]) // block
+            steps, middle = steps.take(at, axis), middle.take(at, axis)
+        if ((steps == 0) & (exact != 0)).any():
+            raise UnprovableError(f"{name} has a scale of zero for weights that are not zero")
+        exact = np.where(exact == 0, 0.0, exact / steps)
+        errors = np.abs(exact + middle - codes)
+        wrong = errors > HALF_STEP
+        if wrong.any():
+            wrong = errors > HALF_STEP + share * (np.abs(exact) + np.abs(middle).max() + 1)
+            end_codes = (codes == limits[1]) & (exact + middle > limits[1])
+            end_codes |= (codes == limits[0]) & (exact + middle < limits[0])
+            comparison.clipped += int((wrong & end_codes).sum())
+            wrong &= ~end_codes
+        return errors, wrong
+
+    _compare_rows(comparison, parent, child, measure, group)
+    rule = _scale_rule(low, high, scales, zeros, limits, type_of(child.scale))
+    comparison.scales[rule or "other"] += 1
     if not rule:
-        note = f"; {clipped} of {count} weights are clipped" if clipped else ""
+        clipped = comparison.clipped - before
+        note = f"; {clipped} of {child.size} weights are clipped" if clipped else ""
         comparison.doubts.append(f"no known rule gives the scales of {name}{note}")
 
 
@@ -266,42 +283,20 @@ def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int,
     return ""
 
 
-def _compare_rounded(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    """Compare a float16 or bfloat16 constant with the wider constant that a converter rounded."""
-    name, kind, stored = child.tensor.name or "", child.element, read_array(child.tensor)
-    comparison.roundings[kind] += 1
-    wrong, far, first = 0, 0, ""
-    with np.errstate(over="ignore", invalid="ignore"):
-        for start, wide, narrow in _chunks(child.stored_form(parent.array()), stored):
-            nearest = _nearest(wide, kind)
-            equal = (narrow == nearest) & (np.signbit(narrow) == np.signbit(nearest))
-            equal |= np.isnan(narrow) & np.isnan(nearest)
-            if kind == "float16":
-                equal = _by_rules(comparison, name, wide, narrow, equal)
-            if equal.all():
-                continue
-            places = np.flatnonzero(~equal)
-            index = _index(start + int(places[0]), stored.shape)
-            if kind in WIDE:
-                raise UnprovableError(f"{name} differs from the parent's at {index}")
-            first = first or f"at {index}: {narrow[places[0]]} for {wide[places[0]]}"
-            if kind == "bfloat16":
-                unit = np.maximum(np.abs(wide[places].astype(np.float64)) * 2.0**-8, 2.0**-133)
-            else:
-                unit = np.abs(np.spacing(nearest[places])).astype(np.float64)
-            errors = np.abs(narrow[places].astype(np.float64) - wide[places].astype(np.float64)) / unit
-            if not np.isfinite(errors).all():
-                raise UnprovableError(f"{name} has values that are not numbers")
-            wrong += len(places)
-            far += int((errors > 1).sum())
-            worst = int(errors.argmax())
-            comparison.see(float(errors[worst]), name, _index(start + int(places[worst]), stored.shape))
-    if far > MAX_FAR_SHARE * stored.size:
-        raise UnprovableError(
-            f"{name} is another tensor: {far} of {stored.size} values differ by more than a unit"
-        )
-    if wrong:
-        comparison.doubts.append(f"{name} is not the parent's value, rounded, {first}")
+def _unit_errors(
+    comparison: Comparison, name: str, kind: str, start: int, wide: Any, narrow: Any
+) -> tuple[Any, Any]:
+    """The errors of float16 or bfloat16 values that are not the nearest, in units in the last place; and a mask of them."""
+    nearest = wide.astype(np.float16 if kind == "float16" else ml_dtypes.bfloat16)
+    equal = (narrow == nearest) & (np.signbit(narrow) == np.signbit(nearest))
+    equal |= np.isnan(narrow) & np.isnan(nearest)
+    if kind == "float16":
+        equal = _by_rules(comparison, name, wide, narrow, equal)
+    errors, wrong = np.zeros(wide.shape), ~equal
+    if wrong.any():
+        error = narrow[wrong].astype(np.float64) - wide[wrong]
+        errors[wrong] = np.abs(error / np.spacing(nearest[wrong]).astype(np.float64))
+    return errors, wrong
 
 
 def _by_rules(comparison: Comparison, name: str, wide: Any, narrow: Any, nearest: Any) -> Any:
@@ -324,10 +319,3 @@ def _by_rules(comparison: Comparison, name: str, wide: Any, narrow: Any, nearest
         comparison.clipped += clipped
         comparison.doubts.append(f"{clipped} values of {name} are beyond float16 and were clipped")
     return equal[rule]
-
-
-def _nearest(wide: Any, kind: str) -> Any:
-    """The nearest value of a type, ties to even; bfloat16 values are returned as float32."""
-    if kind != "bfloat16":
-        return wide.astype({"float16": np.float16, "float32": np.float32, "float64": np.float64}[kind])
-    return wide.astype(ml_dtypes.bfloat16).astype(np.float32)

@@ -27,41 +27,32 @@ class UnprovableError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class QuantizationParameters:
-    """The numbers that turn codes into values: `(code - zero point) * scale`.
+class StoredValue:
+    """A constant: a tensor, or with `scale` the values of its codes, `(code - zero point) * scale`.
 
     `axis` is the axis of the codes with a scale for each index (None: one scale for all codes); with `block`, each scale
-    is for that many consecutive codes of the axis.
-    """
-
-    scale: ir.TensorProtocol
-    zero: Any = None
-    axis: int | None = None
-    block: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class StoredValue:
-    """A constant. `views` are the steps from the tensor to the constant: each has the axes of a transposition, or the shapes
-    before and after a reshape.
-
-    A factor that this package computed may differ from another factor by `tolerance`, relative.
+    is for that many consecutive codes of the axis. `views` are the steps from the tensor to the constant: each has the axes
+    of a transposition, or the shapes before and after a reshape. A factor that this package computed may differ from another
+    factor by `tolerance`, relative.
     """
 
     tensor: ir.TensorProtocol
     dims: tuple[int, ...]
-    quantization: QuantizationParameters | None = None
+    scale: Any = None
+    zero: Any = None
+    axis: int | None = None
+    block: int = 0
     views: tuple[tuple[tuple[int, ...], ...], ...] = ()
     tolerance: float = 0.0
-
-    @classmethod
-    def of(cls, tensor: ir.TensorProtocol) -> "StoredValue":
-        return cls(tensor, dims_of(tensor))
 
     @property
     def element(self) -> str:
         """The element type of the values; for codes, the type of the scales."""
-        return type_of(self.quantization.scale if self.quantization else self.tensor)
+        return type_of(self.scale if self.is_coded else self.tensor)
+
+    @property
+    def is_coded(self) -> bool:
+        return self.scale is not None
 
     @property
     def is_float(self) -> bool:
@@ -70,9 +61,8 @@ class StoredValue:
     @property
     def identity(self) -> tuple[object, ...]:
         """A key that is equal for two constants that read the same tensors in the same way."""
-        codes = self.quantization
-        facts = () if codes is None else (id(codes.scale), id(codes.zero), codes.axis, codes.block)
-        return id(self.tensor), self.dims, self.views, facts
+        tensors = id(self.tensor), id(self.scale), id(self.zero)
+        return *tensors, self.axis, self.block, self.dims, self.views
 
     @property
     def size(self) -> int:
@@ -134,6 +124,12 @@ class Formula:
     def attribute(self, name: str, default: Any = None) -> Any:
         return dict(self.attributes).get(name, default)
 
+    def first(self, count: int) -> list[Any]:
+        """The operands, with None for each absent one of `count`. ValueError if there are more."""
+        if len(self.operands) > count:
+            raise ValueError(f"{self} has {len(self.operands)} operands")
+        return [*self.operands, *[None] * (count - len(self.operands))]
+
     def is_op(self, operator: str, output: int = 0) -> bool:
         return self.operator == operator and self.output == output
 
@@ -141,56 +137,58 @@ class Formula:
         return f"{self.operator} {self.node!r}" if self.node else self.operator
 
 
+Operand = Formula | None
+
+
 def constant(value: StoredValue, node: str = "") -> Formula:
     return Formula(CONSTANT, element=value.element, node=node or value.tensor.name or "", constant=value)
 
 
-def number(value: Any, name: str) -> Formula:
-    """A constant from an array that is not a tensor of the file, such as an attribute."""
-    return constant(computed(name, value))
+def stored(tensor: ir.TensorProtocol, node: str = "") -> Formula:
+    return constant(StoredValue(tensor, dims_of(tensor)), node)
 
 
 def computed(name: str, array: Any) -> StoredValue:
     """A constant that this package computed and no file stores."""
-    return StoredValue.of(ir.Tensor(array, name=name))
+    return StoredValue(ir.Tensor(array, name=name), array.shape)
 
 
-def unpacked(
-    tensor: ir.TensorProtocol,
-    bits: int,
-    dims: tuple[int, ...],
-    view: Callable[[Any], Any] = lambda codes: codes,
-) -> StoredValue:
-    """Codes of `bits` bits in the bytes of a tensor, the low half of a byte first; each read unpacks the codes again.
+def number(name: str, value: Any, kind: Any = np.float32) -> Formula:
+    """A constant that no file stores, such as an attribute."""
+    return constant(computed(name, np.asarray(value, kind)))
+
+
+def unpacked(tensor: ir.TensorProtocol, bits: int, dims: tuple[int, ...]) -> StoredValue:
+    """Codes of 4 or 8 bits in the bytes of a tensor, the low half of a byte first; each read unpacks the codes again.
 
     Args:
-        dims: the shape of the codes after `view`, which gets the codes in the order of the bytes.
+        dims: the shape of the codes; what is left of each row's bytes is not read.
     """
+    kind = ir.DataType.UINT8 if bits == 8 else ir.DataType.UINT4
 
     def read() -> ir.TensorProtocol:
-        packed = tensor.numpy().reshape(-1)
-        codes = packed if bits == 8 else np.stack([packed & 0xF, packed >> 4], axis=-1).reshape(-1)
-        return ir.Tensor(view(codes).reshape(dims), kind)
+        codes = tensor.numpy()
+        codes = codes if bits == 8 else np.stack([codes & 0xF, codes >> 4], axis=-1)
+        return ir.Tensor(codes.reshape(*dims[:-1], -1)[..., : dims[-1]], kind)
 
-    kind = ir.DataType.UINT8 if bits == 8 else ir.DataType.UINT4
-    return StoredValue.of(ir.LazyTensor(read, kind, ir.Shape(dims), name=tensor.name))
+    return StoredValue(ir.LazyTensor(read, kind, ir.Shape(dims), name=tensor.name), dims)
 
 
-def array_of(formula: Formula | None, most: int = 2**16) -> Any:
+def array_of(formula: Operand, most: int = 2**16) -> Any:
     """The array of a small constant that is not quantized, or of a single code; None for any other formula."""
     value = formula.constant if formula is not None else None
     if value is None or value.size > most or not is_readable(value.tensor):
         return None
-    if (codes := value.quantization) is None:
+    if not value.is_coded:
         return value.array()
-    if value.size != 1 or codes.block:
+    if value.size != 1 or value.block:
         return None
-    scale = read_array(codes.scale).reshape(value.dims)
-    zero = 0 if codes.zero is None else int(read_array(codes.zero).reshape(-1)[0])
+    scale = read_array(value.scale).reshape(value.dims)
+    zero = 0 if value.zero is None else int(read_array(value.zero).reshape(-1)[0])
     return ((value.array().astype(np.float64) - zero) * scale).astype(scale.dtype)
 
 
-def is_number(formula: Formula | None, expected: float | None = None) -> bool:
+def is_number(formula: Operand, expected: float | None = None) -> bool:
     """Return True if a formula is a stored number without axes; with `expected`, that number rounded to the element type."""
     value = formula.constant if formula is not None else None
     if value is None or value.dims or expected is None:
@@ -201,7 +199,7 @@ def is_number(formula: Formula | None, expected: float | None = None) -> bool:
     return bool(np.abs(float(array) - float(array.dtype.type(expected))) <= abs(expected) * 2.0**-22)
 
 
-def same_arrays(one: Formula | None, other: Formula | None) -> bool:
+def same_arrays(one: Operand, other: Operand) -> bool:
     """Return True if two formulas are the same object, or constants with the same type, size and elements."""
     if one is other:
         return True
@@ -211,9 +209,7 @@ def same_arrays(one: Formula | None, other: Formula | None) -> bool:
     return bool(np.array_equal(a.reshape(-1), b.reshape(-1)))
 
 
-def split(
-    operands: Iterable["Formula | None"], is_first: Callable[[Formula], bool]
-) -> tuple[Formula, Formula] | None:
+def split(operands: Iterable[Operand], is_first: Callable[[Formula], bool]) -> tuple[Formula, Formula] | None:
     """Of two operands, the one for which `is_first` is true, then the other; None if `is_first` is true for neither."""
     one, other = (*operands, None, None)[:2]
     if one is None or other is None:

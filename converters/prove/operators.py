@@ -18,7 +18,10 @@ RANDOM = names(
     "Bernoulli BiasDropout BitmaskBiasDropout BitmaskDropout Dropout Multinomial RandomNormal RandomNormalLike"
     " RandomUniform RandomUniformLike Sampling"
 )
-"""Operators whose results may differ from run to run. A rewrite erases a Dropout that passes its input on."""
+"""Operators of any domain whose results may differ from run to run, as may those of one with the attribute `seed`.
+
+A rewrite erases a Dropout that passes its input on.
+"""
 
 _SINCE = """
 Abs 6, Acos 7, Acosh 9, Add 7, And 7, ArgMax 12, ArgMin 12, Asin 7, Atan 7, BatchNormalization 9, Cast 9, Ceil 6,
@@ -70,15 +73,10 @@ def depends_on_output_count(domain: str, name: str, version: int) -> bool:
     return name == "BatchNormalization" and schema.since_version < 14
 
 
-def is_random(formula: Formula) -> bool:
-    """Return True for an operator of `RANDOM`, or an operator of any domain with the attribute `seed`."""
-    return formula.operator.rpartition(":")[2] in RANDOM or formula.attribute("seed") is not None
-
-
 def default_attributes(domain: str, name: str, version: int) -> Mapping[str, Any]:
     """The defaults of an operator's attributes, as far as they are known."""
     schema = find_schema(domain, name, version)
-    if domain == CONTRIB or schema is None:
+    if schema is None:
         return _CONTRIB_DEFAULTS.get(name, {}) if domain == CONTRIB else {}
     fields = {1: "f", 2: "i", 3: "s"}
     stated = [(one.name, one.default_value) for one in schema.attributes.values()]
@@ -98,7 +96,7 @@ CONTRIB_FLOATS = names(
 
 
 def result_types(
-    domain: str, name: str, version: int, operands: Sequence[Formula | None], to: int = 0
+    domain: str, name: str, version: int, operands: Sequence[Formula | None], to: object = 0
 ) -> Iterator[str]:
     """Yield the element type of each output, "" if the type is not known, up to the largest possible number of outputs.
 
@@ -108,11 +106,11 @@ def result_types(
     elements = [one.element if one is not None else "" for one in operands]
     if domain == CONTRIB and name in CONTRIB_FLOATS:
         yield next((element for element in elements if element in FLOATS), "")
-    schema = find_schema(domain, name, version) if domain != CONTRIB else None
+    schema = find_schema(domain, name, version)
     if schema is None:
         return
     if domain == DEFAULT_DOMAIN and name in ("Cast", "ConstantOfShape"):
-        target = ELEMENTS[to].name if to in ELEMENTS else ""
+        target = next((element.name for number, element in ELEMENTS.items() if number == to), "")
         yield target if name == "Cast" else (*elements, "float32")[1]
         return
     single = (one for one in schema.type_constraints if len(one.allowed_type_strs) == 1)

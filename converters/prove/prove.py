@@ -10,8 +10,16 @@ import numpy as np
 from onnxreg.converters.onnx.onnx_graph import InvalidGraphError
 from onnxreg.converters.onnx.tensors import FLOATS
 from onnxreg.converters.prove.comparison import MAX_CHARACTERS, compare_constants
-from onnxreg.converters.prove.formula import COMMUTATIVE, INPUT, Formula, StoredValue, UnprovableError
-from onnxreg.converters.prove.operators import is_random
+from onnxreg.converters.prove.formula import (
+    COMMUTATIVE,
+    INPUT,
+    Formula,
+    Operand,
+    StoredValue,
+    UnprovableError,
+    computed,
+)
+from onnxreg.converters.prove.operators import RANDOM
 from onnxreg.converters.prove.read_formulas import FormulaGraph, read_formulas
 from onnxreg.converters.prove.shapes import REFUSED, Shapes
 from onnxreg.schema.core.digest import Digest
@@ -28,6 +36,9 @@ MAX_PAIRS = 500_000
 """The most pairs of formulas to compare: a hostile graph may need far more pairs than it has nodes."""
 
 
+Pair = tuple[Operand, Operand]
+
+
 class Matcher:
     """Compares pairs of formulas, each once, from a work list. `constants` are the pairs of stored values found.
 
@@ -40,25 +51,23 @@ class Matcher:
         self.sizes = 0
         self._shapes = shapes
         self._near: dict[Formula, Counter[tuple[str, int]]] = {}
-        self._seen: dict[tuple[int, int], object] = {}
+        self._seen: dict[tuple[int, int], Pair] = {}
         self.constants: list[tuple[StoredValue, StoredValue]] = []
 
     def match(self, parent: Formula, child: Formula) -> None:
         """Raise UnprovableError, naming the node, unless the child's formula equals the parent's."""
-        waiting: list[tuple[Formula | None, Formula | None]] = [(parent, child)]
+        waiting: list[Pair] = [(parent, child)]
         while waiting:
-            one, other = waiting.pop()
-            key = (id(one), id(other))
-            if key in self._seen:
-                continue
-            self._seen[key] = (one, other)
+            pair = waiting.pop()
+            key = (id(pair[0]), id(pair[1]))
+            if key not in self._seen:
+                self._seen[key] = pair
+                waiting += self._pair(*pair)
             if len(self._seen) > MAX_PAIRS:
                 raise UnprovableError(f"more than {MAX_PAIRS:,} pairs of values would have to be compared")
-            waiting += self._pair(one, other)
 
-    def _pair(
-        self, one: Formula | None, other: Formula | None
-    ) -> list[tuple[Formula | None, Formula | None]]:
+    def _pair(self, one: Operand, other: Operand) -> list[Pair]:
+        """The pairs that must be equal for these two to be equal. UnprovableError if the two are not."""
         if one is other is None:
             return []
         if one is None or other is None:
@@ -67,7 +76,10 @@ class Matcher:
             self.sizes += 1
             return []
         if one.constant is not None or other.constant is not None:
-            self._constant(one, other)
+            stored = [side.constant or self._folded(side) for side in (one, other)]
+            if stored[0] is None or stored[1] is None:
+                raise UnprovableError(f"the child computes {other}, the parent {one}")
+            self.constants.append((stored[0], stored[1]))
             return []
         if one.operator != other.operator:
             moved = self._moved(one), self._moved(other)
@@ -80,19 +92,17 @@ class Matcher:
             return [(one.operands[0], other.operands[0])]
         return list(zip(one.operands, self._in_order(one, other), strict=True))
 
-    def _in_order(self, one: Formula, other: Formula) -> tuple[Formula | None, ...]:
+    def _in_order(self, one: Formula, other: Formula) -> tuple[Operand, ...]:
         """The child's operands; a commutative operator's are swapped if the swapped order is more like the parent's."""
         straight, crossed = other.operands, other.operands[::-1]
         if other.operator not in COMMUTATIVE or len(straight) != 2:
             return straight
         if all(a and b and a.shape_of == b.shape_of for a, b in zip(one.operands, straight, strict=True)):
             return straight
-        likeness = [
-            sum(map(self._likeness, one.operands, order)) for order in (other.operands, other.operands[::-1])
-        ]
+        likeness = [sum(map(self._likeness, one.operands, order)) for order in (straight, crossed)]
         return crossed if likeness[1] > likeness[0] else straight
 
-    def _likeness(self, one: Formula | None, other: Formula | None) -> int:
+    def _likeness(self, one: Operand, other: Operand) -> int:
         """Count the operators that occur near both results."""
         if one is None or other is None or (one.operator, one.output) != (other.operator, other.output):
             return 0
@@ -108,9 +118,7 @@ class Matcher:
     def _same_sizes(self, one: Formula, other: Formula) -> bool:
         """Return True if both values are computed from sizes of inputs, and are equal for all sizes."""
         a, b = self._shapes.value(one), self._shapes.value(other)
-        if a is None or b is None or object not in (a.dtype, b.dtype):
-            return False
-        return bool(np.array_equal(a, b))
+        return a is not None and b is not None and object in (a.dtype, b.dtype) and np.array_equal(a, b)
 
     def _same_shape(self, one: Formula, other: Formula) -> bool:
         dims = self._shapes.dims(one)
@@ -121,40 +129,33 @@ class Matcher:
         source = formula.operands[0] if formula.operator in RESHAPES and formula.operands else None
         return source if source is not None and self._same_shape(formula, source) else formula
 
-    def _constant(self, one: Formula, other: Formula) -> None:
-        values = []
-        for side in (one, other):
-            value = side.constant or self._shapes.fold(side)
-            self.folded += side.constant is None
-            if self.folded > MAX_FOLDED:
-                raise UnprovableError(f"more than {MAX_FOLDED:,} values would have to be computed")
-            if value is None:
-                raise UnprovableError(f"the child computes {other}, the parent {one}")
-            values.append(value)
-        self.constants.append((values[0], values[1]))
+    def _folded(self, formula: Formula) -> StoredValue | None:
+        """The stored form of a value that depends on no input; None for any other value."""
+        self.folded += 1
+        if self.folded > MAX_FOLDED:
+            raise UnprovableError(f"more than {MAX_FOLDED:,} values would have to be computed")
+        value = self._shapes.value(formula)
+        return None if value is None or value.dtype == object else computed(formula.node, value)
 
 
 def _check_heads(one: Formula, other: Formula) -> None:
     """Raise UnprovableError if two formulas differ in anything except operands."""
     if one.operator != other.operator or one.output != other.output:
         raise UnprovableError(f"the child computes {other}, the parent {one}")
-    if is_random(one):
+    if one.operator.rpartition(":")[2] in RANDOM or one.attribute("seed") is not None:
         raise UnprovableError(f"{other} is random")
     if one.operator == INPUT and one.attributes != other.attributes:
         raise UnprovableError(f"the child reads the input {other.node!r}, the parent {one.node!r}")
-    if one.operator == INPUT and one.element != other.element and not (one.is_float and other.is_float):
-        raise UnprovableError(f"an input is {other.element}, in the parent {one.element}")
-    if one.operator != INPUT and one.epoch != other.epoch:
+    if one.epoch != other.epoch:
         raise UnprovableError(f"{other} is of operator version {other.epoch}, in the parent {one.epoch}")
     if repr(one.attributes) != repr(other.attributes):  # -0.0 is not 0.0, and 1 is not 1.0
-        differing = {*map(repr, one.attributes)} ^ {*map(repr, other.attributes)}
-        items = [item for item in (*one.attributes, *other.attributes) if repr(item) in differing]
-        names = sorted({name for name, _ in items})
-        raise UnprovableError(f"{other} differs from the parent's {one} in {', '.join(names)}")
+        texts = [{*map(repr, side.attributes)} for side in (one, other)]
+        items = (item for item in (*one.attributes, *other.attributes) if repr(item) in texts[0] ^ texts[1])
+        names = ", ".join(sorted({name for name, _ in items}))
+        raise UnprovableError(f"{other} differs from the parent's {one} in {names}")
     if len(one.operands) != len(other.operands):
-        raise UnprovableError(
-            f"{other} has {len(other.operands)} operands, in the parent {len(one.operands)}"
-        )
+        message = f"{other} has {len(other.operands)} operands, in the parent {len(one.operands)}"
+        raise UnprovableError(message)
 
 
 MAX_REASONS = 20

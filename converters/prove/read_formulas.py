@@ -16,18 +16,15 @@ from onnxreg.converters.onnx.facts import contract
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
 from onnxreg.converters.onnx.onnx_graph import load_onnx, read_graph
 from onnxreg.converters.onnx.semantic import free_inputs, in_order
-from onnxreg.converters.prove import (  # noqa: F401  their rules
-    operators,
-    quantization,
-)
+from onnxreg.converters.prove import operators, quantization  # noqa: F401  which enters its rules
 from onnxreg.converters.prove.formula import (
     ARGUMENT,
     INPUT,
     Formula,
-    StoredValue,
+    Operand,
     UnprovableError,
-    constant,
     number,
+    stored,
 )
 from onnxreg.converters.prove.rewrites import Rewriter
 from onnxreg.converters.prove.shapes import Dims, Shapes, of_input
@@ -111,7 +108,7 @@ class _Reader:
         if depth > MAX_DEPTH:
             raise UnprovableError("its subgraphs are nested too deep")
         scope |= {
-            value: constant(StoredValue.of(value.const_value))
+            value: stored(value.const_value)
             for value in graph.initializers.values()
             if value.const_value is not None
         }
@@ -126,7 +123,7 @@ class _Reader:
         defaults = operators.default_attributes(domain, name, version)
         moved = operators.MOVED.get(name) if domain == DEFAULT_DOMAIN and len(operands) == 1 else None
         attributes: list[tuple[str, Hashable]] = []
-        parts: list[Formula | None] = []
+        parts: list[Operand] = []
         counts = []
         for key, item in sorted(node.attributes.items()):
             value = _plain(item)
@@ -135,7 +132,7 @@ class _Reader:
                 counts.append((key, len(formulas)))
                 parts += formulas
             elif key == moved:
-                operands.append(number(np.array(value, np.int64), key))
+                operands.append(number(key, value, np.int64))
             elif type(value) is not type(defaults.get(key)) or value != defaults[key]:
                 attributes.append((key, value))
         operands += parts
@@ -143,22 +140,20 @@ class _Reader:
             attributes.append(("number of outputs", len(node.outputs)))
         if counts:
             attributes += [("parts", tuple(counts)), ("operands", len(operands))]
-        target = node.attributes.get("to")
-        to = int(target.value) if target is not None and target.type.name == "INT" else 0
+        to = dict(attributes).get("to", 0)
         kinds = operators.result_types(domain, name, version, operands, to)
         kind = name if domain == DEFAULT_DOMAIN else f"{domain}:{name}"
         epoch = operators.epoch(domain, name, version)
         for at, (output, element) in enumerate(zip(node.outputs, chain(kinds, repeat("")), strict=False)):
             if output.name:
-                scope[output] = self.rewriter.apply(
-                    kind, tuple(operands), tuple(attributes), label, at, element, epoch
-                )
+                formula = Formula(kind, tuple(operands), tuple(attributes), at, element, label, epoch)
+                scope[output] = self.rewriter.rewritten(formula)
 
-    def _structure(self, key: str, value: Any, scope: Scope, depth: int) -> Iterator[Formula | None]:
+    def _structure(self, key: str, value: Any, scope: Scope, depth: int) -> Iterator[Operand]:
         """Yield a tensor among the attributes, or the outputs of subgraphs, as operands."""
         for number_, item in enumerate(value if isinstance(value, tuple) else [value]):
             if hasattr(item, "tofile"):
-                yield constant(StoredValue.of(item), key)
+                yield stored(item, key)
                 continue
             scope |= {
                 argument: Formula(ARGUMENT, (), (("place", (depth, key, number_, at)),))

@@ -7,15 +7,14 @@ rule holds. The rules that erase quantization are in `quantization.py`.
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from onnxreg.converters.prove.formula import (
-    Attributes,
     Formula,
+    Operand,
     array_of,
     computed,
     constant,
@@ -29,7 +28,7 @@ from onnxreg.converters.prove.shapes import Shapes
 MAX_DEPTH = 64
 """The most operators in a row that a transposition moves past."""
 Axes = tuple[int, ...]
-Rule = Callable[["Rewriter", Formula], Formula | None]
+Rule = Callable[["Rewriter", Formula], Operand]
 RULES: dict[str, list[tuple[str, Rule]]] = defaultdict(list)
 """The rules for each operator, in the order of their use."""
 
@@ -56,57 +55,38 @@ class Rewriter:
         self.shapes = shapes
         self.used: Counter[str] = Counter()
         self.ranges: set[str] = set()
-        self.transposed: dict[tuple[Formula, tuple[int, ...]], Formula | None] = {}
+        self.transposed: dict[tuple[Formula, Axes], Operand] = {}
         self.waiting: list[Formula] = []
+        self.node = ""
 
-    def op(
-        self, name: str, *operands: Formula | None, node: str = "", attributes: Attributes = ()
-    ) -> Formula:
-        """The first output of an ONNX operator, in the newest meaning of the operator."""
-        return self.apply(name, operands, attributes, node, epoch=SINCE.get(name, 1))
+    def op(self, name: str, *operands: Operand, node: str | None = None, **attributes: Any) -> Formula:
+        """The first output of an ONNX operator, in its newest meaning; by default it has the name of the node that is rewritten."""
+        epoch = SINCE.get(name, 1)
+        element, node = result_type(name, epoch, operands), self.node if node is None else node
+        return self.rewritten(Formula(name, operands, tuple(attributes.items()), 0, element, node, epoch))
 
-    def like(
-        self, formula: Formula, operands: tuple[Formula | None, ...], attributes: Attributes | None = None
-    ) -> Formula:
-        """The same operator with other operands."""
-        attributes = formula.attributes if attributes is None else attributes
-        return self.apply(
-            formula.operator, operands, attributes, formula.node, 0, formula.element, formula.epoch
-        )
+    def plus(self, value: Formula, summand: Operand) -> Formula:
+        """The sum; without a summand the value itself."""
+        return value if summand is None else self.op("Add", value, summand)
 
-    def apply(
-        self,
-        operator: str,
-        operands: tuple[Formula | None, ...],
-        attributes: Attributes = (),
-        node: str = "",
-        output: int = 0,
-        element: str | None = None,
-        epoch: int = 1,
-    ) -> Formula:
-        """The formula of one output, rewritten by all rules that apply. Without `element` the operands give the element type."""
-        if element is None:
-            element = result_type(operator, epoch, operands) if not output else ""
-        formula = Formula(operator, operands, attributes, output, element, node, epoch)
-        for name, rewrite in RULES.get(operator, ()):
+    def rewritten(self, formula: Formula) -> Formula:
+        """The replacement by the first rule that applies, else the formula itself."""
+        for name, rewrite in RULES.get(formula.operator, ()):
+            outer, self.node = self.node, formula.node
             result = rewrite(self, formula)
+            self.node = outer
             if result is not None:
                 self.used[name] += 1
                 return result
         return formula
 
-
-def exchange(make: Rewriter, formula: Formula | None) -> Formula | None:
-    """A matrix with its last two axes exchanged; None if its rank is not known."""
-    dims = make.shapes.dims(formula)
-    if dims is None or len(dims) < 2:
-        return None
-    rank = len(dims)
-    return make.apply("Transpose", (formula,), (("perm", (*range(rank - 2), rank - 1, rank - 2)),))
+    def like(self, formula: Formula, *operands: Operand, **changes: Any) -> Formula:
+        """The first output of the same operator with other operands."""
+        return self.rewritten(replace(formula, operands=operands, output=0, **changes))
 
 
 @rule("transposition", "Transpose")
-def transposition(make: Rewriter, formula: Formula) -> Formula | None:
+def transposition(make: Rewriter, formula: Formula) -> Operand:
     """Transpose the operands instead of the result; replace two transpositions by one or, if they cancel out, none."""
     axes, source = formula.attribute("perm"), formula.operands[0]
     if axes is None or source is None or source.output or sorted(axes) != [*range(len(axes))]:
@@ -125,30 +105,32 @@ def transposition(make: Rewriter, formula: Formula) -> Formula | None:
     return make.transposed.get(key)
 
 
-def _before(make: Rewriter, source: Formula, axes: Axes) -> Formula | None:
+def _before(make: Rewriter, source: Formula, axes: Axes) -> Operand:
     """Apply an operator to transposed operands; None if the operator does not allow this."""
     first, *others = source.operands or (None,)
-    attributes = source.attributes
     if source.operator in UNARY:
-        operands: tuple[Formula | None, ...] = (_turn(make, first, axes), *others)
-    elif source.operator == "Concat" or (source.operator in ELEMENTWISE and source.epoch >= 7):
-        operands = tuple(_turned(make, one, axes) for one in source.operands)
-        if None in operands:
+        return make.like(source, _turn(make, first, axes), *others)
+    if source.operator == "Slice":
+        places = _places(make, source, axes)
+        if places is None:
             return None
-    elif source.operator == "Slice" and (places := _places(make, source, axes)) is not None:
-        operands = (_turn(make, first, axes), *others[:2], places, *others[3:])
-    else:
+        return make.like(source, _turn(make, first, axes), *others[:2], places, *others[3:])
+    if source.operator != "Concat" and (source.operator not in ELEMENTWISE or source.epoch < 7):
         return None
-    if source.operator == "Concat":
-        attributes = (("axis", axes.index(source.attribute("axis") % len(axes))),)
-    return make.like(source, operands, attributes)
+    operands = [_turned(make, one, axes) for one in source.operands]
+    if None in operands:
+        return None
+    if source.operator != "Concat":
+        return make.like(source, *operands)
+    axis = axes.index(source.attribute("axis") % len(axes))
+    return make.like(source, *operands, attributes=(("axis", axis),))
 
 
-def _turn(make: Rewriter, formula: Formula | None, axes: Axes) -> Formula:
-    return make.apply("Transpose", (formula,), (("perm", axes),))
+def _turn(make: Rewriter, formula: Operand, axes: Axes) -> Formula:
+    return make.op("Transpose", formula, perm=axes)
 
 
-def _turned(make: Rewriter, formula: Formula | None, axes: Axes) -> Formula | None:
+def _turned(make: Rewriter, formula: Operand, axes: Axes) -> Operand:
     """An operand with its axes reordered; a single number stays the same. None if its rank is not the result's."""
     dims = make.shapes.dims(formula)
     if dims is not None and len(dims) < 2 and all(size == 1 for size in dims):
@@ -156,13 +138,13 @@ def _turned(make: Rewriter, formula: Formula | None, axes: Axes) -> Formula | No
     return None if dims is None or len(dims) != len(axes) else _turn(make, formula, axes)
 
 
-def _places(make: Rewriter, formula: Formula, axes: Axes) -> Formula | None:
+def _places(make: Rewriter, formula: Formula, axes: Axes) -> Operand:
     """The axes operand of a Slice after a transposition; None if the axes are not known."""
     value = make.shapes.value(formula.operands[3]) if len(formula.operands) > 3 else None
     if value is None or value.dtype.kind != "i":
         return None
     places = [axes.index(axis % len(axes)) for axis in value.reshape(-1).tolist()]
-    return number(np.array(places, value.dtype), "axes")
+    return number("axes", places, value.dtype)
 
 
 SINGLE, COARSE = 2.0**-21, 2.0**-9
@@ -172,39 +154,38 @@ MAX_SCALE = 2.0**16
 
 
 @rule("scaled-product", "MatMul")
-def scaled_product(make: Rewriter, formula: Formula) -> Formula | None:
+def scaled_product(make: Rewriter, formula: Formula) -> Operand:
     """Replace a product of scaled matrices by the scaled product of the matrices."""
-    sources, factors, tolerances = zip(
-        *(_unscaled(make, one) or (one, 1.0, SINGLE) for one in formula.operands), strict=True
-    )
+    parts = [_unscaled(make, one) or (one, 1.0, SINGLE) for one in formula.operands]
+    sources, factors, tolerances = zip(*parts, strict=True)
     if sources == formula.operands:
         return None
-    return _scaled(make, make.like(formula, sources), prod(factors), max(tolerances), formula.node)
+    return _scaled(make, make.like(formula, *sources), prod(factors), max(tolerances))
 
 
 @rule("scaled-product", "Mul", "Div")
-def product_scaled_again(make: Rewriter, formula: Formula) -> Formula | None:
+def product_scaled_again(make: Rewriter, formula: Formula) -> Operand:
     """Merge two factors of a matrix product into one, and turn a divisor into a factor. A single stored factor stays."""
     part = _unscaled(make, formula)
     if part is None or (formula.operator == "Mul" and part[0].is_op("MatMul")):
         return None
-    inner = _unscaled(make, part[0]) or (part[0], 1.0, SINGLE)
-    return _scaled(make, *part, formula.node) if inner[0].is_op("MatMul") else None
+    inner = _unscaled(make, part[0]) or part
+    return _scaled(make, *part) if inner[0].is_op("MatMul") else None
 
 
-def _scaled(make: Rewriter, product: Formula, factor: float, tolerance: float, node: str) -> Formula:
+def _scaled(make: Rewriter, product: Formula, factor: float, tolerance: float) -> Formula:
     inner = _unscaled(make, product)
     if inner is not None and inner[0].is_op("MatMul"):
         product, factor, tolerance = inner[0], factor * inner[1], max(tolerance, inner[2])
-    return _times(product, factor, tolerance, node)
+    return _times(make, product, factor, tolerance)
 
 
-def _times(value: Formula, factor: float, tolerance: float, node: str) -> Formula:
+def _times(make: Rewriter, value: Formula, factor: float, tolerance: float) -> Formula:
     stored = replace(computed("factor", np.array(factor, np.float32)), tolerance=tolerance)
-    return Formula("Mul", (value, constant(stored)), (), 0, value.element, node, 7)
+    return Formula("Mul", (value, constant(stored)), (), 0, value.element, make.node, 7)
 
 
-def _unscaled(make: Rewriter, formula: Formula | None) -> tuple[Formula, float, float] | None:
+def _unscaled(make: Rewriter, formula: Operand) -> tuple[Formula, float, float] | None:
     """The value that a stored number scales, the number, and its relative precision; None for any other formula."""
     if formula is None or not (formula.is_op("Mul") or formula.is_op("Div")) or formula.epoch < 7:
         return None
@@ -223,21 +204,21 @@ def _unscaled(make: Rewriter, formula: Formula | None) -> tuple[Formula, float, 
 
 
 @rule("identity", "Identity")
-def identity(_: Rewriter, formula: Formula) -> Formula | None:
+def identity(_: Rewriter, formula: Formula) -> Operand:
     return formula.operands[0]
 
 
 @rule("dropout", "Dropout")
-def dropout(_: Rewriter, formula: Formula) -> Formula | None:
+def dropout(_: Rewriter, formula: Formula) -> Operand:
     """Replace a Dropout that does not train by its input."""
-    training = formula.operands[2] if len(formula.operands) > 2 else None
+    source, _ratio, training = formula.first(3)
     flag = array_of(training, 1)
     is_off = training is None or (flag is not None and not flag.any())
-    return formula.operands[0] if is_off and not formula.output and formula.epoch >= 7 else None
+    return source if is_off and not formula.output and formula.epoch >= 7 else None
 
 
 @rule("cast", "Cast")
-def cast(_: Rewriter, formula: Formula) -> Formula | None:
+def cast(_: Rewriter, formula: Formula) -> Operand:
     """Drop a cast to the value's own type or between floating-point types; let any other cast to floating point give float32."""
     source = formula.operands[0]
     if source is not None and source.element and source.element == formula.element:
@@ -250,7 +231,7 @@ def cast(_: Rewriter, formula: Formula) -> Formula | None:
 
 
 @rule("constant-view", "Transpose", "Reshape", "Squeeze", "Unsqueeze")
-def constant_view(make: Rewriter, formula: Formula) -> Formula | None:
+def constant_view(make: Rewriter, formula: Formula) -> Operand:
     """Replace a stored tensor that is transposed or reshaped by a constant with a view."""
     source = formula.operands[0].constant if formula.operands and formula.operands[0] else None
     dims = None if source is None else make.shapes.by_rule(formula)
@@ -266,103 +247,92 @@ def constant_view(make: Rewriter, formula: Formula) -> Formula | None:
 
 
 @rule("gemm", "Gemm")
-def gemm(make: Rewriter, formula: Formula) -> Formula | None:
+def gemm(make: Rewriter, formula: Formula) -> Operand:
     """Replace Gemm without factors by MatMul and Add, and each transposed operand by a Transpose."""
-    one, other, *biases = formula.operands
-    if formula.attribute("alpha", 1.0) != 1.0 or (biases and formula.attribute("beta", 1.0) != 1.0):
+    one, other, bias = formula.first(3)
+    if formula.attribute("alpha", 1.0) != 1.0 or (bias and formula.attribute("beta", 1.0) != 1.0):
         return None
-    factors = [
-        make.op("Transpose", side, node=formula.node, attributes=(("perm", (1, 0)),))
-        if formula.attribute(flag, 0)
-        else side
-        for side, flag in ((one, "transA"), (other, "transB"))
-    ]
-    product = make.op("MatMul", *factors, node=formula.node)
-    return make.op("Add", product, *biases, node=formula.node) if biases else product
+    left = _turn(make, one, (1, 0)) if formula.attribute("transA", 0) else one
+    right = _turn(make, other, (1, 0)) if formula.attribute("transB", 0) else other
+    return make.plus(make.op("MatMul", left, right), bias)
 
 
 @rule("fused-matmul", "com.microsoft:FusedMatMul")
-def fused_matmul(make: Rewriter, formula: Formula) -> Formula | None:
+def fused_matmul(make: Rewriter, formula: Formula) -> Operand:
     """Replace FusedMatMul by MatMul, with the last two axes of an operand exchanged if need be, times the factor."""
     attributes: dict[str, Any] = dict(formula.attributes)
     factor, flags = attributes.pop("alpha", 1.0), [attributes.pop(name, 0) for name in ("transA", "transB")]
-    operands = [
-        exchange(make, one) if flag else one for one, flag in zip(formula.operands, flags, strict=True)
-    ]
+    operands = formula.first(2)
+    for at, dims in enumerate(map(make.shapes.dims, operands)):
+        if flags[at]:
+            if dims is None or len(dims) < 2:
+                return None
+            *first, row, column = range(len(dims))
+            operands[at] = _turn(make, operands[at], (*first, column, row))
     if attributes or None in operands:
         return None
-    product = make.op("MatMul", *operands, node=formula.node)
-    alpha = number(np.array(factor, np.float32), "alpha")
-    return product if factor == 1.0 else make.op("Mul", product, alpha, node=formula.node)
+    product = make.op("MatMul", *operands)
+    return product if factor == 1.0 else make.op("Mul", product, number("alpha", factor))
 
 
 @rule("convolution-bias", "Conv")
-def convolution_bias(make: Rewriter, formula: Formula) -> Formula | None:
+def convolution_bias(make: Rewriter, formula: Formula) -> Operand:
     """Replace the third operand of Conv by an Add to each channel."""
-    bias = formula.operands[2].constant if len(formula.operands) > 2 and formula.operands[2] else None
-    weight = formula.operands[1].constant if len(formula.operands) > 1 and formula.operands[1] else None
-    if bias is None or weight is None:
+    source, weight, bias = formula.first(3)
+    if not weight or not bias or weight.constant is None or bias.constant is None:
         return None
-    shape = (1, bias.size, *[1] * (len(weight.dims) - 2))
-    return make.op(
-        "Add", make.like(formula, formula.operands[:2]), constant(bias.reshape(shape)), node=formula.node
-    )
+    shape = (1, bias.constant.size, *[1] * (len(weight.constant.dims) - 2))
+    return make.op("Add", make.like(formula, source, weight), constant(bias.constant.reshape(shape)))
 
 
 @rule("fused-activation", "com.microsoft:FusedConv", "com.microsoft:FusedGemm")
-def fused_activation(make: Rewriter, formula: Formula) -> Formula | None:
+def fused_activation(make: Rewriter, formula: Formula) -> Operand:
     """Turn the activation of a fused operator into an operator of its own."""
     activation = formula.attribute("activation", b"")
     if activation not in (b"Relu", b"Sigmoid", b"Tanh") or len(formula.operands) > 3:
         return None
-    inner = tuple((key, value) for key, value in formula.attributes if not key.startswith("activation"))
+    inner: dict[str, Any] = {
+        key: value for key, value in formula.attributes if not key.startswith("activation")
+    }
     name = formula.operator.removeprefix("com.microsoft:Fused")
-    plain = make.op(name, *formula.operands, node=formula.node, attributes=inner)
-    return make.op(activation.decode(), plain, node=formula.node)
+    return make.op(activation.decode(), make.op(name, *formula.operands, **inner))
 
 
 @rule("gelu", "Gelu", "com.microsoft:Gelu", "com.microsoft:BiasGelu")
-def gelu(make: Rewriter, formula: Formula) -> Formula | None:
+def gelu(make: Rewriter, formula: Formula) -> Operand:
     """Replace Gelu by x * (1 + Erf(x / sqrt 2)) / 2; with two operands, x is their sum."""
     if formula.attributes:
         return None
-    node, bias = formula.node, formula.operator.endswith("BiasGelu")
-    source = make.op("Add", *formula.operands, node=node) if bias else formula.operands[0]
-    factor, one, half = (number(np.array(value, np.float32), "factor") for value in (0.5**0.5, 1, 0.5))
-    error = make.op("Erf", make.op("Mul", source, factor, node=node), node=node)
-    product = make.op("Mul", source, make.op("Add", error, one, node=node), node=node)
-    return make.op("Mul", product, half, node=node)
+    source = make.plus(*formula.first(2))
+    error = make.op("Erf", make.op("Mul", source, number("factor", 0.5**0.5)))
+    product = make.op("Mul", source, make.op("Add", error, number("one", 1)))
+    return make.op("Mul", product, number("half", 0.5))
 
 
 @rule("gelu", "Erf")
-def scaled_error(make: Rewriter, formula: Formula) -> Formula | None:
+def scaled_error(make: Rewriter, formula: Formula) -> Operand:
     """Replace a divisor of Erf's operand by a factor, which is rounded."""
     part = _unscaled(make, formula.operands[0])
-    return None if part is None else replace(formula, operands=(_times(*part, formula.node),))
+    return None if part is None else replace(formula, operands=(_times(make, *part),))
 
 
 @rule("gelu", "Mul")
-def scaled_gate(make: Rewriter, formula: Formula) -> Formula | None:
+def scaled_gate(make: Rewriter, formula: Formula) -> Operand:
     """Move the number in a product with 1 + Erf(...) to the end."""
     for product, other in (formula.operands, formula.operands[::-1]):
         parts = split(product.operands, is_number) if product is not None and product.is_op("Mul") else None
         if parts is not None and not is_number(other) and (_is_gate(parts[1]) or _is_gate(other)):
-            return make.op(
-                "Mul", make.op("Mul", parts[1], other, node=formula.node), parts[0], node=formula.node
-            )
+            return make.op("Mul", make.op("Mul", parts[1], other), parts[0])
     return None
 
 
-def _is_gate(formula: Formula | None) -> bool:
-    return (
-        formula is not None
-        and formula.is_op("Add")
-        and any(part and part.is_op("Erf") for part in formula.operands)
-    )
+def _is_gate(formula: Operand) -> bool:
+    parts = formula.operands if formula is not None and formula.is_op("Add") else ()
+    return any(part and part.is_op("Erf") for part in parts)
 
 
 @rule("idle-number", "Add", "Mul", "Sub", "Div", "Pow")
-def idle_number(make: Rewriter, formula: Formula) -> Formula | None:
+def idle_number(make: Rewriter, formula: Formula) -> Operand:
     """Drop a factor of one and a summand of zero; reduce a stored number of shape [1] to a scalar if the other value has axes."""
     neutral = {"Add": 0.0, "Mul": 1.0}.get(formula.operator)
     for at, (one, other) in enumerate((formula.operands, formula.operands[::-1])):
@@ -372,54 +342,49 @@ def idle_number(make: Rewriter, formula: Formula) -> Formula | None:
         if value is not None and value.dims == (1,) and formula.epoch >= 7 and make.shapes.dims(other):
             operands = [other, other]
             operands[at] = constant(value.reshape(()), formula.node)
-            return make.like(formula, tuple(operands))
+            return make.like(formula, *operands)
     return None
 
 
 @rule("negated-choice", "Where")
-def negated_choice(_: Rewriter, formula: Formula) -> Formula | None:
+def negated_choice(_: Rewriter, formula: Formula) -> Operand:
     """Replace a choice by a negated condition by the swapped choice by the condition."""
-    condition, one, other = (*formula.operands, None, None, None)[:3]
+    condition, one, other = formula.first(3)
     if condition is None or not condition.is_op("Not"):
         return None
     return replace(formula, operands=(condition.operands[0], other, one))
 
 
 @rule("skip-layer-normalization", "com.microsoft:SkipLayerNormalization")
-def skip_layer_normalization(make: Rewriter, formula: Formula) -> Formula | None:
+def skip_layer_normalization(make: Rewriter, formula: Formula) -> Operand:
     """Replace a fused normalization by the layer normalization of a sum; the sum itself is the fourth output."""
-    source, skip, gamma, *others = formula.operands
-    beta, bias = [*others, None, None][:2]
-    if bias is not None:
-        source = make.op("Add", source, bias, node=formula.node)
-    total = make.op("Add", source, skip, node=formula.node)
+    source, skip, gamma, beta, bias = formula.first(5)
+    total = make.op("Add", make.plus(source, bias), skip)
     if formula.output:
         return total if formula.output == 3 else None
-    epsilon = (("epsilon", formula.attribute("epsilon", 1e-12)),)
-    return make.op("LayerNormalization", total, gamma, beta, node=formula.node, attributes=epsilon)
+    return make.op("LayerNormalization", total, gamma, beta, epsilon=formula.attribute("epsilon", 1e-12))
 
 
 @rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
 @rule("layer-normalization", "LayerNormalization")
-def layer_normalization(make: Rewriter, formula: Formula) -> Formula | None:
+def layer_normalization(make: Rewriter, formula: Formula) -> Operand:
     """Spell out as x / Sqrt(mean of x * x + epsilon) * gamma + beta, last axis; unless simplified, x first loses its mean."""
     attributes: dict[str, Any] = dict(formula.attributes)
     if formula.output or attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
         return None
-    source, gamma, beta = [*formula.operands, None, None][:3]
-    op, last = partial(make.op, node=formula.node), number(np.array([-1]), "axes")
-    epsilon = number(np.array(attributes.get("epsilon", 1e-5), np.float32), "epsilon")
+    source, gamma, beta = formula.first(3)
+    last, epsilon = number("axes", [-1], np.int64), number("epsilon", attributes.get("epsilon", 1e-5))
     if formula.is_op("LayerNormalization"):
-        source = op("Sub", source, op("ReduceMean", source, last))
-    root = op("Sqrt", op("Add", op("ReduceMean", op("Mul", source, source), last), epsilon))
-    scaled = op("Mul", op("Div", source, root), gamma)
-    return scaled if beta is None else op("Add", scaled, beta)
+        source = make.op("Sub", source, make.op("ReduceMean", source, last))
+    mean = make.op("ReduceMean", make.op("Mul", source, source), last)
+    root = make.op("Sqrt", make.op("Add", mean, epsilon))
+    return make.plus(make.op("Mul", make.op("Div", source, root), gamma), beta)
 
 
 @rule("layer-normalization", "Pow")
-def square(make: Rewriter, formula: Formula) -> Formula | None:
+def square(make: Rewriter, formula: Formula) -> Operand:
     """Replace the square of a value by the product of the value with itself."""
     source, exponent = formula.operands
     if source is None or not source.is_float or not is_number(exponent, 2) or formula.epoch < 7:
         return None
-    return make.op("Mul", source, source, node=formula.node)
+    return make.op("Mul", source, source)

@@ -6,6 +6,7 @@ rules assume that they fit. An unknown size is a fresh symbol.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import reduce
 from itertools import zip_longest
 from math import prod
 from typing import Any
@@ -13,8 +14,8 @@ from typing import Any
 import numpy as np
 import sympy  # type: ignore[import-untyped]  # of onnx_ir
 
-from onnxreg.converters.prove.formula import INPUT, Formula, StoredValue, array_of, computed
-from onnxreg.converters.prove.operators import ELEMENTWISE, REDUCTIONS, UNARY
+from onnxreg.converters.prove.formula import INPUT, Formula, Operand, array_of
+from onnxreg.converters.prove.operators import ELEMENTWISE, REDUCTIONS, UNARY, names
 
 Size = Any
 Dims = tuple[Size, ...]
@@ -67,10 +68,7 @@ def is_positive(*sizes: Size) -> bool:
 
 
 def product(sizes: Iterable[Size]) -> Size:
-    total: Any = 1
-    for size in sizes:
-        total = simple(total * size)
-    return total
+    return reduce(lambda total, size: simple(total * size), sizes, 1)
 
 
 def quotient(one: Size, other: Size) -> Size | None:
@@ -106,37 +104,38 @@ class Shapes:
         self._inferred: dict[Formula, tuple[Dims | None, Any]] = {}
         self._computed = 0
 
-    def dims(self, formula: Formula | None) -> Dims | None:
+    def dims(self, formula: Operand) -> Dims | None:
         """The shape of a formula's value; None if not even its rank is known."""
         return self._of(formula)[0] if formula is not None else None
 
-    def value(self, formula: Formula | None) -> Any:
+    def value(self, formula: Operand) -> Any:
         """A value that depends on sizes alone, as int64 or objects (some are expressions); None for other and large values."""
         if formula is None or formula.constant is not None:
             return array_of(formula, MAX_ELEMENTS)
         return self._of(formula)[1]
 
-    def fold(self, formula: Formula) -> StoredValue | None:
-        """The stored form of a value that depends on no input; None for any other value."""
-        value = self.value(formula)
-        if value is None or value.dtype == object:
-            return None
-        return computed(formula.node, value)
-
     def integers(self, formula: Formula, index: int) -> list[Any] | None:
         """The elements of an operand that is a vector of sizes, axes or indices; None if the elements are not known."""
         value = self.value(formula.operands[index]) if len(formula.operands) > index else None
-        if value is None or value.dtype.kind not in "iO":
+        if value is None or value.dtype.kind not in "iO" or value.size > MAX_RANK:
             return None
         return list(value.reshape(-1).tolist())
+
+    def sizes(self, formula: Formula, index: int) -> Dims | None:
+        """The shape that an operand states, with fresh symbols for sizes that are not known; None for an unknown rank."""
+        sizes = self.integers(formula, index)
+        if sizes is not None and all(sympy.sympify(size).is_nonnegative for size in sizes):
+            return tuple(sizes)
+        shape = self.dims(formula.operands[index])
+        if shape is None or len(shape) != 1 or not isinstance(shape[0], int) or shape[0] > MAX_RANK:
+            return None
+        return tuple(fresh() for _ in range(shape[0]))
 
     def by_rule(self, formula: Formula) -> Dims | None:
         """The shape of a result by the rule of the operator; None without a rule, or if the shape is not known."""
         rule = _RULES.get(formula.operator)
-        if rule is None:
-            return None
         try:
-            dims = rule(self, formula, *map(self.dims, formula.operands))
+            dims = rule(self, formula, *map(self.dims, formula.operands)) if rule else None
         except REFUSED:  # TypeError too if a rule needs a shape that is not known
             return None
         return dims if dims is None or len(dims) <= MAX_RANK else None
@@ -158,18 +157,16 @@ class Shapes:
             return formula.constant.dims, None
         if formula.operator == INPUT:
             return self._inputs.get(formula.attribute("name")), None
-        dims = self.by_rule(formula)
-        compute = _COMPUTE.get(formula.operator)
+        dims, compute = self.by_rule(formula), _COMPUTE.get(formula.operator)
         if dims is None or compute is None or formula.output or self._computed > MAX_COMPUTED:
+            return dims, None
+        if not all(isinstance(size, int) for size in dims) or prod(dims) > MAX_ELEMENTS:
             return dims, None
         if formula.is_op("Shape"):
             operands = [np.array(self.dims(formula.operands[0]), object)]
         else:
             operands = [self.value(one) for one in formula.operands]
-        is_known = all(
-            one is None or value is not None for one, value in zip(formula.operands, operands, strict=True)
-        )
-        if not is_known or not all(isinstance(size, int) for size in dims) or prod(dims) > MAX_ELEMENTS:
+        if any(value is None for one, value in zip(formula.operands, operands, strict=True) if one):
             return dims, None
         try:
             with np.errstate(all="ignore"):
@@ -195,24 +192,12 @@ def _together(sizes: Sequence[Size]) -> Size:
 
     `min(512, length)` is `length` if both occur, because each of the two is 1 only if the other is 1 too.
     """
-    others = list(dict.fromkeys(size for size in sizes if size != 1))
-    if len(others) < 2:
-        return others[0] if others else 1
-    numbers = [size for size in others if isinstance(size, int)]
-    parts = [size.args if isinstance(size, sympy.Min) else () for size in others]
-    longest = [
-        one
-        for one in others
-        if all(one == other or one in args for other, args in zip(others, parts, strict=True))
-    ]
-    return (numbers or longest or [fresh()])[0]
-
-
-def _of_rank(shape: Dims | None) -> Dims | None:
-    """A shape of unknown sizes with the rank that the shape of a shape operand gives."""
-    if shape is None or len(shape) != 1 or not isinstance(shape[0], int) or shape[0] > MAX_RANK:
-        return None
-    return tuple(fresh() for _ in range(shape[0]))
+    others = list(dict.fromkeys(size for size in sizes if size != 1)) or [1]
+    for one in others:
+        same = (other == one or (isinstance(other, sympy.Min) and one in other.args) for other in others)
+        if isinstance(one, int) or all(same):
+            return one
+    return fresh()
 
 
 def _broadcast(of: Shapes, formula: Formula, *shapes: Dims) -> Dims | None:
@@ -235,17 +220,16 @@ def _transpose(of: Shapes, formula: Formula, dims: Dims) -> Dims | None:
     return tuple(dims[axis] for axis in axes) if sorted(axes) == [*range(len(dims))] else None
 
 
-def _reshape(of: Shapes, formula: Formula, dims: Dims | None, shape: Dims | None) -> Dims | None:
+def _reshape(of: Shapes, formula: Formula, dims: Dims | None, _: Dims | None) -> Dims | None:
     """The shape of a Reshape: 0 copies a size, -1 is the remainder. A size that may be zero must be the size of that axis."""
-    sizes, unknown = of.integers(formula, 1), _of_rank(shape)
+    sizes = of.integers(formula, 1)
     if sizes is None or formula.attribute("allowzero", 0):
-        return unknown
+        return of.sizes(formula, 1)
     old = dict(enumerate(dims or ()))
     result = [old[at] if size in (0, old.get(at)) else size for at, size in enumerate(sizes)]
-    if result.count(-1) > 1 or not all(
-        size in (-1, old.get(at)) or is_positive(size) for at, size in enumerate(result)
-    ):
-        return unknown
+    is_safe = all(size in (-1, old.get(at)) or is_positive(size) for at, size in enumerate(result))
+    if result.count(-1) > 1 or not is_safe:
+        return tuple(fresh() for _ in sizes)
     if -1 in result:
         above, below = list(dims or ()), []
         for size in result:
@@ -256,18 +240,8 @@ def _reshape(of: Shapes, formula: Formula, dims: Dims | None, shape: Dims | None
     return tuple(result)
 
 
-def _expand(of: Shapes, formula: Formula, dims: Dims, shape: Dims | None) -> Dims | None:
-    sizes = of.integers(formula, 1)
-    if sizes is not None and all(sympy.sympify(size).is_nonnegative for size in sizes):
-        return broadcast([dims, tuple(sizes)])
-    rank = _of_rank(shape)
-    return None if rank is None else broadcast([dims, rank])
-
-
 def _unsqueeze(of: Shapes, formula: Formula, dims: Dims, _: Dims | None) -> Dims | None:
-    axes = of.integers(formula, 1)
-    if axes is None:
-        return None
+    axes: Any = of.integers(formula, 1)
     rank = range(len(dims) + len(axes))
     new, remaining = {rank[axis] for axis in axes}, iter(dims)
     return tuple(1 if at in new else next(remaining) for at in rank) if len(new) == len(axes) else None
@@ -301,8 +275,7 @@ def _slice(of: Shapes, formula: Formula, dims: Dims, *_: Dims | None) -> Dims | 
 
 def _axes(formula: Formula, starts: Any, axes: Any) -> Any:
     """The axes of a Slice. TypeError if they are not known."""
-    is_stated = len(formula.operands) > 3 and formula.operands[3] is not None
-    return axes if is_stated else range(len(starts))
+    return range(len(starts)) if formula.first(5)[3] is None else axes
 
 
 def _part(size: Size, start: Size, end: Size) -> Size:
@@ -313,17 +286,14 @@ def _part(size: Size, start: Size, end: Size) -> Size:
         return size
     # SymPy compares all pairs of operands of a minimum
     is_short = sum(sympy.sympify(one).count_ops() for one in (size, end)) <= MAX_CHOICES
-    return (
-        simple(sympy.Min(size, end))
-        if start == 0 and is_short and is_positive(size, end)
-        else SLICE(size, start, end)
-    )
+    if start == 0 and is_short and is_positive(size, end):
+        return simple(sympy.Min(size, end))
+    return SLICE(size, start, end)
 
 
 def _split(of: Shapes, formula: Formula, dims: Dims, *_: Dims | None) -> Dims | None:
-    parts, result = of.integers(formula, 1), list(dims)
-    if parts is None:
-        return None
+    parts: Any = of.integers(formula, 1)
+    result = list(dims)
     result[formula.attribute("axis", 0)] = parts[formula.output]
     return tuple(result)
 
@@ -337,10 +307,7 @@ def _range(of: Shapes, formula: Formula, *_: Dims | None) -> Dims:
 
 
 def _tile(of: Shapes, formula: Formula, dims: Dims, _: Dims | None) -> Dims:
-    times = of.integers(formula, 1)
-    if times is None:
-        return tuple(fresh() for _ in dims)
-    return tuple(simple(size * by) for size, by in zip(dims, times, strict=True))
+    return tuple(simple(size * by) for size, by in zip(dims, of.sizes(formula, 1) or (), strict=True))
 
 
 def _flatten(of: Shapes, formula: Formula, dims: Dims) -> Dims:
@@ -348,22 +315,14 @@ def _flatten(of: Shapes, formula: Formula, dims: Dims) -> Dims:
     return product(dims[:axis]), product(dims[axis:])
 
 
-def _full(of: Shapes, formula: Formula, *_: Dims | None) -> Dims | None:
-    sizes = of.integers(formula, 0)
-    is_known = sizes is not None and all(sympy.sympify(size).is_nonnegative for size in sizes)
-    return tuple(sizes or ()) if is_known else None
-
-
-_LIKE_FIRST = "CumSum IsInf IsNaN LayerNormalization LogSoftmax QuantizeLinear Softmax Trilu"
+_LIKE_FIRST = UNARY | names("CumSum IsInf IsNaN LayerNormalization LogSoftmax QuantizeLinear Softmax Trilu")
 _RULES: dict[str, Callable[..., Dims | None]] = {
-    **dict.fromkeys(
-        (*UNARY, *_LIKE_FIRST.split()), lambda of, formula, dims, *_: None if formula.output else dims
-    ),
+    **dict.fromkeys(_LIKE_FIRST, lambda of, formula, dims, *_: None if formula.output else dims),
     **dict.fromkeys((*ELEMENTWISE, "Mean", "Mod", "Sum"), _broadcast),
     **dict.fromkeys(REDUCTIONS, _reduce),
     "Concat": _concat,
-    "ConstantOfShape": _full,
-    "Expand": _expand,
+    "ConstantOfShape": lambda of, formula, *_: of.sizes(formula, 0),
+    "Expand": lambda of, formula, dims, _: broadcast([dims, of.sizes(formula, 1)]),
     "Flatten": _flatten,
     "Gather": _gather,
     "GatherElements": lambda of, formula, dims, index: index,
@@ -390,11 +349,9 @@ def _has_sizes(*arrays: Any) -> bool:
 
 
 def _equal(formula: Formula, dims: Dims, one: Any, other: Any) -> Any:
-    return (
-        np.asarray(np.frompyfunc(is_equal, 2, 1)(one, other), bool)
-        if _has_sizes(one, other)
-        else one == other
-    )
+    if not _has_sizes(one, other):
+        return one == other
+    return np.asarray(np.frompyfunc(is_equal, 2, 1)(one, other), bool)
 
 
 def _divide(formula: Formula, dims: Dims, one: Any, other: Any) -> Any:
@@ -415,22 +372,20 @@ def _cast(formula: Formula, dims: Dims, source: Any) -> Any:
     return source if _has_sizes(source) else source.astype(kind)
 
 
-def _sliced(
-    formula: Formula, dims: Dims, source: Any, starts: Any, ends: Any, axes: Any = None, *_: Any
-) -> Any:
-    index = [slice(None)] * source.ndim
+def _sliced(formula: Formula, dims: Dims, one: Any, starts: Any, ends: Any, axes: Any = None, *_: Any) -> Any:
+    index = [slice(None)] * one.ndim
     places = _axes(formula, starts, axes)
     for axis, start, end in zip(places, starts.tolist(), ends.tolist(), strict=True):
         index[axis] = slice(start, end)
-    return source[tuple(index)]
+    return one[tuple(index)]
 
 
 _COMPUTE: dict[str, Callable[..., Any]] = {
     "Add": lambda formula, dims, one, other: one + other,
     "Cast": _cast,
     "Concat": lambda formula, dims, *parts: np.concatenate(parts, axis=formula.attribute("axis")),
-    "ConstantOfShape": lambda formula, dims, sizes, value=None: (
-        np.zeros(dims, np.float32) if value is None else np.full(dims, value)
+    "ConstantOfShape": lambda formula, dims, _, one=None: np.full(
+        dims, np.float32(0) if one is None else one
     ),
     "Div": _divide,
     "Equal": _equal,
@@ -438,9 +393,7 @@ _COMPUTE: dict[str, Callable[..., Any]] = {
     "Gather": lambda formula, dims, source, index: np.take(source, index, axis=formula.attribute("axis", 0)),
     "Mul": lambda formula, dims, one, other: one * other,
     "Range": lambda formula, dims, start, limit, step: np.arange(start, limit, step, dtype=start.dtype),
-    **dict.fromkeys(
-        ("Reshape", "Squeeze", "Unsqueeze"), lambda formula, dims, source, _: source.reshape(dims)
-    ),
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), lambda formula, dims, one, _: one.reshape(dims)),
     "Shape": lambda formula, dims, sizes: sizes[_span(formula)],
     "Slice": _sliced,
     "Sqrt": lambda formula, dims, source: np.sqrt(source),

@@ -101,7 +101,7 @@ def read_evaluation(data: bytes, label: str = "report") -> EvaluationDocument:
         raise InputError(error.message, error.hint or GIVE_A_REPORT) from error
 
 
-RULES = 2
+RULES = 3
 """The version of docs/prove.md that this program follows. Reports of other versions can be read, but prove nothing."""
 FULL_PRECISION = "float32"
 Verdict = Literal["proven", "bounded", "not-provable"]

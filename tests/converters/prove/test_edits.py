@@ -94,12 +94,12 @@ def check_codes(family: dict[str, Path], name: str, seed: int, count: int, scrat
 
 
 def _place(index: tuple[int, ...], half: int, bits: int, model: Any, tensor: str) -> tuple[int, int]:
-    """The row and column of a code in the matrix that MatMulNBits multiplies by."""
+    """The column and row of a code in the matrix that MatMulNBits multiplies by."""
     (size,) = {
         a.i for n in model.graph.node if tensor in n.input for a in n.attribute if a.name == "block_size"
     }
     column, block, at = index
-    return block * size + (at * 2 + half if bits == 4 else at), column
+    return column, block * size + (at * 2 + half if bits == 4 else at)
 
 
 @pytest.mark.parametrize("name", sampled(CODED, 3))
