@@ -1,20 +1,15 @@
 """An HTTP proxy between a client and a server that does to a request what a bad day does."""
 
-import http.client
 import itertools
-import socket
-import ssl
-import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from email.message import Message
-from http.server import BaseHTTPRequestHandler
+from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, cast
 from urllib.parse import urlsplit
 
-from support.servers.static import Server
+from support.servers import http
 
 Plan = Callable[[str, str], str | None]
 """Method and path of a request -> the fault it meets, None where it passes unharmed. Asked once for each request."""
@@ -28,24 +23,27 @@ Also stalled: no answer until the proxy ends; faltering: truncated, but a second
 body in pieces of `piece` bytes, with a pause before each; expired: the credentials are no longer good, which a HEAD cannot say;
 astray: 404, as a gateway answers whose way to the server is not set up; stale: the first good answer to the same request;
 swapped: the first good answer to a request for another blob; hidden: 403 for what is absent and for each list, as S3
-answers a reader who may not list the bucket; `403 AccessDenied`: that status and code of S3, with the headers `more`."""
+answers a reader who may not list the bucket; `403 AccessDenied`: that status and code of S3."""
 
-
-Answer = tuple[int, list[tuple[str, str]], bytes]
+Answer = tuple[int, dict[str, str], bytes]
+"""Status, headers by lower-case name, body."""
 
 
 def _with(answer: Answer, data: bytes | None = None, status: int = 0, **changed: str) -> Answer:
     """The answer with other bytes, another status, or other headers (`Content_Range`); an empty one is left out."""
-    named = {name.replace("_", "-").lower(): value for name, value in changed.items()}
-    if data is not None:
-        named.setdefault("content-length", str(len(data)))
-    headers = [(name, value) for name, value in answer[1] if name.lower() not in named]
-    headers += [(name, value) for name, value in named.items() if value]
+    headers = {} if data is None else {"content-length": str(len(data))}
+    headers |= {name.replace("_", "-").lower(): value for name, value in changed.items()}
+    headers = {name: value for name, value in (answer[1] | headers).items() if value}
     return status or answer[0], headers, answer[2] if data is None else data
 
 
 def _redirect(location: str) -> Callable[[Answer], Answer]:
     return lambda answer: _with(answer, b"", 302, Location=location)
+
+
+def _chunked(answer: Answer, size: bytes) -> Answer:
+    body = size + b"\r\nabc\r\n0\r\n\r\n"
+    return _with(answer, body, Transfer_Encoding="chunked", Content_Length="")
 
 
 LIES: dict[str, Callable[[Answer], Answer]] = {
@@ -65,12 +63,8 @@ LIES: dict[str, Callable[[Answer], Answer]] = {
     "odd tag": lambda answer: _with(answer, ETag='"\x01\xff'),
     "wrong tag": lambda answer: _with(answer, ETag='"0"'),
     "no tag": lambda answer: _with(answer, ETag=""),
-    "chunks of nonsense": lambda answer: _with(
-        answer, b"zz\r\nabc\r\n0\r\n\r\n", Transfer_Encoding="chunked", Content_Length=""
-    ),
-    "a negative chunk": lambda answer: _with(
-        answer, b"-5\r\nabc\r\n0\r\n\r\n", Transfer_Encoding="chunked", Content_Length=""
-    ),
+    "chunks of nonsense": lambda answer: _chunked(answer, b"zz"),
+    "a negative chunk": lambda answer: _chunked(answer, b"-5"),
     "redirect without end": _redirect("/again"),
     "redirect to nowhere": _redirect(""),
     "redirect to a broken URL": _redirect("http://[::1"),
@@ -89,6 +83,12 @@ def at(number: int, fault: str, burst: float = 1) -> Plan:
 
 HOP = {"connection", "transfer-encoding", "keep-alive", "expect"}
 PAGE = b"<!doctype html><html><title>Please log in</title></html>"
+REFUSALS = {
+    "slow-down": "503 SlowDown",
+    "error": "500 InternalError",
+    "expired": "400 ExpiredToken",
+    "astray": "404 NotFound",
+}
 
 
 class Proxy:
@@ -96,13 +96,12 @@ class Proxy:
     `answers` the status of each. `spot` is where in a body the wrong byte is: 0 its first byte, 1 its last. `piece` are the bytes that come every
     0.02 s of a slow answer."""
 
-    def __init__(self, url: str, upstream: str) -> None:
-        self.url = url
-        self.upstream = urlsplit(upstream)
+    def __init__(self, upstream: str) -> None:
+        self.url = ""
+        self.upstream = urlsplit(upstream).netloc
         self.plan: Plan = lambda method, path: None
         self.seen: list[tuple[str, str]] = []
         self.headers: list[Message] = []
-        self.more: list[tuple[str, str]] = []
         self.met: list[str] = []
         self.first: dict[tuple[str, str], Answer] = {}
         self.answers: list[int] = []
@@ -110,6 +109,11 @@ class Proxy:
         self.piece = 1000
         self.lock = threading.Lock()
         self.ended = threading.Event()
+
+    def heal(self) -> None:
+        """From now on no request meets a fault; those so far are forgotten."""
+        self.plan = lambda method, path: None
+        self.seen.clear()
 
     def fault(self, method: str, path: str) -> str | None:
         with self.lock:
@@ -139,154 +143,90 @@ class Proxy:
 @contextmanager
 def proxy(upstream: str, certificate: Path | None = None) -> Iterator[Proxy]:
     """A proxy in front of a server, in this process; with a certificate it is spoken to over TLS."""
-    server = Server(("127.0.0.1", 0), Handler)
-    server.socket.setsockopt(
-        socket.SOL_SOCKET, socket.SO_RCVBUF, 2**17
-    )  # what is sent here waits at the sender's
-    if certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    scheme = "http" if certificate is None else "https"
-    running = Proxy(f"{scheme}://127.0.0.1:{server.server_address[1]}", upstream)
-    cast(Any, server).proxy = running
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield running
-    finally:
-        running.ended.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    running = Proxy(upstream)
+    with http.serving(Handler, certificate, proxy=running) as running.url:
+        try:
+            yield running
+        finally:
+            running.ended.set()
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    timeout = 30
-    disable_nagle_algorithm = True
+class Handler(http.Handler):
+    proxy: Proxy
 
-    def handle(self) -> None:
-        with suppress(OSError):
-            super().handle()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def serve(self) -> None:
-        proxy: Proxy = cast(Any, self.server).proxy
-        fault = proxy.fault(self.command, self.path)
-        proxy.headers.append(self.headers)
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+    def answer(self) -> None:
+        fault = self.proxy.fault(self.command, self.path)
+        self.proxy.headers.append(self.headers)
         match fault:
             case "reset":
                 return self.break_off()
-            case "slow-down":
-                return self.refuse(503, "SlowDown")
-            case "error":
-                return self.refuse(500, "InternalError")
-            case "expired":
-                return self.refuse(400, "ExpiredToken")
-            case "astray":
-                return self.refuse(404, "NotFound")
             case "page":
-                return self.answer(200, [("Content-Type", "text/html")], PAGE)
+                return self.send(200, {"Content-Type": "text/html"}, PAGE)
             case "stalled":
-                proxy.ended.wait()
+                self.proxy.ended.wait()
                 return self.break_off()
-        if fault is not None and fault[:3].isdecimal():
-            return self.refuse(int(fault[:3]), fault[4:])
-        if fault == "garbled" and body:
-            body = garbled(body, proxy.spot)
-        if fault == "redirect without end":
-            return self.answer(*LIES[fault]((200, [], b"")))
-        status, headers, data = proxy.remembered(self.command, self.path, fault, self.ask(proxy, body))
-        if fault == "hidden" and (status == 404 or "list-type=2" in self.path):
-            return self.refuse(403, "AccessDenied")
-        if fault in LIES:
-            return self.answer(*LIES[fault]((status, headers, data)))
-        if fault in ("drip", "endless"):
-            return self.send_for_ever(status, headers, b"\n" if fault == "drip" else bytes(2**20))
-        if fault == "slow":
-            return self.answer(status, headers, data, slow=True)
-        if fault == "lost":
-            return self.break_off()
-        if fault == "garbled" and self.command == "GET" and data:
-            data = garbled(data, proxy.spot)
-        self.answer(
-            status, headers, data, cut=fault in ("truncated", "faltering"), pause=fault == "faltering"
-        )
+            case "redirect without end":
+                return self.send(*LIES[fault]((200, {}, b"")))
+        refusal = REFUSALS.get(fault or "", fault or "")
+        if refusal[:3].isdecimal():
+            return self.refuse(refusal)
+        if fault == "garbled":
+            self.body = self.garbled(self.body)
+        status, headers, data = self.proxy.remembered(self.command, self.path, fault, self.ask())
+        match fault:
+            case "hidden" if status == 404 or "list-type=2" in self.path:
+                return self.refuse("403 AccessDenied")
+            case "drip" | "endless":
+                return self.send_for_ever(status, headers, b"\n" if fault == "drip" else bytes(2**20))
+            case "slow" if self.command != "HEAD":
+                self.send(status, {"content-length": str(len(data)), **headers}, b"")
+                for start in range(0, len(data), self.proxy.piece):
+                    self.proxy.ended.wait(0.02)
+                    self.wfile.write(data[start : start + self.proxy.piece])
+            case "lost":
+                self.break_off()
+            case "truncated":
+                self.send(status, headers, data, len(data) // 2)
+            case "faltering":
+                self.send(status, {"content-length": str(len(data)), **headers}, data[: len(data) // 2])
+                self.wfile.flush()
+                self.proxy.ended.wait(1)
+                self.break_off()
+            case "garbled" if self.command == "GET":
+                self.send(status, headers, self.garbled(data))
+            case _:
+                self.send(*LIES.get(fault or "", lambda answer: answer)((status, headers, data)))
 
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_OPTIONS = serve  # noqa: N815
-
-    def ask(self, proxy: Proxy, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        connection = http.client.HTTPConnection(cast(str, proxy.upstream.netloc), timeout=30)
-        try:
+    def ask(self) -> Answer:
+        with closing(HTTPConnection(self.proxy.upstream, timeout=30)) as connection:
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():
                 if name.lower() not in HOP:
                     connection.putheader(name, value)
-            connection.endheaders(body or None)
+            connection.endheaders(self.body or None)
             answer = connection.getresponse()
-            data = answer.read()
-            headers = [(name, value) for name, value in answer.getheaders() if name.lower() not in HOP]
-            return answer.status, headers, data
-        finally:
-            connection.close()
+            headers = {name.lower(): value for name, value in answer.getheaders() if name.lower() not in HOP}
+            return answer.status, headers, answer.read()
 
-    def answer(
-        self,
-        status: int,
-        headers: list[tuple[str, str]],
-        data: bytes,
-        cut: bool = False,
-        pause: bool = False,
-        slow: bool = False,
-    ) -> None:
-        proxy: Proxy = cast(Any, self.server).proxy
-        proxy.answers.append(status)
-        self.send_response_only(status)
-        named = {name.lower() for name, _ in headers}
-        for name, value in headers:
-            self.send_header(name, value)
-        if not named & {"content-length", "transfer-encoding"} and status != 304:
-            self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command != "HEAD" and slow:
-            for start in range(0, len(data), proxy.piece):
-                proxy.ended.wait(0.02)
-                self.wfile.write(data[start : start + proxy.piece])
-        elif self.command != "HEAD":
-            self.wfile.write(data[: len(data) // 2] if cut else data)
-        if cut:
-            self.wfile.flush()
-            proxy.ended.wait(pause)
-            self.break_off()
+    def send(self, status: int, headers: dict[str, str], data: bytes, cut: int | None = None) -> None:
+        self.proxy.answers.append(status)
+        self.reply(status, data, headers, cut)
 
-    def send_for_ever(self, status: int, headers: list[tuple[str, str]], data: bytes) -> None:
+    def send_for_ever(self, status: int, headers: dict[str, str], data: bytes) -> None:
         """A body without a length: a byte now and then, or as much as is taken."""
-        ended = cast(Any, self.server).proxy.ended
         self.close_connection = True
         self.send_response_only(status)
-        for name, value in headers:
-            if name.lower() != "content-length":
+        for name, value in headers.items():
+            if name != "content-length":
                 self.send_header(name, value)
         self.end_headers()
-        while not ended.wait(0.01 if len(data) == 1 else 0):
+        while not self.proxy.ended.wait(0.01 if len(data) == 1 else 0):
             self.wfile.write(data)
 
-    def refuse(self, status: int, code: str) -> None:
-        data = f"<Error><Code>{code}</Code><Message>a bad day</Message></Error>".encode()
-        self.answer(status, [("Content-Type", "application/xml"), *cast(Any, self.server).proxy.more], data)
+    def refuse(self, refusal: str) -> None:
+        data = f"<Error><Code>{refusal[4:]}</Code><Message>a bad day</Message></Error>".encode()
+        self.send(int(refusal[:3]), {"Content-Type": "application/xml"}, data)
 
-    def break_off(self) -> None:
-        """Reset the connection, as a machine that goes down does."""
-        self.close_connection = True
-        with suppress(OSError):
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.connection.close()
-
-
-def garbled(data: bytes, spot: float) -> bytes:
-    where = round((len(data) - 1) * spot)
-    return data[:where] + bytes([data[where] ^ 1]) + data[where + 1 :]
+    def garbled(self, data: bytes) -> bytes:
+        where = round((len(data) - 1) * self.proxy.spot)
+        return data[:where] + bytes([data[where] ^ 1]) + data[where + 1 :] if data else data

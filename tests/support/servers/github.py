@@ -3,23 +3,22 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
+
+from support.servers import http
 
 REPOSITORY = "acme/app"
 PULL_REQUEST = 7
 TOKEN = "a-token-that-no-log-shows"
-_COMMENTS = f"/repos/{REPOSITORY}/issues/{PULL_REQUEST}/comments"
+_ISSUES = f"/repos/{REPOSITORY}/issues"
 
 
-class GitHub(ThreadingHTTPServer):
+class GitHub:
     """A running API. With `refuses` it answers writes as if the token had no permission."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.url = ""
         self.refuses = False
         self.comments: list[dict[str, Any]] = []
         self.writes: list[str] = []
@@ -36,55 +35,31 @@ class GitHub(ThreadingHTTPServer):
 
 @contextmanager
 def running() -> Iterator[GitHub]:
-    with GitHub() as server:
-        Thread(target=server.serve_forever).start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
+    api = GitHub()
+    with http.serving(_Handler, api=api) as api.url:
+        yield api
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: GitHub
+class _Handler(http.Handler):
+    api: GitHub
 
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        if not self._is_allowed() or url.path != _COMMENTS:
-            return self._send(404, {})
-        query = parse_qs(url.query)
-        size, page = int(query["per_page"][0]), int(query["page"][0])
-        self._send(200, self.server.comments[(page - 1) * size : page * size])
+    def answer(self) -> None:
+        status, value = self.result(urlsplit(self.path).path)
+        self.reply(status, json.dumps(value).encode())
 
-    def do_POST(self) -> None:
-        if self._may_write() and self.path == _COMMENTS:
-            self._send(201, self.server.add(self._body(), "Bot"))
-
-    def do_PATCH(self) -> None:
-        if self._may_write():
-            number = int(self.path.removeprefix(f"/repos/{REPOSITORY}/issues/comments/"))
-            comment = self.server.comments[number - 1]
-            comment["body"] = self._body()
-            self._send(200, comment)
-
-    def _may_write(self) -> bool:
-        self.server.writes.append(self.command)
-        if self._is_allowed() and not self.server.refuses:
-            return True
-        self._send(403, {"message": "Resource not accessible by integration"})
-        return False
-
-    def _is_allowed(self) -> bool:
-        return self.headers["Authorization"] == f"Bearer {TOKEN}"
-
-    def _body(self) -> str:
-        return str(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["body"])
-
-    def _send(self, status: int, value: object) -> None:
-        data = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *words: Any) -> None:
-        """Say nothing."""
+    def result(self, path: str) -> tuple[int, object]:
+        is_allowed = self.headers["Authorization"] == f"Bearer {TOKEN}"
+        if self.command == "GET":
+            if not is_allowed or path != f"{_ISSUES}/{PULL_REQUEST}/comments":
+                return 404, {}
+            size, page = int(self.query["per_page"][0]), int(self.query["page"][0])
+            return 200, self.api.comments[(page - 1) * size : page * size]
+        self.api.writes.append(self.command)
+        if not is_allowed or self.api.refuses:
+            return 403, {"message": "Resource not accessible by integration"}
+        body = str(json.loads(self.body)["body"])
+        if self.command == "POST":
+            return 201, self.api.add(body, "Bot")
+        comment = self.api.comments[int(path.removeprefix(f"{_ISSUES}/comments/")) - 1]
+        comment["body"] = body
+        return 200, comment

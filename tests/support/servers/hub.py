@@ -13,17 +13,17 @@ import base64
 import hashlib
 import json
 import re
-import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
+
+from support.servers import http
 
 TOKEN = "hf_the_token_of_these_tests"
 READER = "hf_a_token_that_may_only_read"
@@ -115,56 +115,37 @@ class Fault:
 
 
 class Hub:
-    """The state of the emulator, and its two servers. Use `running`."""
+    """The state of the emulator. Use `running`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.endpoint = self.store = ""
+        """The addresses of the API, and of the bytes of LFS."""
         self.repositories: dict[str, Repository] = {}
         self.requests: list[str] = []
         self.faults: list[Fault] = []
-        self.chunk: int | None = None
-        """Bytes of a part of a multipart upload; None: each upload is one PUT."""
         self.says_sizes = True
         """Whether an answer to a Range says how many bytes the whole file has."""
         self.xet: Path | None = None
         """Where uploads through Xet go."""
         self.lock = threading.RLock()
-        self.api = self._serve(Api)
-        self.storage = self._serve(Storage)
-
-    def _serve(self, handler: type["Handler"]) -> ThreadingHTTPServer:
-        bound = type(handler.__name__, (handler,), {"hub": self})
-        server = Server(("127.0.0.1", 0), bound)
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        return server
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.api.server_address[1]}"
-
-    @property
-    def store(self) -> str:
-        return f"http://127.0.0.1:{self.storage.server_address[1]}"
 
     def enter(self, patch: pytest.MonkeyPatch, home: Path) -> None:
         """From now on this process, and those that it starts, are logged in here; their cache is in `home`."""
-        patch.setenv("HF_ENDPOINT", self.endpoint)
-        patch.setenv("HF_TOKEN", TOKEN)
-        patch.setenv("HF_HOME", str(home))
-        patch.setenv("HF_HUB_DISABLE_XET", "1")
         patch.delenv("HF_HUB_OFFLINE", raising=False)
-        patch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
-        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-        template = f"{self.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        patch.setattr("huggingface_hub.constants.ENDPOINT", self.endpoint)
-        patch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
-        patch.setattr("huggingface_hub.constants.HF_HOME", str(home))
-        patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(home / "hub"))
-
-    def close(self) -> None:
-        for server in (self.api, self.storage):
-            server.shutdown()
-            server.server_close()
+        environment = {"HF_ENDPOINT": self.endpoint, "HF_TOKEN": TOKEN, "HF_HOME": str(home)}
+        for name, text in {**environment, "HF_HUB_DISABLE_XET": "1"}.items():
+            patch.setenv(name, text)
+        constants = {
+            "ENDPOINT": self.endpoint,
+            "HUGGINGFACE_CO_URL_TEMPLATE": f"{self.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}",
+            "HF_HOME": str(home),
+            "HF_HUB_CACHE": str(home / "hub"),
+            "HF_HUB_DISABLE_XET": True,
+            "HF_HUB_OFFLINE": False,
+        }
+        for name, value in constants.items():
+            patch.setattr(f"huggingface_hub.constants.{name}", value)
 
     def fail(self, pattern: str, status: int = 503, times: int = 1, **more: Any) -> None:
         """Let the next requests whose `METHOD /path` matches fail."""
@@ -196,36 +177,16 @@ class Hub:
     def commit(self, name: str, changes: dict[str, bytes | None], title: str = "somebody") -> None:
         """Somebody else's commit of regular files; None deletes one."""
         with self.lock:
-            files = dict(self.files(name)) | {
-                path: File(data, len(data)) for path, data in changes.items() if data is not None
-            }
-            for path in (path for path, data in changes.items() if data is None):
-                files.pop(path, None)
+            files = {path: file for path, file in self.files(name).items() if path not in changes}
+            files |= {path: File(data, len(data)) for path, data in changes.items() if data is not None}
             self.repositories[f"models/{name}"].add("main", title, files)
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nothing to talk about."""
-
-
-class Handler(BaseHTTPRequestHandler):
+class Handler(http.Handler):
     hub: Hub
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
 
-    def log_message(self, format: str, *arguments: Any) -> None:
-        pass
-
-    def handle_any(self) -> None:
-        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            self.body = self._chunks()
+    def answer(self) -> None:
         split = urlsplit(self.path)
-        self.query = parse_qs(split.query)
         self.parts = [unquote(part) for part in split.path.strip("/").split("/")]
         line = f"{self.command} {unquote(split.path)}"
         with self.hub.lock:
@@ -234,63 +195,37 @@ class Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.action is not None:
             fault.action()
             fault = None
-        if fault is not None and not fault.after and fault.cut is None:
-            return self._fail(fault)
         self.fault = fault
+        if fault is not None and not fault.after and fault.cut is None:
+            return self.reply(200)
         try:
-            self.answer()
+            self.result()
         except Refused as refused:
             text = json.dumps({"error": str(refused)}).encode()
             self.reply(refused.status, text, {key: value for key, value in refused.headers.items() if value})
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = handle_any  # noqa: N815
-
-    def _chunks(self) -> bytes:
-        found = b""
-        while size := int(self.rfile.readline(), 16):
-            found += self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-        return found
-
-    def answer(self) -> None:
+    def result(self) -> None:
+        """Reply, or raise `Refused`."""
         raise NotImplementedError
-
-    def _fail(self, fault: Fault) -> None:
-        self.fault = None
-        if fault.status:
-            self.reply(fault.status, fault.body, fault.headers)
-        else:
-            self._break()
-
-    def _break(self) -> None:
-        """A reset, as of a server that died."""
-        self.close_connection = True
-        self.wfile.flush()
-        linger = (1).to_bytes(4, "little") + (0).to_bytes(4, "little")
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        self.connection.close()
 
     def json(self, value: Any, status: int = 200, **headers: str) -> None:
         self.reply(status, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
 
-    def reply(self, status: int, data: bytes, headers: dict[str, str]) -> None:
-        fault, self.fault = getattr(self, "fault", None), None
-        if fault is not None and fault.after:
-            return self._fail(fault)
-        self.send_response(status)
-        for key, value in headers.items():
-            self.send_header(key, value)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command == "HEAD":
-            return
-        if fault is not None and fault.cut is not None:
-            self.wfile.write(data[: fault.cut])
-            return self._break()
-        self.wfile.write(data)
+    def reply(
+        self, status: int, data: bytes = b"", headers: Mapping[str, str] | None = None, cut: int | None = None
+    ) -> None:
+        """What was to be said, or what the fault says in its place."""
+        fault = self.fault
+        if fault is None or (fault.cut is not None and self.command == "HEAD"):
+            super().reply(status, data, headers)
+        elif fault.cut is not None:
+            super().reply(status, data, headers, fault.cut)
+        elif fault.status:
+            super().reply(fault.status, fault.body, fault.headers)
+        else:
+            self.break_off()
 
-    def ranged(self, data: bytes, headers: dict[str, str]) -> None:
+    def ranged(self, data: bytes, headers: Mapping[str, str]) -> None:
         """The bytes, or the rest of them that a Range asks for."""
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if wanted is None:
@@ -306,13 +241,10 @@ class Handler(BaseHTTPRequestHandler):
 class Storage(Handler):
     """The bytes of LFS by digest. Takes no token: addresses are signed (here: the digest is the secret)."""
 
-    def answer(self) -> None:
+    def result(self) -> None:
         if "Authorization" in self.headers:
             raise Refused(400, message="a token came to the storage")
         path = self.hub.root / self.parts[0]
-        if self.command == "PUT" and len(self.parts) == 2:
-            path.with_name(f"{path.name}.{self.parts[1]}").write_bytes(self.body)
-            return self.reply(200, b"", {"ETag": f'"{hashlib.md5(self.body).hexdigest()}"'})
         if self.command == "PUT":
             temporary = path.with_name(f"{path.name}.{threading.get_ident()}")
             temporary.write_bytes(self.body)
@@ -324,15 +256,10 @@ class Storage(Handler):
 
 
 class Api(Handler):
-    def answer(self) -> None:
+    def result(self) -> None:
         match self.parts:
-            case ["api", "whoami-v2"]:
-                self._need_token()
-                self.json({"type": "user", "name": "tester", "fullname": "Tester", "orgs": []})
             case ["api", "repos", "create"]:
                 self._create(json.loads(self.body))
-            case ["api", "repos", "delete"]:
-                self._delete(json.loads(self.body))
             case ["api", "validate-yaml"]:
                 self._validate(json.loads(self.body))
             case ["api", "models" | "datasets" as kind, org, name, *rest]:
@@ -342,8 +269,6 @@ class Api(Handler):
                 self._batch(json.loads(self.body))
             case ["verify", sha256]:
                 self._verify(sha256, json.loads(self.body))
-            case ["complete", sha256]:
-                self._complete(sha256, json.loads(self.body))
             case [org, name, "resolve", revision, *path]:
                 self._resolve(f"models/{org}/{name}", revision, "/".join(path))
             case ["datasets", org, name, "resolve", revision, *path]:
@@ -356,10 +281,8 @@ class Api(Handler):
 
     def _need_token(self, write: bool = False) -> None:
         token = self._token()
-        if token is not None and token not in (TOKEN, READER):
+        if token not in (TOKEN, READER):
             raise Refused(401, message="Invalid credentials in Authorization header")
-        if token is None:
-            raise Refused(401, message="Invalid username or password.")
         if write and token == READER:
             raise Refused(403, message="you have read access only")
 
@@ -386,13 +309,6 @@ class Api(Handler):
             made.add("main", "initial commit", {".gitattributes": attributes})
             self.hub.repositories[f"{kind}/{name}"] = made
         self.json({"url": url, "name": name, "id": "1"})
-
-    def _delete(self, asked: dict[str, Any]) -> None:
-        name = f"{asked.get('type') or 'model'}s/{asked['organization']}/{asked['name']}"
-        self._repository(name, write=True)
-        with self.hub.lock:
-            del self.hub.repositories[name]
-        self.json({})
 
     def _validate(self, asked: dict[str, Any]) -> None:
         import yaml
@@ -476,24 +392,10 @@ class Api(Handler):
             sha256, size = wanted["oid"], wanted["size"]
             answer: dict[str, Any] = {"oid": sha256, "size": size}
             if not (self.hub.root / sha256).exists():
-                upload: dict[str, Any] = {"href": f"{self.hub.store}/{sha256}"}
-                if self.hub.chunk and size > self.hub.chunk:
-                    count = -(-size // self.hub.chunk)
-                    header = {str(part): f"{self.hub.store}/{sha256}/{part}" for part in range(1, count + 1)}
-                    upload = {"href": f"{self.hub.endpoint}/complete/{sha256}"}
-                    upload["header"] = {"chunk_size": str(self.hub.chunk), **header}
-                verify = {"href": f"{self.hub.endpoint}/verify/{sha256}"}
-                answer["actions"] = {"upload": upload, "verify": verify}
+                addresses = {"upload": self.hub.store, "verify": f"{self.hub.endpoint}/verify"}
+                answer["actions"] = {name: {"href": f"{url}/{sha256}"} for name, url in addresses.items()}
             objects.append(answer)
         self.json({"transfer": "basic", "objects": objects})
-
-    def _complete(self, sha256: str, asked: dict[str, Any]) -> None:
-        path = self.hub.root / sha256
-        parts = [path.with_name(f"{sha256}.{part['partNumber']}") for part in asked["parts"]]
-        path.write_bytes(b"".join(part.read_bytes() for part in parts))
-        for part in parts:
-            part.unlink()
-        self.json({})
 
     def _verify(self, sha256: str, asked: dict[str, Any]) -> None:
         """The Hub looks at the size; the digest it finds out too."""
@@ -548,10 +450,11 @@ class Api(Handler):
         file = commit.files.get(path)
         if file is None:
             raise Refused(404, "EntryNotFound", "Entry not found", **headers)
-        if file.sha256 is None and self.headers.get("If-None-Match") == f'"{file.oid}"':
-            return self.reply(304, b"", {**headers, "ETag": f'"{file.oid}"'})
         if file.sha256 is None:
-            return self.ranged(file.data, {**headers, "ETag": f'"{file.oid}"'})
+            headers["ETag"] = f'"{file.oid}"'
+            if self.headers.get("If-None-Match") == headers["ETag"]:
+                return self.reply(304, b"", headers)
+            return self.ranged(file.data, headers)
         linked = {"X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(file.size)}
         self.reply(302, b"", {**headers, **linked, "Location": f"{self.hub.store}/{file.sha256}"})
 
@@ -584,7 +487,5 @@ def running(root: Path) -> Iterator[Hub]:
     """The emulator, its LFS objects in a directory, until the end of the block."""
     root.mkdir(parents=True, exist_ok=True)
     hub = Hub(root)
-    try:
+    with http.serving(Api, hub=hub) as hub.endpoint, http.serving(Storage, hub=hub) as hub.store:
         yield hub
-    finally:
-        hub.close()

@@ -6,31 +6,15 @@
 import gzip
 import os
 import re
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import md5
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
-
-class Server(ThreadingHTTPServer):
-    """More connections may wait than the five of the standard library: a client tries others again after a second."""
-
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client may hang up within an answer."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
-
+from support.servers import http
 
 Refusal = tuple[int, dict[str, str]]
 """A status, and headers that come with it."""
@@ -60,6 +44,15 @@ class Manners:
     once: list[Refusal] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
 
+    def refusal(self, method: str, path: str) -> Refusal | None:
+        self.seen.append(f"{method} {path}")
+        if method == "HEAD" and self.head != 200:
+            return self.head, {}
+        if self.once:
+            return self.once.pop(0)
+        refused = self.refused.items() if method in self.methods else ()
+        return next((answer for end, answer in refused if path.endswith(end)), None)
+
 
 PAGE = b"<!doctype html><title>shop</title><div id=root></div>"
 
@@ -67,17 +60,8 @@ PAGE = b"<!doctype html><title>shop</title><div id=root></div>"
 @contextmanager
 def serve(root: Path, manners: Manners | None = None) -> Iterator[str]:
     """The URL under which the files of a directory are served."""
-    server = Server(("127.0.0.1", 0), Handler)
-    cast(Any, server).root = root
-    cast(Any, server).manners = manners or Manners()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with http.serving(Handler, root=root, manners=manners or Manners()) as url:
+        yield url
 
 
 def tag_of(data: bytes) -> str:
@@ -90,57 +74,36 @@ def large_tag(path: Path, _: os.stat_result) -> str:
     return tag_of(path.read_bytes())
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class Handler(http.Handler):
+    root: Path
+    manners: Manners
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        root: Path = cast(Any, self.server).root
-        manners: Manners = cast(Any, self.server).manners
-        manners.seen.append(f"{self.command} {self.path}")
-        refused = manners.refused.items() if self.command in manners.methods else ()
-        refusals = [answer for end, answer in refused if self.path.endswith(end)]
-        if manners.once:
-            refusals = [manners.once.pop(0)]
-        if self.command == "HEAD" and manners.head != 200:
-            refusals = [(manners.head, {})]
-        if refusals:
-            return self.answer(refusals[0][0], b"no", refusals[0][1])
-        path = root / unquote(urlsplit(self.path).path).lstrip("/")
+    def answer(self) -> None:
+        refusal = self.manners.refusal(self.command, self.path)
+        if refusal:
+            return self.reply(refusal[0], b"no", refusal[1])
+        path = self.root / unquote(urlsplit(self.path).path).lstrip("/")
         if not path.is_file():
-            return self.answer(manners.absent, PAGE, {"Content-Type": "text/html"})
+            return self.send(self.manners.absent, PAGE, {"Content-Type": "text/html"})
         data = path.read_bytes()
         tag = large_tag(path, path.stat()) if len(data) > 2**20 else tag_of(data)
         headers = {"ETag": tag, "Content-Type": "application/octet-stream"}
         if self.headers.get("If-None-Match") == tag:
-            return self.answer(304, b"", headers)
+            return self.reply(304, headers=headers)
         span = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if manners.ranges in ("no", "chunked") or span is None or self.headers.get("If-Range", tag) != tag:
-            return self.answer(200, data, headers)
+        if self.manners.ranges in ("no", "chunked") or not span or self.headers.get("If-Range", tag) != tag:
+            return self.send(200, data, headers)
         start, end = int(span[1]), min(int(span[2] or len(data)) + 1, len(data))
         if start >= len(data):
-            return self.answer(416, b"", {"Content-Range": f"bytes */{len(data)}"})
-        size = "*" if manners.ranges == "star" else len(data)
-        headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
-        return self.answer(206, data[start:end], headers)
+            return self.reply(416, headers={"Content-Range": f"bytes */{len(data)}"})
+        size = "*" if self.manners.ranges == "star" else len(data)
+        self.reply(206, data[start:end], {**headers, "Content-Range": f"bytes {start}-{end - 1}/{size}"})
 
-    do_HEAD = do_GET  # noqa: N815
-
-    def answer(self, status: int, data: bytes, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        if status == 200 and cast(Any, self.server).manners.packed:
+    def send(self, status: int, data: bytes, headers: dict[str, str]) -> None:
+        """A whole file, or a page."""
+        if status == 200 and self.manners.packed:
             data, headers = gzip.compress(data), headers | {"Content-Encoding": "gzip"}
-        for name, value in headers.items():
-            self.send_header(name, value)
-        chunked = status == 200 and cast(Any, self.server).manners.ranges == "chunked"
-        if chunked:
-            self.send_header("Transfer-Encoding", "chunked")
+        if status == 200 and self.manners.ranges == "chunked":
             data = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (data, b""))
-        elif status != 304:
-            self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
+            headers = headers | {"Transfer-Encoding": "chunked"}
+        self.reply(status, data, headers)
