@@ -9,11 +9,20 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+from onnxreg.registry import Registry
+from onnxreg.registry.oci.client import OciTarget
+from onnxreg.registry.oci.versions import PublishResult, publish
+from onnxreg.schema.core.ref import Ref
 from support.servers import http
 
 
 def digest_of(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def send(registry: Registry, url: str, ref: str = "acme/pii") -> PublishResult:
+    """Publish a version."""
+    return publish(registry.store, Ref.parse(ref), OciTarget.parse(url))
 
 
 class Oci:

@@ -1,0 +1,34 @@
+"""An OCI registry in memory, a version in it, and nobody's credentials."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.registries.drafts import MakeDraft
+from support.servers import oci
+from support.servers.oci import Oci
+
+from onnxreg.registry import Registry
+
+
+@pytest.fixture(autouse=True)
+def auth_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only file of credentials, which does not exist yet."""
+    path = tmp_path / "auth.json"
+    for variable in ("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "DOCKER_CONFIG"):
+        monkeypatch.setenv(variable, str(tmp_path / "none"))
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(path))
+    return path
+
+
+@pytest.fixture
+def server() -> Iterator[Oci]:
+    with oci.running() as found:
+        yield found
+
+
+@pytest.fixture
+def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
+    """A registry with version 1.0.0 of acme/pii."""
+    registry.add(make_draft(), "1.0.0")
+    return registry
