@@ -19,7 +19,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import Credential, OciClient, OciTarget, find_credential
 from onnxreg.registry.oci.versions import fetch_version
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, RegError, RemoteError
+from onnxreg.schema.core.errors import InputError, NotFoundError, RegError, RemoteError
 
 BCRYPT = "$2b$04$Lkhz2vv7SrV9MExcF0xd3.kIt1sDseHZe4mnXD0OCcgSTgGgFRpH."
 """Of the password `secret`."""
@@ -160,6 +160,8 @@ def test_an_expired_token_is_renewed(tmp_path: Path, auth_file: Path) -> None:
         time.sleep(2.1)
         assert client.open_blob(digest).read() == b"data"
         assert len(tokens.requests) == 2
+        with pytest.raises(NotFoundError):
+            client.open_blob(Digest.of(b"absent"))
 
 
 def test_an_upload_to_another_server_gets_no_password(auth_file: Path) -> None:
