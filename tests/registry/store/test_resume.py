@@ -12,13 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import pytest
 from filelock import FileLock
 from support.registries import owner
-from support.servers import static
-from support.servers.faults import Proxy, proxy
+from support.servers.faults import Plan, Proxy
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import Release
@@ -34,6 +33,7 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 MIB = 2**20
 SIZE = 12 * MIB + 5
+DATA = random.Random(1).randbytes(SIZE)
 
 
 @pytest.fixture(autouse=True)
@@ -45,10 +45,8 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def made(registry: Registry, tmp_path: Path) -> Release:
     """A version with one large file."""
-    root = tmp_path / "large"
-    root.mkdir()
-    (root / "model.onnx").write_bytes(random.Random(1).randbytes(SIZE))
-    return registry.add(Draft("acme/large", root, (DraftArtifact("onnx", "float32", "model.onnx"),)))
+    (tmp_path / "model.onnx").write_bytes(DATA)
+    return registry.add(Draft("acme/large", tmp_path, (DraftArtifact("onnx", "float32", "model.onnx"),)))
 
 
 @pytest.fixture
@@ -56,29 +54,19 @@ def weights(made: Release) -> Digest:
     return made.manifest.artifacts[0].digest
 
 
-@pytest.fixture
-def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with static.serve(registry.store.root) as url, proxy(url) as running:
-        yield running
+def unpublished(other: Registry, site: Proxy, plan: Plan) -> None:
+    """A pull that meets these faults, and makes nothing visible; then the weather is good."""
+    site.plan = plan
+    with pytest.raises(RemoteError):
+        other.pull("acme/large", site.url)
+    assert list(other.names()) == []
+    site.heal()
 
 
-def cut(part: str, then: str) -> Callable[[str, str], str | None]:
-    """A plan: half of the file with this path arrives, then every GET of it meets a fault."""
-    count = itertools.count()
-
-    def plan(method: str, path: str) -> str | None:
-        if method != "GET" or part not in path:
-            return None
-        return then if next(count) else "faltering"
-
-    return plan
-
-
-def once(fault: str, part: str) -> Callable[[str, str], str | None]:
-    """A plan: the fault meets the first GET of this path."""
-    count = itertools.count()
-    return lambda method, path: fault if method == "GET" and part in path and not next(count) else None
+def halved(part: str, then: str) -> Plan:
+    """Half of the file with this path arrives, then every GET of it meets a fault."""
+    faults = itertools.chain(["faltering"], itertools.repeat(then))
+    return lambda method, path: next(faults) if method == "GET" and part in path else None
 
 
 class Counted(Progress):
@@ -92,29 +80,31 @@ class Counted(Progress):
         yield lambda count: self.moved.update({path: count})
 
 
-def arriving(registry: Registry, digest: Digest) -> Path:
-    return registry.store.root / "local" / "partial" / digest.hex
+@pytest.fixture
+def arriving(other: Registry, weights: Digest) -> Path:
+    """The file into which the weights are fetched."""
+    path = other.store.root / "local" / "partial" / weights.hex
+    path.parent.mkdir(parents=True)
+    return path
 
 
-def is_intact(registry: Registry, made: Release) -> bool:
-    found = registry.get(made.ref)
-    return found.digest == made.digest and not owner.verify(registry).damages
-
-
-def test_goes_on_where_it_was_cut_off(other: Registry, site: Proxy, made: Release, weights: Digest) -> None:
-    site.plan = cut(blob_path(weights), "reset")
-    with pytest.raises(RemoteError):
-        other.pull("acme/large", site.url)
-    assert arriving(other, weights).stat().st_size == 6 * MIB
-    assert list(other.names()) == []
-    site.plan = lambda method, path: None
-    site.seen.clear()
-    counted = Counted()
+def is_pulled(other: Registry, site: Proxy, made: Release, fetched: int = 1) -> bool:
+    """Pull; the weights are asked for so many times, and what is there then is right and whole."""
+    weights = blob_path(made.manifest.artifacts[0].digest)
+    before, counted = site.requests("GET", weights), Counted()
     other.pull("acme/large", site.url, counted)
-    assert counted.moved["model.onnx"] == SIZE
-    assert site.requests("GET", blob_path(weights)) == 1
-    assert is_intact(other, made)
-    assert not arriving(other, weights).exists()
+    assert site.requests("GET", weights) - before == fetched
+    assert counted.moved["model.onnx"] in (0, SIZE)
+    assert not (other.store.root / "local" / "partial" / weights.rpartition("/")[2]).exists()
+    return other.get(made.ref).digest == made.digest and not owner.verify(other).damages
+
+
+def test_goes_on_where_it_was_cut_off(
+    other: Registry, site: Proxy, made: Release, weights: Digest, arriving: Path
+) -> None:
+    unpublished(other, site, halved(blob_path(weights), "reset"))
+    assert arriving.stat().st_size == 6 * MIB
+    assert is_pulled(other, site, made)
 
 
 KILLED = """
@@ -126,154 +116,122 @@ Registry(sys.argv[1]).pull("acme/large", sys.argv[2])
 """
 
 
-def test_goes_on_after_a_kill(other: Registry, site: Proxy, made: Release, weights: Digest) -> None:
-    site.plan = cut(blob_path(weights), "stalled")
+def test_goes_on_after_a_kill(
+    other: Registry, site: Proxy, made: Release, weights: Digest, arriving: Path
+) -> None:
+    site.plan = halved(blob_path(weights), "stalled")
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(other.store.root), site.url])
     while "stalled" not in site.met:
         time.sleep(0.01)
         assert process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert arriving(other, weights).stat().st_size == 6 * MIB
-    site.plan = lambda method, path: None
-    site.seen.clear()
-    other.pull("acme/large", site.url)
-    assert site.requests("GET", blob_path(weights)) == 1
-    assert is_intact(other, made)
+    assert arriving.stat().st_size == 6 * MIB
+    site.heal()
+    assert is_pulled(other, site, made)
 
 
 class FullDisk(Disk):
     """A disk on which a partial download has room for so many more bytes."""
 
-    def __init__(self, room: int) -> None:
-        self.room = room
+    room = 7 * MIB
 
-    def extend(self, path: Path) -> BinaryIO:
+    def extend(self, path: Path) -> Any:
+        disk = self
+
+        class Limited(io.FileIO):
+            def write(self, data: Any, /) -> int:
+                disk.room -= len(data)
+                if disk.room < 0:
+                    raise OSError(errno.ENOSPC, "")
+                return super().write(data)
+
         path.touch()
-        return cast(BinaryIO, Limited(path, self))
-
-
-class Limited(io.FileIO):
-    """A file on a full disk."""
-
-    def __init__(self, path: Path, disk: FullDisk) -> None:
-        super().__init__(path, "r+")
-        self._disk = disk
-
-    def write(self, data: Any, /) -> int:
-        self._disk.room -= len(data)
-        if self._disk.room < 0:
-            raise OSError(errno.ENOSPC, "")
-        return super().write(data)
+        return Limited(path, "r+")
 
 
 def test_goes_on_after_a_full_disk_as_the_hint_says(
-    other: Registry, site: Proxy, made: Release, weights: Digest
+    other: Registry, site: Proxy, made: Release, arriving: Path
 ) -> None:
-    other.store.disk = FullDisk(7 * MIB)
+    other.store.disk = FullDisk()
     with pytest.raises(HostError) as caught:
         other.pull("acme/large", site.url)
     assert "a large download continues where it stopped" in str(caught.value.hint)
-    assert 6 * MIB <= arriving(other, weights).stat().st_size <= 7 * MIB
+    assert 6 * MIB <= arriving.stat().st_size <= 7 * MIB
     other.store.disk = Disk()
-    site.seen.clear()
-    other.pull("acme/large", site.url)
-    assert site.requests("GET", blob_path(weights)) == 1
-    assert is_intact(other, made)
+    assert is_pulled(other, site, made)
 
 
 def test_small_files_that_arrived_are_not_fetched_again(
     registry: Registry, other: Registry, site: Proxy, tmp_path: Path
 ) -> None:
-    root = tmp_path / "many"
-    root.mkdir()
     names = [f"model-{number}.onnx" for number in range(20)]
     for name in names:
-        (root / name).write_bytes(name.encode() * 100)
-    registry.add(Draft("acme/many", root, tuple(DraftArtifact("onnx", "float32", name) for name in names)))
+        (tmp_path / name).write_bytes(name.encode() * 100)
+    artifacts = tuple(DraftArtifact("onnx", "float32", name) for name in names)
+    registry.add(Draft("acme/large", tmp_path, artifacts))
     served = itertools.count()
-
-    def plan(method: str, path: str) -> str | None:
-        return "error" if "/blobs/" in path and next(served) >= 12 else None
-
-    site.plan = plan
-    with pytest.raises(RemoteError):
-        other.pull("acme/many", site.url)
-    assert list(other.names()) == []
+    unpublished(
+        other, site, lambda method, path: "error" if "/blobs/" in path and next(served) >= 12 else None
+    )
     assert not owner.verify(other).damages
-    site.plan = lambda method, path: None
-    before = {path for path, answer in zip(site.seen, site.answers, strict=False) if answer in (200, 206)}
-    site.seen.clear()
-    other.pull("acme/many", site.url)
-    again = [path for path in site.seen if "/blobs/" in path[1]]
-    assert 0 < len(again) < 18
-    assert len(before) >= 5
-    assert not owner.verify(other).damages
-
-
-@pytest.mark.parametrize(
-    ("byte", "size"),
-    [(b"\0", 0), (b"\0", 3 * MIB), (b"\xff", SIZE - 1), (b"\xff", SIZE), (b"\xff", SIZE + 1)],
-    ids=["empty", "zeros", "short", "same size", "too long"],
-)
-def test_a_torn_file_is_not_believed(
-    other: Registry, site: Proxy, made: Release, weights: Digest, byte: bytes, size: int
-) -> None:
-    arriving(other, weights).parent.mkdir(parents=True)
-    arriving(other, weights).write_bytes(byte * size)
-    arriving(other, weights).chmod(0o444)
     other.pull("acme/large", site.url)
-    assert is_intact(other, made)
+    assert 0 < len([path for _, path in site.seen if "/blobs/" in path]) < 18
+    assert not owner.verify(other).damages
 
 
-@pytest.mark.parametrize("link", ["symbolic", "hard"])
+TORN = {
+    "empty": b"",
+    "zeros": bytes(3 * MIB),
+    "short": b"\xff" * (SIZE - 1),
+    "same size": b"\xff" * SIZE,
+    "too long": b"\xff" * (SIZE + 1),
+}
+
+
+@pytest.mark.parametrize("torn", TORN)
+def test_a_torn_file_is_not_believed(
+    other: Registry, site: Proxy, made: Release, arriving: Path, torn: str
+) -> None:
+    arriving.write_bytes(TORN[torn])
+    arriving.chmod(0o444)
+    assert is_pulled(other, site, made, 1 if torn in ("empty", "too long") else 2)
+
+
+@pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
 def test_a_link_in_its_place_leads_no_write_elsewhere(
-    other: Registry, site: Proxy, made: Release, weights: Digest, tmp_path: Path, link: str
+    other: Registry, site: Proxy, made: Release, arriving: Path, tmp_path: Path, link: str
 ) -> None:
     victim = tmp_path / "tool"
     victim.write_bytes(b"somebody else's")
     victim.chmod(0o755)
-    arriving(other, weights).parent.mkdir(parents=True)
-    if link == "hard":
-        arriving(other, weights).hardlink_to(victim)
-    else:
-        arriving(other, weights).symlink_to(victim)
-    other.pull("acme/large", site.url)
-    assert is_intact(other, made)
+    getattr(arriving, link)(victim)
+    assert is_pulled(other, site, made)
     assert (victim.read_bytes(), victim.stat().st_mode & 0o777) == (b"somebody else's", 0o755)
 
 
 def test_a_complete_unpublished_file_is_not_fetched_again(
-    other: Registry, site: Proxy, made: Release, weights: Digest
+    other: Registry, site: Proxy, made: Release, arriving: Path
 ) -> None:
-    site.plan = lambda method, path: "error" if blob_path(made.digest) in path else None
-    with pytest.raises(RemoteError):
-        other.pull("acme/large", site.url)
-    other.store.store.make_scratch()
-    arriving(other, weights).parent.mkdir(exist_ok=True)
-    arriving(other, weights).write_bytes(random.Random(1).randbytes(SIZE))
-    site.plan = lambda method, path: None
-    site.seen.clear()
-    other.pull("acme/large", site.url)
-    assert site.requests("GET", blob_path(weights)) <= 1
-    assert is_intact(other, made)
+    unpublished(other, site, lambda method, path: "error" if blob_path(made.digest) in path else None)
+    arriving.write_bytes(DATA)
+    assert is_pulled(other, site, made)
 
 
 def test_a_file_with_garbled_bytes_is_fetched_again(
     other: Registry, site: Proxy, weights: Digest, made: Release
 ) -> None:
-    site.plan = once("garbled", blob_path(weights))
-    other.pull("acme/large", site.url)
-    assert site.requests("GET", blob_path(weights)) == 2
-    assert is_intact(other, made)
+    faults = itertools.chain(["garbled"], itertools.repeat(None))
+    part = blob_path(weights)
+    site.plan = lambda method, path: next(faults) if method == "GET" and part in path else None
+    assert is_pulled(other, site, made, 2)
 
 
 def test_the_manifest_has_the_pieces_of_large_files(made: Release) -> None:
-    data = random.Random(1).randbytes(SIZE)
     pieces = made.manifest.artifacts[0].pieces
     assert pieces is not None
     assert pieces.size == PIECE_BYTES
-    assert list(pieces.digests) == [Digest.of(data[:PIECE_BYTES]), Digest.of(data[PIECE_BYTES:])]
+    assert list(pieces.digests) == [Digest.of(DATA[:PIECE_BYTES]), Digest.of(DATA[PIECE_BYTES:])]
 
 
 @pytest.mark.parametrize("total", [1, 9, 10, 11, 20, 25])
@@ -295,7 +253,7 @@ def test_no_file_has_too_many_pieces() -> None:
 
 
 def test_a_source_that_is_damaged_is_given_up(
-    registry: Registry, other: Registry, site: Proxy, made: Release, weights: Digest
+    registry: Registry, other: Registry, site: Proxy, made: Release, weights: Digest, arriving: Path
 ) -> None:
     path = registry.store.root / blob_path(weights)
     path.chmod(0o644)
@@ -303,46 +261,40 @@ def test_a_source_that_is_damaged_is_given_up(
     with pytest.raises(IntegrityError, match="is damaged"):
         other.pull("acme/large", site.url)
     assert list(other.names()) == []
-    assert not list(arriving(other, weights).parent.iterdir())
+    assert not list(arriving.parent.iterdir())
 
 
 def test_two_pulls_at_once_do_not_share_a_file(
-    other: Registry, site: Proxy, made: Release, weights: Digest
+    other: Registry, site: Proxy, made: Release, arriving: Path
 ) -> None:
-    arriving(other, weights).parent.mkdir(parents=True)
-    with FileLock(f"{arriving(other, weights)}.lock"):
-        other.pull("acme/large", site.url)
-    assert is_intact(other, made)
+    with FileLock(f"{arriving}.lock"):
+        assert is_pulled(other, site, made)
 
 
 def test_a_collection_clears_what_nobody_goes_on_with(
-    other: Registry, site: Proxy, made: Release, weights: Digest
+    other: Registry, site: Proxy, weights: Digest, arriving: Path
 ) -> None:
-    site.plan = cut(blob_path(weights), "reset")
-    with pytest.raises(RemoteError):
-        other.pull("acme/large", site.url)
-    with FileLock(f"{arriving(other, weights)}.lock"):
+    unpublished(other, site, halved(blob_path(weights), "reset"))
+    with FileLock(f"{arriving}.lock"):
         owner.gc(other)
-    assert arriving(other, weights).exists()
+    assert arriving.exists()
     owner.gc(other, dry_run=True)
-    assert arriving(other, weights).exists()
+    assert arriving.exists()
     owner.gc(other)
-    assert not list(arriving(other, weights).parent.iterdir())
+    assert not list(arriving.parent.iterdir())
 
 
 def test_a_full_disk_is_noticed_before_anything_is_fetched(
-    registry: Registry, site: Proxy, made: Release, weights: Digest, tmp_path: Path
+    site: Proxy, weights: Digest, tmp_path: Path
 ) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)], check=False, capture_output=True
-    )
-    if mounted.returncode:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", small]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("only root may mount a small disk")
     try:
         with pytest.raises(HostError, match="No space left"):
             Registry(small / "home").pull("acme/large", site.url)
         assert site.requests("GET", blob_path(weights)) == 0
     finally:
-        subprocess.run(["umount", str(small)], check=True)
+        subprocess.run(["umount", small], check=True)

@@ -63,10 +63,13 @@ class Handler(BaseHTTPRequestHandler):
     ) -> None:
         """Answer; with `cut` the connection breaks after so many bytes of the body."""
         headers = headers or {}
+        names = {name.lower() for name in headers}
         self.send_response_only(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        if status != 304 and not {name.lower() for name in headers} & {"content-length", "transfer-encoding"}:
+        if "date" not in names:
+            self.send_header("Date", self.date_time_string())
+        if status != 304 and not names & {"content-length", "transfer-encoding"}:
             self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         if self.command != "HEAD":
