@@ -12,7 +12,7 @@ from onnxreg.cli.options import REMOTE, argument, complete_name, flag, option
 from onnxreg.cli.output import counted, fold_line, paint, printable, write_bytes
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview, overview
-from onnxreg.schema.compare.severity import SEVERITIES, kind_words
+from onnxreg.schema.compare.severity import SEVERITIES
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
 
@@ -81,7 +81,7 @@ def command(
     if html is not None:
         _write_page(session, html, before, after, changes, screen)
     if failed := [change for change in changes.changes if change.severity in gate]:
-        kinds = list(dict.fromkeys(kind_words(change.kind) for change in failed))
+        kinds = list(dict.fromkeys(change.kind.replace("-", " ") for change in failed))
         first = ", ".join(kinds[:NAMED]) + (", ..." if len(kinds) > NAMED else "")
         raise GateError(
             f"{counted(len(failed), 'change')} that --fail-on {','.join(gate)} refuses: {first}",

@@ -19,7 +19,7 @@ from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS
 
 ArtifactPairs = Mapping[str, tuple[Artifact | None, Artifact | None]]
-"""The artifacts of both versions by name; see `artifact_pairs`."""
+"""The artifacts of both versions by the names that paths of changes use; see `paired`."""
 Interval = tuple[float, float]
 Z = 1.959964
 """The 97.5 % quantile of the normal distribution."""
@@ -58,11 +58,10 @@ def own_interval(check: Check) -> Interval | None:
 class FigureRow(Document):
     """One figure of one artifact, before and after.
 
-    `change` is absent if the figures cannot be compared, or one is missing. `interval` is the 95 % interval of the change;
-    `basis` says if it was made of published intervals or of numbers of samples. `verdict` is `worse` or `better` if the
-    interval excludes 0, or, without an interval, by the figures alone; `unclear` if the interval includes 0. `direction`
-    says if higher or lower values are better. `old_check` and `new_check` are the verdicts of the checks. `changes` are
-    positions in the diff's `changes`.
+    `change` is absent if the figures cannot be compared, or one is missing; `interval` is its 95 % interval, and `basis`
+    says if that was made of published intervals or of numbers of samples. `verdict` is `unclear` if the interval includes
+    0; else, or without an interval, it follows from the figures. `direction` is that of better values, `old_check` and
+    `new_check` are the verdicts of the checks, `changes` positions in the diff's `changes`.
     """
 
     artifact: str

@@ -10,16 +10,14 @@ from pydantic import Field
 
 from onnxreg.schema.compare.json_changes import JsonChange, NamedList, compare, match, same
 from onnxreg.schema.compare.severity import (
-    ARTIFACTS,
     LISTS,
     SEVERE,
     SEVERITIES,
     Severity,
-    kind_words,
     rule_for,
 )
 from onnxreg.schema.core.document import Count, Document, First, Items
-from onnxreg.schema.manifest.manifest import Artifact, Manifest
+from onnxreg.schema.manifest.manifest import Manifest
 
 Part = TypeVar("Part", bound=Document)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -63,11 +61,7 @@ class ManifestDiff(Document):
 
 
 def diff(old: Manifest, new: Manifest) -> ManifestDiff:
-    """Every difference between two manifests.
-
-    Laws: manifests with equal canonical bytes have no changes, others have at least one. `diff(b, a)` has the changes of
-    `diff(a, b)` with `added` and `removed`, `old` and `new` exchanged; severity and message depend on the direction.
-    """
+    """Every difference between two manifests; none if their canonical bytes are equal. See the laws of `json_changes`."""
     return diff_of(located_changes(old, new))
 
 
@@ -85,7 +79,7 @@ def diff_of(located: Sequence[LocatedChange]) -> ManifestDiff:
     if not changes:
         summary = "The two versions do not differ."
     elif counts["breaking"]:
-        kinds = list(dict.fromkeys(kind_words(c.kind) for c in changes if c.severity == "breaking"))
+        kinds = list(dict.fromkeys(c.kind.replace("-", " ") for c in changes if c.severity == "breaking"))
         more = f" and {len(kinds) - 3} more" if len(kinds) > 3 else ""
         summary = f"{app} cannot run the new one unchanged: {', '.join(kinds[:3])}{more}."
     else:
@@ -100,11 +94,6 @@ def diff_of(located: Sequence[LocatedChange]) -> ManifestDiff:
         counts={severity: counts[severity] for severity in SEVERITIES},
         changes=changes,
     )
-
-
-def artifact_pairs(old: Manifest, new: Manifest) -> dict[str, tuple[Artifact | None, Artifact | None]]:
-    """The artifacts of both manifests by the names that paths of changes use; see `paired`."""
-    return paired(old.artifacts, new.artifacts, ARTIFACTS)
 
 
 def paired(
@@ -153,10 +142,8 @@ def subject(delta: JsonChange) -> str:
 
 def field(delta: JsonChange) -> str:
     """The path of a field, relative to its artifact if it has one."""
-    is_inside = delta.at.pattern.startswith("artifacts[].")
-    return _clip(
-        delta.at.path.removeprefix(f"artifacts[{delta.at.names[0]}].") if is_inside else delta.at.path
-    )
+    is_inside, path = delta.at.pattern.startswith("artifacts[]."), delta.at.path
+    return _clip(path.removeprefix(f"artifacts[{delta.at.names[0]}].") if is_inside else path)
 
 
 def _show(value: Any) -> str:

@@ -11,14 +11,15 @@ from onnxreg.schema.compare.figures import ArtifactPairs, FigureRow, figure_rows
 from onnxreg.schema.compare.manifests import (
     LocatedChange,
     ManifestDiff,
-    artifact_pairs,
     diff_of,
     field,
     located_changes,
+    paired,
     subject,
 )
 from onnxreg.schema.compare.severity import (
     ARTIFACT,
+    ARTIFACTS,
     BYTES,
     CAUSES,
     CHECK,
@@ -121,7 +122,7 @@ def overview(
     """
     changes = located_changes(old, new)
     diff = diff_of(changes)
-    pairs = artifact_pairs(old, new)
+    pairs = paired(old.artifacts, new.artifacts, ARTIFACTS)
     rows = figure_rows(pairs, changes)
     positions: dict[Place, list[int]] = defaultdict(list)
     for position, spot in enumerate(_places(changes, pairs, rows)):
@@ -135,20 +136,18 @@ def overview(
     effective = [{artifact.path: artifact.state for artifact in side} for side in states]
     artifacts = []
     for name, (before, after) in pairs.items():
-        sides = [
-            None if artifact is None else artifact_side(artifact, side)
-            for artifact, side in zip((before, after), effective, strict=True)
-        ]
         graph, weights = _shares(before, after) if before and after else (None, None)
+        old_side = None if before is None else artifact_side(before, effective[0])
+        new_side = None if after is None else artifact_side(after, effective[1])
         artifacts.append(
             ArtifactRow(
                 name=name,
                 member=next((stages.get(item.path) for item in (after, before) if item), None),
-                old=sides[0],
-                new=sides[1],
+                old=old_side,
+                new=new_side,
                 graph=graph,
                 weights=weights,
-                reasons=_reasons(after, sides[1]),
+                reasons=_reasons(after, new_side.state) if after and new_side else (),
                 changes=tuple(positions.get((ARTIFACT, name), ())),
             )
         )
@@ -162,7 +161,7 @@ def overview(
         if spot[0] == FOLLOWS
     ]
     return diff, DiffOverview(
-        verdict=tuple(_sentences(old, new, diff, artifacts, figures)),
+        verdict=tuple(_sentences((old.name, new.name), diff, artifacts, figures)),
         artifacts=tuple(artifacts),
         figures=tuple(row for row in figures if row.changes or row.verdict != "uncompared"),
         facts=tuple(_facts(changes, positions, pairs)),
@@ -209,10 +208,10 @@ def _of_check(pattern: str, names: Sequence[str], row: FigureRow | None) -> Plac
     if row is not None and leaf in ("", "value", "verdict"):
         is_compared = leaf != "value" or row.verdict != "uncompared"
         return (CHECK, *names[:2]) if is_compared else (FOLLOWS, EVALUATION)
-    if row is not None and leaf == "limit":
-        return FACT, "limits"
     if leaf in ("", "dataset", "interval", "samples"):
         return FOLLOWS, EVALUATION
+    if leaf == "limit" and row is not None:
+        return FACT, "limits"
     return FACT, BYTES if leaf in ("limit", "value") else CHECK
 
 
@@ -239,20 +238,14 @@ def artifact_side(artifact: Artifact, states: Mapping[str, str]) -> ArtifactSide
     )
 
 
-def _reasons(artifact: Artifact | None, side: ArtifactSide | None) -> tuple[str, ...]:
-    """The reasons why an artifact is not certified, if it was evaluated."""
-    if artifact is None or side is None or "certified" in (side.state, artifact.certification.state):
-        return ()
-    reasons = artifact.certification.reasons
-    return () if reasons == UNJUDGED else reasons
+def _reasons(artifact: Artifact, state: str) -> tuple[str, ...]:
+    """The reasons why an artifact in this state is not certified, if it was evaluated."""
+    stated = artifact.certification
+    return () if "certified" in (state, stated.state) or stated.reasons == UNJUDGED else stated.reasons
 
 
 def _sentences(
-    old: Manifest,
-    new: Manifest,
-    diff: ManifestDiff,
-    artifacts: Sequence[ArtifactRow],
-    figures: Sequence[FigureRow],
+    names: Sequence[str], diff: ManifestDiff, artifacts: Sequence[ArtifactRow], figures: Sequence[FigureRow]
 ) -> Iterator[str]:
     """Yield the sentences of the verdict, first the effect on an app."""
     effect, label, counts = diff.summary.partition("Changes: ")
@@ -270,19 +263,17 @@ def _sentences(
         return
     if counts:
         yield label + counts
-    if old.name != new.name:
-        yield f"They are versions of two models: {old.name} and {new.name}."
+    if len(set(names)) > 1:
+        yield f"They are versions of two models: {' and '.join(names)}."
     yield _figures_sentence(figures)
     moves: dict[str, list[str]] = defaultdict(list)
     for row in artifacts:
         before, after = row.old and row.old.state, row.new and row.new.state
-        if row.new is not None and before != after:
-            if "certified" in (before, after):
-                moves["Newly certified" if after == "certified" else "No longer certified"].append(
-                    row.new.path
-                )
-            elif after == "refused":
-                moves["Newly refused"].append(row.new.path)
+        if row.new is not None and before != after and "certified" in (before, after):
+            move = "Newly certified" if after == "certified" else "No longer certified"
+            moves[move].append(row.new.path)
+        elif row.new is not None and before != after and after == "refused":
+            moves["Newly refused"].append(row.new.path)
     yield from (f"{move}: {_listed(names)}." for move, names in sorted(moves.items()))
 
 
@@ -295,11 +286,10 @@ def _figures_sentence(figures: Sequence[FigureRow]) -> str:
         return no_suite if others else "No figure was measured in both versions."
     total = counted(compared, "comparable figure")
     worse = []
-    for row in figures:
-        if row.verdict == "worse" and row.change is not None:
-            low, high = sorted(map(abs, row.interval or (0, 0)))
-            interval = f"(95 %: {low:.3g} to {high:.3g})" if row.interval else "(no interval)"
-            worse.append(f"{row.name} in {row.path} by {abs(row.change):.3g} {interval}")
+    for row in (row for row in figures if row.verdict == "worse" and row.change is not None):
+        low, high = sorted(map(abs, row.interval or (0, 0)))
+        interval = f"(95 %: {low:.3g} to {high:.3g})" if row.interval else "(no interval)"
+        worse.append(f"{row.name} in {row.path} by {abs(row.change or 0):.3g} {interval}")
     if worse:
         text = f"{len(worse)} of {total} got worse: {_listed(worse)}."
     else:
@@ -326,27 +316,24 @@ def _facts(
             groups[rank].append(position)
     rows = []
     for (severity, section, kind), members in sorted(groups.items()):
-        first, deltas = changes[members[0]].change, [changes[position].delta for position in members]
-        changed = [(changes[position].change.artifact, changes[position].delta) for position in members]
-        artifacts = list(dict.fromkeys(name for name, d in changed if name and d.at.pattern != "artifacts[]"))
-        subjects = list(
-            dict.fromkeys(d.at.names[0] if d.at.pattern.startswith("files[]") else subject(d) for d in deltas)
-        )
+        located = [changes[position] for position in members]
+        owners = (change.artifact for change, delta in located if delta.at.pattern != "artifacts[]")
+        artifacts = list(dict.fromkeys(filter(None, owners)))
+        subjects = {
+            d.at.names[0] if d.at.pattern.startswith("files[]") else subject(d): d for _, d in located
+        }
         if len(subjects) > 1 and max(map(len, subjects)) > MAX_SUBJECT_LETTERS:
-            names = (
-                delta.at.names[-1] if delta.at.pattern.endswith("[]") else field(delta) for delta in deltas
-            )
-            subjects = list(dict.fromkeys(names))
+            subjects = {d.at.names[-1] if d.at.pattern.endswith("[]") else field(d): d for _, d in located}
         inside = f" in {counted(len(artifacts), 'artifact')}" if artifacts else ""
         if len(artifacts) == 1:
             inside = next(f" in {side.path}" for side in reversed(pairs[artifacts[0]]) if side)
-        note = f" ({first.note})" if first.note else ""
+        note = f" ({located[0].change.note})" if located[0].change.note else ""
         rows.append(
             FactRow(
                 section=SECTIONS[section],
                 severity=SEVERITIES[severity],
                 kind=kind,
-                text=f"{kind.replace('-', ' ')}{inside}: {_listed(subjects)}{note}",
+                text=f"{kind.replace('-', ' ')}{inside}: {_listed(list(subjects))}{note}",
                 changes=tuple(members),
             )
         )

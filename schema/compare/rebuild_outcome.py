@@ -139,10 +139,9 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
 
 
 def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = None) -> bool:
-    """True for sentences, and for measured numbers within their tolerance.
+    """True for sentences, and for measured numbers within their tolerance; if `is_measured`, for those of any float.
 
-    If `is_measured`, every number that is a float on either side is a measured number. A value of a golden vector in the
-    recorded `document` has the `atol` and `rtol` of its tensor as tolerances (docs/golden.md).
+    A value of a golden vector in the recorded `document` has the tolerances of its tensor (docs/golden.md).
     """
     at, op, old, new = change
     if _SENTENCES.fullmatch(at.pattern):

@@ -20,11 +20,6 @@ Judge = Callable[[JsonChange], Severity]
 
 ARTIFACT, BYTES, CHECK, EVALUATION = "artifacts", "bytes", "checks", "the evaluation"
 """Sections of the overview. A change in one of these is a fact only if it is severe; else it is in a row or folded."""
-SECTIONS = (
-    *(ARTIFACT, "contract", "labels", "operators", "certification", "suite", "limits", "licence", "source"),
-    *("tools", "quantization", "recipe", "files", "members", CHECK, "other"),
-)
-"""The sections of facts, in the order of the overview."""
 CAUSES = {
     ("same", "same"): "another producer",
     ("new", "same"): "another graph",
@@ -55,35 +50,25 @@ ARTIFACTS = _named("{format}/{precision}/{path}", "{format}/{precision}", "{form
 _TENSORS = NamedList((lambda item, _: item["name"], lambda _, index: str(index)))
 
 LISTS: Lists = {
-    "labels": _IN_PLACE,
-    "files": _named("{role}:{path}"),
-    "recipe.steps": _named("{name}"),
-    "artifacts": ARTIFACTS,
-    "artifacts[].files": _named("{role}:{path}"),
-    "artifacts[].operators": _named("{domain}:{name}:{opset}"),
-    "artifacts[].checks": CHECKS,
-    "artifacts[].metadata.inputs": _TENSORS,
-    "artifacts[].metadata.outputs": _TENSORS,
-    "model_family.members": _named("{name}"),
-    "model_family.members[].classes.ids": _IN_PLACE,
-    "model_family.edges": _named("{source}.{output}->{target}.{input}"),
-    **dict.fromkeys(
-        (
-            *("formats", "tokenizer.files", "artifacts[].contrib", "artifacts[].certification.reasons"),
-            *("model_family.members[].artifacts", "model_family.members[].files"),
-            *("artifacts[].metadata.operators", "artifacts[].metadata.unsupported_ops"),
-            *("artifacts[].metadata.warnings", "artifacts[].metadata.execution_providers"),
-        ),
-        _ITSELF,
-    ),
-    **dict.fromkeys(
-        (
-            *("artifacts[].metadata.inputs[].shape[]", "artifacts[].metadata.outputs[].shape[]"),
-            *("artifacts[].checks[].interval", "artifacts[].pieces.digests"),
-            *("artifacts[].files[].pieces.digests", "files[].pieces.digests"),
-            *("preprocessing.size", "preprocessing.mean", "preprocessing.std"),
-        )
-    ),
+    pattern: named
+    for named, patterns in (
+        (_IN_PLACE, "labels model_family.members[].classes.ids"),
+        (ARTIFACTS, "artifacts"),
+        (CHECKS, "artifacts[].checks"),
+        (_TENSORS, "artifacts[].metadata.inputs artifacts[].metadata.outputs"),
+        (_named("{role}:{path}"), "files artifacts[].files"),
+        (_named("{name}"), "recipe.steps model_family.members"),
+        (_named("{domain}:{name}:{opset}"), "artifacts[].operators"),
+        (_named("{source}.{output}->{target}.{input}"), "model_family.edges"),
+        (_ITSELF, "formats tokenizer.files artifacts[].contrib artifacts[].certification.reasons"),
+        (_ITSELF, "artifacts[].metadata.operators artifacts[].metadata.unsupported_ops"),
+        (_ITSELF, "artifacts[].metadata.warnings artifacts[].metadata.execution_providers"),
+        (_ITSELF, "model_family.members[].artifacts model_family.members[].files"),
+        (None, "artifacts[].metadata.inputs[].shape[] artifacts[].metadata.outputs[].shape[]"),
+        (None, "artifacts[].pieces.digests artifacts[].files[].pieces.digests files[].pieces.digests"),
+        (None, "preprocessing.size preprocessing.mean preprocessing.std artifacts[].checks[].interval"),
+    )
+    for pattern in patterns.split()
 }
 """The names by which the items of a manifest's lists are matched; see `json_changes.Lists`."""
 
@@ -117,11 +102,6 @@ class Rule:
         return f"{self.noun}-{self.changed_is if delta.op == 'changed' else delta.op}"
 
 
-def kind_words(kind: str) -> str:
-    """The kind of a change in words, such as `measured quantization changed`."""
-    return kind.replace("-", " ")
-
-
 def shares(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tuple[Share, Share]:
     """Compare the graphs and the weights of two artifacts by their semantic digests."""
     if old is None or new is None:
@@ -133,11 +113,6 @@ def shares(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tupl
 def _cause(delta: JsonChange) -> str:
     """The reason why two artifacts have different bytes; "" if a semantic digest is not known."""
     return CAUSES.get(shares(*(artifact.get("semantic") for artifact in delta.at.within)), "")
-
-
-def _file_only(delta: JsonChange) -> Severity:
-    """Cosmetic if only the bytes of the file differ and the computation is the same, else notable."""
-    return "cosmetic" if _cause(delta) == CAUSES["same", "same"] else "notable"
 
 
 def _moved(sign: int, worse: Severity) -> Judge:
@@ -160,23 +135,14 @@ def _rank(*order: Any) -> Judge:
     return judge
 
 
-def _new_domain(delta: JsonChange) -> Severity:
-    """Notable for ai.onnx, which every graph needs (its opset was not recorded before); breaking for another domain."""
-    return "notable" if delta.at.pattern.endswith(('["ai.onnx"]', '[""]')) else "breaking"
-
-
 _QUALITY_LOST = re.compile(r"recall_delta|loss|error_rate|perplexity", re.IGNORECASE)
 _QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
 
 
 def better_direction(name: str, stated: Direction | None) -> Direction | None:
-    """The stated direction of a check, else the direction that the name implies; None if the name is neither a quality nor
-    a loss."""
-    if stated:
-        return stated
-    if _QUALITY_LOST.search(name):
-        return "lower"
-    return "higher" if _QUALITY.search(name) else None
+    """The stated direction of a check, else the one that its name implies; None if it is neither a quality nor a loss."""
+    implied: Direction | None = "higher" if _QUALITY.search(name) else None
+    return stated or ("lower" if _QUALITY_LOST.search(name) else implied)
 
 
 def _measure(delta: JsonChange) -> Severity:
@@ -202,9 +168,8 @@ def _other_suite(delta: JsonChange) -> str:
     return "measured on another suite" if old and new else f"the {'new' if old else 'old'} one names no suite"
 
 
-def _in_minimal_build(delta: JsonChange) -> Severity:
-    """Breaking for ORT-format models: minimal builds load these, and have only the requested kernels."""
-    return "breaking" if delta.at.names[0].startswith("ort") else "notable"
+def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
+    return lambda delta: "notable" if is_harmless(delta) else "breaking"
 
 
 def _reshaped(harmless: tuple[str, str]) -> Judge:
@@ -222,15 +187,12 @@ def _reshaped(harmless: tuple[str, str]) -> Judge:
 
 def _rerouted(delta: JsonChange) -> Severity:
     """Notable if a class gets its first head, degrading if it loses its head, breaking if it gets another head."""
-    if delta.old is None:
-        return "notable"
-    return "degrading" if delta.new is None else "breaking"
+    return "notable" if delta.old is None else "degrading" if delta.new is None else "breaking"
 
 
-def _artifact_gone(delta: JsonChange) -> Severity:
-    """Notable for a refused artifact, which is chosen only if nothing else fits; breaking for any other artifact."""
-    state = delta.old.get("certification", {}).get("state")
-    return "notable" if state == "refused" else "breaking"
+def _is_refused(delta: JsonChange) -> bool:
+    """True for an artifact that is chosen only if nothing else fits."""
+    return bool(delta.old.get("certification", {}).get("state") == "refused")
 
 
 def _license(delta: JsonChange) -> Severity:
@@ -274,51 +236,25 @@ def _tensor(
 _LOADER = Rule("loader", changed=_moved(1, "breaking"), why="an older runtime may refuse it")
 _PIECES = _cosmetic("pieces")
 """The rule for pieces, which follow from the bytes; a change of the bytes' digest is reported."""
-_QUANTIZATION = Rule("quantization")
-_KERNEL = "a minimal build must have its kernel"
-_OPERATOR = Rule("operator", added=_in_minimal_build, changed=_in_minimal_build, why=_KERNEL)
+_IN_MINIMAL_BUILD = _breaking_unless(lambda delta: not delta.at.names[0].startswith("ort"))
+"""Minimal builds load ORT-format models, and have only the requested kernels."""
+_OPERATOR = Rule(
+    "operator",
+    added=_IN_MINIMAL_BUILD,
+    changed=_IN_MINIMAL_BUILD,
+    why="a minimal build must have its kernel",
+)
 _STEP = Rule("step", reordered="notable")
 _BASIS = Rule("certification-basis")
 
 _SECTIONS: dict[str, dict[str, Rule]] = {
     ARTIFACT: {
-        "artifacts[]": Rule("artifact", removed=_artifact_gone),
+        "artifacts[]": Rule("artifact", removed=_breaking_unless(_is_refused)),
         "artifacts[].format": FIELD,
         "artifacts[].precision": Rule("artifact-precision", changed="breaking"),
         "artifacts[].path": Rule("artifact-path", changed="breaking", why="an app may open it by its name"),
         "artifacts[].size": Rule("artifact-size"),
         "artifacts[].certification.state": _ranked("certification", "refused", "unknown", "certified"),
-    },
-    BYTES: {
-        "artifacts[].digest": Rule("artifact-bytes", changed=_file_only, note=_cause),
-        "artifacts[].semantic*": Rule("semantic-digest", "cosmetic", "cosmetic"),
-        "artifacts[].semantic.graph": Rule("graph", "cosmetic", "cosmetic"),
-        "artifacts[].semantic.weights": Rule("weights", "cosmetic", "cosmetic"),
-        "artifacts[].pieces*": _PIECES,
-        "artifacts[].files*": Rule("sidecar"),
-        "artifacts[].files[].pieces*": _PIECES,
-        "artifacts[].parent": Rule("artifact-parent"),
-        "artifacts[].quantization.measured*": Rule("measured-quantization"),
-        "artifacts[].operators[].inputs*": _OPERATOR,
-        "artifacts[].operators[].outputs*": _OPERATOR,
-        "recipe.steps[].result*": _STEP,
-        "recipe.steps[].params.least": _STEP,
-        "files[].pieces*": _PIECES,
-    },
-    CHECK: {
-        "artifacts[].checks[]": Rule(
-            "check",
-            added=lambda delta: "degrading" if delta.new["verdict"] == "fail" else "notable",
-            removed=lambda delta: "degrading" if delta.old["verdict"] == "pass" else "notable",
-        ),
-        "artifacts[].checks[].value": Rule("check-value", changed=_measure, note=_other_suite),
-        "artifacts[].checks[].verdict": Rule("check-verdict", changed=_rank("fail", "unknown", "pass")),
-        "artifacts[].checks[]*": Rule("check"),
-    },
-    "suite": {"artifacts[].certification.evidence.suite": _BASIS},
-    EVALUATION: {
-        "artifacts[].certification*": _BASIS,
-        "recipe.parameters.search.candidates*": Rule("recipe"),
     },
     "contract": {
         **_tensor("inputs", "input", "breaking", "notable", ("static", "dynamic")),
@@ -344,17 +280,25 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "artifacts[].metadata.opset": _LOADER,
         "artifacts[].metadata.unsupported_ops*": Rule("unsupported-operator"),
         "artifacts[].operators*": _OPERATOR,
-        "artifacts[].opset_imports*": replace(_LOADER, noun="opset", added=_new_domain),
+        # every graph needs ai.onnx, whose opset was not recorded before
+        "artifacts[].opset_imports*": replace(
+            _LOADER,
+            noun="opset",
+            added=_breaking_unless(lambda delta: delta.at.pattern.endswith(('["ai.onnx"]', '[""]'))),
+        ),
         "artifacts[].ort_format": _LOADER,
         "minimum_opset": _LOADER,
     },
-    "quantization": {
-        "artifacts[].quantization*": _QUANTIZATION,
-        "artifacts[].quantization.requested*": Rule("requested-quantization"),
-    },
+    "certification": {},
+    "suite": {"artifacts[].certification.evidence.suite": _BASIS},
+    "limits": {},
     "licence": {"license": Rule("license", changed=_license)},
     "source": {"source*": Rule("source"), "source_model_id": FIELD},
     "tools": {"recipe.tools*": _cosmetic("tool")},
+    "quantization": {
+        "artifacts[].quantization*": Rule("quantization"),
+        "artifacts[].quantization.requested*": Rule("requested-quantization"),
+    },
     "recipe": {"recipe*": Rule("recipe"), "recipe.steps*": _STEP},
     "files": {
         "files": Rule("companion"),
@@ -373,6 +317,16 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "model_family.members[].role": Rule("member-role", changed="breaking"),
         "model_family.routing*": Rule("route", removed="breaking", changed=_rerouted),
     },
+    CHECK: {
+        "artifacts[].checks[]": Rule(
+            "check",
+            added=lambda delta: "degrading" if delta.new["verdict"] == "fail" else "notable",
+            removed=lambda delta: "degrading" if delta.old["verdict"] == "pass" else "notable",
+        ),
+        "artifacts[].checks[].value": Rule("check-value", changed=_measure, note=_other_suite),
+        "artifacts[].checks[].verdict": Rule("check-verdict", changed=_rank("fail", "unknown", "pass")),
+        "artifacts[].checks[]*": Rule("check"),
+    },
     "other": {
         "artifacts": Rule("artifact"),
         "artifacts[].checks": Rule("check"),
@@ -380,7 +334,33 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "artifacts[].reproducible": _ranked("reproducible", False, True),
         "description": _cosmetic("description"),
     },
+    BYTES: {
+        "artifacts[].digest": Rule(
+            "artifact-bytes",
+            changed=lambda delta: "cosmetic" if _cause(delta) == CAUSES["same", "same"] else "notable",
+            note=_cause,
+        ),
+        "artifacts[].semantic*": Rule("semantic-digest", "cosmetic", "cosmetic"),
+        "artifacts[].semantic.graph": Rule("graph", "cosmetic", "cosmetic"),
+        "artifacts[].semantic.weights": Rule("weights", "cosmetic", "cosmetic"),
+        "artifacts[].pieces*": _PIECES,
+        "artifacts[].files*": Rule("sidecar"),
+        "artifacts[].files[].pieces*": _PIECES,
+        "artifacts[].parent": Rule("artifact-parent"),
+        "artifacts[].quantization.measured*": Rule("measured-quantization"),
+        "artifacts[].operators[].inputs*": _OPERATOR,
+        "artifacts[].operators[].outputs*": _OPERATOR,
+        "recipe.steps[].result*": _STEP,
+        "recipe.steps[].params.least": _STEP,
+        "files[].pieces*": _PIECES,
+    },
+    EVALUATION: {
+        "artifacts[].certification*": _BASIS,
+        "recipe.parameters.search.candidates*": Rule("recipe"),
+    },
 }
+SECTIONS = tuple(_SECTIONS)
+"""The sections of facts, in the order of the overview."""
 RULES: dict[str, Rule] = {
     pattern: replace(rule, section=section)
     for section, rules in _SECTIONS.items()

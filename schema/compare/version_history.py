@@ -67,15 +67,10 @@ def model_history(
     metric: str | None = None,
     is_wanted: Callable[[Artifact], bool] = lambda artifact: True,
 ) -> ModelHistory:
-    """Make the history of a model.
+    """Make the history of a model from its versions, newest first, and the wanted ones of their artifacts.
 
-    Args:
-        records: the model's versions, newest first.
-        metric: the name of a check, or the end of the name, such as a label; by default the loss of recall, else the
-            newest version's first figure of a suite.
-        is_wanted: True for the artifacts to choose from.
-
-    Raises NotFoundError if no version has the metric.
+    `metric` is the name of a check, or the end of the name, such as a label; by default the loss of recall, else the
+    newest version's first figure of a suite. Raises NotFoundError if no version has the metric.
     """
     versions = [
         [item for item in (record.document.artifacts if record.document else ()) if is_wanted(item)]
@@ -87,18 +82,13 @@ def model_history(
     rows = []
     for record, items in zip(records, versions, strict=True):
         states = {artifact.path: artifact.state for artifact in record.states}
-        artifacts = [
-            HistoryArtifact(
-                **dict(artifact_side(item, states)),
-                figures={check.label: check.value for check in _measured(item) if check.value is not None},
-            )
-            for item in items
-        ]
-        pairs = sorted(
-            zip(items, artifacts, strict=True), key=lambda pair: (chosen not in pair[1].figures, pair[1].size)
-        )
+        pairs = []
+        for item in items:
+            figures = {check.label: check.value for check in _measured(item) if check.value is not None}
+            pairs.append((item, HistoryArtifact(**dict(artifact_side(item, states)), figures=figures)))
         update: dict[str, Any] = dict.fromkeys(("artifact", "value", "interval", "suite", "verdict"))
-        update["artifacts"] = tuple(artifacts)
+        update["artifacts"] = tuple(artifact for _, artifact in pairs)
+        pairs.sort(key=lambda pair: (chosen not in pair[1].figures, pair[1].size))
         for item, artifact in pairs[:1]:
             update["artifact"] = artifact
             for check in (check for check in _measured(item) if check.label == chosen):
@@ -120,11 +110,6 @@ def _chosen(names: Sequence[str], metric: str | None) -> str | None:
     for name in (metric, f"{RECALL}{metric}", *ends):
         if name in names:
             return name
-    raise NotFoundError(
-        f"no version has the figure {metric[:80]!r}",
-        suggest(
-            metric,
-            [*names, *(name.rpartition("/")[2] for name in names)],
-            f"there are {', '.join(names[:8])}" if names else "no version has any figure",
-        ),
-    )
+    ends = [*names, *(name.rpartition("/")[2] for name in names)]
+    otherwise = f"there are {', '.join(names[:8])}" if names else "no version has any figure"
+    raise NotFoundError(f"no version has the figure {metric[:80]!r}", suggest(metric, ends, otherwise))

@@ -15,7 +15,6 @@ from markupsafe import Markup
 from onnxreg.registry.log.lookup import Release
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
-from onnxreg.schema.compare.severity import kind_words
 from onnxreg.schema.core.units import format_size
 from onnxreg.schema.log.summary import RECALL, suite_checks
 from onnxreg.schema.manifest.manifest import Artifact
@@ -46,7 +45,6 @@ def environment(**values: Any) -> Environment:
         "figure": "{:.4g}".format,
         "grouped": "{:,}".format,
         "sentence": sentence,
-        "kind_words": kind_words,
     }
     templates.filters |= filters
     templates.globals |= {"recalls": recalls, "metrics": suite_checks, "loss": LOSS}
