@@ -63,7 +63,7 @@ def publish(
     from onnxreg.converters.engine.cache import EXPORTS
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.request import run
-    from onnxreg.registry.gates.statements import attest_benchmark
+    from onnxreg.registry.trust.signatures import attest_benchmark
 
     cache, limit = step_cache() if cached else None, cache_limit()
     key = plan.key() if cache is not None and not is_preview and isinstance(plan, ExportPlan) else None

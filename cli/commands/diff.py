@@ -105,7 +105,7 @@ def _overruled(side: "Release") -> dict[str, str]:
 
 def _proofs(reader: "RegistryReader", version: "Release") -> dict[str, str]:
     """The recorded verdict of each artifact that `reg prove` compared with its parent, by the artifact's path."""
-    from onnxreg.registry.gates.statements import proofs_by_path
+    from onnxreg.registry.trust.signatures import proofs_by_path
 
     return {path: proof.report.verdict for path, proof in proofs_by_path(reader, version).items()}
 

@@ -40,8 +40,8 @@ def sbom(
 
     With --json and --output nothing else is printed.
     """
-    from onnxreg.registry.gates.statements import latest_proofs
     from onnxreg.registry.log.lookup import load, read_version
+    from onnxreg.registry.trust.signatures import latest_proofs
     from onnxreg.registry.trust.trust_file import load_trust
     from onnxreg.schema.formats.sbom import BomSubject, bill
 

@@ -50,8 +50,8 @@ def attest(
     With --json: {ref, artifact, path, stated, attested, state}; stated is the manifest's state, attested
     the report's state, and state the state that counts from now on.
     """
-    from onnxreg.registry.gates.statements import attest as attest_evaluation
     from onnxreg.registry.signing import signing_key
+    from onnxreg.registry.trust.signatures import attest as attest_evaluation
     from onnxreg.schema.core.files import read_given
 
     data = read_given(report)
@@ -88,9 +88,9 @@ def prove(
     With --json: {ref, proofs: [{path, parent, report}]}; report is `reg builtin schemas faithfulness`.
     """
     from onnxreg.cli.services import prove_version
-    from onnxreg.registry.gates.statements import attest_proof
     from onnxreg.registry.log.lookup import read_version
     from onnxreg.registry.signing import signing_key
+    from onnxreg.registry.trust.signatures import attest_proof
 
     if key is not None and not attest:
         raise InputError("--key signs logged reports, and nothing is logged", "add --attest")

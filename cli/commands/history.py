@@ -39,9 +39,8 @@ def log(
     With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?: {registry, seq, head, time?},
     signed: {status, keyid, key}}]}; status is trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
     """
-    from onnxreg.registry.gates.statements import word_of, words
     from onnxreg.registry.log.lookup import read_lines
-    from onnxreg.registry.trust.signatures import SignatureJudge
+    from onnxreg.registry.trust.signatures import SignatureJudge, word_of, words
     from onnxreg.registry.trust.trust_file import load_trust
 
     reader = session.limited(max_age).reader(remote, offline)

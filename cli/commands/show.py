@@ -43,7 +43,7 @@ def command(
 
     reader = session.reader(remote)
     if benchmark:
-        from onnxreg.registry.gates.statements import read_benchmarks
+        from onnxreg.registry.trust.signatures import read_benchmarks
 
         benchmarks = read_benchmarks(reader, Ref.parse(ref))
         session.show(
@@ -66,7 +66,7 @@ def command(
 
 def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]:
     """The version of each channel of the model: since when, by whom, why, signed by whom, and if it resolves."""
-    from onnxreg.registry.gates.statements import in_production
+    from onnxreg.registry.gates.enforce import in_production
     from onnxreg.registry.log.lookup import load
     from onnxreg.registry.trust.trust_file import load_trust
 
@@ -92,7 +92,7 @@ def _proofs(published: "Release", reader: "RegistryReader") -> Iterator[str]:
     """The recorded proofs of a version, one line each."""
     if not any(artifact.parent for artifact in published.manifest.artifacts):
         return
-    from onnxreg.registry.gates.statements import proofs_by_path
+    from onnxreg.registry.trust.signatures import proofs_by_path
 
     paths = {artifact.digest: artifact.path for artifact in published.manifest.artifacts}
     for path, proof in proofs_by_path(reader, published).items():

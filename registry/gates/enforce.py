@@ -7,11 +7,18 @@ Everything is read again from the log and its blobs. No cache is trusted. A read
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import consult, log_of
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.registry.trust.signatures import attestations, evaluation_of, recorded_proofs, signatures_of
+from onnxreg.registry.trust.signatures import (
+    attestations,
+    evaluation_of,
+    judge_for,
+    recorded_proofs,
+    signatures_of,
+)
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, IntegrityError, RegError, about, fault
@@ -20,6 +27,8 @@ from onnxreg.schema.gates.policy import PolicyLog
 from onnxreg.schema.gates.rule import PromotionCandidate, PromotionEvidence, Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import RolloutStep, Tag
+from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.state import Rollout
 
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
 CHANGES = frozenset({"breaking"})
@@ -108,9 +117,17 @@ class ChannelGate:
             statements=tuple(dict.fromkeys(event.statement for event in events)),
         )
 
-    def record(self, evidence: PromotionEvidence) -> dict[str, Digest]:
-        """Add the evidence to the log, and return `policy` and `evidence` for the event that promotes the version."""
-        return {"policy": evidence.policy, "evidence": self.log.attach(evidence.encode())}
+    def promotion(self, version: Version) -> dict[str, Digest]:
+        """The `policy` and `evidence` of the event that promotes a version; the evidence is added to the log.
+
+        Empty if no policy governs the channel. Raise GateError if the version fails.
+        """
+        if not self.rules:
+            return {}
+        judged = self.judge(version)
+        if judged.failed:
+            raise judged.refusal(judged.faults)
+        return {"policy": judged.policy, "evidence": self.log.attach(judged.encode())}
 
     def check(self) -> None:
         """Raise GateError if the channel is governed and its version was not promoted or fails the policy."""
@@ -275,3 +292,44 @@ def check_free(reader: RegistryReader, name: str, channel: str) -> None:
             f"a policy governs {name}:{channel} in {reader.url}",
             f"promote instead: reg promote {name}:VERSION {channel}",
         )
+
+
+class ChannelStatus(NamedTuple):
+    """The version of a channel, and the line that moved the channel to it, with the words that name the signers.
+
+    `gate` is empty if no policy governs the channel, `met` if its version passes, else the reason why it does not resolve.
+    """
+
+    tag: str
+    version: Version
+    line: LogLine
+    signed: str
+    gate: str
+    rollout: Rollout | None
+
+
+def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[ChannelStatus]:
+    """Yield the status of each channel of a model, judged by `trust`. Raise the errors of reading the model's log."""
+    seqs = {channel.seq for channel in log.channels.values()}
+    lines = {line.seq: line for line in log.lines() if line.seq in seqs}
+    judge = judge_for(log, trust)
+    for tag, channel in sorted(log.channels.items()):
+        line, version = lines[channel.seq], channel.version
+        verdicts = dict.fromkeys(map(str, signatures_of(log, trust, version, channel.manifest)))
+        signers = {"the move": str(judge.line(line)), "the version": ", ".join(verdicts)}
+        signed = ", ".join(f"{part} by {signer}" for part, signer in signers.items() if signer)
+        gate = _gate(reader, log, tag, trust)
+        yield ChannelStatus(tag, version, line, signed, gate, log.rollouts.get(tag))
+
+
+def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:
+    if log.versions[log.channels[tag].version].yanked:
+        return f"{log.channels[tag].version} is yanked"
+    try:
+        if reader.read_index(POLICY_LOG) is None:
+            return ""
+        gate = ChannelGate(log, read_policies(reader), tag, trust)
+        gate.check()
+    except RegError as error:
+        return error.message
+    return "met" if gate.rules else ""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from onnxreg.registry.gates.enforce import ChannelGate, policies_in, read_policies
-from onnxreg.registry.log.commit import commit
+from onnxreg.registry.log.commit import Change, commit
 from onnxreg.registry.log.log import Log, mirror_error
 from onnxreg.registry.log.lookup import consult, find, load, log_of
 from onnxreg.registry.signing import line_signer
@@ -35,7 +35,7 @@ from onnxreg.schema.gates.policy import Policy, PolicyLog
 from onnxreg.schema.gates.rule import PromotionEvidence
 from onnxreg.schema.log.events import Event, PolicyEvent, RolloutStep, Tag, check_channel
 from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.log.state import Rollout, check_percent, no_channel
+from onnxreg.schema.log.state import Channel, Rollout, check_percent, no_channel
 from onnxreg.schema.query.cohort import parse_cohort
 from onnxreg.schema.signing.dsse import SignLine, sign_line
 
@@ -71,21 +71,18 @@ def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[Blocked
     for name in reader.names():
         try:
             index = reader.read_index(name)
-            channels = log_of(reader, name, index).state.channels
-            governed = [tag for tag in sorted(channels) if policies.policy.covering(name, tag)]
-            gates = []
-            if governed:
-                log = load(reader, name, index=index)
-                gates = [ChannelGate(log, policies, channel) for channel in governed]
+            log = log_of(reader, name, index)
+            channels = sorted(log.state.channels.items())
+            governed = [item for item in channels if policies.policy.covering(name, item[0])]
+            log = load(reader, name, index=index) if governed else log
         except RegError as error:
             yield BlockedChannel(name, None, None, error.message)
             continue
-        for gate in gates:
+        for tag, channel in governed:
             try:
-                gate.check()
+                ChannelGate(log, policies, tag).check()
             except RegError as error:
-                version = channels[gate.channel].version
-                yield BlockedChannel(name, gate.channel, str(version), error.message)
+                yield BlockedChannel(name, tag, str(channel.version), error.message)
 
 
 def set_policy(
@@ -176,32 +173,33 @@ def promote(
             f"`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it",
         )
 
-    def judge(log: Log) -> tuple[Log, PromotionEvidence]:
+    def judge(log: Log) -> tuple[Channel | None, PromotionEvidence]:
         version = log.find(ref).version
         log.check_unyanked(version)
-        return log, ChannelGate(log, policies, channel).judge(version)
+        return log.channels.get(channel), ChannelGate(log, policies, channel).judge(version)
 
-    first, judged = consult(source, ref.name, judge)
-    current, version = first.channels.get(channel), Version.parse(judged.version)
+    current, judged = consult(source, ref.name, judge)
+    version, expects = Version.parse(judged.version), current.manifest if current else None
 
     def change(log: Log) -> Collection[Digest]:
-        """Judge again by the log that is about to be written, which may have grown; then append the event and evidence."""
+        """Judge again by the log that is about to be written, which may have grown."""
         log.check_unyanked(version)
-        gate = ChannelGate(log, policies, channel)
-        latest = gate.judge(version)
-        if latest.failed:
-            raise GateError(f"{judged.ref} no longer meets the policy", "run it again to see why")
-        about = stamp(ref.name, actor, reason) | gate.record(latest)
-        expects = current.manifest if current else None
+        about = stamp(ref.name, actor, reason) | ChannelGate(log, policies, channel).promotion(version)
         log.append(Tag(**about, tag=channel, version=version, manifest=judged.manifest, expects=expects))
         return []
 
     is_repeated = current and (current.manifest, current.policy) == (judged.manifest, policies.head)
     is_moved = not (judged.failed or is_repeated or dry_run)
     if is_moved:
-        with store.push() as push:
-            known_heads.remember(store, ref.name, commit(store, push, ref.name, change).index)
+        _commit(store, known_heads, ref.name, change)
     return Promotion(judged, is_moved, current.version if current else None)
+
+
+def _commit(store: RegistryStore, known_heads: KnownHeads, name: str, change: Change) -> Log:
+    with store.push() as push:
+        log = commit(store, push, name, change)
+    known_heads.remember(store, name, log.index)
+    return log
 
 
 @dataclass(frozen=True)
@@ -281,27 +279,10 @@ class Rollouts:
     def _step(self, log: Log, about: dict[str, Any], rollout: Rollout) -> Event:
         """The event that begins a rollout or enlarges its share."""
         about |= self._promotion(log, about["tag"], rollout.to)
-        evidence = about.get("evidence")
-        blobs = (Descriptor(evidence, len(log.fetch(evidence))),) if evidence else ()
-        return RolloutStep(
-            **about,
-            version=rollout.to,
-            manifest=rollout.manifest,
-            percent=rollout.percent,
-            salt=rollout.salt,
-            where=rollout.where,
-            blobs=blobs,
-        )
-
-    def _promotion(self, log: Log, channel: str, version: Version) -> dict[str, Digest]:
-        """The policy and evidence of a rollout's version; empty without a policy. Raise GateError if the version fails."""
-        gate = ChannelGate(log, read_policies(CheckedReader(self.store, self.known_heads)), channel)
-        if not gate.rules:
-            return {}
-        judged = gate.judge(version)
-        if judged.failed:
-            raise judged.refusal(judged.faults)
-        return gate.record(judged)
+        if (evidence := about.get("evidence")) is not None:
+            about["blobs"] = (Descriptor(evidence, len(log.fetch(evidence))),)
+        state = {key: getattr(rollout, key) for key in ("manifest", "percent", "salt", "where")}
+        return RolloutStep(**about, **state, version=rollout.to)
 
     def _change(
         self, name: str, channel: str, reason: str | None, make: Callable[[Log, dict[str, Any]], Event]
@@ -314,10 +295,11 @@ class Rollouts:
             return []
 
         CheckedReader(self.store, self.known_heads).read_index(name)
-        with self.store.push() as push:
-            log = commit(self.store, push, name, change)
-        self.known_heads.remember(self.store, name, log.index)
-        return log
+        return _commit(self.store, self.known_heads, name, change)
+
+    def _promotion(self, log: Log, channel: str, version: Version) -> dict[str, Digest]:
+        policies = read_policies(CheckedReader(self.store, self.known_heads))
+        return ChannelGate(log, policies, channel).promotion(version)
 
 
 def _current(log: Log, channel: str) -> Rollout:

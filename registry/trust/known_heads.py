@@ -1,9 +1,8 @@
 """Rollback protection: the known head that a reader keeps of each log, and the rules for accepting an index file.
 
 A log only grows. So a log that is read must be the known log, with or without new lines, or an earlier state of it, and
-its state line must follow from the lines. `observe` has the numbered rules; each rule has its own error. `KnownHeads`
-keeps the last accepted head in `heads/<registry id>/<name>.json` of the user's state directory. Files are replaced
-atomically, a longer log of another process is not overwritten, and rejected files are never saved. Imports little.
+its state line must follow from the lines. `KnownHeads` keeps the last accepted head in `heads/<registry id>/<name>.json` of
+the user's state directory. Files are replaced atomically, and rejected files are never saved. Imports little.
 """
 
 import os
@@ -22,19 +21,18 @@ from onnxreg.registry.store.protocol import (
     ReaderWrapper,
     RegistryReader,
 )
-from onnxreg.registry.support.disk import refuse_unlisted, replace_file
+from onnxreg.registry.support.disk import host_errors, refuse_unlisted, replace_file
 from onnxreg.registry.support.environment import state_directory
-from onnxreg.registry.trust.trust_file import trust_digest, trust_if_any
+from onnxreg.registry.trust.trust_file import load_trust, trust_digest
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
     ForkError,
-    HostError,
-    InputError,
     IntegrityError,
     RegError,
+    about,
     fault,
 )
 from onnxreg.schema.core.ref import POLICY_LOG
@@ -109,25 +107,22 @@ def observe(
     fetch: Fetch,
     url: str | None = None,
 ) -> KnownHead | None:
-    """Accept an index file and return the new known head; None if there is no file, and never was.
+    """Accept an index file `data` of the place `origin` (`url` in errors) and return the new known head.
 
-    If the place is only behind another place, nothing is raised, and the result has more lines than the file. The log of
-    policies has no state, and an earlier log of policies is refused at any place.
-
-    Args:
-        before: the known head, if any.
-        registry, name: the expected registry id and name of the log.
-        data: the bytes of the file; None if the place has no file.
-        origin: the identity of the place; `url` is its name in errors.
-        fetch: reads a blob that the log names, and checks its digest.
-
-    Raise the IntegrityError whose class names the broken rule; ForkError for rules 3 and 4.
+    None if the place has no file (`data` is None), and never had one. If the place is only behind another place, nothing is
+    raised, and the result has more lines than the file. The log of policies has no state, and an earlier log of policies is
+    refused at any place. Raise the IntegrityError whose class names the broken rule; ForkError for rules 3 and 4.
     """
     url, reset = (
         url or origin,
         f"ask its owner; after a backup was restored: reg trust reset {registry} {name}",
     )
     had = 0 if before is None else before.places.get(origin, 0)
+
+    def fork(seq: int, line: Digest, known: Digest) -> ForkError:
+        lines = f"line {seq} is {line.short}..., and was {known.short}... when last seen"
+        return ForkError(f"history of {name} was rewritten: {lines}", reset)
+
     # 1. A file that was there is there, and is an index file of this log: a chain up to the head that its state names.
     if data is None:
         if before is None or not (had or name == POLICY_LOG):
@@ -148,8 +143,8 @@ def observe(
     # 3. A shorter log is a beginning of the known one, and this place never had more.
     if log.seq < before.seq:
         remembered = before.digest_at(log.seq)
-        if remembered not in (None, log.head):
-            raise _fork(name, log.seq, log.head, remembered, reset)
+        if remembered is not None and remembered != log.head:
+            raise fork(log.seq, log.head, remembered)
         if log.seq < had or remembered is None:
             ends = f"the log of {name} ends at line {log.seq}"
             if log.seq < had:
@@ -165,7 +160,7 @@ def observe(
         return before.at(origin, log.seq)
     # 4. A log of the same length or more has the known head.
     if (line := log.digest_at(before.seq)) != before.head:
-        raise _fork(name, before.seq, line, before.head, reset)
+        raise fork(before.seq, line, before.head)
     try:
         # 5. What was sealed stays, and what is sealed now follows from it.
         _check_sealed(state, log)
@@ -190,13 +185,6 @@ def observe(
     return KnownHead(log.seq, digest, lines, log.state, before.places).at(origin, log.seq)
 
 
-def _fork(name: str, seq: int, digest: Digest, earlier: Digest | None, reset: str) -> ForkError:
-    return ForkError(
-        f"history of {name} was rewritten: line {seq} is {digest.short}..., and was {earlier and earlier.short}... when last seen",
-        reset,
-    )
-
-
 def _check_sealed(before: State, log: Log) -> None:
     """Rule 5: raise ChangedStateError if segments changed, or a new checkpoint does not follow from the known one."""
     state, count = log.state, len(before.segments)
@@ -216,30 +204,25 @@ def _check_sealed(before: State, log: Log) -> None:
 def _observe_policies(
     before: KnownHead | None, registry: str, data: bytes, origin: str, url: str, reset: str
 ) -> KnownHead:
+    """Rules 3 and 4 for the log of policies, which has no state."""
     from onnxreg.schema.gates.policy import PolicyLog
 
     digests = tuple(line.digest for line in PolicyLog.decode(data, registry).lines)
+    places, seq = {} if before is None else before.places, len(digests)
     if before is not None and digests[before.seq - 1 : before.seq] != (before.head,):
-        is_prefix = before.digest_at(len(digests)) == digests[-1]
-        if is_prefix and before.places.get(origin, 0) <= len(digests):
+        if before.digest_at(seq) == digests[-1] and places.get(origin, 0) <= seq:
             raise StalePolicyError(
-                f"{url} has policy {len(digests)} of the {before.seq} that the registry is known to have",
+                f"{url} has policy {seq} of the {before.seq} that the registry is known to have",
                 "have this copy brought up to date, or ask another place",
             )
-        raise RollbackError(
-            f"the policy log was put back or rewritten: it has {len(digests)} lines that are not the {before.seq} seen before",
-            reset,
-        )
-    places = {} if before is None else before.places
+        lines = f"it has {seq} lines that are not the {before.seq} seen before"
+        raise RollbackError(f"the policy log was put back or rewritten: {lines}", reset)
     newest = digests[-MAX_REMEMBERED_LINES:]
-    return KnownHead(len(digests), Digest.of(data), newest, places=places).at(origin, len(digests))
+    return KnownHead(seq, Digest.of(data), newest, places=places).at(origin, seq)
 
 
 class StaleNotice(NamedTuple):
-    """A place whose log of a model lacks lines that were seen at another place.
-
-    `seconds` is the time since the newer log was first seen. The place's answer is at least that old.
-    """
+    """A place lacks lines of a model's log that were first seen at another place so many `seconds` ago."""
 
     name: str
     url: str
@@ -248,12 +231,9 @@ class StaleNotice(NamedTuple):
 
 
 class KnownHeads:
-    """The known heads of one user.
+    """The known heads of one user, in `heads/` below a directory; default: the user's state directory.
 
-    Args:
-        directory: the directory above `heads/`; default: the user's state directory.
-        stale: called for a registry that is behind. The function may raise.
-        warn: called once if known heads cannot be written.
+    `stale` is called for a registry that is behind, and may raise. `warn` is called once if known heads cannot be written.
     """
 
     def __init__(
@@ -271,24 +251,17 @@ class KnownHeads:
         Read the head before the index file. Otherwise, if another process saves a newer head in between, the older
         index file looks like a rollback.
         """
-        try:
-            data = self._path(registry_id, name).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise HostError(
-                f"the known head of {name} cannot be read: {error.strerror}",
-                "look at heads/ in your state directory (REG_STATE)",
-            ) from error
-        try:
+        with host_errors(f"reading the known head of {name} in {self._root}"):
+            try:
+                data = self._path(registry_id, name).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        with about(
+            f"the known head of {name} is damaged", IntegrityError, f"reg trust reset {registry_id} {name}"
+        ):
             return KnownHead.decode(data, "it", MAX_DOCUMENT_BYTES) if data else None
-        except InputError:
-            raise IntegrityError(
-                f"the known head of {name} is damaged", f"reg trust reset {registry_id} {name}"
-            ) from None
 
     def knows(self, registry_id: str, name: str) -> bool:
-        """Return True if there is a known head of the log."""
         return self._path(registry_id, name).is_file()
 
     def read_index(
@@ -305,10 +278,8 @@ class KnownHeads:
         commit is a rollback, nor a blob missing that a collector deleted. A place that is behind another is only reported.
         Raise ForkError or IntegrityError if the newest file contradicts the known head or lacks a required signature.
 
-        Args:
-            cached: the file as it was read before; see `RegistryReader.read_index`.
-            near: further readers of the sealed parts of the log.
-            is_own: ignore the trust file, which is only about what other people write.
+        `cached` is the file as it was read before, `near` are further readers of the sealed parts of the log. `is_own` ignores
+        the trust file, which is only about what other people write.
         """
         before = self.read(reader.registry_id, name)
         index = reader.read_index(name, cached)
@@ -394,7 +365,11 @@ class KnownHeads:
             return
         digest, trust = Digest.of(index.data), "" if is_own else trust_digest()
         if trust and (before is None or (before.index, before.trust) != (digest, trust)):
-            _enforce(reader, name, index)
+            rules = load_trust()
+            if name == POLICY_LOG or rules.concerns(registry, name):
+                from onnxreg.registry.trust.signatures import enforce
+
+                enforce(rules, reader, name, index)
             after = after.replace(trust=trust) if after.index == digest else after
         self._keep(registry, name, before, after)
         if after.index != digest:
@@ -419,20 +394,6 @@ class KnownHeads:
                 self._warn(
                     f"known heads cannot be kept in {self._root}: {error.strerror}; a rollback will go unnoticed"
                 )
-
-
-def _enforce(reader: RegistryReader, name: str, index: IndexFile) -> None:
-    """Raise IntegrityError if a log does not meet the requirements of the trust file."""
-    trust = trust_if_any()
-    if trust is None or not (name == POLICY_LOG or trust.concerns(reader.registry_id, name)):
-        return
-    from onnxreg.registry.trust import signatures
-    from onnxreg.schema.gates.policy import PolicyLog
-
-    if name == POLICY_LOG:
-        signatures.enforce_policies(trust, PolicyLog.decode(index.data, reader.registry_id))
-    else:
-        signatures.enforce(trust, reader, name, index)
 
 
 class CheckedReader(ReaderWrapper):

@@ -1,22 +1,30 @@
-"""Judge the signatures on lines and statements of a log by the reader's trust file, and check the file's requirements."""
+"""The signatures on the lines of a log and the statements that it records: evaluations, proofs, benchmarks, releases.
+
+Signatures are judged by the reader's trust file, and the file's requirements are checked.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from onnxreg.registry.log.log import LocatedVersion, Log
-from onnxreg.registry.log.lookup import load, log_of
-from onnxreg.registry.signing import is_valid
+from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
+from onnxreg.registry.log.lookup import Release, load, log_of, read_blob, read_version
+from onnxreg.registry.signing import is_valid, sign_statement
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
+from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError, fault
-from onnxreg.schema.core.ref import POLICY_LOG, Version
+from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust
-from onnxreg.schema.log.events import Attest
+from onnxreg.schema.log.events import Attest, Deltas, Event, Hold, OptionalEvent, RolloutStep, Tag
 from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.summary import effective_state
 from onnxreg.schema.signing.dsse import (
     EVALUATED,
     MEDIA_TYPE,
@@ -30,9 +38,16 @@ from onnxreg.schema.signing.dsse import (
 )
 
 if TYPE_CHECKING:
+    from onnxreg.registry.log.decisions import Decisions
+    from onnxreg.registry.signing import PrivateKey
     from onnxreg.schema.gates.policy import PolicyLog
-    from onnxreg.schema.gates.statements import EvaluationDocument, FaithfulnessReport, RecordedProof
-    from onnxreg.schema.manifest.manifest import Manifest
+    from onnxreg.schema.gates.statements import (
+        BenchmarkDocument,
+        EvaluationDocument,
+        FaithfulnessReport,
+        RecordedProof,
+    )
+    from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
 SIGNERS_ADVICE = "reg log shows who signed which line; do not use it until you know why"
 BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
@@ -71,10 +86,7 @@ class SignatureVerdict:
 
 @dataclass(frozen=True)
 class SignatureJudge:
-    """Judge signatures on one model in one registry.
-
-    `digest_at` returns the digest of a line of the judged log. It is called only for revoked keys.
-    """
+    """Judge signatures on one model in one registry. `digest_at`, the digest of a line, is called only for revoked keys."""
 
     trust: Trust
     registry: str
@@ -82,7 +94,7 @@ class SignatureJudge:
     digest_at: Callable[[int], Digest | None]
 
     def verdict(self, keyid: str, signature: bytes, data: bytes, seq: int) -> SignatureVerdict:
-        """Judge a signature over `data`; line `seq` contains or announces the signature."""
+        """Judge a signature over `data`, which line `seq` contains or announces."""
         if (key := self.trust.keys.get(keyid)) is None:
             return SignatureVerdict("unknown", keyid)
         if not is_valid(key.key, signature, data):
@@ -100,7 +112,6 @@ class SignatureJudge:
         return SignatureVerdict("trusted", keyid, key.name)
 
     def line(self, line: LogLine) -> SignatureVerdict:
-        """Judge the signature of a line."""
         if line.sig is None:
             return SignatureVerdict("unsigned")
         try:
@@ -114,19 +125,18 @@ class SignatureJudge:
         return [self.verdict(item.keyid, item.sig, envelope.signed, seq) for item in envelope.signatures]
 
 
-def judge_lines(
-    trust: Trust, registry: str, model: str, lines: Iterable[LogLine]
-) -> list[tuple[LogLine, SignatureVerdict]]:
-    """Judge the signature of each line of a whole log."""
-    log = list(lines)
-    judge = SignatureJudge(trust, registry, model, {line.seq: line.digest for line in log}.get)
-    return [(line, judge.line(line)) for line in log]
-
-
 def judge_for(log: Log, trust: Trust) -> SignatureJudge:
     """Make a judge for a log. The judge reads the whole log only if a revocation names one of its lines."""
     digest_at = cache(lambda seq: log.digest_at(seq) if seq <= log.seq else None)
     return SignatureJudge(trust, log.registry, log.name, digest_at)
+
+
+def judge_lines(
+    trust: Trust, registry: str, model: str, log: Sequence[LogLine]
+) -> list[tuple[LogLine, SignatureVerdict]]:
+    """Judge the signature of each line of a whole log."""
+    judge = SignatureJudge(trust, registry, model, {line.seq: line.digest for line in log}.get)
+    return [(line, judge.line(line)) for line in log]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +148,7 @@ class RecordedStatement:
     envelope: Envelope | None = None
 
     @classmethod
-    def decode(cls, media_type: str, data: bytes) -> "RecordedStatement":
+    def decode(cls, media_type: str, data: bytes) -> RecordedStatement:
         """Decode a statement. Raise InputError for a malformed envelope."""
         if media_type != MEDIA_TYPE:
             return cls(KINDS.get(media_type, ""), data)
@@ -164,15 +174,16 @@ class RecordedStatement:
         return [] if self.envelope is None else judge.envelope(self.envelope, seq)
 
 
-def evaluation_of(log: Log, event: Attest) -> "EvaluationDocument | None":
-    """Read the evaluation of an attest event. Return None if the statement is of another kind.
+def evaluation_of(log: Log, event: Attest) -> EvaluationDocument | None:
+    """The evaluation that an event announces; None for a statement of another kind.
 
     Raise IntegrityError if the evaluation is malformed, or the event contradicts the statement.
     """
     data = log.fetch(event.statement)
     try:
-        statement = RecordedStatement.decode(event.media_type, data)
-        evaluation: EvaluationDocument | None = statement.report("evaluation")
+        evaluation: EvaluationDocument | None = RecordedStatement.decode(event.media_type, data).report(
+            "evaluation"
+        )
     except InputError as error:
         raise IntegrityError(f"{error.message} of {log.name}", error.hint) from error
     verdict = (evaluation.artifact, evaluation.state) if evaluation else (None, None)
@@ -184,7 +195,7 @@ def evaluation_of(log: Log, event: Attest) -> "EvaluationDocument | None":
     return evaluation
 
 
-def attestations(log: Log, digest: Digest, manifest: "Manifest") -> list[Attest]:
+def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
     """The attestations of a manifest, or of its artifacts in any manifest, except those that were taken down."""
     tombstones = set(log.tombstones)
     artifacts = {artifact.digest for artifact in manifest.artifacts}
@@ -192,7 +203,7 @@ def attestations(log: Log, digest: Digest, manifest: "Manifest") -> list[Attest]
     return [event for event in events if event.manifest == digest or event.artifact in artifacts]
 
 
-def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> "Iterator[RecordedProof]":
+def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
     """Yield the proofs among these attestations, oldest first, each with the trusted keys that signed it validly.
 
     The same report by the same signers is yielded once, at its first line, so a repetition does not look newer.
@@ -203,22 +214,19 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> "Iterat
     judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
     lines = {event.statement: seq for seq, event in reversed([*log.events(Attest)])}
     for event in events:
-        if event.media_type not in (PROOF, MEDIA_TYPE):
-            continue
-        data = log.fetch(event.statement)
-        try:
-            statement = RecordedStatement.decode(event.media_type, data)
-            report: FaithfulnessReport | None = statement.report("proof")
-        except InputError:
-            continue
-        if report is None:
-            continue
-        verdicts = statement.verdicts(judge, lines.get(event.statement, 0))
-        signers = trust.signers(item.keyid or "" for item in verdicts if item.status == "trusted")
-        claims = {(report.encode(), names) for names in signers or (frozenset(),)}
-        if not claims <= claimed:
-            claimed |= claims
-            yield RecordedProof(report, signers)
+        report, verdicts = None, []
+        if event.media_type in (PROOF, MEDIA_TYPE):
+            data = log.fetch(event.statement)
+            with suppress(InputError):
+                statement = RecordedStatement.decode(event.media_type, data)
+                if (report := statement.report("proof")) is not None:
+                    verdicts = statement.verdicts(judge, lines.get(event.statement, 0))
+        if report is not None:
+            signers = trust.signers(item.keyid or "" for item in verdicts if item.status == "trusted")
+            claims = {(report.encode(), names) for names in signers or (frozenset(),)}
+            if not claims <= claimed:
+                claimed |= claims
+                yield RecordedProof(report, signers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,25 +243,21 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
     """Yield the signatures on the versions of a model and on later evaluations, oldest first.
 
     A statement that is missing, or contradicts its event or manifest, is `invalid`. Statements that were taken down are
-    skipped, and so are proofs, which only gates read.
-
-    Args:
-        only: yield only the signatures on versions with this manifest.
+    skipped, and so are proofs, which only gates read. With `only`, yield the signatures on versions with this manifest.
     """
     judge, tombstones = judge_for(log, trust), set(log.tombstones)
     for seq, event in log.events(Attest):
+        is_release = event.artifact is None
         if event.media_type != MEDIA_TYPE or event.statement in tombstones:
             continue
-        if only is not None and (event.manifest != only or event.artifact is not None):
+        if only is not None and not (is_release and event.manifest == only):
             continue
-        versions: list[Version | None] = [None]
-        if event.artifact is None:
-            entries = log.versions.items()
-            versions = [version for version, entry in entries if entry.manifest == event.manifest]
+        entries = log.versions.items() if is_release else ()
+        versions = [version for version, entry in entries if entry.manifest == event.manifest]
         wrong = ""
         try:
             envelope = Envelope.decode(log.fetch(event.statement))
-            if event.artifact is not None:
+            if not is_release:
                 evaluation_of(log, event)
             elif envelope.predicate_type != RELEASE:
                 continue
@@ -266,20 +270,20 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
         for verdict in verdicts:
             if wrong and verdict.status not in ("unknown", "invalid"):
                 verdict = SignatureVerdict("invalid", verdict.keyid, verdict.key, wrong)
-            yield from (SignedStatement(seq, event, version, verdict) for version in versions)
+            for version in versions if is_release else (None,):
+                yield SignedStatement(seq, event, version, verdict)
 
 
 def _released(log: Log, event: Attest, release: Statement) -> tuple[Version, str]:
     """The version that a release statement signs, and an error in the statement, or ""."""
     version = released_version(release)
-    entry = log.versions.get(version)
-    if entry is None or (release.name, release.digest) != (log.name, event.manifest):
+    entry, digest = log.versions.get(version), event.manifest
+    if entry is None or (release.name, release.digest) != (log.name, digest):
         return version, f"it is about {release.name}:{version} with manifest {release.digest.short}..."
-    if entry.manifest != event.manifest:
+    if entry.manifest != digest:
         return version, f"it is about version {version}"
-    if release != release_statement(log.name, version, log.fetch(event.manifest)):
-        return version, "its recipe or certificates are not those of the manifest"
-    return version, ""
+    is_same = release == release_statement(log.name, version, log.fetch(digest))
+    return version, "" if is_same else "its recipe or certificates are not those of the manifest"
 
 
 def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) -> list[SignatureVerdict]:
@@ -288,16 +292,21 @@ def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) ->
 
 
 def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -> None:
-    """Raise IntegrityError if the log of a model does not meet the requirements of the trust file.
+    """Raise IntegrityError if a log does not meet the requirements of the trust file.
 
     All log lines that `index` refers to are read. The state in `index`, except its unknown keys, must follow from them.
     """
+    if name == POLICY_LOG:
+        from onnxreg.schema.gates.policy import PolicyLog
+
+        enforce_policies(trust, PolicyLog.decode(index.data, reader.registry_id))
+        return
     log = log_of(reader, name, index)
     check_lines(trust, log.registry, name, log.lines())
     log.prove()
 
 
-def enforce_policies(trust: Trust, log: "PolicyLog") -> None:
+def enforce_policies(trust: Trust, log: PolicyLog) -> None:
     """Raise IntegrityError if a registry's log of policies is not signed as the trust file and its policies say, or missing.
 
     The keys that a policy names are required if lines must be signed, or if the trust file has all these keys, unrevoked,
@@ -322,32 +331,31 @@ def unauthorized_policies(
     """
     from onnxreg.schema.gates.policy import policy_of
 
-    judged = judge_lines(trust, registry, POLICY_LOG, lines)
-    for (before, _), (line, verdict) in pairwise(judged):
+    for (before, _), (line, verdict) in pairwise(judge_lines(trust, registry, POLICY_LOG, lines)):
         named = policy_of(before).signers
         signers = trust.signers([verdict.keyid or ""] if verdict.status in ("trusted", "foreign") else [])
         if named and not any(named & names for names in signers):
             keys, why = ", ".join(sorted(named)), str(verdict) or "it is unsigned"
-            yield (
-                named,
-                f"policy {line.seq} is not signed by a key that policy {before.seq} names ({keys}): {why}",
+            problem = (
+                f"policy {line.seq} is not signed by a key that policy {before.seq} names ({keys}): {why}"
             )
+            yield named, problem
 
 
 def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]) -> None:
     """Raise IntegrityError at the first line whose signature is wrong, or required and missing."""
-    judged = judge_lines(trust, registry, name, lines)
+    log = list(lines)
+    judged = judge_lines(trust, registry, name, log)
     needs = [need for need in trust.required(registry, name) if need.lines]
-    exempt = {need: _exempt(need, registry, name, [line for line, _ in judged]) for need in needs}
+    exempt = {need: _exempt(need, registry, name, log) for need in needs}
     for line, verdict in judged:
         if verdict.status == "invalid":
-            raise IntegrityError(
-                f"the signature of line {line.seq} of {name} is wrong: {verdict.detail}", SIGNERS_ADVICE
-            )
+            wrong = f"the signature of line {line.seq} of {name} is wrong: {verdict.detail}"
+            raise IntegrityError(wrong, SIGNERS_ADVICE)
         if any(line.seq > exempt[need] and not _counts(verdict, need) for need in needs):
+            why = str(verdict) or "it is unsigned"
             raise IntegrityError(
-                f"line {line.seq} of {name} must be signed by a trusted key: {str(verdict) or 'it is unsigned'}",
-                SIGNERS_ADVICE,
+                f"line {line.seq} of {name} must be signed by a trusted key: {why}", SIGNERS_ADVICE
             )
 
 
@@ -380,21 +388,16 @@ def audit_signatures(trust: Trust, log: Log) -> Iterator[tuple[str, str]]:
         if item.verdict.status == "invalid":
             artifact = item.event.artifact
             subject = f"the evaluation of {artifact.short}..." if artifact else str(item.version)
-            yield (
-                "signature",
-                f"the signature on {subject} in line {item.seq} is wrong: {item.verdict.detail}",
-            )
+            detail = f"the signature on {subject} in line {item.seq} is wrong: {item.verdict.detail}"
+            yield "signature", detail
     for version in unsigned(trust, log, statements):
         yield "signature", f"version {version} is not signed by a trusted key, as it must be"
 
 
 def unsigned(trust: Trust, log: Log, statements: Sequence[SignedStatement]) -> list[Version]:
     """The usable versions that lack a required signature; `statements` are all signatures of the model."""
-    good = [
-        {item.version for item in statements if _counts(item.verdict, need)}
-        for need in trust.required(log.registry, log.name)
-        if need.versions
-    ]
+    needs = [need for need in trust.required(log.registry, log.name) if need.versions]
+    good = [{item.version for item in statements if _counts(item.verdict, need)} for need in needs]
     entries = log.versions.items()
     return [item for item, entry in entries if entry.usable and any(item not in signed for signed in good)]
 
@@ -422,3 +425,160 @@ def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust
 
 def _counts(verdict: SignatureVerdict, need: SignatureRequirement) -> bool:
     return verdict.status == "trusted" and (not need.keys or verdict.key in need.keys)
+
+
+class AttestResult(NamedTuple):
+    """The path of an artifact, its state in the manifest, the evaluation, and the state after the evaluation."""
+
+    path: str
+    stated: str
+    evaluation: EvaluationDocument
+    state: str
+
+
+def attest(
+    decisions: Decisions,
+    published: Release,
+    report: bytes,
+    key: PrivateKey | None = None,
+    reason: str | None = None,
+    label: str = "report",
+) -> AttestResult:
+    """Record an evaluation as a blob and an event, signed if a key is given. A repeated call changes nothing.
+
+    Raise InputError if the report is malformed, is about bytes that are not an artifact of the version, or
+    was made against another parent than the artifact's. `label` is the name of the report in errors.
+    """
+    from onnxreg.schema.gates.statements import EVALUATION, read_evaluation
+
+    evaluation = read_evaluation(report, label)
+    artifact = _artifact(published, evaluation.artifact, "the report")
+    evidence, source = artifact.certification.evidence, published.manifest.source
+    parents = {artifact.parent, evidence.parent if evidence else None, source.digest if source else None}
+    if evaluation.parent is not None and evaluation.parent not in parents and any(parents):
+        raise InputError(
+            f"the report compares with {evaluation.parent.short}..., which is not what {artifact.path} was made from"
+        )
+    data = _signed(EVALUATED, artifact.digest, report, key)
+    verdict = (artifact.digest, evaluation.state)
+    decisions.attest(published.ref, data, MEDIA_TYPE if key else EVALUATION, reason, verdict)
+    before = next(item.state for item in published.states if item.path == artifact.path)
+    state = effective_state(before, evaluation.state)
+    return AttestResult(artifact.path, artifact.certification.state, evaluation, state)
+
+
+def attest_proof(
+    decisions: Decisions, published: Release, report: FaithfulnessReport, key: PrivateKey | None = None
+) -> None:
+    """Record a proof as `attest` records an evaluation."""
+    _artifact(published, report.artifact, "the proof")
+    data = _signed(PROVEN, report.artifact, report.encode(), key)
+    decisions.attest(published.ref, data, MEDIA_TYPE if key else PROOF)
+
+
+def attest_benchmark(decisions: Decisions, published: Release, report: bytes, label: str) -> None:
+    """Record a benchmark as `attest` records an evaluation. No gate uses benchmarks."""
+    from onnxreg.schema.gates.statements import BenchmarkDocument
+
+    for item in BenchmarkDocument.decode(report, label).artifacts:
+        _artifact(published, item.artifact, label)
+    decisions.attest(published.ref, report, BENCHMARK)
+
+
+def _signed(predicate_type: str, artifact: Digest, report: bytes, key: PrivateKey | None) -> bytes:
+    """A report about an artifact, in an envelope if there is a key."""
+    if key is None:
+        return report
+    return sign_statement(Statement(predicate_type, artifact, canonical.decode(report)), key).encode()
+
+
+def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
+    """The artifact of a version that has this digest. Raise InputError if no artifact has it."""
+    for artifact in published.manifest.artifacts:
+        if artifact.digest == digest:
+            return artifact
+    raise InputError(
+        f"{subject} is about {digest.short}..., which is not an artifact of {published.ref}",
+        "name the version whose bytes were evaluated",
+    )
+
+
+def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) -> dict[str, RecordedProof]:
+    """Return the newest proof of each artifact, by path; any signed proof is preferred to an unsigned proof.
+
+    Reports that were made by other rules than this program's are ignored.
+    """
+    children = {artifact.digest: artifact for artifact in manifest.artifacts if artifact.parent}
+    latest: dict[str, RecordedProof] = {}
+    proofs = recorded_proofs(log, attestations(log, digest, manifest), trust) if children else ()
+    for proof in sorted(proofs, key=lambda item: bool(item.signers)):
+        child = children.get(proof.report.artifact)
+        parents = [parent.digest for parent in manifest.ancestors(child)] if child else []
+        if child and proof.report.parent in parents and proof.report.is_current:
+            latest[child.path] = proof
+    return latest
+
+
+def proofs_by_path(reader: RegistryReader, version: Release) -> dict[str, RecordedProof]:
+    """Return `latest_proofs` of a version that was read with its index file; empty if a statement cannot be read."""
+    if any(artifact.parent for artifact in version.manifest.artifacts):
+        with suppress(IntegrityError, NotFoundError):
+            log = load(reader, version.name, index=version.index)
+            return latest_proofs(log, version.digest, version.manifest, load_trust())
+    return {}
+
+
+def read_benchmarks(reader: RegistryReader, ref: Ref) -> list[BenchmarkDocument]:
+    """The benchmarks of a version, oldest first. Raise NotFoundError or IntegrityError if a document cannot be read."""
+    from onnxreg.schema.gates.statements import BenchmarkDocument
+
+    version = read_version(reader, ref)
+    log = load(reader, version.name)
+    events = attestations(log, version.digest, version.manifest)
+    documents = (log.fetch(event.statement) for event in events if event.media_type == BENCHMARK)
+    return [BenchmarkDocument.decode(data, "a benchmark") for data in documents]
+
+
+def word_of(event: Event) -> str:
+    """The word for the kind of an event; a move with evidence is called a promotion."""
+    return "promote" if isinstance(event, Tag) and event.evidence is not None else event.kind
+
+
+def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge) -> list[str]:
+    """The words that describe the event of line `seq`, without channel and version; `judge` names signers of statements."""
+    match event:
+        case Attest():
+            return [_describe(event, seq, reader, judge)]
+        case Hold():
+            return [", ".join(event.paths or ["everything"])]
+        case Deltas():
+            return [f"(deltas: {max(0, len(event.blobs) - 1)})"]
+        case Tag() | RolloutStep():
+            share = []
+            if isinstance(event, RolloutStep):
+                share = ["halted" if event.percent is None else f"{event.percent:g} %"]
+                share += [f"of {event.where}"] if event.where else []
+            digests = {"policy": event.policy, "evidence": event.evidence}
+            return share + [f"{key} {digest.short}" for key, digest in digests.items() if digest is not None]
+        case OptionalEvent():
+            return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
+    return []
+
+
+def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJudge) -> str:
+    """Describe a statement, such as `proof of model_int8.onnx by release`; `statement` if the blob cannot be read."""
+    kind, signers, artifact = "statement", "", event.artifact
+    with suppress(InputError, IntegrityError, NotFoundError):
+        statement = RecordedStatement.decode(event.media_type, read_blob(reader, event.statement))
+        signers = ", ".join(map(str, statement.verdicts(judge, seq)))
+        if statement.kind in ("signature", "benchmark"):
+            kind = statement.kind
+        elif (report := statement.report("proof")) is not None:
+            artifact = report.artifact
+    if artifact is not None:
+        path = artifact.short
+        with suppress(IntegrityError, NotFoundError):
+            manifest = read_manifest(read_blob(reader, event.manifest), event.manifest, judge.model)
+            path = next((item.path for item in manifest.artifacts if item.digest == artifact), path)
+        kind = f"{path} {event.state}" if event.artifact else f"proof of {path}"
+    return f"{kind} by {signers}" if signers else kind

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from onnxreg.registry.gates.statements import ChannelStatus, in_production, latest_proofs, word_of, words
+from onnxreg.registry.gates.enforce import ChannelStatus, in_production
 from onnxreg.registry.log.lookup import read_blob, read_deltas, version_record
 from onnxreg.registry.search.catalog import Catalog, find_models, total_size
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes
@@ -30,7 +30,7 @@ from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
-from onnxreg.registry.trust.signatures import SignatureJudge
+from onnxreg.registry.trust.signatures import SignatureJudge, latest_proofs, word_of, words
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.compare.overview import overview
 from onnxreg.schema.compare.version_history import HistoryEntry, ModelHistory, model_history

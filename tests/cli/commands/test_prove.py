@@ -16,10 +16,9 @@ from support.servers import regserve
 
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.registry import Registry
-from onnxreg.registry.gates.statements import attest_proof
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.signing import Keystore
-from onnxreg.registry.trust.signatures import PROOF
+from onnxreg.registry.trust.signatures import PROOF, attest_proof
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.policy import read_policy

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.gates.statements import attest_benchmark, read_benchmarks
+from onnxreg.registry.trust.signatures import attest_benchmark, read_benchmarks
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref
