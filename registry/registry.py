@@ -347,8 +347,7 @@ class Registry:
     def _request(
         self, log: Log, versions: Collection[Version], restore: bool, **more: Any
     ) -> ExchangeRequest:
-        bring_back = Decisions(self.store, self.actor).restore if restore else None
-        return ExchangeRequest(log.name, versions, restore=bring_back, actor=self.actor, **more)
+        return ExchangeRequest(log.name, versions, restore=restore, actor=self.actor, **more)
 
     def _destination(self, to: str | None) -> RegistryStore:
         remote = self.remotes.open(to, create=True)

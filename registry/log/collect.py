@@ -48,8 +48,8 @@ def collect(
     Wait `patience` seconds for pushes that run meanwhile, then make them start over. Raise IntegrityError or NotFoundError,
     and delete nothing, if a log or manifest cannot be read, because its references are then unknown.
     """
-    logs = Logs(remote)
-    live = logs.referred()
+    known: Known = {}
+    live = referred(remote, known)
     keys = blob_keys(remote, to_delete=True)
     sizes = {key: size for key, size in keys.items() if only is None or key.digest in only}
     candidates = _without(sizes, live)
@@ -57,7 +57,7 @@ def collect(
         try:
             condemn(remote, push, candidates)
             fenced = settle(remote, push, patience)
-            live = logs.referred()
+            live = referred(remote, known)
         except BaseException:
             remote.remove_note("condemned", push.id)
             raise
@@ -70,7 +70,7 @@ def collect(
 
 def survey(remote: RegistryStore, assume: Callable[[Log], None] = lambda log: None) -> CollectResult:
     """Return the blobs that `collect` would delete if each log were changed as `assume` changes it in memory."""
-    live = Logs(remote, assume).referred()
+    live = referred(remote, {}, assume)
     sizes = blob_keys(remote, to_delete=True)
     doomed = _without(sizes, live)
     return CollectResult(doomed, len(sizes) - len(doomed))
@@ -150,26 +150,27 @@ def _clear_dead(remote: RegistryStore) -> None:
             remote.remove_note("condemned", note)
 
 
-class Logs:
-    """The blobs that the logs of a registry refer to. A log is read again only if its index file changed."""
+Known = dict[str, tuple[str | None, frozenset[Digest]]]
+"""For each model, the token of the index file that was read last, and the blobs that its log refers to."""
 
-    def __init__(self, remote: RegistryStore, assume: Callable[[Log], None] = lambda log: None) -> None:
-        self._remote, self._assume = remote, assume
-        self._known: dict[str, tuple[str | None, frozenset[Digest]]] = {}
 
-    def referred(self) -> set[Digest]:
-        """Every blob that a model needs now. Raise IntegrityError or NotFoundError if a document cannot be read."""
-        for name in self._remote.names():
-            index = self._remote.read_index(name)
-            token = index.token if index else None
-            if name not in self._known or self._known[name][0] != token:
-                self._known[name] = consult(self._remote, name, self._refers, index=index, new=True)
-        return {digest for _, digests in self._known.values() for digest in digests}
+def referred(
+    remote: RegistryStore, known: Known, assume: Callable[[Log], None] = lambda log: None
+) -> set[Digest]:
+    """Every blob that a model needs now. A log that is `known` is read again only if its index file changed.
 
-    def _refers(self, log: Log) -> tuple[str | None, frozenset[Digest]]:
-        """The token of the index file of a log, and the blobs that the log refers to."""
-        self._assume(log)
+    Raise IntegrityError or NotFoundError if a document cannot be read.
+    """
+
+    def refers(log: Log) -> tuple[str | None, frozenset[Digest]]:
+        assume(log)
         return log.index and log.index.token, frozenset(item.digest for item in references(log))
+
+    for name in remote.names():
+        index = remote.read_index(name)
+        if name not in known or known[name][0] != (index.token if index else None):
+            known[name] = consult(remote, name, refers, index=index, new=True)
+    return {digest for _, digests in known.values() for digest in digests}
 
 
 def expiring(log: Log, keep: int) -> list[Version]:
@@ -179,16 +180,11 @@ def expiring(log: Log, keep: int) -> list[Version]:
     versions do not count, but stay if they would be among the newest unyanked. Raise InputError if nothing would be kept.
     """
     if keep < 1:
-        raise InputError(
-            "the number of versions to keep must be at least 1", "untag and drop or purge what must go"
-        )
+        hint = "untag and drop or purge what must go"
+        raise InputError("the number of versions to keep must be at least 1", hint)
     unyanked = {version: entry.replace(yanks=()) for version, entry in log.versions.items()}
     keeping = {*newest_of(log.versions, keep), *newest_of(unyanked, keep)}
     keeping |= {channel.version for channel in log.channels.values()}
     keeping |= {rollout.to for rollout in log.rollouts.values()}
-    gone = [
-        (entry.seq, version)
-        for version, entry in present_versions(log)
-        if version not in keeping and not entry.pinned
-    ]
-    return [version for _, version in sorted(gone, key=lambda pair: pair[0])]
+    present = sorted(present_versions(log), key=lambda item: item[1].seq)
+    return [version for version, entry in present if version not in keeping and not entry.pinned]

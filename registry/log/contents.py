@@ -48,25 +48,23 @@ class Selection:
         Raise NotFoundError, which lists the existing artifacts, if a format, path or member matches no artifact.
         """
         artifacts = {item.path: item for item in manifest.artifacts}
-        if missing := [path for path in self.paths if path not in artifacts]:
-            raise NotFoundError(
-                f"{ref} has no artifact {min(missing)}", f"it has {_listed(manifest.artifacts)}"
-            )
+        if missing := set(self.paths) - artifacts.keys():
+            has = _listed(manifest.artifacts)
+            raise NotFoundError(f"{ref} has no artifact {min(missing)}", f"it has {has}")
         if self.paths:
             return join(manifest, self.paths)
         owners = {f"{name} of {ref}": _member_artifacts(manifest, ref, name) for name in self.members}
         owners = owners or {ref: tuple(artifacts)}
-        offered = [artifacts[path] for path in chain.from_iterable(owners.values())]
-        chosen = [item for item in offered if self._fits(item, self.formats)]
+        offered = tuple(dict.fromkeys(chain.from_iterable(owners.values())))
         conditions = [(owner, paths, self.formats) for owner, paths in owners.items()]
-        conditions += [(ref, tuple(item.path for item in offered), (name,)) for name in self.formats]
+        conditions += [(ref, offered, (name,)) for name in self.formats]
         for owner, paths, formats in conditions:
             if not any(self._fits(artifacts[path], formats) for path in paths):
                 which = formats[0] if formats else "artifact"
                 which += f" of precision {self.precision}" if self.precision else ""
                 has = _listed(artifacts[path] for path in paths)
                 raise NotFoundError(f"{owner} has no {which}", f"it has {has}")
-        return join(manifest, [item.path for item in chosen])
+        return join(manifest, [path for path in offered if self._fits(artifacts[path], self.formats)])
 
     def _fits(self, item: Artifact, formats: tuple[str, ...]) -> bool:
         return self.precision in (None, item.precision) and (not formats or item.format in formats)
@@ -85,9 +83,8 @@ def _member_artifacts(manifest: Manifest, ref: str, name: str) -> tuple[str, ...
         hint = suggest(name, [member.name for member in family.members], listed)
         raise NotFoundError(f"{ref} has no member {name[:80]}", hint)
     if not member.artifacts:
-        raise NotFoundError(
-            f"{name} of {ref} has no artifacts, its files come with every pull", f"leave --member {name} out"
-        )
+        none = f"{name} of {ref} has no artifacts, its files come with every pull"
+        raise NotFoundError(none, f"leave --member {name} out")
     return tuple(member.artifacts)
 
 
@@ -96,10 +93,8 @@ def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
     if paths is None:
         return list(manifest.artifacts)
     if unknown := set(paths) - {item.path for item in manifest.artifacts}:
-        raise IntegrityError(
-            f"the log of {manifest.name} holds {min(unknown)}, which is not an artifact of that version",
-            "the registry was tampered with or damaged",
-        )
+        wrong = f"the log of {manifest.name} holds {min(unknown)}, which is not an artifact of that version"
+        raise IntegrityError(wrong, "the registry was tampered with or damaged")
     return [item for item in manifest.artifacts if item.path in paths]
 
 
@@ -112,10 +107,8 @@ def selected_artifacts(
         return present
     chosen = held_artifacts(manifest, selection.of(manifest, ref))
     if missing := [item for item in chosen if item not in present]:
-        raise NotFoundError(
-            f"{missing[0].path} of {ref} is not held here, only {_listed(present)}",
-            f"reg pull {ref} fetches the rest",
-        )
+        lack = f"{missing[0].path} of {ref} is not held here, only {_listed(present)}"
+        raise NotFoundError(lack, f"reg pull {ref} fetches the rest")
     return chosen
 
 

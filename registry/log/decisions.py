@@ -21,7 +21,6 @@ from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import Delta, encode_table
 from onnxreg.schema.log import events
 from onnxreg.schema.log.events import Deltas, Event, check_channel
-from onnxreg.schema.log.state import VersionEntry
 
 EventType = TypeVar("EventType", bound=Event)
 MAX_BLOBS_PER_PURGE = 500
@@ -40,12 +39,9 @@ class DecisionResult(NamedTuple):
 
 
 class Decisions:
-    """Append decisions to the logs of one registry. Each log is read once, and again after a lost race.
+    """Append decisions of `actor` to the logs of one registry. Each log is read once, and again after a lost race.
 
-    Args:
-        store: the registry.
-        actor: the claimed author of the decisions.
-        remember: called with the registry, the model's name and the index file that was written.
+    `remember` is called with the registry, the model's name and the index file that was written.
     """
 
     def __init__(
@@ -54,10 +50,7 @@ class Decisions:
         self.store, self.actor, self._remember = store, actor, remember
 
     def tag(self, ref: Ref, channel: str, reason: str | None = None) -> DecisionResult:
-        """Move a channel to a version; do nothing if the channel holds that version already.
-
-        Raise ConflictError if another move came first, or the version is yanked.
-        """
+        """Move a channel to a version. Raise ConflictError if another move came first, or the version is yanked."""
         log = self._open(ref.name)
         target, current = log.find(ref), log.channels.get(check_channel(channel))
         log.check_unyanked(target.version)
@@ -80,15 +73,12 @@ class Decisions:
         back. Raise InputError if the ref names no version, so that the newest version is never yanked by accident.
         """
         log, target = self._locate(ref)
-        entry = target.entry
+        manifest, yanks = target.entry.manifest, target.entry.yanks
+        record: list[Event] = [] if yanks else [self._about(events.Yank, target, reason)]
         if undo:
-            record: list[Event] = [
-                self._about(events.Unyank, target, reason, yank=yank) for yank in entry.yanks
-            ]
-        else:
-            record = [] if entry.yanked else [self._about(events.Yank, target, reason)]
-        same = sorted(version for version, other in present_versions(log) if other.manifest == entry.manifest)
-        others = tuple(version for version in same if version != target.version)
+            record = [self._about(events.Unyank, target, reason, yank=yank) for yank in yanks]
+        same = {version for version, other in present_versions(log) if other.manifest == manifest}
+        others = tuple(sorted(same - {target.version}))
         return DecisionResult(target, self._append(log, record), others)
 
     def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
@@ -147,23 +137,14 @@ class Decisions:
 
     def expiry(self, log: Log, keep: int) -> list[events.Expire]:
         """The events that expire every version that `collect.expiring` names."""
-        targets = [
-            LocatedVersion(log.name, version, log.versions[version]) for version in expiring(log, keep)
-        ]
-        return [self._about(events.Expire, target, f"--keep-versions {keep}") for target in targets]
+        gone = [LocatedVersion(log.name, version, log.versions[version]) for version in expiring(log, keep)]
+        return [self._about(events.Expire, target, f"--keep-versions {keep}") for target in gone]
 
     def expire(self, keep: int) -> list[Ref]:
         """Let old versions of every model expire, and return these versions; see `collect.expiring`."""
         decide = partial(self.expiry, keep=keep)
         record = [event for name in list(self.store.names()) for event in self._decide(name, decide)]
         return [Ref(event.name, str(event.version)) for event in record]
-
-    def restore(self, name: str, version: Version, entry: VersionEntry) -> events.Restore:
-        """The event by which an expired version has its files again."""
-        gone = entry.gone
-        if gone is None or gone.how != "expired":
-            raise ConflictError(f"{name}:{version} is not expired", "leave --restore out")
-        return self._about(events.Restore, LocatedVersion(name, version, entry), None, expire=gone.event)
 
     def purge(self, refs: Collection[Ref], reason: str) -> tuple[list[LocatedVersion], set[Digest], set[Ref]]:
         """Take versions down: the log may never again refer to the blobs that only these versions use.
@@ -175,9 +156,8 @@ class Decisions:
         targets: dict[Ref, LocatedVersion] = {}
         for target in (_exactly(logs[ref.name], ref, gone=True) for ref in refs):
             if target.entry.gone is not None and target.entry.gone.how == "purged":
-                raise ConflictError(
-                    f"{target.ref} is taken down already", f"`reg log {target.name}` says why"
-                )
+                hint = f"`reg log {target.name}` says why"
+                raise ConflictError(f"{target.ref} is taken down already", hint)
             targets[target.ref] = target
         outside: dict[Digest, set[Ref]] = {}
         for log in (load(self.store, name) for name in list(self.store.names())):
@@ -268,10 +248,10 @@ def publish_deltas(
     deltas: Collection[Delta],
     actor: str | None,
 ) -> list[Delta]:
-    """Add deltas, whose blobs are in the push, to the deltas that a version offers.
+    """Add deltas, whose blobs are in the push, to a version, and return all deltas that the version offers now.
 
-    A delta replaces another delta that makes the same file from the same files. The smallest deltas come first, and at
-    most `MAX_DELTAS` are kept. Return the deltas that the version offers now.
+    A delta replaces another delta that makes the same file from the same file. The smallest deltas come first, and at
+    most `MAX_DELTAS` are kept.
     """
     table: list[Delta] = []
 

@@ -56,6 +56,14 @@ REWRITTEN = "history was rewritten or damaged: compare with a mirror before you 
 RESTORE_ADVICE = "restore it from a mirror (reg verify shows more)"
 
 
+GivesUp = events.Expire | events.Purge | events.Drop
+HOW: dict[str, Literal["expired", "purged", "dropped"]] = {
+    "expire": "expired",
+    "purge": "purged",
+    "drop": "dropped",
+}
+
+
 class LocatedVersion(NamedTuple):
     """The version that a ref means, with its entry, and the channel if the ref names one."""
 
@@ -93,15 +101,8 @@ class Replay:
 
     def checkpoint(self) -> Checkpoint:
         """The tables as the checkpoint that sealing writes."""
-        refused = tuple(sorted(self.refused))
-        tables = (
-            dict(self.versions),
-            dict(self.channels),
-            tuple(self.tombstones),
-            refused,
-            dict(self.rollouts),
-        )
-        return Checkpoint(*tables)
+        tombstones, refused = tuple(self.tombstones), tuple(sorted(self.refused))
+        return Checkpoint(dict(self.versions), dict(self.channels), tombstones, refused, dict(self.rollouts))
 
     def apply(self, event: Event, seq: int) -> None:
         """Apply the event of line `seq` to the tables. Raise ConflictError if the event contradicts them."""
@@ -154,9 +155,9 @@ class Replay:
     def _publish(self, event: events.Publish, seq: int) -> None:
         entry = self.versions.get(event.version)
         if entry is not None and entry.manifest != event.manifest:
+            manifests = f"{entry.manifest.short}... instead of {event.manifest.short}..."
             raise ConflictError(
-                f"{self.name}:{event.version} is already published, with manifest {entry.manifest.short}... "
-                f"instead of {event.manifest.short}...",
+                f"{self.name}:{event.version} is already published, with manifest {manifests}",
                 "a version never changes: publish under another version",
             )
         if entry is None:
@@ -215,7 +216,7 @@ class Replay:
         """End every rollout of a version."""
         self.rollouts = {tag: rollout for tag, rollout in self.rollouts.items() if rollout.to != version}
 
-    def _give_up(self, event: events.Expire | events.Purge | events.Drop) -> None:
+    def _give_up(self, event: GivesUp) -> None:
         """Mark a version as without files. Raise ConflictError if a channel holds it, or a pin, unless it is purged."""
         entry, ref = self._known(event), f"{self.name}:{event.version}"
         holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
@@ -235,12 +236,8 @@ class Replay:
                 f"`reg yank {ref}` takes it out of use, with its number; --undo takes a yank back",
             )
         self._end_rollouts(event.version)
-        how: Literal["expired", "purged", "dropped"] = "expired"
-        if not isinstance(event, events.Expire):
-            how = "purged" if isinstance(event, events.Purge) else "dropped"
-        self._set(
-            event.version, entry.replace(pinned=False, held=None, gone=Gone(how, event.id), deltas=None)
-        )
+        gone = Gone(HOW[event.kind], event.id)
+        self._set(event.version, entry.replace(pinned=False, held=None, gone=gone, deltas=None))
         if isinstance(event, events.Drop):
             self._manifests.get(event.manifest, {}).pop(event.version, None)
             del self.versions[event.version]
@@ -280,12 +277,8 @@ class Log:
 
     `index` is the index file that the log was read from, if any. `tail` are the lines that are not sealed yet, and
     `summaries` the known summaries of versions. `documents` are small blobs that no store has yet: documents named by new
-    lines, and segments made by sealing. `sign` signs new lines; a `mirrored` log refuses new events.
-
-    Args:
-        registry, name: the id of the registry, and the name of the model.
-        fetch: reads a blob that a store has.
-        url: the URL of the registry in errors.
+    lines, and segments made by sealing. `fetch` reads a blob that a store has, `sign` signs new lines; a `mirrored` log
+    refuses new events. `url` names the registry in errors.
     """
 
     def __init__(self, registry: str, name: str, fetch: Fetch, url: str = "") -> None:
@@ -380,20 +373,11 @@ class Log:
             else:
                 summaries[version] = self.summarize(entry.manifest)
         tables = replay.checkpoint()
+        entries = {version: replay.versions[version] for version in shown} | replay.recent
         return State(
-            self.registry,
-            self.name,
-            self.seq,
-            self.head,
-            tables.channels,
-            {version: replay.versions[version] for version in shown} | replay.recent,
-            summaries,
-            tuple(self.segments),
-            self.checkpoint,
-            tables.tombstones,
-            tables.refused,
-            tables.rollouts,
-        )
+            self.registry, self.name, self.seq, self.head, tables.channels, entries, summaries,
+            tuple(self.segments), self.checkpoint, tables.tombstones, tables.refused, tables.rollouts,
+        )  # fmt: skip
 
     def check(self) -> "Log":
         """Replay the tail now, and return this log. Raise StateError if the state contradicts the tables."""
@@ -523,9 +507,8 @@ class Log:
     def summary(self, target: LocatedVersion, member: str | None = None) -> VersionSummary:
         """The summary of a version from the state, else from its manifest, with the verdicts of later evaluations.
 
-        Args:
-            member: a member whose artifacts the summary must name. The index names the stages of a pipeline, but
-                only the manifest names the members of any other family.
+        It names the artifacts of `member`. The index names the stages of a pipeline, but only the manifest names the
+        members of any other family.
         """
         summary = self.state.summaries.get(target.version)
         has_member = member is None or (summary is not None and bool(summary.members))
@@ -537,17 +520,15 @@ class Log:
         """Raise ConflictError if a version is yanked, so that no channel moves to a yanked version."""
         if self.versions[version].yanked:
             ref = f"{self.name}:{version}"
-            raise ConflictError(
-                f"{ref} is yanked: a channel would resolve to nothing",
-                f"name another version, or take the yank back: reg yank {ref} --undo",
-            )
+            hint = f"name another version, or take the yank back: reg yank {ref} --undo"
+            raise ConflictError(f"{ref} is yanked: a channel would resolve to nothing", hint)
 
     def check_summary(self, target: LocatedVersion) -> None:
         """Raise IntegrityError if the state line's summary of a version contradicts the version's manifest."""
-        summary = self.state.summaries.get(target.version)
-        if summary is not None and summary != self.summarize(target.entry.manifest):
+        summary, manifest = self.state.summaries.get(target.version), target.entry.manifest
+        if summary is not None and summary != self.summarize(manifest):
             raise IntegrityError(
-                f"the index of {self.name} says other things of manifest {target.entry.manifest.short}... than the manifest itself",
+                f"the index of {self.name} says other things of manifest {manifest.short}... than the manifest itself",
                 "the index file was tampered with or damaged: run `reg verify` on it",
             )
 
@@ -577,10 +558,7 @@ class Log:
         self.check_own()
         for tag, rollout in self.rollouts.items():
             moves = isinstance(event, events.Tag | events.Untag) and event.tag == tag
-            given_up = (
-                event.version if isinstance(event, events.Expire | events.Purge | events.Drop) else None
-            )
-            if moves or given_up == rollout.to:
+            if moves or (isinstance(event, GivesUp) and event.version == rollout.to):
                 raise ConflictError(
                     f"{rollout.to} is being rolled out to {self.name}:{tag}",
                     f"`reg rollout finish {self.name} --channel {tag}` moves the channel, `halt` stops the rollout",
@@ -629,9 +607,8 @@ class Log:
     def check_keys(self) -> None:
         """Raise HostError if a later build added keys to the state line, because writing the index would lose them."""
         if self._line and State.decode(self._line).encode() != self._line:
-            raise HostError(
-                f"a newer onnxreg wrote the index of {self.name}, with keys that would be lost", UPGRADE
-            )
+            lost = f"a newer onnxreg wrote the index of {self.name}, with keys that would be lost"
+            raise HostError(lost, UPGRADE)
 
 
 def mirror_error(registry: str) -> ConflictError:
@@ -653,12 +630,10 @@ def read_manifest(data: bytes, digest: Digest, name: str) -> "Manifest":
         manifest = read_any_manifest(data, label)
     except InputError as error:
         raise IntegrityError(error.message, error.hint) from error
-    if not isinstance(manifest, Manifest) or manifest.name != name:
-        actual_name = manifest.name if isinstance(manifest, Manifest) else "no model: it has format version 1"
-        raise IntegrityError(
-            f"{label} is the manifest of {actual_name}", "the registry was tampered with or damaged"
-        )
-    return manifest
+    if isinstance(manifest, Manifest) and manifest.name == name:
+        return manifest
+    actual = manifest.name if isinstance(manifest, Manifest) else "no model: it has format version 1"
+    raise IntegrityError(f"{label} is the manifest of {actual}", "the registry was tampered with or damaged")
 
 
 def read_segment(data: bytes, name: str) -> list[LogLine]:

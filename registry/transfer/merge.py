@@ -5,7 +5,7 @@ ids differ, chains are not joined: the events of the chosen versions are appende
 origin in `via`. If the destination's log changes, the merge is repeated.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -29,10 +29,7 @@ from onnxreg.schema.core.errors import ConflictError, ForkError, IntegrityError,
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Attest, Hold, OptionalEvent, Publish, Restore, Tag, Unyank, Yank
 from onnxreg.schema.log.logline import LogLine, Via
-from onnxreg.schema.log.state import Channel, VersionEntry
-
-MakeRestore = Callable[[str, Version, VersionEntry], Restore]
-"""A function that creates the event for bringing a version of a model back, given the version's entry."""
+from onnxreg.schema.log.state import Channel
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class ExchangeRequest:
     Args:
         selection: the artifacts to copy; the destination keeps those that it has, and an event records which it has.
         channels: channels to move to one of these versions, as in the source; the destination adds its own events.
-        restore: makes the event that brings back a version which expired at the destination, with its files.
+        restore: bring back a version that expired at the destination, with its files.
         heal: check for blobs that the destination lost, and copy them again; False: assume that a complete log has all.
         actor: the claimed author of the destination's own events; `deltas`: True if files may be sent as deltas.
     """
@@ -51,7 +48,7 @@ class ExchangeRequest:
     versions: Collection[Version]
     selection: Selection = EVERYTHING
     channels: Collection[str] = ()
-    restore: MakeRestore | None = None
+    restore: bool = False
     heal: bool = True
     actor: str | None = None
     deltas: bool = False
@@ -84,10 +81,11 @@ class Merge:
                 destination.append_line(line)
             else:
                 destination.append(line.event, Via(self.source.registry, line.seq, line.digest, now))
-        if self.request.restore is not None:
-            for version in self.returning:
-                entry = destination.versions[version]
-                destination.append(self.request.restore(destination.name, version, entry))
+        for version in self.returning:
+            entry, about = destination.versions[version], stamp(destination.name, self.request.actor)
+            if entry.gone is not None:
+                back = Restore(**about, version=version, manifest=entry.manifest, expire=entry.gone.event)
+                destination.append(back)
         _check_arrived(self.source, destination, self.request.versions)
         for event in (*hold_events(destination, self.artifacts, self.request.actor), *self.moves):
             destination.append(event)
@@ -112,7 +110,7 @@ def merge(
     selected = {} if is_copy else selected_paths(source, versions, request.selection)
     artifacts = paths_after(source, destination, selected)
     gone = {version for version, entry in destination.versions.items() if entry.gone is not None}
-    returning = [] if request.restore is None else [version for version in versions if version in gone]
+    returning = [] if not request.restore else [version for version in versions if version in gone]
     moves, before = [], destination.channels if channels_before is None else channels_before
     for tag in request.channels:
         channel, current = source.channel(tag), destination.channels.get(tag)

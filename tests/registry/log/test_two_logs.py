@@ -87,8 +87,7 @@ def send(
     selection: Selection = EVERYTHING,
 ) -> TransferResult:
     chosen = [Version.parse(version) for version in versions]
-    bring_back = Decisions(destination).restore if restore else None
-    return exchange(source, destination, ExchangeRequest(NAME, chosen, selection, restore=bring_back))
+    return exchange(source, destination, ExchangeRequest(NAME, chosen, selection, restore=restore))
 
 
 Act = Callable[[RegistryStore], object]
@@ -283,8 +282,7 @@ def test_a_channel_push_sends_files_again_that_expire_meanwhile(
         return destination.push()
 
     monkeypatch.setattr(destination, "push", late)
-    back = Decisions(destination).restore
-    wish = ExchangeRequest(NAME, [Version.parse("1.0.0")], EVERYTHING, ["stable"], back, heal=False)
+    wish = ExchangeRequest(NAME, [Version.parse("1.0.0")], EVERYTHING, ["stable"], True, heal=False)
     done = exchange(source, destination, wish)
     assert str(done.log.channels["stable"].version) == "1.0.0"
     assert not verify(destination).damages

@@ -47,7 +47,7 @@ CONDEMN = """\
             condemn(remote, push, candidates)
 """
 READ = """\
-            live = logs.referred()
+            live = referred(remote, known)
 """
 
 

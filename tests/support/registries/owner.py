@@ -4,13 +4,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from onnxreg.registry import Registry
-from onnxreg.registry.gates import enforce, promotion, statements
+from onnxreg.registry.gates import enforce, promotion
 from onnxreg.registry.gates.promotion import Rollouts
 from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, collect
 from onnxreg.registry.maintain import repair as repairing
 from onnxreg.registry.maintain import space, verification
 from onnxreg.registry.signing import sign_statement
 from onnxreg.registry.transfer.exchange import was_pushed
+from onnxreg.registry.trust import signatures
 from onnxreg.registry.trust.known_heads import CheckedReader
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.signing.dsse import MEDIA_TYPE, release_statement
@@ -45,7 +46,7 @@ def attest(
 ) -> Any:
     release = registry.get(ref, remote)
     decisions = registry.decisions(release.name, remote)
-    return statements.attest(decisions, release, report, key, reason, label)
+    return signatures.attest(decisions, release, report, key, reason, label)
 
 
 def set_policy(registry: Registry, policy: Any, reason: Any = None, remote: Any = None) -> Any:
