@@ -50,9 +50,8 @@ class Publisher:
             hasher = piece_hasher(file.stat().st_size)
             digest, size = push.put_file(file, hasher)
             if recorded_state and FileState.of(os.stat(file)) != recorded_state:  # noqa: PTH116 -- links are followed
-                raise InputError(
-                    f"{path} changed while it was read", "run the command again when nobody writes to it"
-                )
+                hint = "run the command again when nobody writes to it"
+                raise InputError(f"{path} changed while it was read", hint)
             return describe(digest, size, hasher)
 
         paths = draft.paths()

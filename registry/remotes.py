@@ -1,11 +1,10 @@
 """Remotes: registries that this user named, that are checked when they are read, and that are copied for offline work.
 
 All files are in the user's state directory, so another writer of a shared registry cannot change where `origin` is.
-`remotes.json` has, for each registry path, the names and URLs of its remotes, and for each URL that was ever used the
-first registry id found at that URL: if the URL has another id later, that is an integrity error.
-`tracking/<registry id>/` is a mirror without the files of artifacts: the last index files, byte by byte, and the sealed
-parts of their logs. This mirror is the proof behind `via`. With the token of a kept index file, the remote sends
-the index file again only if it changed.
+`remotes.json` has the remotes of each registry path and, for each URL that was ever used, the first registry id found there:
+another id later is an integrity error. `tracking/<registry id>/` is a mirror without the files of artifacts: the last index
+files, byte by byte, and the sealed parts of their logs. This mirror is the proof behind `via`. With the token of a kept
+index file, the remote sends the index file again only if it changed.
 """
 
 import os
@@ -68,7 +67,7 @@ class RemoteCopy:
     def read_index(self, name: str) -> IndexFile | None:
         """The last index file read of a model, with its token at the remote; None if no index file is kept.
 
-        The token is empty if it may belong to other bytes or to another URL, because each URL has its own tokens.
+        The token is empty if it may belong to other bytes or to another URL.
         """
         if (index := self.store.read_index(name)) is None:
             return None
@@ -79,9 +78,9 @@ class RemoteCopy:
         return IndexFile(index.data, token.token if is_same else "")
 
     def age(self, name: str) -> float:
-        """Seconds since the registry last confirmed the index file. Raise NotFoundError if it was never confirmed.
+        """Seconds since the registry last confirmed the index file, or until then, if a clock was turned back.
 
-        If that time is in the future (a clock was turned back), the result is its distance from now.
+        Raise NotFoundError if the index file was never confirmed.
         """
         try:
             return abs(time.time() - self._token(name).stat().st_mtime)
@@ -142,7 +141,7 @@ class RemoteCopy:
 
 
 class _Document(BufferedReader):
-    """A blob of a remote, kept in memory if the blob is small and one `read` returns the whole blob."""
+    """A blob of a remote, kept in `documents` if it is small and one `read` returns the whole blob."""
 
     def __init__(self, stream: BinaryIO, digest: Digest, documents: dict[Digest, bytes]) -> None:
         super().__init__(cast(RawIOBase, stream))
@@ -216,12 +215,9 @@ def remotes_file() -> Path:
 
 
 def _load() -> _RemotesFile:
-    path = remotes_file()
-    with host_errors(f"reading {path}"):
-        try:
-            data = read_bounded(path, MAX_DOCUMENT_BYTES)
-        except (FileNotFoundError, NotADirectoryError):
-            return _RemotesFile()
+    path, data = remotes_file(), b"{}"
+    with host_errors(f"reading {path}"), suppress(FileNotFoundError, NotADirectoryError):
+        data = read_bounded(path, MAX_DOCUMENT_BYTES)
     with about(f"{path} is damaged", IntegrityError, "remove it, then add the remotes again"):
         return _RemotesFile.decode(data, "it")
 
@@ -247,18 +243,14 @@ class Remotes:
             raise InputError(f"remote {name} needs a path or URL", f"reg remote add {name} PATH|URL")
         url = absolute(url)
         with self._changing() as remotes:
-            if remotes.urls.get(name, url) != url:
-                raise ConflictError(
-                    f"remote {name} is {remotes.urls[name]}", f"`reg remote remove {name}` first"
-                )
-            remotes.urls[name] = url
+            if (present := remotes.urls.setdefault(name, url)) != url:
+                raise ConflictError(f"remote {name} is {present}", f"`reg remote remove {name}` first")
 
     def remove(self, name: str) -> None:
         """Forget the name of a remote. Raise NotFoundError if the name is unknown."""
         with self._changing() as remotes:
-            if name not in remotes.urls:
+            if remotes.urls.pop(name, None) is None:
                 raise NotFoundError(f"there is no remote {name}", "see `reg remote list`")
-            del remotes.urls[name]
 
     def unpin(self, registry_id: str) -> list[str]:
         """Forget the URLs of a registry and return them. The next registry at such a URL counts as a new one."""
@@ -285,23 +277,19 @@ class Remotes:
 
     def url_of(self, remote: str | None) -> str:
         """The URL of a remote, given as a name, URL or path; None means the only remote, or the remote named origin."""
-        if remote is None:
-            if len(self.urls) == 1:
-                return next(iter(self.urls.values()))
-            if "origin" not in self.urls:
-                lack = "here is called origin" if self.urls else "is known here"
-                names = f"name one of them: {', '.join(sorted(self.urls))}"
-                first = "name a path or URL, or give one a name: reg remote add origin PATH|URL"
-                raise InputError(f"no remote is named, and none {lack}", names if self.urls else first)
-            remote = "origin"
+        if remote is None and len(self.urls) == 1:
+            return next(iter(self.urls.values()))
+        if remote is None and "origin" not in self.urls:
+            lack = "here is called origin" if self.urls else "is known here"
+            names = f"name one of them: {', '.join(sorted(self.urls))}"
+            first = "name a path or URL, or give one a name: reg remote add origin PATH|URL"
+            raise InputError(f"no remote is named, and none {lack}", names if self.urls else first)
+        remote = "origin" if remote is None else remote
         if remote in self.urls:
             return self.urls[remote]
-        is_path = "/" in remote or remote in (".", "..") or os.path.lexists(remote)
-        if not is_path and ":" not in remote:
-            raise NotFoundError(
-                f"there is no remote {remote}",
-                suggest(remote, self.urls, f"see `reg remote list`; a directory is written ./{remote}"),
-            )
+        if not (":" in remote or "/" in remote or remote in (".", "..") or os.path.lexists(remote)):
+            hint = f"see `reg remote list`; a directory is written ./{remote}"
+            raise NotFoundError(f"there is no remote {remote}", suggest(remote, self.urls, hint))
         return absolute(remote)
 
     def id_of(self, remote: str) -> str:
@@ -312,10 +300,7 @@ class Remotes:
         return self.pins.get(url) or open_url(url).registry_id
 
     def open(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-        """Open a remote and check that its registry id is the recorded one; record the id of a new remote, if possible.
-
-        A registry that was found at the URL before is not created again, because its disk may just not be mounted.
-        """
+        """Open a remote as `reach` does, and record the id of a new remote, if possible."""
         store = self.reach(remote, create, mirror_of)
         self.remember(store, remote)
         return store
@@ -328,7 +313,10 @@ class Remotes:
                 remotes.pins[url] = store.registry_id
 
     def reach(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-        """Open a remote as `open` does, without recording the registry id."""
+        """Open a remote and check that its registry id is the recorded one.
+
+        A registry that was found at the URL before is not created again, because its disk may just not be mounted.
+        """
         url = self.url_of(remote)
         pinned = self.pins.get(url)
         try:
@@ -353,10 +341,8 @@ class Remotes:
         url = self.url_of(remote)
         copy = RemoteCopy(self.pins.get(url, ""), url)
         if url not in self.pins or not copy.store.is_there:
-            raise NotFoundError(
-                f"nothing was ever remembered of {url}",
-                f"fetch what is needed offline: reg index fetch --remote {quote(remote or url)}",
-            )
+            hint = f"fetch what is needed offline: reg index fetch --remote {quote(remote or url)}"
+            raise NotFoundError(f"nothing was ever remembered of {url}", hint)
         path = path_of(url)
         store = open_url(url, known_id=self.pins[url]) if path is None else DirectoryRegistry(path)
         return OfflineReader(store, copy, offline)
@@ -364,12 +350,10 @@ class Remotes:
 
 def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:
     """Raise ConflictError if both are the same registry."""
-    places = {
-        registry.root.resolve() if isinstance(registry, DirectoryRegistry) else registry.url
-        for registry in (remote, store)
-    }
-    if len(places) == 1:
-        raise ConflictError(
-            "that remote is this registry itself",
-            "name another place; to write files: reg --registry OTHER pull REF PLACE --output DIRECTORY",
-        )
+
+    def place(registry: RegistryStore) -> object:
+        return registry.root.resolve() if isinstance(registry, DirectoryRegistry) else registry.url
+
+    if place(remote) == place(store):
+        hint = "name another place; to write files: reg --registry OTHER pull REF PLACE --output DIRECTORY"
+        raise ConflictError("that remote is this registry itself", hint)

@@ -73,7 +73,7 @@ class Resolution:
 
     @property
     def warnings(self) -> Iterator[str]:
-        """Yield a warning for each way in which the answer may disappoint: an older release, a refused artifact."""
+        """Warn of an older release and of a refused artifact."""
         own, ref = self.located.version, self.located.ref
         others = (item.version for item in self.rejected if item.artifact)
         if newer := next((other for other in others if other.precedence > own.precedence), None):
@@ -83,8 +83,9 @@ class Resolution:
 
     def to_json(self) -> dict[str, Any]:
         """The document that `reg resolve --json` prints."""
-        artifact = self.artifact.to_json()
-        value = {
+        artifact, rollout = self.artifact.to_json(), self.rollout
+        deltas = [{**delta.to_json(), "url": url} for delta, url in self.deltas]
+        return {
             "name": self.located.name,
             "version": str(self.located.version),
             "manifest": str(self.located.entry.manifest),
@@ -92,12 +93,9 @@ class Resolution:
             "artifact": {key: artifact[key] for key in ARTIFACT_KEYS if key in artifact},
             "files": [{**file.to_json(), "url": url} for file, url in self.files],
             "rejected": [rejection.to_json() for rejection in self.rejected],
+            **({"deltas": deltas} if deltas else {}),
+            **({"rollout": {**rollout.to_json(), "in": self.is_by_rollout}} if rollout else {}),
         }
-        if self.deltas:
-            value["deltas"] = [{**delta.to_json(), "url": url} for delta, url in self.deltas]
-        if self.rollout is not None:
-            value["rollout"] = {**self.rollout.to_json(), "in": self.is_by_rollout}
-        return value
 
 
 class NoAnswerError(NotFoundError):
@@ -109,8 +107,7 @@ class NoAnswerError(NotFoundError):
         if member and query.member is None:
             nearest += f"; name one, such as --member {member}"
         super().__init__(f"no artifact of {ref} answers the query", nearest)
-        self.name = ref.name
-        self.outcome = outcome
+        self.name, self.outcome = ref.name, outcome
 
     def to_json(self) -> dict[str, Any]:
         """The document of `Resolution.to_json`, with null for each key of the artifact."""
@@ -130,13 +127,9 @@ def resolve(
 ) -> Resolution:
     """Pick one artifact with the companions that it needs, and check it; see `docs/resolve.md`.
 
-    Without a tag, the newest release with a matching artifact wins. Raise NoAnswerError with all reasons if no
-    artifact matches. Raise also what `check_version_trust` raises.
-
-    Args:
-        reader: a reader of `checked_reader`.
-        verify: raise IntegrityError if the index file contradicts the manifest of the version.
-        seed: the device's random text in rollouts. A device without one takes part in none.
+    `reader` is a `checked_reader`. With `verify`, the index file must not contradict the manifest of the version. A device
+    without a `seed`, its random text, takes part in no rollout. Raise NoAnswerError with all reasons if no artifact matches,
+    and what `check_version_trust` raises.
     """
 
     def read(log: Log) -> Resolution:
@@ -161,9 +154,8 @@ def check_version_trust(
     """Raise IntegrityError if the trust file demands a signature that a version lacks. Raise GateError if the ref names
     a governed channel whose version was not promoted or fails the policy.
 
-    Args:
-        index: the index file in which the version was found, if it was read already.
-        look_for_policy: read a remote's policies even if no policy is known of it. This costs one more request.
+    `index` is the index file in which the version was found, if it was read already. With `look_for_policy`, a remote's
+    policies are read even if no policy is known of it, which costs one more request.
     """
     trust, registry = trust_if_any(), reader.registry_id
     if trust and any(need.versions for need in trust.required(registry, located.name)):
@@ -178,10 +170,8 @@ def check_version_trust(
         return
     policies = reader.read_index(POLICY_LOG)
     if policies is None and is_needed:
-        raise GateError(
-            f"{reader.url} has no policy, and must have one",
-            "policy.jsonl was removed: ask the registry's owner",
-        )
+        hint = "policy.jsonl was removed: ask the registry's owner"
+        raise GateError(f"{reader.url} has no policy, and must have one", hint)
     if policies is not None:
         from onnxreg.registry.gates.enforce import check_holder
 
@@ -196,7 +186,6 @@ def resolve_in(
     device: "Device | None" = None,
     seed: str | None = None,
 ) -> Resolution:
-    """Resolve a query in a log that the caller has read."""
     candidates = version_candidates(reader, log, ref, query, device, seed)
     operators = partial(read_operators, reader)
     outcome = resolve_among(log.state, candidates, query, device, operators, ref.is_bare)
@@ -223,9 +212,8 @@ def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
         located = log.find(ref)
         contracts = [artifact.contract for artifact in log.summary(located).artifacts]
         if not any(contracts):
-            raise NotFoundError(
-                f"{located.ref} has no recorded contract", "its inputs and outputs are not known"
-            )
+            hint = "its inputs and outputs are not known"
+            raise NotFoundError(f"{located.ref} has no recorded contract", hint)
         return tuple(dict.fromkeys(contract for contract in contracts if contract is not None))
 
     return consult(reader, ref.name, read)
@@ -266,7 +254,7 @@ def read_operators(reader: RegistryReader, digest: Digest) -> "tuple[Need, ...]"
 
 @dataclass(frozen=True)
 class DeviceCoverage:
-    """The answer for a device, or for a pipeline's member on it: a resolution, or the reasons why no artifact fits."""
+    """The answer for a device, or for a pipeline's member on it."""
 
     device: "Device"
     answer: Resolution | NoAnswerError
@@ -274,7 +262,6 @@ class DeviceCoverage:
 
     @property
     def is_stranded(self) -> bool:
-        """True if no artifact fits the device."""
         return isinstance(self.answer, NoAnswerError)
 
     def to_json(self) -> dict[str, Any]:
@@ -290,7 +277,7 @@ def coverage(
 ) -> list[DeviceCoverage]:
     """Read the index file once and resolve for each device, in order; for a pipeline, resolve each member.
 
-    Raise NotFoundError for an unknown model or version; IntegrityError and GateError as `check_version_trust` does.
+    Raise the errors of `check_version_trust`.
     """
 
     def answer(log: Log, device: "Device", question: Query) -> Resolution | NoAnswerError:

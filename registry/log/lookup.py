@@ -147,17 +147,14 @@ def matching(reader: RegistryReader, patterns: Collection[str]) -> list[str]:
 
     Raise NotFoundError, with similar names, if a pattern matches no model. Names are not checked to exist.
     """
-    chosen, names = set[str](), None
-    for pattern in patterns:
-        if not PATTERN & set(pattern):
-            chosen.add(check_name(pattern))
-            continue
-        names = list(reader.names()) if names is None else names
+    chosen = {check_name(pattern) for pattern in patterns if not PATTERN & set(pattern)}
+    globs = [pattern for pattern in patterns if PATTERN & set(pattern)]
+    names = list(reader.names()) if globs else []
+    for pattern in globs:
         if not (fitting := fnmatch.filter(names, pattern)):
             plain = "".join(char for char in pattern if char not in PATTERN)
-            raise NotFoundError(
-                f"no model matches {pattern} in {reader.url}", suggest(plain, names, listed(names), 0.4)
-            )
+            hint = suggest(plain, names, listed(names), 0.4)
+            raise NotFoundError(f"no model matches {pattern} in {reader.url}", hint)
         chosen.update(fitting)
     return sorted(chosen)
 
@@ -197,9 +194,8 @@ def fetcher(*sources: BlobReader) -> Fetch:
 class Release:
     """A version with its manifest and the manifest's exact bytes `data`; `new` is true if this call published the version.
 
-    `held` are the paths of the artifacts that the registry has (None: all); `states` has the state of each artifact.
-    `index` is the index file that was read, if any. After publishing, `yank` is the yank of the version, if any, and
-    `newer` the newest version, if it is another one.
+    `held` are the paths of the artifacts that the registry has (None: all), `states` the states of all artifacts, `index` is
+    the index file that was read. After publishing, `yank` is the version's yank, and `newer` another newest version.
     """
 
     name: str
