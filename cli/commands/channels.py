@@ -130,7 +130,7 @@ def policy_set(
         before, after = list(_rules(log.policy.to_json())), list(_rules(policy.to_json()))
         session.say(*list(unified_diff(before, after, lineterm="", n=len(before)))[3:])
     for channel in stopped:
-        session.warn(f"stops: {channel.why}")
+        session.warn(f"stops: {channel['why']}")
     line, outcome = None, None if is_new else "nothing to do: this policy is in force"
     if yes:
         line = set_policy(store or registry.store, registry.heads, policy, registry.actor, reason)
@@ -140,7 +140,7 @@ def policy_set(
     if line is not None:
         outcome = f"policy {line.seq} is in force: {counted(len(policy.rules), 'rule')}"
     document = {"rules": len(policy.rules), "seq": line and line.seq}
-    session.show(document | {"stopped": [channel._asdict() for channel in stopped]}, outcome)
+    session.show(document | {"stopped": stopped}, outcome)
     if is_new and not yes:
         would = f"it would stop {counted(len(stopped), 'channel')}"
         raise ConflictError(f"nothing was set; {would}", "to set it: --yes")

@@ -70,29 +70,21 @@ class ChannelGate:
         return [event for _, event in self.log.events(Tag) if event.tag == self.channel]
 
     def judge(
-        self,
-        version: Version,
-        demands: Collection[str] = DEMANDS,
-        past: Sequence[Tag] | None = None,
+        self, version: Version, demands: Collection[str] = DEMANDS, past: Sequence[Tag] | None = None
     ) -> PromotionEvidence:
-        """Judge a version by the rules. Raise IntegrityError or NotFoundError if a document cannot be read.
+        """Judge a version by those `demands`, after the `past` moves of the channel; default: all.
 
-        Args:
-            demands: the keys of the demands that count.
-            past: the earlier moves of the channel; default: all moves.
+        Raise IntegrityError or NotFoundError if a document cannot be read.
         """
         log, entry, trust = self.log, self.log.versions[version], self.trust
-        manifest, counted = (
-            log.manifest(version),
-            {key for rule in self.rules for key in rule.checks} & set(demands),
-        )
+        manifest = log.manifest(version)
+        counted = {key for rule in self.rules for key in rule.checks} & set(demands)
         events = attestations(log, entry.manifest, manifest)
         signers: tuple[frozenset[str], ...] = ()
         if "signed_by" in counted:
             verdicts = signatures_of(log, trust, version, entry.manifest)
-            signers = trust.signers(
-                sorted({item.keyid or "" for item in verdicts if item.status == "trusted"})
-            )
+            trusted = {item.keyid or "" for item in verdicts if item.status == "trusted"}
+            signers = trust.signers(sorted(trusted))
         before = compared_with(self.moves if past is None else past, entry.manifest)
         candidate = PromotionCandidate(
             manifest,
@@ -218,17 +210,13 @@ def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> in
 
 
 def check_holder(
-    reader: RegistryReader,
-    channel: str,
-    located: LocatedVersion,
-    index: IndexFile | None,
-    policy_file: IndexFile,
+    reader: RegistryReader, channel: str, located: LocatedVersion, index: IndexFile | None, policy: IndexFile
 ) -> None:
     """Judge a governed channel, which must still hold the version `located` or roll it out; see `ChannelGate`.
 
     Raise IntegrityError if the state line that gave `located` contradicts the version's manifest.
     """
-    policies = PolicyLog.decode(policy_file.data, reader.registry_id)
+    policies = PolicyLog.decode(policy.data, reader.registry_id)
     if not policies.policy.covering(located.name, channel):
         return
 

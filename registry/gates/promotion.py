@@ -53,17 +53,8 @@ def with_policy(
     return PolicyLog(log.registry, (*log.lines, line))
 
 
-class BlockedChannel(NamedTuple):
-    """A channel that will not resolve any more, and why. If a model cannot be read, channel and version are None."""
-
-    name: str
-    channel: str | None
-    version: str | None
-    why: str
-
-
-def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[BlockedChannel]:
-    """Yield the channels whose version a policy refuses, or whose version was not promoted.
+def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[dict[str, str | None]]:
+    """Yield the name, channel and version of each channel that a policy stops, and `why`; of an unreadable model the name.
 
     Signatures are judged by the user's trust file. Raise UnlistedError if the registry cannot list its models.
     """
@@ -76,13 +67,14 @@ def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[Blocked
             governed = [item for item in channels if policies.policy.covering(name, item[0])]
             log = load(reader, name, index=index) if governed else log
         except RegError as error:
-            yield BlockedChannel(name, None, None, error.message)
+            yield {"name": name, "channel": None, "version": None, "why": error.message}
             continue
         for tag, channel in governed:
             try:
                 ChannelGate(log, policies, tag).check()
             except RegError as error:
-                yield BlockedChannel(name, tag, str(channel.version), error.message)
+                version = str(channel.version)
+                yield {"name": name, "channel": tag, "version": version, "why": error.message}
 
 
 def set_policy(

@@ -65,15 +65,10 @@ class StalePolicyError(IntegrityError):
 
 
 class KnownHead(Record, frozen=True):
-    """The last accepted index file of a log.
+    """The last accepted index file of a log: the number `seq` of its lines, and its digest `index`.
 
-    Args:
-        seq: the number of lines of the log.
-        index: the digest of the index file.
-        lines: the digests of the newest lines; the last one is the head.
-        state: line 1; None for the log of policies.
-        places: the number of lines that each place had.
-        trust: the digest (hex) of the trust file that the index file met, or "".
+    `lines` are the digests of the newest lines; the last one is the head. `state` is line 1; None for the log of policies.
+    `places` are the numbers of lines that each place had, `trust` is the digest (hex) of the trust file that was met, or "".
     """
 
     seq: Count
@@ -113,10 +108,8 @@ def observe(
     raised, and the result has more lines than the file. The log of policies has no state, and an earlier log of policies is
     refused at any place. Raise the IntegrityError whose class names the broken rule; ForkError for rules 3 and 4.
     """
-    url, reset = (
-        url or origin,
-        f"ask its owner; after a backup was restored: reg trust reset {registry} {name}",
-    )
+    url = url or origin
+    reset = f"ask its owner; after a backup was restored: reg trust reset {registry} {name}"
     had = 0 if before is None else before.places.get(origin, 0)
 
     def fork(seq: int, line: Digest, known: Digest) -> ForkError:
@@ -145,14 +138,12 @@ def observe(
         remembered = before.digest_at(log.seq)
         if remembered is not None and remembered != log.head:
             raise fork(log.seq, log.head, remembered)
-        if log.seq < had or remembered is None:
-            ends = f"the log of {name} ends at line {log.seq}"
-            if log.seq < had:
-                raise RollbackError(f"{url} went back in time: {ends}, {had} were there before", reset)
-            raise UnknownPastError(
-                f"{ends}, {before.seq} were seen before, and it is too far back to tell whether it is the same log",
-                reset,
-            )
+        ends = f"the log of {name} ends at line {log.seq}"
+        if log.seq < had:
+            raise RollbackError(f"{url} went back in time: {ends}, {had} were there before", reset)
+        if remembered is None:
+            unknown = "it is too far back to tell whether it is the same log"
+            raise UnknownPastError(f"{ends}, {before.seq} were seen before, and {unknown}", reset)
         log.check()
         is_sealed_alike = (log.state.segments, log.state.checkpoint) == (state.segments, state.checkpoint)
         if not is_sealed_alike or not log.state.summaries.items() <= state.summaries.items():
@@ -256,9 +247,8 @@ class KnownHeads:
                 data = self._path(registry_id, name).read_bytes()
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        with about(
-            f"the known head of {name} is damaged", IntegrityError, f"reg trust reset {registry_id} {name}"
-        ):
+        damaged, reset = f"the known head of {name} is damaged", f"reg trust reset {registry_id} {name}"
+        with about(damaged, IntegrityError, reset):
             return KnownHead.decode(data, "it", MAX_DOCUMENT_BYTES) if data else None
 
     def knows(self, registry_id: str, name: str) -> bool:
@@ -277,9 +267,7 @@ class KnownHeads:
         If a check fails, the newest index file is read and checked instead: neither an old file from a cache or a pinned
         commit is a rollback, nor a blob missing that a collector deleted. A place that is behind another is only reported.
         Raise ForkError or IntegrityError if the newest file contradicts the known head or lacks a required signature.
-
-        `cached` is the file as it was read before, `near` are further readers of the sealed parts of the log. `is_own` ignores
-        the trust file, which is only about what other people write.
+        `is_own` ignores the trust file, which is about other people; `near` may have sealed parts of the log.
         """
         before = self.read(reader.registry_id, name)
         index = reader.read_index(name, cached)
@@ -389,11 +377,10 @@ class KnownHeads:
             status = path.stat() if before is not None and before.seq == head.seq else None
             replace_file(path, head.encode(), (status.st_atime, status.st_mtime) if status else None)
         except OSError as error:
+            lost = f"known heads cannot be kept in {self._root}: {error.strerror}"
             if not self._warned:
-                self._warned = True
-                self._warn(
-                    f"known heads cannot be kept in {self._root}: {error.strerror}; a rollback will go unnoticed"
-                )
+                self._warn(f"{lost}; a rollback will go unnoticed")
+            self._warned = True
 
 
 class CheckedReader(ReaderWrapper):
