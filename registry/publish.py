@@ -8,7 +8,7 @@ from functools import partial
 
 from onnxreg.registry.log.commit import Bring, commit
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import Release, load, read_blob
+from onnxreg.registry.log.lookup import Release, consult, fetcher, read_blob
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push
 from onnxreg.registry.store.streams import describe, measure, piece_hasher
@@ -22,7 +22,7 @@ from onnxreg.schema.core.files import FileState
 from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.log.events import Hold, Publish
 from onnxreg.schema.log.state import VersionEntry
-from onnxreg.schema.log.summary import artifact_states, operator_set, verdicts_of
+from onnxreg.schema.log.summary import operator_set
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -62,21 +62,13 @@ class Publisher:
             return self._publish(push, manifest, data)
 
     def preview(self, draft: Draft) -> Release:
-        """The version that `add` would publish, with the states of its artifacts. Nothing is stored.
-
-        Raise ConflictError if `add` would refuse the draft.
-        """
+        """The version that `add` would publish. Nothing is stored. Raise ConflictError if `add` would refuse the draft."""
         manifest = draft.manifest(measure(draft.root, draft.paths()))
-        data = manifest.encode()
-        digest, version, refused = Digest.of(data), self.version or FIRST_VERSION, set[Digest]()
+        log = Log("0" * 32, check_name(draft.name), fetcher())
         with suppress(NotFoundError):  # no registry yet
-            log = load(self.store, check_name(draft.name))
-            version, is_new = _choose_version(log, self.version, digest)
-            if not is_new:
-                return _release(log, version, is_new)
-            refused = log.refused
-        states = artifact_states(verdicts_of(manifest), {}, refused)
-        return Release(draft.name, version, digest, manifest, data, True, states=states)
+            log = consult(self.store, draft.name, Log.check, new=True)
+        version, is_new, _ = self._append(log, manifest, manifest.encode())
+        return _release(log, version, is_new)
 
     def add_again(self, digest: Digest) -> Release | None:
         """Publish a manifest that the store has already; None if the manifest, or a file that it names, is missing."""
@@ -100,27 +92,29 @@ class Publisher:
             return self._publish(push, manifest, data, bring)
 
     def _publish(self, push: Push, manifest: Manifest, data: bytes, bring: Bring | None = None) -> Release:
-        name, digest = manifest.name, Digest.of(data)
-        version, is_new = FIRST_VERSION, False  # until the log is known
-        documents = [data, *filter(None, map(operator_set, manifest.artifacts))]
+        name, version, is_new = manifest.name, FIRST_VERSION, False  # until the log is known
 
         def change(log: Log) -> Collection[Digest] | None:
             nonlocal version, is_new
-            for document in documents:
-                log.attach(document)
-            version, is_new = _choose_version(log, self.version, digest)
-            about = stamp(name, self.actor, self.reason)
-            if is_new:
-                log.append(Publish(**about, version=version, manifest=digest, size=len(data)))
-            elif log.versions[version].held is not None:
-                log.append(Hold(**about, version=version, manifest=digest))
-            else:
-                return None
-            return {file.digest for file in manifest.all_files()}
+            version, is_new, is_change = self._append(log, manifest, data)
+            return {file.digest for file in manifest.all_files()} if is_change else None
 
         log = commit(self.store, push, name, change, bring=bring)
         self.known_heads.remember(self.store, name, log.index)
         return _release(log, version, is_new)
+
+    def _append(self, log: Log, manifest: Manifest, data: bytes) -> tuple[Version, bool, bool]:
+        """Append the event of a manifest, if one is needed; return the version, if it is new, and if there is an event."""
+        for document in (data, *filter(None, map(operator_set, manifest.artifacts))):
+            log.attach(document)
+        digest, about = Digest.of(data), stamp(log.name, self.actor, self.reason)
+        version, is_new = _choose_version(log, self.version, digest)
+        is_partial = not is_new and log.versions[version].held is not None
+        if is_new:
+            log.append(Publish(**about, version=version, manifest=digest, size=len(data)))
+        elif is_partial:
+            log.append(Hold(**about, version=version, manifest=digest))
+        return version, is_new, is_new or is_partial
 
 
 def _release(log: Log, version: Version, is_new: bool) -> Release:
@@ -136,15 +130,12 @@ def _choose_version(log: Log, requested: Version | None, digest: Digest) -> tupl
     if requested is not None:
         entry = log.versions.get(requested)
         if entry is not None and entry.manifest == digest and entry.gone is not None:
-            raise ConflictError(
-                f"{log.name}:{requested} is {entry.gone.how}",
-                "publish under another version; a copy elsewhere brings an expired one back: reg pull --restore",
-            )
+            hint = "publish under another version; a copy elsewhere brings an expired one back: reg pull --restore"
+            raise ConflictError(f"{log.name}:{requested} is {entry.gone.how}", hint)
         return requested, entry is None or entry.manifest != digest
-    present = {
-        v: entry for v, entry in log.versions.items() if entry.gone is None and entry.manifest == digest
-    }
-    if (existing := _newest(present)) is not None:
+    entries = log.versions.items()
+    twins = {v: entry for v, entry in entries if entry.gone is None and entry.manifest == digest}
+    if (existing := _newest(twins)) is not None:
         return existing, False
     latest = _newest(log.versions)
     return (FIRST_VERSION if latest is None else latest.next_patch()), True
