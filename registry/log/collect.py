@@ -70,8 +70,7 @@ def collect(
 
 def survey(remote: RegistryStore, assume: Callable[[Log], None] = lambda log: None) -> CollectResult:
     """Return the blobs that `collect` would delete if each log were changed as `assume` changes it in memory."""
-    live = referred(remote, {}, assume)
-    sizes = blob_keys(remote, to_delete=True)
+    live, sizes = referred(remote, {}, assume), blob_keys(remote, to_delete=True)
     doomed = _without(sizes, live)
     return CollectResult(doomed, len(sizes) - len(doomed))
 
@@ -107,8 +106,7 @@ def condemn(remote: RegistryStore, push: Push, candidates: Collection[BlobKey]) 
 
 def settle(remote: RegistryStore, push: Push, patience: float) -> int:
     """Wait for each push that may not have seen the condemnation, or make its commit fail; return the number fenced."""
-    fenced = 0
-    deadline = time.monotonic() + patience
+    fenced, deadline = 0, time.monotonic() + patience
     for intent, data in remote.notes("intents").items():
         if _outlasts(remote, intent, deadline):
             _fence(remote, push, intent, data)
@@ -132,9 +130,8 @@ def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
     """Move the head of the model that an intent names, so that the commit of a push that read the old head fails."""
     damaged = f"an intent in {note_path('intents', '')} cannot be read"
     with about(damaged, IntegrityError, "if no push is under way, remove the file, then collect again"):
-        name = check_name(
-            str(canonical.convert(canonical.decode(data, "it"), dict[str, str], "it").get("name"))
-        )
+        noted = canonical.convert(canonical.decode(data, "it"), dict[str, str], "it")
+        name = check_name(str(noted.get("name")))
 
     def change(log: Log) -> Collection[Digest]:
         log.append(Fence(**stamp(name, ""), intent=intent))

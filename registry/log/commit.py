@@ -26,13 +26,7 @@ from onnxreg.registry.store.protocol import (
 )
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import (
-    VERIFY_ADVICE,
-    ConflictError,
-    LostRaceError,
-    NotFoundError,
-    RegError,
-)
+from onnxreg.schema.core.errors import VERIFY_ADVICE, ConflictError, LostRaceError, NotFoundError, RegError
 
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 1.0
@@ -51,8 +45,7 @@ Bring = Callable[[Collection[Digest]], None]
 def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
     """Read a model's log in order to change it; a new model's log is empty, and the log of a mirror refuses events.
 
-    New lines are signed if a key is configured. `more` are further readers of blobs, for manifests that `remote` does
-    not hold yet.
+    New lines are signed if a key is configured. `more` may have manifests that `remote` does not have yet.
     """
     log = consult(remote, name, Log.check, *more, new=True)
     log.mirrored, log.sign = remote.is_mirror, line_signer()
@@ -151,10 +144,8 @@ def check_tombstones(log: Log, digests: Iterable[Digest]) -> None:
     """Raise ConflictError if one of these blobs was taken down in this log."""
     tombstoned = sorted(set(digests).intersection(log.tombstones))
     if tombstoned:
-        raise ConflictError(
-            f"blob {tombstoned[0].short}... of {log.name} was taken down there and may not come back",
-            f"`reg log {log.name}` there says why",
-        )
+        down = f"blob {tombstoned[0].short}... of {log.name} was taken down there and may not come back"
+        raise ConflictError(down, f"`reg log {log.name}` there says why")
 
 
 def _secure(push: Push, log: Log, digests: Collection[Digest], bring: Bring | None) -> None:

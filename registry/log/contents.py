@@ -135,9 +135,10 @@ def selected_paths(
     source: Log, versions: Iterable[Version], selection: Selection
 ) -> dict[Version, ArtifactPaths]:
     """The selected artifacts of each of these versions. Raise NotFoundError as `Selection.of` does."""
+    if not selection:
+        return dict.fromkeys(versions)
     return {
-        version: selection.of(source.manifest(version), f"{source.name}:{version}") if selection else None
-        for version in versions
+        version: selection.of(source.manifest(version), f"{source.name}:{version}") for version in versions
     }
 
 
@@ -148,14 +149,12 @@ def paths_after(
 
     Raise InputError, before any file is fetched, if one event cannot name all artifacts of a version.
     """
-    after = dict(selected)
+    after: dict[Version, ArtifactPaths] = dict.fromkeys(selected)
     for version, paths in selected.items():
         present = _held_by(destination, version)
         if paths is not None and present is not None:
             after[version] = join(source.manifest(version), paths, present)
             _hold(source, version, after[version], None).check_fits()
-        else:
-            after[version] = None
     return after
 
 
@@ -185,8 +184,9 @@ def check_held(source: Log, destination: Log, version: Version, selection: Selec
         return
     manifest, ref = source.manifest(version), f"{source.name}:{version}"
     if join(manifest, offered, present, selection.of(manifest, ref)) != join(manifest, offered, present):
+        only = _listed(held_artifacts(manifest, offered))
         raise NotFoundError(
-            f"only {_listed(held_artifacts(manifest, offered))} of {ref} is held by the registry that it comes from",
+            f"only {only} of {ref} is held by the registry that it comes from",
             f"reg pull {ref} there fetches the rest; or take a part that it has, with --format, --precision or --member",
         )
 
@@ -210,8 +210,7 @@ class Reference:
 
 
 def documents(log: Log) -> Iterator[Reference]:
-    """The blobs of the history: segments, checkpoint, manifests, statements, evidence, and the blobs of optional events
-    that no later event supersedes.
+    """The blobs of the history: segments, checkpoint, manifests, statements, evidence, and what optional events name.
 
     The manifest of an expired or purged version is included, unless the manifest itself was taken down.
     """
@@ -233,10 +232,9 @@ def documents(log: Log) -> Iterator[Reference]:
                 named[event.statement] = Reference(event.statement, None, f"{name} statement")
             case Tag(evidence=Digest() as evidence):
                 named.setdefault(evidence, Reference(evidence, None, f"{name} evidence"))
+    events = optional.values()
     blobs = [
-        Reference(blob.digest, blob.size, f"{name} {event.kind}")
-        for event in optional.values()
-        for blob in event.blobs
+        Reference(blob.digest, blob.size, f"{name} {event.kind}") for event in events for blob in event.blobs
     ]
     yield from (blob for blob in (*blobs, *named.values()) if blob.digest not in tombstones)
     for version, entry in log.versions.items():
@@ -250,15 +248,10 @@ def present_versions(log: Log) -> Iterator[tuple[Version, VersionEntry]]:
 
 
 def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference]:
-    """The held files of a version, and the operator sets that summaries name, each once.
-
-    Raise IntegrityError or NotFoundError if the version's manifest cannot be read.
-    """
+    """The held files of a version, and the operator sets that summaries name, each once."""
     manifest, ref = log.manifest(version), f"{log.name}:{version}"
-    blobs = {
-        file.digest: Reference(file.digest, file.size, f"{ref} {file.path}")
-        for file in held_files(manifest, entry.held)
-    }
+    held = held_files(manifest, entry.held)
+    blobs = {file.digest: Reference(file.digest, file.size, f"{ref} {file.path}") for file in held}
     for data in filter(None, map(operator_set, held_artifacts(manifest, entry.held))):
         digest = Digest.of(data)
         blobs.setdefault(digest, Reference(digest, len(data), f"{ref} operators"))

@@ -61,7 +61,7 @@ class Decisions:
         return DecisionResult(target, self._append(log, [event]))
 
     def untag(self, name: str, channel: str, reason: str | None = None) -> Version:
-        """Remove a channel and return the version that it held. Raise NotFoundError if the channel does not exist."""
+        """Remove a channel and return the version that it held. Raise NotFoundError if there is none."""
         log = self._open(name)
         current = log.channel(channel)
         event = events.Untag(**stamp(name, self.actor, reason), tag=channel, expects=current.manifest)
@@ -99,10 +99,8 @@ class Decisions:
             for line in log.lines()
         )
         if came or left(target):
-            raise ConflictError(
-                f"{target.ref} is known to other registries",
-                "`reg yank` takes it out of use, with its number",
-            )
+            hint = "`reg yank` takes it out of use, with its number"
+            raise ConflictError(f"{target.ref} is known to other registries", hint)
         return DecisionResult(target, self._append(log, [self._about(events.Drop, target, reason)]))
 
     def attest(

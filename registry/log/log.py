@@ -221,9 +221,8 @@ class Replay:
         entry, ref = self._known(event), f"{self.name}:{event.version}"
         holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
         if holders:
-            raise ConflictError(
-                f"{ref} is what {' and '.join(holders)} means", "move the channel or `reg untag` it first"
-            )
+            holds = f"{ref} is what {' and '.join(holders)} means"
+            raise ConflictError(holds, "move the channel or `reg untag` it first")
         if isinstance(event, events.Purge):
             self.tombstones += [blob for blob in event.blobs if blob not in self.tombstones]
         elif entry.pinned:
@@ -248,10 +247,9 @@ class Replay:
     def _expect(self, tag: str, expected: Digest | None) -> None:
         channel = self.channels.get(tag)
         if (channel.manifest if channel else None) != expected:
-            raise ConflictError(
-                f"channel {tag} of {self.name} holds {channel.version if channel else 'nothing'} by now",
-                "look at `reg log` and decide again",
-            )
+            holder = channel.version if channel else "nothing"
+            by_now = f"channel {tag} of {self.name} holds {holder} by now"
+            raise ConflictError(by_now, "look at `reg log` and decide again")
 
     def _known(self, event: VersionEvent | events.Deltas | events.RolloutStep) -> VersionEntry:
         entry = None if event.version is None else self.versions.get(event.version)
@@ -262,9 +260,8 @@ class Replay:
     def _present(self, event: VersionEvent | events.Deltas | events.RolloutStep) -> VersionEntry:
         entry = self._known(event)
         if entry.gone is not None:
-            raise ConflictError(
-                f"{self.name}:{event.version} is {entry.gone.how}", "name a version that is here"
-            )
+            gone = f"{self.name}:{event.version} is {entry.gone.how}"
+            raise ConflictError(gone, "name a version that is here")
         return entry
 
 
@@ -459,11 +456,9 @@ class Log:
         return first
 
     def find(self, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
-        """The version that a ref means.
-
-        Raise NotFoundError if the version does not exist; if it is yanked and the ref has no digest (`yanked`
-        allows it); if its files expired or were taken down (`gone` allows it). Raise MismatchError if tag and
-        digest name different manifests.
+        """The version that a ref means. Raise NotFoundError if it does not exist; if it is yanked and the ref has no
+        digest (`yanked` allows it); if its files expired or were taken down (`gone` allows it). Raise MismatchError
+        if tag and digest name different manifests.
         """
         target = self._by_digest(ref.digest) if ref.digest and ref.tag is None else self._by_tag(ref, yanked)
         if target.entry.gone is not None and not gone:
@@ -477,8 +472,7 @@ class Log:
         state, where = self.state, f" in {self.url}" if self.url else ""
         version = state.newest_release() if ref.tag is None else version_of(state, ref.tag)
         if version is None:
-            is_empty = all(entry.dropped for entry in self.versions.values())
-            lack = "version" if is_empty else "usable release: each version is yanked or a pre-release"
+            lack = "usable release: each version is yanked or a pre-release" if self.versions else "version"
             raise no_version(self.name, lack, state.versions)
         entry = state.versions.get(version) or self.versions.get(version)
         if entry is None or entry.dropped:
@@ -489,9 +483,8 @@ class Log:
                 "the tag and the digest name different manifests",
             )
         if entry.yanked and not yanked and ref.digest is None:
-            raise NotFoundError(
-                f"{self.name}:{version} is yanked", f"its digest still gets it: {self.name}@{entry.manifest}"
-            )
+            hint = f"its digest still gets it: {self.name}@{entry.manifest}"
+            raise NotFoundError(f"{self.name}:{version} is yanked", hint)
         return LocatedVersion(self.name, version, entry, state.channels.get(ref.tag or ""))
 
     def _by_digest(self, digest: Digest) -> LocatedVersion:
@@ -551,10 +544,7 @@ class Log:
     # Writing
 
     def append(self, event: Event, via: Via | None = None) -> LogLine:
-        """Add a line with this event, signed if `sign` is set.
-
-        Raise ConflictError if the event contradicts the tables (a channel's holder, a rollout), and in a mirror.
-        """
+        """Add a line with this event, signed if `sign` is set. Raise ConflictError if the event contradicts the tables."""
         self.check_own()
         for tag, rollout in self.rollouts.items():
             moves = isinstance(event, events.Tag | events.Untag) and event.tag == tag

@@ -9,6 +9,7 @@ import fnmatch
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from onnxreg.registry.log.log import Fetch, LocatedVersion, Log
@@ -23,7 +24,14 @@ from onnxreg.registry.store.protocol import (
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import VERIFY_ADVICE, InputError, IntegrityError, NotFoundError, suggest
+from onnxreg.schema.core.errors import (
+    VERIFY_ADVICE,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    RegError,
+    suggest,
+)
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
 from onnxreg.schema.log.summary import ArtifactStates, artifact_states, verdicts_of
 
@@ -47,11 +55,9 @@ Value = TypeVar("Value")
 def log_of(
     reader: RegistryReader, name: str, index: IndexFile | None, *more: BlobReader, new: bool = False
 ) -> Log:
-    """The log in an index file. Raise NotFoundError, which suggests similar names, if `index` is None.
+    """The log in an index file; for no file an empty log if `new`, else NotFoundError with similar names.
 
-    Args:
-        more: further readers of the log's blobs.
-        new: return an empty log if `index` is None.
+    `more` are further readers of the log's blobs.
     """
     if index is None and not new:
         raise unknown_model(name, reader)
@@ -71,10 +77,7 @@ def consult(
     index: IndexFile | None = None,
     new: bool = False,
 ) -> Value:
-    """Apply `question` to a model's log; if a blob is missing, again to a newer log. See `log_of`, `read_consistently`.
-
-    `index` is the index file, if it was read already.
-    """
+    """Apply `question` to a model's log (see `log_of`); if a blob is missing, again to a newer log."""
     return read_consistently(
         reader, name, lambda file: question(log_of(reader, name, file, *more, new=new)), index
     )
@@ -173,19 +176,16 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_DOCUMENT_
 def fetcher(*sources: BlobReader) -> Fetch:
     """A function that reads a blob from the first source with a good copy, local sources first, and caches the blob."""
     ordered = sorted(sources, key=lambda source: not isinstance(source, DirectoryRegistry))
-    blobs: dict[Digest, bytes] = {}
 
+    @cache
     def fetch(digest: Digest) -> bytes:
-        failure: IntegrityError | NotFoundError | None = None
-        for source in ordered if digest not in blobs else ():
+        failure: RegError = NotFoundError(f"blob {digest} is not there", VERIFY_ADVICE)
+        for source in ordered:
             try:
-                blobs[digest] = read_blob(source, digest)
-                return blobs[digest]
+                return read_blob(source, digest)
             except (IntegrityError, NotFoundError) as error:
                 failure = failure if isinstance(failure, IntegrityError) else error
-        if failure is not None:
-            raise failure
-        return blobs[digest]
+        raise failure
 
     return fetch
 
@@ -248,10 +248,7 @@ def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
 
 
 def read_history(reader: RegistryReader, name: str, limit: int) -> list[HistoryEntry]:
-    """Read the newest versions of a model, newest first; the log's chain is verified.
-
-    Raise NotFoundError if the model is unknown, IntegrityError if its log or a manifest is damaged.
-    """
+    """Read the newest versions of a model, newest first; the log's chain is verified."""
     log = load(reader, check_name(name))
     events = {line.seq: line.event for line in log.lines()}
     newest = sorted(log.versions, reverse=True)[:limit]
