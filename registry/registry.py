@@ -124,7 +124,7 @@ class Registry:
 
         Raise GateError if a policy governs the channel; ConflictError if another move came first.
         """
-        from onnxreg.registry.gates.enforce import check_free
+        from onnxreg.registry.gates import check_free
 
         ref = _ref(ref)
         check_free(CheckedReader(remote or self.store, self.heads), ref.name, tag)
@@ -380,7 +380,7 @@ def _evidence(log: Log) -> Collection[Digest]:
     """The documents by which an offline reader can judge governed channels."""
     if not any(channel.evidence for channel in log.channels.values()):
         return ()
-    from onnxreg.registry.gates.enforce import promotion_documents
+    from onnxreg.registry.gates import promotion_documents
 
     return promotion_documents(log)
 

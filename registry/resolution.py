@@ -173,7 +173,7 @@ def check_version_trust(
         hint = "policy.jsonl was removed: ask the registry's owner"
         raise GateError(f"{reader.url} has no policy, and must have one", hint)
     if policies is not None:
-        from onnxreg.registry.gates.enforce import check_holder
+        from onnxreg.registry.gates import check_holder
 
         check_holder(reader, ref.tag, located, index, policies)
 

@@ -23,7 +23,7 @@ from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.log.logline import LogLine
 
 if TYPE_CHECKING:
-    from onnxreg.registry.gates.promotion import Rollouts
+    from onnxreg.registry.gates import Rollouts
     from onnxreg.registry.log.log import Log
 
 EXAMPLES = (
@@ -52,7 +52,7 @@ def policy_show(
     With --json: {line, seq, time, actor, reason, rules}; line is the digest of the policy's line in the policy log;
     without a policy, rules is empty and the other values are null. With --all also: {policies: [the same]}.
     """
-    from onnxreg.registry.gates.enforce import read_policies
+    from onnxreg.registry.gates import read_policies
 
     reader = session.reader(remote)
     log = read_policies(reader)
@@ -114,8 +114,7 @@ def policy_set(
     With --json: {rules, seq, stopped: [{name, channel, version, why}]}; rules is a count, seq the number of the new
     line, null if nothing was set.
     """
-    from onnxreg.registry.gates.enforce import read_policies
-    from onnxreg.registry.gates.promotion import blocked_channels, set_policy
+    from onnxreg.registry.gates import blocked_channels, read_policies, set_policy
     from onnxreg.registry.trust.known_heads import CheckedReader
     from onnxreg.schema.core.files import read_given
     from onnxreg.schema.gates.policy import read_policy
@@ -161,7 +160,7 @@ def promote(
     With --json: {ref, channel, policy_holds, moved, before, findings: [{requirement, verdict, detail}]};
     before is the channel's previous version, or null.
     """
-    from onnxreg.registry.gates.promotion import promote as move_channel
+    from onnxreg.registry.gates import promote as move_channel
 
     registry, store = session.with_remote(remote)
     promotion = move_channel(
@@ -283,7 +282,7 @@ def rollout_status(session: Session, name: str = NAME, remote: str | None = REMO
 
 
 def _rollouts(session: Session, remote: str | None) -> "Rollouts":
-    from onnxreg.registry.gates.promotion import Rollouts
+    from onnxreg.registry.gates import Rollouts
 
     registry, store = session.with_remote(remote)
     return Rollouts(store or registry.store, registry.heads, registry.actor)

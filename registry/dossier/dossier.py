@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onnxreg.registry.gates.enforce import check_evidence, read_policies
+from onnxreg.registry.gates import check_evidence, read_policies
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.export_files import replacing

@@ -122,7 +122,7 @@ def verify(
 
     Raises NotFoundError if the registry is gone, IntegrityError if another registry took its place.
     """
-    from onnxreg.registry.gates.enforce import audit_gates, read_policies
+    from onnxreg.registry.gates import audit_gates, read_policies
     from onnxreg.registry.trust.signatures import audit_signatures, enforce_policies
 
     _ = store.is_mirror

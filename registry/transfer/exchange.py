@@ -195,7 +195,7 @@ def exchange(
     before = {version for version, entry in result_log.versions.items() if entry.gone is None}
     channels_before = dict(result_log.channels)
     if merged.moves:
-        from onnxreg.registry.gates.enforce import check_free
+        from onnxreg.registry.gates import check_free
 
         for channel in merged.moves:
             check_free(destination, name, channel.tag)

@@ -6,8 +6,7 @@ The log of an exact copy is always a prefix of the source's log; the copy never 
 from dataclasses import dataclass, field
 from typing import Any
 
-from onnxreg.registry.gates.enforce import read_policies
-from onnxreg.registry.gates.promotion import copy_policies
+from onnxreg.registry.gates import copy_policies, read_policies
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import CollectResult, collect
 from onnxreg.registry.log.contents import present_versions

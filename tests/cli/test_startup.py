@@ -16,7 +16,7 @@ HEAVY = {
     *("cryptography", "platformdirs", "tomllib"),
 }
 VALIDATING = {"pydantic", "numpy", "onnx"}
-JUDGES = {"onnxreg.registry.trust.signatures", "onnxreg.registry.gates.enforce", "onnxreg.schema.gates.rule"}
+JUDGES = {"onnxreg.registry.trust.signatures", "onnxreg.registry.gates", "onnxreg.schema.gates.rule"}
 FILTERS = "--max-size 1MB --where opset<99 --min-recall NAME=0.9"
 
 

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from onnxreg.registry.gates.enforce import ChannelStatus, in_production
+from onnxreg.registry.gates import ChannelStatus, in_production
 from onnxreg.registry.log.lookup import read_blob, read_deltas, version_record
 from onnxreg.registry.search.catalog import Catalog, find_models, total_size
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes

@@ -11,8 +11,7 @@ from support.registries.gated import LAX, NAME, POLICY, draft, filled, refusal
 from support.trust.attack_operations import attack
 
 from onnxreg.registry import Registry
-from onnxreg.registry.gates.enforce import ChannelGate, read_policies
-from onnxreg.registry.gates.promotion import copy_policies, set_policy
+from onnxreg.registry.gates import ChannelGate, copy_policies, read_policies, set_policy
 from onnxreg.registry.store.protocol import memory_remote
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.registry.trust.known_heads import KnownHeads

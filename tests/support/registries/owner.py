@@ -3,9 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
-from onnxreg.registry import Registry
-from onnxreg.registry.gates import enforce, promotion
-from onnxreg.registry.gates.promotion import Rollouts
+from onnxreg.registry import Registry, gates
+from onnxreg.registry.gates import Rollouts
 from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, collect
 from onnxreg.registry.maintain import repair as repairing
 from onnxreg.registry.maintain import space, verification
@@ -25,7 +24,7 @@ def promote(
     registry: Registry, ref: Any, channel: str, dry_run: bool = False, reason: Any = None, remote: Any = None
 ) -> Any:
     store = remote or registry.store
-    promoted = promotion.promote(store, registry.heads, _ref(ref), channel, dry_run, reason, registry.actor)
+    promoted = gates.promote(store, registry.heads, _ref(ref), channel, dry_run, reason, registry.actor)
     judged = promoted.judged
     more = {"findings": judged.findings, "holds": not judged.failed, "refuse": judged.refusal}
     return SimpleNamespace(**promoted._asdict(), **more)
@@ -53,13 +52,13 @@ def set_policy(registry: Registry, policy: Any, reason: Any = None, remote: Any 
     store = remote or registry.store
     reader = CheckedReader(store, registry.heads)
     reader.read_index(POLICY_LOG)
-    line = promotion.set_policy(store, registry.heads, policy, registry.actor, reason)
+    line = gates.set_policy(store, registry.heads, policy, registry.actor, reason)
     reader.read_index(POLICY_LOG)
     return line
 
 
 def policies(registry: Registry, remote: Any = None) -> Any:
-    return enforce.read_policies(CheckedReader(remote or registry.store, registry.heads))
+    return gates.read_policies(CheckedReader(remote or registry.store, registry.heads))
 
 
 def untag(registry: Registry, name: str, tag: str, reason: Any = None, remote: Any = None) -> Any:
