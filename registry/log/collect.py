@@ -48,8 +48,8 @@ def collect(
     Wait `patience` seconds for pushes that run meanwhile, then make them start over. Raise IntegrityError or NotFoundError,
     and delete nothing, if a log or manifest cannot be read, because its references are then unknown.
     """
-    known: Known = {}
-    live = referred(remote, known)
+    earlier: References = {}
+    live = referred(remote, earlier)
     keys = blob_keys(remote, to_delete=True)
     sizes = {key: size for key, size in keys.items() if only is None or key.digest in only}
     candidates = _without(sizes, live)
@@ -57,7 +57,7 @@ def collect(
         try:
             condemn(remote, push, candidates)
             fenced = settle(remote, push, patience)
-            live = referred(remote, known)
+            live = referred(remote, earlier)
         except BaseException:
             remote.remove_note("condemned", push.id)
             raise
@@ -130,8 +130,8 @@ def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
     """Move the head of the model that an intent names, so that the commit of a push that read the old head fails."""
     damaged = f"an intent in {note_path('intents', '')} cannot be read"
     with about(damaged, IntegrityError, "if no push is under way, remove the file, then collect again"):
-        noted = canonical.convert(canonical.decode(data, "it"), dict[str, str], "it")
-        name = check_name(str(noted.get("name")))
+        intent_document = canonical.convert(canonical.decode(data, "it"), dict[str, str], "it")
+        name = check_name(str(intent_document.get("name")))
 
     def change(log: Log) -> Collection[Digest]:
         log.append(Fence(**stamp(name, ""), intent=intent))
@@ -147,14 +147,14 @@ def _clear_dead(remote: RegistryStore) -> None:
             remote.remove_note("condemned", note)
 
 
-Known = dict[str, tuple[str | None, frozenset[Digest]]]
+References = dict[str, tuple[str | None, frozenset[Digest]]]
 """For each model, the token of the index file that was read last, and the blobs that its log refers to."""
 
 
 def referred(
-    remote: RegistryStore, known: Known, assume: Callable[[Log], None] = lambda log: None
+    remote: RegistryStore, earlier: References, assume: Callable[[Log], None] = lambda log: None
 ) -> set[Digest]:
-    """Every blob that a model needs now. A log that is `known` is read again only if its index file changed.
+    """Every blob that a model needs now. A log of `earlier` is read again only if its index file changed.
 
     Raise IntegrityError or NotFoundError if a document cannot be read.
     """
@@ -165,9 +165,9 @@ def referred(
 
     for name in remote.names():
         index = remote.read_index(name)
-        if name not in known or known[name][0] != (index.token if index else None):
-            known[name] = consult(remote, name, refers, index=index, new=True)
-    return {digest for _, digests in known.values() for digest in digests}
+        if name not in earlier or earlier[name][0] != (index.token if index else None):
+            earlier[name] = consult(remote, name, refers, index=index, new=True)
+    return {digest for _, digests in earlier.values() for digest in digests}
 
 
 def expiring(log: Log, keep: int) -> list[Version]:

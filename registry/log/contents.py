@@ -250,8 +250,8 @@ def present_versions(log: Log) -> Iterator[tuple[Version, VersionEntry]]:
 def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference]:
     """The held files of a version, and the operator sets that summaries name, each once."""
     manifest, ref = log.manifest(version), f"{log.name}:{version}"
-    held = held_files(manifest, entry.held)
-    blobs = {file.digest: Reference(file.digest, file.size, f"{ref} {file.path}") for file in held}
+    entries = held_files(manifest, entry.held)
+    blobs = {file.digest: Reference(file.digest, file.size, f"{ref} {file.path}") for file in entries}
     for data in filter(None, map(operator_set, held_artifacts(manifest, entry.held))):
         digest = Digest.of(data)
         blobs.setdefault(digest, Reference(digest, len(data), f"{ref} operators"))

@@ -112,8 +112,8 @@ def observe(
     reset = f"ask its owner; after a backup was restored: reg trust reset {registry} {name}"
     had = 0 if before is None else before.places.get(origin, 0)
 
-    def fork(seq: int, line: Digest, known: Digest) -> ForkError:
-        lines = f"line {seq} is {line.short}..., and was {known.short}... when last seen"
+    def fork(seq: int, line: Digest, before: Digest) -> ForkError:
+        lines = f"line {seq} is {line.short}..., and was {before.short}... when last seen"
         return ForkError(f"history of {name} was rewritten: {lines}", reset)
 
     # 1. A file that was there is there, and is an index file of this log: a chain up to the head that its state names.
@@ -142,8 +142,8 @@ def observe(
         if log.seq < had:
             raise RollbackError(f"{url} went back in time: {ends}, {had} were there before", reset)
         if remembered is None:
-            unknown = "it is too far back to tell whether it is the same log"
-            raise UnknownPastError(f"{ends}, {before.seq} were seen before, and {unknown}", reset)
+            doubt = "it is too far back to tell whether it is the same log"
+            raise UnknownPastError(f"{ends}, {before.seq} were seen before, and {doubt}", reset)
         log.check()
         is_sealed_alike = (log.state.segments, log.state.checkpoint) == (state.segments, state.checkpoint)
         if not is_sealed_alike or not log.state.summaries.items() <= state.summaries.items():

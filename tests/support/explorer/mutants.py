@@ -47,7 +47,7 @@ CONDEMN = """\
             condemn(remote, push, candidates)
 """
 READ = """\
-            live = referred(remote, known)
+            live = referred(remote, earlier)
 """
 
 
