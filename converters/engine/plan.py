@@ -14,7 +14,7 @@ from onnxreg.converters.source.source_files import digest_file, row_files
 from onnxreg.converters.source.toolchain import distributions, package_versions, tools
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code import Consent
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task
+from onnxreg.converters.tasks.task import SAVE_TOKENIZER, ExportSubject, LocatedSource, Task
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput
@@ -93,8 +93,9 @@ class ExportPlan:
 
     def warnings(self) -> Sequence[str]:
         """Warnings about the source and the evaluation, for people."""
+        source = ["the checkpoint has no tokenizer: the version can be run on tensors only"]
         evaluation = () if self.evaluation is None else self.evaluation.warnings()
-        return (*self.task.warnings(self.source), *evaluation)
+        return (*(source if self.source.lacks_tokenizer else ()), *evaluation)
 
     def key(self) -> dict[str, Any]:
         """Return everything that affects the draft: plans with equal keys give equal drafts."""
@@ -194,8 +195,9 @@ def plan_export(
         )
     located, profile = task.find(start), profile or Promises()
     profile.check_source(located)
-    if parts.evaluation is not None:
-        task.check_evaluation(located)
+    if parts.evaluation is not None and located.lacks_tokenizer:
+        reason = "the checkpoint has no tokenizer, so the texts of an evaluation cannot be read"
+        raise InputError(reason, SAVE_TOKENIZER)
     model_name = name or recipe.name or located.name
     if model_name is None:
         raise InputError("a source on this machine has no model name of its own", "pass --name NAME")

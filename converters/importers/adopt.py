@@ -23,7 +23,7 @@ from onnxreg.converters.importers.survey import (
 from onnxreg.converters.onnx.facts import LABEL_OUTPUT, GraphFacts, with_kv_caches
 from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
 from onnxreg.converters.source.source_files import read_json
-from onnxreg.converters.tasks.checkpoint import task_of
+from onnxreg.converters.tasks.checkpoint import head_of
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
@@ -172,8 +172,8 @@ def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
         if not isinstance(config, dict):
             raise InputError(f"{path.name} is not a JSON object")
         fields["config_path"] = paths["config"][0]
-        if task := task_of(config):
-            fields["task"] = task
+        if head := head_of(config):
+            fields["task"] = head.task
         if isinstance(config.get("model_type"), str):
             fields["family"] = config["model_type"]
         for key in ("max_position_embeddings", "max_sequence_length"):

@@ -18,9 +18,8 @@ from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contrac
 from onnxreg.converters.passes.conversion import NEWEST, OLDEST
 from onnxreg.converters.source.toolchain import PlugIns
 from onnxreg.converters.tasks import task_catalog
-from onnxreg.converters.tasks.checkpoint import SAVE_TOKENIZER, has_tokenizer
 from onnxreg.converters.tasks.onnx_file import OnnxFile
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource
+from onnxreg.converters.tasks.task import SAVE_TOKENIZER, ExportSubject, LocatedSource
 from onnxreg.converters.tasks.text import TextTask
 from onnxreg.schema.core.document import WrittenDocument
 from onnxreg.schema.core.errors import InputError
@@ -117,7 +116,7 @@ class AndroidProfile(Profile):
         return RecipeFile.from_json({**value, "steps": list(steps.values())}, self.document.name)
 
     def check_source(self, source: LocatedSource) -> None:
-        if not has_tokenizer(source.location):
+        if source.lacks_tokenizer:
             raise InputError("a phone reads texts, and the checkpoint has no tokenizer", SAVE_TOKENIZER)
 
     def check(self, output: ProfileOutput, subject: ExportSubject) -> None:

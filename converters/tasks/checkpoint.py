@@ -7,7 +7,7 @@ import copy
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
@@ -27,7 +27,7 @@ from onnxreg.converters.source.source_files import (
     weight_files,
 )
 from onnxreg.converters.source.toolchain import refuse_missing
-from onnxreg.converters.tasks.task import LocatedSource
+from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource, TaskHead
 from onnxreg.converters.tasks.torch_weights import some
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import ConversionError, InputError, why
@@ -37,7 +37,6 @@ from onnxreg.schema.manifest.manifest import Source
 ADAPTER_CONFIG = "adapter_config.json"
 TOKENIZER_FILE = "tokenizer.json"
 SAVED = "give the directory that save_pretrained wrote"
-SAVE_TOKENIZER = "save the tokenizer beside the model: tokenizer.save_pretrained(DIRECTORY)"
 TRIAL_TEXTS = (
     "The patient was SEEN on 2024-03-18 by Dr. Maria O'Neill-Lindqvist (ward_7B), and can't walk.",
     "Le dossier n\u00b0 88\u20111204 na\u00efve \u00dcBER \u0130stanbul stra\u00dfe cafe\u0301 \ufb01ve \u2460 \uff26\uff35\uff2c\uff2c.",
@@ -50,54 +49,47 @@ NOT_TRAINED = re.compile(
     r"|(cos|sin)_cached|relative_position_index)$"
 )
 """Weights that may be absent: a pooler's, and buffers that only some versions of transformers save."""
-BATCH, SEQUENCE = "batch", "sequence"
 
 
-@dataclass(frozen=True)
-class TaskHead:
-    """`suffix` ends the names of the classes with this head, such as `AutoModelForTokenClassification`.
-
-    `outputs` are the dynamic axes, the first ones, of each output; `labelled` is True if the last axis counts labels.
-    """
-
-    suffix: str
-    description: str
-    outputs: Mapping[str, tuple[str, ...]]
-    labelled: bool = False
-
-
-ENCODER = TaskHead("", "encoder", {"last_hidden_state": (BATCH, SEQUENCE)})
+PER_ROW = ("batch",)
+PER_TOKEN = ("batch", "sequence")
+# fmt: off
+ENCODER = TaskHead("feature-extraction", "", "encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",))
+VECTORS = TaskHead("pooling", "", "encoder", {"embeddings": PER_ROW}, aliases=(
+    "embedding", "embeddings", "text-embedding", "sentence-embedding", "sentence-embeddings", "sentence-similarity", "similarity",
+))
 SPANS = TaskHead(
-    "ForQuestionAnswering",
-    "question answerer",
-    {"start_logits": (BATCH, SEQUENCE), "end_logits": (BATCH, SEQUENCE)},
+    "question-answering", "ForQuestionAnswering", "question answerer",
+    {"start_logits": PER_TOKEN, "end_logits": PER_TOKEN}, aliases=("qa", "extractive-question-answering"),
 )
-IMAGES = TaskHead("ForImageClassification", "image classifier", {"logits": (BATCH,)}, labelled=True)
-TEXTS = TaskHead("ForSequenceClassification", "text classifier", {"logits": (BATCH,)}, labelled=True)
-TOKENS = TaskHead("ForTokenClassification", "token classifier", {"logits": (BATCH, SEQUENCE)}, labelled=True)
-TASK_OF_HEAD = {
-    SPANS.suffix: "question-answering",
-    IMAGES.suffix: "image-classification",
-    TEXTS.suffix: "text-classification",
-    TOKENS.suffix: "token-classification",
-    "ForMaskedLM": "fill-mask",
-    "ForCausalLM": "text-generation",
-}
-"""The task of a checkpoint, by the suffix of the class name."""
+TEXTS = TaskHead(
+    "text-classification", "ForSequenceClassification", "text classifier", {"logits": PER_ROW}, labelled=True, aliases=(
+        "sequence-classification", "sentiment-analysis", "zero-shot-classification", "text-ranking", "reranking",
+    ),
+)
+TOKENS = TaskHead(
+    "token-classification", "ForTokenClassification", "token classifier", {"logits": PER_TOKEN}, labelled=True,
+    aliases=("ner", "named-entity-recognition"),
+)
+IMAGES = TaskHead(
+    "image-classification", "ForImageClassification", "image classifier", {"logits": PER_ROW}, labelled=True,
+    way="an image classifier is exported from a function that makes it, see docs/vision.md",
+)
+DECODER = TaskHead(
+    "text-generation", "ForCausalLM", aliases=("causal-lm", "causal-lm-with-past", "text-generation-with-past"),
+    way="a decoder is exported by the pass ModelBuilder of a recipe, see docs/recipes.md",
+)
+FILL_MASK = TaskHead("fill-mask", "ForMaskedLM", way="export its encoder: --task feature-extraction")
+# fmt: on
+HEADS = (SPANS, IMAGES, TEXTS, TOKENS, FILL_MASK, DECODER)
+"""The kinds of checkpoints that the name of a class tells."""
 
-OTHER_WAYS: Mapping[str | None, str] = {
-    "image-classification": "an image classifier is exported from a function that makes it, see docs/vision.md",
-    "text-generation": "a decoder is exported by the pass ModelBuilder of a recipe, see docs/recipes.md",
-    "fill-mask": "export its encoder: --task feature-extraction",
-}
-"""Hints for checkpoints that no text task takes unchanged, by task."""
 
-
-def task_of(config: Any) -> str | None:
-    """The task of the first architecture in a parsed config.json; None if no task has that architecture."""
+def head_of(config: Any) -> TaskHead | None:
+    """The head of the first architecture in a parsed config.json; None if no row of `HEADS` has that architecture."""
     names = config.get("architectures") if isinstance(config, dict) else None
     name = str(names[0]) if isinstance(names, list) and names else ""
-    return next((task for suffix, task in TASK_OF_HEAD.items() if name.endswith(suffix)), None)
+    return next((head for head in HEADS if name.endswith(head.suffix)), None)
 
 
 @dataclass(frozen=True)
@@ -148,17 +140,18 @@ def find_checkpoint(
             "export it with Optimum, then reg import the directory; or its encoder, saved as a checkpoint of its own",
         )
     if architectures and not any(name.endswith(head.suffix) for name in architectures):
-        task = task_of(config)
-        hint = f"export a {head.description} that was trained: a head that was not gives random numbers"
+        other, hint = head_of(config), "a head that was not gives random numbers"
+        hint = f"export a {head.description} that was trained: {hint}"
         raise InputError(
             f"not a {head.description}: config.json says {', '.join(architectures)[:200]}",
-            OTHER_WAYS.get(task, hint if task is None else f"export it with --task {task}"),
+            hint if other is None else other.way or f"export it with --task {other.task}",
         )
     require_weights(directory)
     names = taking_part(directory, trust_remote_code)
     names += sentence_files(directory) if sentences else []
     companions = sentence_files(directory, all_modules=True) if modules else []
-    return located_source(location, names, companions)
+    lacks_tokenizer = not any((directory / name).is_file() for name in TOKENIZER)
+    return replace(located_source(location, names, companions), lacks_tokenizer=lacks_tokenizer)
 
 
 def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:
@@ -180,19 +173,16 @@ def located_source(location: Location, names: Sequence[str], companions: Sequenc
 def load_located(
     source: LocatedSource, name: str, head: TaskHead, trust_remote_code: bool = False
 ) -> LoadedCheckpoint:
-    """Load a located checkpoint.
-
-    Args:
-        name: published name of a directory, in place of the path.
+    """Load a located checkpoint; `name` is the published name of a directory, in place of the path.
 
     Raises InputError if the model is not trained, the tokenizer has no fast form or a token without an embedding, or labels
     are not numbered.
     """
     directory: Path = source.location
-    with silent_transformers():
-        model = _load_model(directory, head, trust_remote_code)
-        tokenizer = load_tokenizer(directory, trust_remote_code) if has_tokenizer(directory) else None
-    if tokenizer is not None:
+    model, tokenizer = load_model(directory, head, trust_remote_code), None
+    if not source.lacks_tokenizer:
+        with silent_transformers():
+            tokenizer = load_tokenizer(directory, trust_remote_code)
         rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
         highest = max(tokenizer.get_vocab().values(), default=-1)
         if rows is not None and highest >= rows:
@@ -200,27 +190,15 @@ def load_located(
                 f"the tokenizer has tokens up to {highest}, but the model has embeddings for {rows}",
                 "give the tokenizer that the checkpoint was trained with, or resize the embeddings and train them",
             )
-    by_number = (
-        {int(key): str(value) for key, value in model.config.id2label.items()} if head.labelled else {}
-    )
-    if sorted(by_number) != list(range(len(by_number))):
-        raise InputError(
-            f"id2label of the checkpoint does not number its labels from 0 to {len(by_number) - 1}"
-        )
-    labels = tuple(by_number[number] for number in range(len(by_number)))
+    by_number = {int(key): str(label) for key, label in model.config.id2label.items() if head.labelled}
+    labels = tuple(label for _, label in sorted(by_number.items()))
+    if by_number.keys() != set(range(len(labels))):
+        raise InputError(f"id2label of the checkpoint does not number its labels from 0 to {len(labels) - 1}")
     if len(set(labels)) != len(labels):
         raise InputError("id2label of the checkpoint gives one label to two ids")
-    published = source.record(name)
     config = copy.deepcopy(model.config)
     model.config.use_cache = False
-    return LoadedCheckpoint(model, tokenizer, config, labels, published, directory)
-
-
-def load_model(directory: Path, head: TaskHead) -> Any:
-    """Load only the torch module of a checkpoint directory. InputError if the module is not trained."""
-    require_weights(directory)
-    with silent_transformers():
-        return _load_model(directory, head, trust_remote_code=False)
+    return LoadedCheckpoint(model, tokenizer, config, labels, source.record(name), directory)
 
 
 def require_weights(directory: Path) -> None:
@@ -272,24 +250,26 @@ def _refuse_own_code(directory: Path, trusted: bool) -> None:
             )
 
 
-def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any:
+def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False) -> Any:
     """Load the torch module of a checkpoint. Raise InputError for absent weights, and for trained weights that have no use."""
     import pickle
 
     import torch
     import transformers
 
+    require_weights(directory)
     try:
-        model, report = getattr(transformers, f"AutoModel{head.suffix}").from_pretrained(
-            directory,
-            dtype=torch.float32,
-            attn_implementation="eager",
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            weights_only=True,
-            local_files_only=True,
-            trust_remote_code=trust_remote_code,
-        )
+        with silent_transformers():
+            model, report = getattr(transformers, f"AutoModel{head.suffix}").from_pretrained(
+                directory,
+                dtype=torch.float32,
+                attn_implementation="eager",
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                weights_only=True,
+                local_files_only=True,
+                trust_remote_code=trust_remote_code,
+            )
     except pickle.UnpicklingError as error:
         raise InputError(
             "the pickle checkpoint holds more than tensors and was not loaded",
@@ -319,11 +299,6 @@ def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any
             "config.json must describe the model that was trained; delete weights that it does not use from the file",
         )
     return model.eval()
-
-
-def has_tokenizer(directory: Path) -> bool:
-    """Return True if a checkpoint directory has files of a tokenizer."""
-    return any((directory / name).is_file() for name in TOKENIZER)
 
 
 def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:

@@ -15,13 +15,7 @@ from onnxreg.converters.source.source_files import digest_file, scrub
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks import code, torch_weights
 from onnxreg.converters.tasks.code import Factory
-from onnxreg.converters.tasks.task import (
-    ExportSubject,
-    LocatedSource,
-    Sample,
-    Task,
-    TaskOptions,
-)
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
 from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, why
 from onnxreg.schema.manifest.parts import Preprocessing
@@ -38,19 +32,18 @@ MAX_GOLDEN_VALUES = 4_500
 
 @dataclass(frozen=True)
 class FactorySource:
-    """A factory, the weights for the factory's module, and the file of sample images."""
+    """A factory, and the file with the weights of the factory's module."""
 
     factory: Factory
     checkpoint: Path
-    dataset: Path | None
 
 
 class ImageClassificationOptions(TaskOptions, title="Options"):
     """Options of an image model that a checkpoint does not state; paths are relative to the recipe.
 
-    `input` is (channels, height, width). `factory` makes the module if the source is a run directory. `outputs` are names in
-    the module's order. `samples` images, drawn or from `dataset`, are run one by one and, without `fixed_batch`, in batches.
-    `preprocessing` has the keys of the manifest. `labels` are the classes of the first output. docs/vision.md has the rest.
+    `input` is (channels, height, width). `factory` makes the module if the source is a directory. `outputs` are names in the
+    module's order. `samples` images are drawn, and run one by one and, without `fixed_batch`, in batches. `preprocessing` has
+    the keys of the manifest. `labels` are the classes of the first output. docs/vision.md has the rest.
     """
 
     input: tuple[PositiveInt, PositiveInt, PositiveInt]
@@ -61,7 +54,6 @@ class ImageClassificationOptions(TaskOptions, title="Options"):
     outputs: tuple[Name, ...] = ()
     samples: Annotated[int, Field(gt=0, le=MAX_SAMPLES)] = 10
     fixed_batch: bool = False
-    dataset: str | None = None
     labels: tuple[str, ...] = ()
     preprocessing: Mapping[str, Any] | None = None
 
@@ -94,84 +86,70 @@ class ImageClassification(Task):
     """A torch module that takes images `[batch, channels, height, width]` and gives a vector of class scores for each image."""
 
     id = "image-classification"
-    paths = ("checkpoint", "dataset")
+    paths = ("checkpoint",)
     Options = ImageClassificationOptions
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
-        factory_source: FactorySource = source.location
-        digests = {"checkpoint": digest_file(factory_source.checkpoint)}
-        if factory_source.dataset is not None:
-            digests["dataset"] = digest_file(factory_source.dataset)
-        paths = {name: str(digest) for name, digest in digests.items()}
-        return {**super().record(source), "factory": factory_source.factory.name, **paths}
+        digest = str(digest_file(source.location.checkpoint))
+        return {**super().record(source), "factory": source.location.factory.name, "checkpoint": digest}
 
     def seek(self, source: str) -> None:
         self._locate(source)
 
     def find(self, source: str) -> LocatedSource:
         factory_source = self._locate(source)
-        function = factory_source.factory
-        digests = {"checkpoint": digest_file(factory_source.checkpoint), **function.digests}
-        data = () if factory_source.dataset is None else (factory_source.dataset,)
-        read = (factory_source.checkpoint.parent, factory_source.checkpoint, *function.files.values(), *data)
+        function, checkpoint = factory_source.factory, factory_source.checkpoint
         return LocatedSource(
             factory_source,
-            directory_digest(digests),
-            files=read,
+            directory_digest({"checkpoint": digest_file(checkpoint), **function.digests}),
+            files=(checkpoint.parent, checkpoint, *function.files.values()),
             packages=function.packages,
             code=function.code,
         )
 
     def _locate(self, source: str) -> FactorySource:
-        options = self.options
-        dataset = None if options.dataset is None else self._file(options.dataset, "dataset")
-        checkpoint = None if options.checkpoint is None else self._file(options.checkpoint, "checkpoint")
+        options, is_typed = self.options, source == self.consent.source
         if Path(source).is_dir():
             if options.factory is None:
                 hint = "name what makes the module: options: {factory: module:function}"
-                raise InputError(f"{source} holds weights, and nothing says of what module", hint)
-            checkpoint = checkpoint or torch_weights.best_of(Path(source))
+                raise InputError(f"{source} is a directory, and nothing says of what module", hint)
             if self.consent.is_recorded:
                 factory = code.find_recorded(options.factory, Path(source))
             else:
                 factory = code.find(options.factory, self.directory, Path())
             self.consent.check(factory, options.arguments)
-            return FactorySource(factory, checkpoint, dataset)
-        if not code.is_factory(source):
-            if Path(source).is_file():
-                raise InputError(f"{source} does not say which function makes the module", code.FACTORY_HINT)
-            raise NotFoundError(f"there is no directory {source} of a training run", code.FACTORY_HINT)
-        is_typed = source == self.consent.source
-        places = (Path(), self.directory) if is_typed else (self.directory, Path())
-        candidate = code.find(source, *places)
-        self.consent.check(candidate, options.arguments, source)
-        if options.factory not in (None, source, candidate.name):
-            raise InputError(
-                f"the source is {source}, the recipe's factory {options.factory}", "leave one out"
-            )
-        if checkpoint is None:
+        elif code.is_factory(source):
+            places = (Path(), self.directory) if is_typed else (self.directory, Path())
+            factory = code.find(source, *places)
+            self.consent.check(factory, options.arguments, source)
+            if options.factory not in (None, source, factory.name):
+                message = f"the source is {source}, the recipe's factory {options.factory}"
+                raise InputError(message, "leave one out")
+        elif Path(source).is_file():
+            raise InputError(f"{source} does not say which function makes the module", code.FACTORY_HINT)
+        else:
+            raise NotFoundError(f"there is no directory {source}", code.FACTORY_HINT)
+        if options.checkpoint is None:
             raise InputError(f"{source} makes a module, and nothing gives its weights", "--checkpoint FILE")
-        return FactorySource(candidate, checkpoint, dataset)
-
-    def _file(self, name: str, label: str) -> Path:
-        path = self.directory / name
-        if path.is_dir():
-            raise InputError(f"the {label} {name} is a directory", "name a file")
-        if not path.is_file():
-            raise NotFoundError(f"there is no {label} {name}", "relative paths are relative to the recipe")
-        return path
+        checkpoint = self.directory / options.checkpoint
+        if checkpoint.is_dir():
+            raise InputError(f"the checkpoint {options.checkpoint} is a directory", "name a file")
+        if not checkpoint.is_file():
+            hint = "relative paths are relative to the recipe"
+            raise NotFoundError(f"there is no checkpoint {options.checkpoint}", hint)
+        return FactorySource(factory, checkpoint)
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch")
         import numpy as np
 
-        options, factory_source = self.options, source.location
-        module = code.make(factory_source.factory, options.arguments)
-        torch_weights.load_into(module, factory_source.checkpoint)
+        options = self.options
+        module = code.make(source.location.factory, options.arguments)
+        torch_weights.load_into(module, source.location.checkpoint)
         subject = subject_of(module, options.input, options.outputs, options.input_name, options.fixed_batch)
-        images = self._images(factory_source.dataset)
 
         # each image alone, then in batches, to detect a graph that is fixed to one row
+        images = draw(options.samples, options.input)
         feeds: list[Feed] = [{options.input_name: images[index : index + 1]} for index in range(len(images))]
         if not options.fixed_batch:
             several = images if len(images) > 1 else np.concatenate([images, images])
@@ -191,31 +169,8 @@ class ImageClassification(Task):
             fields["labels"] = list(options.labels)
         if (bound := options.bound()) is not None:
             fields["preprocessing"] = bound.to_json()
-        origin = source.record(name)
-        return ExportSubject(
-            origin, sample, subject, fields=fields, resolved_options={"outputs": list(subject.outputs)}
-        )
-
-    def _images(self, dataset: Path | None) -> Any:
-        """The sample images, float32 `[samples, channels, height, width]`, drawn or from the dataset. InputError for bad rows."""
-        import numpy as np
-
-        options = self.options
-        if dataset is None:
-            return draw(options.samples, options.input)
-        rows = samples.read(dataset, options.samples)
-        if options.input_name not in rows[0]:
-            raise InputError(f"{dataset.name} has no array called {options.input_name}")
-        images = np.concatenate([row[options.input_name] for row in rows])
-        if images.dtype.kind != "f" or images.shape[1:] != tuple(options.input):
-            kind = f"{images.dtype} {list(images.shape[1:])}"
-            raise InputError(
-                f"{dataset.name} holds {kind}, the input is float32 {list(options.input)}",
-                "preprocess the images first",
-            )
-        if not np.isfinite(images).all():
-            raise InputError(f"{dataset.name} holds NaN or infinity")
-        return images.astype(np.float32)
+        resolved = {"outputs": list(subject.outputs)}
+        return ExportSubject(source.record(name), sample, subject, fields=fields, resolved_options=resolved)
 
 
 def subject_of(
@@ -258,17 +213,13 @@ def subject_of(
     outcome = tensors(given)
     if not outcome or not all(isinstance(tensor, torch.Tensor) for tensor in outcome.values()):
         kinds = ", ".join(sorted({type(tensor).__name__ for tensor in outcome.values()})) or "nothing"
-        raise InputError(
-            f"the module gives {kinds}, not tensors", "return a tensor, a tuple or a dict of tensors"
-        )
+        hint = "return a tensor, a tuple or a dict of tensors"
+        raise InputError(f"the module gives {kinds}, not tensors", hint)
+    gives = f"the module gives {len(outcome)} outputs"
     if outputs and len(outputs) != len(outcome):
-        raise InputError(
-            f"the module gives {len(outcome)} outputs, and {len(outputs)} are named: {', '.join(outputs)}"
-        )
+        raise InputError(f"{gives}, and {len(outputs)} are named: {', '.join(outputs)}")
     if not outputs and len(outcome) > 1 and not isinstance(given, Mapping):
-        raise InputError(
-            f"the module gives {len(outcome)} outputs without names", "name them: options: {outputs: [...]}"
-        )
+        raise InputError(f"{gives} without names", "name them: options: {outputs: [...]}")
     names = tuple(outputs) or (tuple(outcome) if len(outcome) > 1 else ("output",))
 
     class Named(torch.nn.Module):

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import ValidationError
 
@@ -17,6 +17,8 @@ from onnxreg.schema.core.document import InvalidValueError
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Code
+
+SAVE_TOKENIZER = "save the tokenizer beside the model: tokenizer.save_pretrained(DIRECTORY)"
 
 
 class TaskOptions(PassParams):
@@ -31,7 +33,7 @@ class LocatedSource:
     further inputs of the manifest, such as a model card. `origin` is the source's record in a manifest, None for an unnamed
     source; `name` is the model name from a hub id. `files` are all local files read, and each directory whose listing decides
     which files are read; None if unknown. `packages` are the installed packages whose code runs, `code` is the function that
-    makes the module, if any.
+    makes the module, if any. `lacks_tokenizer` is True for a checkpoint of texts without a tokenizer.
     """
 
     location: Any
@@ -42,6 +44,7 @@ class LocatedSource:
     files: tuple[Path, ...] | None = None
     packages: tuple[str, ...] = ()
     code: Code | None = None
+    lacks_tokenizer: bool = False
 
     def record(self, name: str) -> Source:
         """The source's record in a manifest; an unnamed source is recorded under the model's `name`."""
@@ -82,6 +85,23 @@ class ExportSubject:
     directory: Path = Path()
 
 
+@dataclass(frozen=True)
+class TaskHead:
+    """A task of checkpoints: `suffix` ends the names of the classes with its head, such as `BertForTokenClassification`.
+
+    `outputs` are the dynamic axes, the first ones, of each output; `labelled` is True if the last axis counts labels.
+    `aliases` are further names that people may type. `way` says how to export such a checkpoint if a text task refuses it.
+    """
+
+    task: str
+    suffix: str
+    description: str = ""
+    outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labelled: bool = False
+    aliases: tuple[str, ...] = ()
+    way: str = ""
+
+
 class Task(ABC):
     """One kind of source, with typed options. `version` goes up if the same source gives another subject.
 
@@ -91,6 +111,7 @@ class Task(ABC):
 
     id: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
+    head: ClassVar[TaskHead]
     version: ClassVar[int] = 1
     paths: ClassVar[tuple[str, ...]] = ()
     Options: ClassVar[type[TaskOptions]] = TaskOptions
@@ -118,6 +139,12 @@ class Task(ABC):
                 error, f"an option of task {self.id}", self.Options.model_fields
             ) from error
 
+    @classmethod
+    def of(cls, head: TaskHead) -> type[Self]:
+        """Make the class of the task that this row describes."""
+        names: dict[str, Any] = {"id": head.task, "aliases": head.aliases, "head": head}
+        return type(cls.__name__, (cls,), names)
+
     def record(self, source: LocatedSource) -> dict[str, Any]:
         """Return the options in the manifest's form: digests of files replace their paths."""
         value: dict[str, Any] = self.options.model_dump(mode="json")
@@ -134,13 +161,6 @@ class Task(ABC):
         Raises NotFoundError or RemoteError if the source cannot be read, InputError if the source does not fit this
         task.
         """
-
-    def warnings(self, source: LocatedSource) -> Sequence[str]:
-        """Return warnings about a located source, for people to read before the export."""
-        return ()
-
-    def check_evaluation(self, source: LocatedSource) -> None:  # noqa: B027
-        """Raise InputError for a located source that cannot be evaluated."""
 
     @abstractmethod
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:

@@ -2,24 +2,19 @@
 
 from collections.abc import Mapping
 
+from onnxreg.converters.tasks import checkpoint
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.task import Task
-from onnxreg.converters.tasks.text import (
-    FeatureExtraction,
-    Pooling,
-    QuestionAnswering,
-    TextClassification,
-    TextGeneration,
-    TokenClassification,
-)
+from onnxreg.converters.tasks.text import Pooling, TextGeneration, TextTask
 from onnxreg.schema.core.errors import InputError, nearest
 
 TASKS: Mapping[str, type[Task]] = {
     task.id: task
     for task in (
-        *(FeatureExtraction, Pooling, QuestionAnswering, TextClassification, TokenClassification),
-        *(ImageClassification, TextGeneration, OnnxFile),
+        *(TextTask.of(checkpoint.ENCODER), Pooling.of(checkpoint.VECTORS), TextTask.of(checkpoint.SPANS)),
+        *(TextTask.of(checkpoint.TEXTS), TextTask.of(checkpoint.TOKENS)),
+        *(ImageClassification, TextGeneration.of(checkpoint.DECODER), OnnxFile),
     )
 }
 ALIASES: Mapping[str, str] = {alias: task.id for task in TASKS.values() for alias in task.aliases}

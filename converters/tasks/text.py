@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import PositiveInt
 
@@ -18,26 +18,20 @@ from onnxreg.converters.source.location import locate
 from onnxreg.converters.source.source_files import CONFIG, read_license, taking_part
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks.checkpoint import (
-    BATCH,
+    DECODER,
     ENCODER,
     LABELS,
-    SAVE_TOKENIZER,
-    SEQUENCE,
-    SPANS,
-    TEXTS,
-    TOKENS,
+    PER_TOKEN,
     LoadedCheckpoint,
     Mode,
     SentenceConfig,
-    TaskHead,
     find_checkpoint,
-    has_tokenizer,
+    head_of,
     load_located,
     located_source,
     read_config,
     read_pooling,
     require_weights,
-    task_of,
     write_companions,
 )
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
@@ -136,33 +130,17 @@ class TextOptions(TaskOptions, title="Options"):
 
 
 class TextTask(Task):
-    """A Hugging Face checkpoint with a head and a fast tokenizer.
+    """A Hugging Face checkpoint with a head and a fast tokenizer; `Task.of` makes the class for a head.
 
     The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`, and gives only the
-    head's outputs, in float32.
+    head's outputs, in float32. With the encoder alone, all files of sentence-transformers become companions.
     """
 
     version = 2
-    head: ClassVar[TaskHead]
-    modules: ClassVar[bool] = False
-    """True if all files of sentence-transformers become companions."""
-
     Options = TextOptions
 
     def find(self, source: str) -> LocatedSource:
-        return find_checkpoint(source, self.head, self.trust_remote_code, modules=self.modules)
-
-    def warnings(self, source: LocatedSource) -> Sequence[str]:
-        if has_tokenizer(source.location):
-            return ()
-        return ("the checkpoint has no tokenizer: the version can be run on tensors only",)
-
-    def check_evaluation(self, source: LocatedSource) -> None:
-        if not has_tokenizer(source.location):
-            raise InputError(
-                "the checkpoint has no tokenizer, so the texts of an evaluation cannot be read",
-                SAVE_TOKENIZER,
-            )
+        return find_checkpoint(source, self.head, self.trust_remote_code, modules=self.head is ENCODER)
 
     def pooling(self, directory: Path) -> SentenceConfig | None:
         """Return how to make one vector from token vectors; None for a task without pooling."""
@@ -175,8 +153,7 @@ class TextTask(Task):
         from tokenizers.normalizers import Lowercase
 
         checkpoint = load_located(source, name, self.head, self.trust_remote_code)
-        model, tokenizer = checkpoint.model, checkpoint.tokenizer
-        module, outputs, length = model, self.head.outputs, int(self.options.max_seq_length)
+        module, tokenizer, length = checkpoint.model, checkpoint.tokenizer, int(self.options.max_seq_length)
         pooling, settings, resolved = self.pooling(checkpoint.directory), {}, dict[str, Any]()
         if pooling is not None:
             mode = pooling.mode or "mean"
@@ -185,24 +162,22 @@ class TextTask(Task):
                 backend.normalizer = normalizers.Sequence([Lowercase(), *filter(None, [backend.normalizer])])
             own = getattr(tokenizer, "model_max_length", length)
             length = min(length, pooling.max_length or own)
-            module, outputs = pooled(model, mode, pooling.normalize), {"embeddings": (BATCH,)}
+            module = pooled(module, mode, pooling.normalize)
             prompt = {"prompt": pooling.prompt} if pooling.prompt else {}
             resolved["pooling"] = {"mode": mode, "normalize": pooling.normalize, **prompt}
             if pooling.prompts:
                 settings = {"prompts": dict(pooling.prompts), "default_prompt_name": pooling.default_prompt}
-        length = longest(length, model)
+        length = longest(length, checkpoint.model)
         inputs = input_names(checkpoint)
         feeds = sample_feeds(tokenizer, checkpoint.config, inputs, length)
-
-        axis_names = {**dict.fromkeys(inputs, (BATCH, SEQUENCE)), **outputs}
+        axis_names = {**dict.fromkeys(inputs, PER_TOKEN), **self.head.outputs}
         axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
         examples = {name: torch.from_numpy(array) for name, array in feeds[1].items()}
-        subject = TorchModel(module, examples, tuple(outputs), axes)
+        subject = TorchModel(module, examples, tuple(self.head.outputs), axes)
         sample = measure(subject, feeds)
 
-        files, scrubbed = write_companions(
-            directory, checkpoint, name, length, inputs, settings, self.modules
-        )
+        modules = self.head is ENCODER
+        files, scrubbed = write_companions(directory, checkpoint, name, length, inputs, settings, modules)
         fields = described(self.id, checkpoint.directory, checkpoint.config.model_type)
         fields |= {"config_path": CONFIG, "max_sequence_length": length}
         if tokenizer is not None:
@@ -220,15 +195,6 @@ def described(task: str, directory: Path, family: object) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-class FeatureExtraction(TextTask):
-    """The encoder alone: `last_hidden_state`, `[batch, sequence, hidden]`. Modules of sentence-transformers are companions."""
-
-    id = "feature-extraction"
-    aliases = ("default",)
-    head = ENCODER
-    modules = True
-
-
 class PoolingOptions(TextOptions, title="Options"):
     """`mode` and `normalize` replace the checkpoint's settings; the default mode, if the checkpoint has none, is `mean`."""
 
@@ -238,13 +204,6 @@ class PoolingOptions(TextOptions, title="Options"):
 
 class Pooling(TextTask):
     """An encoder and the pooling of its token vectors: `embeddings`, `[batch, hidden]`."""
-
-    id = "pooling"
-    aliases = (
-        *("embedding", "embeddings", "text-embedding", "sentence-embedding", "sentence-embeddings"),
-        *("sentence-similarity", "similarity"),
-    )
-    head = ENCODER
 
     Options = PoolingOptions
 
@@ -260,44 +219,14 @@ class Pooling(TextTask):
         return replace(config, **options)
 
 
-class QuestionAnswering(TextTask):
-    """The start and end of an answer: `start_logits` and `end_logits`, `[batch, sequence]`."""
-
-    id = "question-answering"
-    aliases = ("qa", "extractive-question-answering")
-    head = SPANS
-
-
-class TextClassification(TextTask):
-    """A text or a pair of texts: `logits`, `[batch, labels]`."""
-
-    id = "text-classification"
-    aliases = (
-        *("sequence-classification", "sentiment-analysis", "zero-shot-classification"),
-        *("text-ranking", "reranking"),
-    )
-    head = TEXTS
-
-
-class TokenClassification(TextTask):
-    """A label for each token: `logits`, `[batch, sequence, labels]`."""
-
-    id = "token-classification"
-    aliases = ("ner", "named-entity-recognition")
-    head = TOKENS
-
-
 class TextGeneration(Task):
     """A checkpoint of a causal language model for the pass `ModelBuilder`. The task itself loads and runs no part of it."""
-
-    id = "text-generation"
-    aliases = ("causal-lm", "causal-lm-with-past", "text-generation-with-past")
 
     def find(self, source: str) -> LocatedSource:
         location = locate(source)
         directory = location.directory
         config = read_config(directory)
-        if task_of(config) != self.id:
+        if head_of(config) is not DECODER:
             raise InputError(
                 f"not a causal language model: config.json says {str(config.get('architectures'))[:200]}",
                 "text-generation exports decoders such as LlamaForCausalLM",

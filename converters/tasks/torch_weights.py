@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema.core.errors import InputError, NotFoundError, missing_extra
+from onnxreg.schema.core.errors import InputError, missing_extra
 
 WRAPPER_KEYS = ("model_state_dict", "state_dict", "model", "net", "params", "weights")
 """Keys of the weights in checkpoints that also have an epoch and an optimizer."""
@@ -12,17 +12,6 @@ AVERAGED_KEYS = ("model_ema", "state_dict_ema", "ema_state_dict", "params_ema", 
 """Keys of averaged weights, which some trainings evaluate and publish."""
 PREFIXES = ("_orig_mod.", "module.", "model.")
 """Prefixes that `torch.compile`, `DataParallel` and Lightning add to every name."""
-
-
-def best_of(run: Path) -> Path:
-    """The only `checkpoints/best_*.pth` of a training run. NotFoundError without one, InputError for several."""
-    checkpoints = sorted((run / "checkpoints").glob("best_*.pth"))
-    if not checkpoints:
-        raise NotFoundError(f"{run} holds no checkpoints/best_*.pth", "name the file: --checkpoint FILE")
-    if len(checkpoints) > 1:
-        names = ", ".join(path.name for path in checkpoints)
-        raise InputError(f"{run} holds several checkpoints: {names}", "name one: --checkpoint FILE")
-    return checkpoints[0]
 
 
 def load_into(module: Any, path: Path) -> None:

@@ -70,7 +70,7 @@ def train(name: str, loss: Callable[[Any, Any], Any], data: tuple[Any, Any], epo
 def words(name: str, section: dict[str, Any], **options: Any) -> list[object]:
     """To export it by a recipe."""
     recipe = {"name": "acme/vision", "export": section}
-    recipe["options"] = {"input": [1, 8, 8], "dataset": "held.npz", **options}
+    recipe["options"] = {"input": [1, 8, 8], **options}
     Path("orchard.yaml").write_text(json.dumps(recipe), "utf-8")
     return ["export", f"{NETS}:{name}", "--checkpoint", "best.pth", "--recipe", "orchard.yaml"]
 
@@ -117,7 +117,6 @@ def test_a_trained_swin_with_two_heads(
 
     train("swin", loss, digits, 12)
     images, labels = digits[0][TRAINED:], digits[1][TRAINED:]
-    np.savez("held.npz", input=images)
     manifest = reg(*words("swin", {"quantize": True}, outputs=["digit", "parity"]))["manifest"]
     assert [spec["name"] for spec in manifest["artifacts"][0]["metadata"]["outputs"]] == ["digit", "parity"]
     run = pulled(reg, tmp_path)

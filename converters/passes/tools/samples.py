@@ -4,7 +4,6 @@ ONNX's checker accepts graphs that ONNX Runtime refuses, and converters write gr
 the outputs of a pass's result are compared with the outputs of its input.
 """
 
-import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -109,13 +108,10 @@ def taken_by(session: Any) -> Any:
     return model
 
 
-def read(path: Path, count: int | None = None, seed: int = SEED) -> tuple[Feed, ...]:
+def read(path: Path) -> tuple[Feed, ...]:
     """Read rows of a `.npz` file, or of all in a directory: arrays by input name whose first axis counts rows.
 
-    Each row is one run of batch 1. Raises InputError if there are no rows, or fewer than `count`.
-
-    Args:
-        count: the number of rows to select with the seed; by default all.
+    Each row is one run of batch 1. Raises InputError if there are no rows.
     """
     rows: list[Feed] = []
     for arrays in map(read_rows, row_files(path) if path.is_dir() else [path]):
@@ -123,11 +119,7 @@ def read(path: Path, count: int | None = None, seed: int = SEED) -> tuple[Feed, 
         rows += [{name: a[at : at + 1] for name, a in arrays.items()} for at in range(number)]
     if not rows:
         raise InputError(f"{path.name} holds no rows of .npz arrays")
-    if count is None:
-        return tuple(rows)
-    if count > len(rows):
-        raise InputError(f"{count} samples were asked for, {path.name} holds {len(rows)}")
-    return tuple(rows[index] for index in sorted(random.Random(seed).sample(range(len(rows)), count)))
+    return tuple(rows)
 
 
 def check(feeds: Sequence[Feed], model: Any, label: str) -> None:

@@ -165,7 +165,6 @@ ATTACKS: dict[str, Attack] = {
     "the source is an absolute path": Attack(DATA, "cannot be a model on the hub", source={"id": "/tmp", "revision": "x"}),
     "no source is named": Attack(DATA, "--source"),
     "the checkpoint is a path": Attack(PULLED, "names a file", 4, {"checkpoint": "pulled/best.pth"}),
-    "the dataset is a path": Attack(PULLED, "names a file", 4, {"dataset": "/etc/hostname"}),
     "a step's data are a path": Attack(PULLED, "names a file", 4, recipe={"steps": [{"name": "q", "pass": "OnnxStaticQuantization", "data": "/etc"}]}),
     "the recipe names its own source": Attack(DATA, "--source", recipe={"source": "pulled/net.py:build"}),
     "the options trust code": Attack(PULLED, "trust_remote_code", options={"trust_remote_code": True}),

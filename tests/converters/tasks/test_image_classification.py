@@ -25,11 +25,6 @@ def load(project: Path, source: str = "net.py:build", **options: Any) -> ExportS
     return task.load(task.find(source), "acme/digits", project)
 
 
-def dataset(project: Path, rows: int = 12, **labels: Any) -> None:
-    drawn = np.random.default_rng(5).normal(size=(rows, 1, 8, 8)).astype(np.float32)
-    np.savez(project / "held.npz", **{"input": drawn, **labels})
-
-
 def test_each_sample_is_run_alone_and_in_a_batch(project: Path, save: Save) -> None:
     save()
     sample = load(project, samples=40).sample
@@ -110,13 +105,11 @@ def test_the_digest_is_over_weights_and_code(project: Path, save: Save) -> None:
 
 def test_options_are_recorded_without_paths(project: Path, save: Save) -> None:
     save()
-    dataset(project, labels=np.zeros(12, int))
-    task = task_of(project, checkpoint=str(project / "best.pth"), dataset="held.npz")
+    task = task_of(project, checkpoint=str(project / "best.pth"))
     recorded = task.record(task.find("net.py:build"))
     assert recorded["factory"] == "net:build"
     assert str(project) not in str(recorded)
     assert recorded["checkpoint"].startswith("sha256:")
-    assert recorded["dataset"].startswith("sha256:")
 
 
 @pytest.mark.parametrize(
@@ -132,47 +125,12 @@ def test_arguments_name_no_place_on_this_machine(arguments: Any, place: str, pro
         ImageClassification(project, input=INPUT, arguments=arguments)
 
 
-def test_a_run_directory_brings_its_best_checkpoint(project: Path, save: Save) -> None:
-    save(file="run/checkpoints/best_mini_cnn.pth")
-    source = str(project / "run")
-    found = load(project, source, checkpoint=None, factory="net.py:build")
+def test_the_source_is_a_directory_and_an_option_names_the_factory(project: Path, save: Save) -> None:
+    save()
+    found = load(project, str(project), factory="net.py:build")
     assert found.start.outputs == ("output",)
     with pytest.raises(InputError, match="nothing says of what module"):
-        load(project, source, checkpoint=None)
-
-
-def test_samples_are_rows_of_the_dataset(project: Path, save: Save) -> None:
-    save()
-    dataset(project, labels=np.arange(12) % 10)
-    subject = load(project, dataset="held.npz", samples=5)
-    with np.load(project / "held.npz") as held:
-        rows = {row.tobytes() for row in held["input"]}
-    assert all(feed["input"][0].tobytes() in rows for feed in subject.sample.feeds[:5])
-    scores = np.concatenate([subject.sample.expected[5]["output"]])
-    assert scores.shape == (5, 10)
-
-
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"labels": np.zeros(9, int)}, "do not have the same number of rows"),
-        ({"labels": np.zeros(12, int), "input": np.zeros((12, 3, 8, 8), np.float32)}, r"float32 \[3, 8, 8\]"),
-        ({"labels": np.zeros(12, int), "input": np.zeros((12, 1, 8, 8), np.uint8)}, "uint8"),
-        ({"labels": np.zeros(12, int), "input": np.full((12, 1, 8, 8), np.nan, np.float32)}, "NaN or infinity"),
-    ],
-)  # fmt: skip
-def test_a_dataset_that_is_none(project: Path, save: Save, arrays: dict[str, Any], message: str) -> None:
-    save()
-    dataset(project, **arrays)
-    with pytest.raises(InputError, match=message):
-        load(project, dataset="held.npz")
-
-
-def test_a_dataset_smaller_than_the_sample(project: Path, save: Save) -> None:
-    save()
-    dataset(project, labels=np.zeros(12, int))
-    with pytest.raises(InputError, match=r"13 samples were asked for, held\.npz holds 12"):
-        load(project, dataset="held.npz", samples=13)
+        load(project, str(project))
 
 
 @pytest.mark.parametrize(
@@ -204,9 +162,8 @@ def test_an_option_that_makes_no_sense(options: dict[str, Any], message: str) ->
         ("net.py:build", {"checkpoint": "absent.pth"}, NotFoundError, r"there is no checkpoint absent\.pth"),
         ("net.py:build", {"checkpoint": "."}, InputError, r"the checkpoint \. is a directory"),
         ("net.py:build", {"checkpoint": None}, InputError, "nothing gives its weights"),
-        ("net.py:build", {"dataset": "absent.npz"}, NotFoundError, r"there is no dataset absent\.npz"),
         ("net.py:build", {"factory": "net.py:Heads"}, InputError, "the recipe's factory net.py:Heads"),
-        ("no/such/run", {}, NotFoundError, "there is no directory no/such/run of a training run"),
+        ("no/such/run", {}, NotFoundError, "there is no directory no/such/run"),
         ("net.py:build", {"input": [3, 8, 8]}, ConversionError, r"does not take an input of shape \[3, 8, 8\]"),
         ("net.py:Heads", {}, InputError, r"best\.pth is not of this module"),
     ],

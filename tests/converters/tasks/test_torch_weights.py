@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from onnxreg.converters.tasks.torch_weights import best_of, load_into
-from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.converters.tasks.torch_weights import load_into
+from onnxreg.schema.core.errors import InputError
 
 
 def module(width: int = 3) -> torch.nn.Module:
@@ -116,15 +116,3 @@ def test_unfit_weights_change_nothing(tmp_path: Path, value: Any, message: str) 
     with pytest.raises(InputError, match=message):
         load_into(filled, tmp_path / "best.pth")
     assert torch.equal(before, filled.state_dict()["0.weight"])
-
-
-def test_the_best_of_a_run(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"no checkpoints/best_\*\.pth"):
-        best_of(tmp_path)
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "last_mini_cnn.pth").touch()
-    (tmp_path / "checkpoints" / "best_mini_cnn.pth").touch()
-    assert best_of(tmp_path).name == "best_mini_cnn.pth"
-    (tmp_path / "checkpoints" / "best_vit.pth").touch()
-    with pytest.raises(InputError, match=r"best_mini_cnn\.pth, best_vit\.pth"):
-        best_of(tmp_path)
