@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock
 
-from onnxreg.converters.source.source_files import CARD, CONFIG, TOKENIZER, digest_file
+from onnxreg.converters.source.source_files import CARD, CONFIG, TOKENIZER, WEIGHTS, digest_file
 from onnxreg.schema.core.errors import (
     HostError,
     InputError,
@@ -53,17 +53,10 @@ Listing = Mapping[str, tuple[str, int]]
 
 
 def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Iterable[str]]) -> Path:
-    """Download files of a repository; return the folder of the commit.
+    """Download files of a repository; return the folder of the commit. `choose` selects among all paths of the commit.
 
-    Args:
-        revision: a branch, tag or commit; None for the main branch.
-        choose: selects the paths to download from all paths of the commit.
-
-    Raises:
-        NotFoundError: the Hub has no such repository or revision.
-        RemoteError: the Hub cannot be reached, or an answer is not a Hub's.
-        IntegrityError: the bytes of a file differ from the listing.
-        InputError: the path of a file cannot be used on this machine.
+    Raises NotFoundError without such a repository or revision, RemoteError if the Hub cannot be reached or an answer is not a
+    Hub's, IntegrityError for other bytes than listed, InputError for a path that cannot be used on this machine.
     """
     with hub_library("loading a model from the Hub"):
         from huggingface_hub import constants
@@ -213,8 +206,6 @@ def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
     part.replace(blob)
 
 
-WEIGHTS = {"model.safetensors": "model*.safetensors*", "pytorch_model.bin": "pytorch_model*.bin*"}
-"""The weights at the root of a repository (or their index), with the pattern of files to fetch; the first match counts."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
 
 
@@ -232,10 +223,8 @@ def hub_id(source: str) -> str | None:
     if Path(source).is_dir():
         return None
     if Path(source).suffix in (".onnx", ".ort") and Path(source).is_file():
-        raise InputError(
-            f"{source} is a file, not the directory of a checkpoint",
-            f"an ONNX file needs no task: reg export {shlex.quote(source)} --quantize --name NAME",
-        )
+        hint = f"an ONNX file needs no task: reg export {shlex.quote(source)} --quantize --name NAME"
+        raise InputError(f"{source} is a file, not the directory of a checkpoint", hint)
     if not HUB_ID.fullmatch(source) or Path(source).exists():
         raise NotFoundError(
             f"no such checkpoint directory: {source}", "give a directory or a hub id such as ORG/NAME"
@@ -291,7 +280,5 @@ def check_inside(directory: Path, file: Path) -> None:
     snapshots = (folder for folder in (root, *root.parents) if is_snapshot(folder))
     is_blob = any(real.parent == snapshot.parent.parent / "blobs" for snapshot in snapshots)
     if file.is_file() and not real.is_relative_to(root) and not is_blob:
-        raise InputError(
-            f"{file.relative_to(directory).as_posix()} is a link that leads out of {directory.name}",
-            "replace the link by the file, or by a hard link",
-        )
+        message = f"{file.relative_to(directory).as_posix()} is a link that leads out of {directory.name}"
+        raise InputError(message, "replace the link by the file, or by a hard link")

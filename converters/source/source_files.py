@@ -21,7 +21,8 @@ from onnxreg.schema.core.files import HEAD_BYTES, VALUE_ERRORS, FileState, check
 CONFIG = "config.json"
 GENAI_CONFIG = "genai_config.json"
 """The settings of onnxruntime-genai, in the folder of a graph."""
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+WEIGHTS = {"model.safetensors": "model*.safetensors*", "pytorch_model.bin": "pytorch_model*.bin*"}
+"""The weights of a checkpoint (or their index), with the pattern of all their files; the first that is there counts."""
 # fmt: off
 TOKENIZER = (
     "added_tokens.json", "chat_template.jinja", "merges.txt", "sentencepiece.bpe.model", "special_tokens_map.json",
@@ -45,18 +46,17 @@ def weight_files(directory: Path) -> list[str]:
     for single in WEIGHTS:
         if (directory / single).is_file():
             return [single]
-        if not (directory / f"{single}.index.json").is_file():
-            continue
         index = f"{single}.index.json"
-        value = read_json(directory / index)
-        table = value.get("weight_map") if isinstance(value, dict) else None
-        if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
-            raise InputError(f"{index} has no weight_map")
-        shards = sorted(set(table.values()))
-        for shard in shards:
-            if "/" in shard or "\\" in shard or not (directory / shard).is_file():
-                raise InputError(f"{index} names a shard that is missing: {shard[:80]!r}")
-        return [index, *shards]
+        if (directory / index).is_file():
+            value = read_json(directory / index)
+            table = value.get("weight_map") if isinstance(value, dict) else None
+            if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
+                raise InputError(f"{index} has no weight_map")
+            shards = sorted(set(table.values()))
+            for shard in shards:
+                if "/" in shard or "\\" in shard or not (directory / shard).is_file():
+                    raise InputError(f"{index} names a shard that is missing: {shard[:80]!r}")
+            return [index, *shards]
     return []
 
 
@@ -166,28 +166,29 @@ def scrub(value: Any, name: str, *directories: Path) -> tuple[Any, list[str]]:
     paths below a usual root (`/home`, `/tmp`, `C:\\Users`, ...), one of `directories`, or this process's home, working or
     temporary directory. Tokens and labels stay unchanged.
     """
-    return _scrub(value, name, _embedded(directories), "")
+    embedded, changed = _embedded(directories), list[str]()
 
+    def visit(value: Any, at: str) -> Any:
+        if isinstance(value, str):
+            is_identity = at.rpartition(".")[2] in _IDENTITY and is_absolute_path(value)
+            text = name if is_identity else _scrub_text(value, embedded)
+            if text != value:
+                changed.append(at)
+            return text
+        if not isinstance(value, dict | list):
+            return value
+        result: dict[Any, Any] = {}
+        for key, child in value.items() if isinstance(value, dict) else enumerate(value):
+            new: Any = _scrub_text(key, embedded) if isinstance(key, str) else key
+            while new != key and (new in value or new in result):
+                new += "_"
+            position = f"{at}.{new}" if at else str(new)
+            if new != key:
+                changed.append(position)
+            result[new] = child if key in _TOKENS else visit(child, position)
+        return result if isinstance(value, dict) else list(result.values())
 
-def _scrub(value: Any, name: str, embedded: re.Pattern[str], at: str) -> tuple[Any, list[str]]:
-    changed: list[str] = []
-    if isinstance(value, str):
-        if at.rpartition(".")[2] in _IDENTITY and is_absolute_path(value):
-            return name, [at]
-        text = _scrub_text(value, embedded)
-        return text, [at] if text != value else []
-    if not isinstance(value, dict | list):
-        return value, []
-    result: dict[Any, Any] = {}
-    for key, child in value.items() if isinstance(value, dict) else enumerate(value):
-        new: Any = _scrub_text(key, embedded) if isinstance(key, str) else key
-        while new != key and (new in value or new in result):
-            new += "_"
-        position = f"{at}.{new}" if at else str(new)
-        result[new], hits = (child, []) if key in _TOKENS else _scrub(child, name, embedded, position)
-        changed += [position] if new != key and position not in hits else []
-        changed += hits
-    return (result if isinstance(value, dict) else list(result.values())), changed
+    return visit(value, ""), list(dict.fromkeys(changed))
 
 
 def _scrub_text(text: str, embedded: re.Pattern[str]) -> str:

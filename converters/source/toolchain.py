@@ -146,19 +146,15 @@ class PlugIns(Generic[T]):
         except Exception as error:
             raise HostError(f"the {kind} {name} ({entry.value}) does not load: {error}") from error
         if thing is None:
-            raise HostError(
-                f"{entry.value} is not {self.noun} with the id {name}",
-                "report it to the authors of its package",
-            )
+            message = f"{entry.value} is not {self.noun} with the id {name}"
+            raise HostError(message, "report it to the authors of its package")
         return thing
 
     def _others(self) -> dict[str, EntryPoint]:
         entries: dict[str, EntryPoint] = {}
         for entry in entry_points(group=self.group):
             if entry.name in self.built_in or entries.get(entry.name, entry).value != entry.value:
-                raise ConflictError(
-                    f"two packages bring {self.noun} called {entry.name}: {entry.value} is one of them",
-                    "uninstall one of them",
-                )
+                message = f"two packages bring {self.noun} called {entry.name}: {entry.value} is one of them"
+                raise ConflictError(message, "uninstall one of them")
             entries[entry.name] = entry
         return entries

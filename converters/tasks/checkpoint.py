@@ -109,24 +109,15 @@ class LoadedCheckpoint:
     directory: Path
 
 
-def find_checkpoint(
-    source: str,
-    head: TaskHead,
-    trust_remote_code: bool = False,
-    sentences: bool = False,
-    modules: bool = False,
-) -> LocatedSource:
+def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False) -> LocatedSource:
     """Find and hash a checkpoint with a head; no heavy module is imported.
 
-    Args:
-        source: a checkpoint directory, or a hub id with an optional `@revision`.
-        sentences: True if the files of sentence-transformers about pooling shape the export.
-        modules: True if all files of sentence-transformers become companions.
+    The files of sentence-transformers about pooling shape `VECTORS`; all its files are companions of an `ENCODER`.
 
     Raises NotFoundError or RemoteError if the source cannot be read, InputError if the source is not a complete
     checkpoint of this kind, or needs code of the checkpoint that may not run.
     """
-    patterns = POOLING_PATTERNS if sentences else MODULE_PATTERNS if modules else ()
+    patterns = POOLING_PATTERNS if head is VECTORS else MODULE_PATTERNS if head is ENCODER else ()
     location = locate(source, trust_remote_code, patterns)
     directory = location.directory
     config = read_config(directory)
@@ -140,16 +131,15 @@ def find_checkpoint(
             "export it with Optimum, then reg import the directory; or its encoder, saved as a checkpoint of its own",
         )
     if architectures and not any(name.endswith(head.suffix) for name in architectures):
-        other, hint = head_of(config), "a head that was not gives random numbers"
-        hint = f"export a {head.description} that was trained: {hint}"
-        raise InputError(
-            f"not a {head.description}: config.json says {', '.join(architectures)[:200]}",
-            hint if other is None else other.way or f"export it with --task {other.task}",
-        )
+        message = f"not a {head.description}: config.json says {', '.join(architectures)[:200]}"
+        hint = f"export a {head.description} that was trained: a head that was not gives random numbers"
+        if (other := head_of(config)) is not None:
+            hint = other.way or f"export it with --task {other.task}"
+        raise InputError(message, hint)
     require_weights(directory)
     names = taking_part(directory, trust_remote_code)
-    names += sentence_files(directory) if sentences else []
-    companions = sentence_files(directory, all_modules=True) if modules else []
+    names += sentence_files(directory) if head is VECTORS else []
+    companions = sentence_files(directory, all_modules=True) if head is ENCODER else []
     lacks_tokenizer = not any((directory / name).is_file() for name in TOKENIZER)
     return replace(located_source(location, names, companions), lacks_tokenizer=lacks_tokenizer)
 
@@ -230,19 +220,15 @@ def _code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
 def _refuse_own_code(directory: Path, trusted: bool) -> None:
     """Raise InputError for code that is not trusted, or that another repository holds: the digest would not cover such code."""
     if (directory / ADAPTER_CONFIG).is_file():
-        raise InputError(
-            f"the checkpoint has an {ADAPTER_CONFIG}: it is an adapter, whose model is elsewhere",
-            "merge it into its model, and save that",
-        )
+        message = f"the checkpoint has an {ADAPTER_CONFIG}: it is an adapter, whose model is elsewhere"
+        raise InputError(message, "merge it into its model, and save that")
 
     for name in (CONFIG, "tokenizer_config.json"):
         path = directory / name
         names = list(_code_names(read_json(path))) if path.is_file() else []
         if names and not trusted:
-            raise InputError(
-                f"the checkpoint wants its own code to run ({name} has an auto_map)",
-                "read that code, then pass --trust-remote-code",
-            )
+            message = f"the checkpoint wants its own code to run ({name} has an auto_map)"
+            raise InputError(message, "read that code, then pass --trust-remote-code")
         if foreign_names := [text for text in names if "--" in text]:
             raise InputError(
                 f"the checkpoint wants code of another repository to run: {name} names {foreign_names[0][:80]!r}",
@@ -271,34 +257,35 @@ def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False)
                 trust_remote_code=trust_remote_code,
             )
     except pickle.UnpicklingError as error:
-        raise InputError(
-            "the pickle checkpoint holds more than tensors and was not loaded",
-            "save the weights as safetensors where they were trained",
-        ) from error
+        message = "the pickle checkpoint holds more than tensors and was not loaded"
+        raise InputError(message, "save the weights as safetensors where they were trained") from error
     except Exception as error:
-        refuse_missing(error, "the checkpoint")
-        raise InputError(
-            f"the checkpoint could not be loaded: {why(error, 300).replace(str(directory), 'the checkpoint')}"
-        ) from error
-
-    hint = f"export a {head.description} that was saved after it was trained"
-    own = (name for name in report["missing_keys"] if head.suffix or name.partition(".")[0] != "pooler")
-    if missing := sorted(own):
-        raise InputError(f"the checkpoint has no values for {some(missing)}", hint)
-    if mismatched := sorted(str(entry[0]) for entry in report["mismatched_keys"]):
-        raise InputError(f"the checkpoint's shapes differ from its config for {some(mismatched)}", hint)
+        raise _unloadable("the checkpoint", directory, error) from error
     parts = {model.base_model_prefix, *(name for name, _ in model.named_children())}
-    dropped = sorted(
-        name
-        for name in report["unexpected_keys"]
-        if not NOT_TRAINED.search(name) and (head.suffix or name.partition(".")[0] in parts)
-    )
-    if dropped:
-        raise InputError(
-            f"{type(model).__name__} has no place for trained weights of the checkpoint: {some(dropped)}",
-            "config.json must describe the model that was trained; delete weights that it does not use from the file",
-        )
+    trained = f"export a {head.description} that was saved after it was trained"
+    described = "config.json must describe the model that was trained; delete weights that it does not use from the file"
+    for problem, hint, names in (
+        ("the checkpoint has no values for", trained, [
+            name for name in report["missing_keys"] if head.suffix or name.partition(".")[0] != "pooler"
+        ]),
+        ("the checkpoint's shapes differ from its config for", trained, [
+            str(entry[0]) for entry in report["mismatched_keys"]
+        ]),
+        (f"{type(model).__name__} has no place for trained weights of the checkpoint:", described, [
+            name for name in report["unexpected_keys"]
+            if not NOT_TRAINED.search(name) and (head.suffix or name.partition(".")[0] in parts)
+        ]),
+    ):  # fmt: skip
+        if names:
+            raise InputError(f"{problem} {some(sorted(names))}", hint)
     return model.eval()
+
+
+def _unloadable(part: str, directory: Path, error: Exception, hint: str = "") -> InputError:
+    """The error for a part that transformers cannot load, without the path. Raise HostError if a package is absent."""
+    refuse_missing(error, part)
+    reason = why(error, 300).replace(str(directory), "the checkpoint")
+    return InputError(f"{part} could not be loaded: {reason}", hint)
 
 
 def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
@@ -312,21 +299,14 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
         if (directory / TOKENIZER_FILE).is_file() and tokenizer.is_fast:
             tokenizer = _as_in_file(tokenizer, directory)
     except Exception as error:
-        refuse_missing(error, "the tokenizer of the checkpoint")
-        raise InputError(
-            f"the tokenizer of the checkpoint could not be loaded: {why(error, 300).replace(str(directory), 'the checkpoint')}",
-            f"the checkpoint must hold a {TOKENIZER_FILE}",
-        ) from error
+        hint = f"the checkpoint must hold a {TOKENIZER_FILE}"
+        raise _unloadable("the tokenizer of the checkpoint", directory, error, hint) from error
     if not tokenizer.is_fast:
-        raise InputError(
-            f"{type(tokenizer).__name__} has no fast form, so there is no {TOKENIZER_FILE} to ship",
-            "convert the tokenizer with transformers and save it beside the checkpoint",
-        )
+        message = f"{type(tokenizer).__name__} has no fast form, so there is no {TOKENIZER_FILE} to ship"
+        raise InputError(message, "convert the tokenizer with transformers and save it beside the checkpoint")
     if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
-        raise InputError(
-            "the checkpoint has no tokenizer: nothing but special tokens is in its vocabulary",
-            SAVE_TOKENIZER,
-        )
+        message = "the checkpoint has no tokenizer: nothing but special tokens is in its vocabulary"
+        raise InputError(message, SAVE_TOKENIZER)
     # A padding or truncation baked into tokenizer.json would make every app run at full length.
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()
@@ -382,8 +362,7 @@ def write_companions(
     name: str,
     length: int,
     inputs: Sequence[str],
-    settings: Mapping[str, Any],
-    modules: bool,
+    settings: Any,
 ) -> tuple[list[DraftFile], list[str]]:
     """Write config, labels and tokenizer; return the files, and the fields of `config.json` that named a local path.
 
@@ -392,26 +371,18 @@ def write_companions(
         length: in tokens, written as `max_sequence_length`.
         inputs: the inputs of the graph, as the tokenizer's `model_input_names`.
         settings: further keys of `config.json`.
-        modules: True to copy the files that sentence-transformers reads beside a model.
     """
     source, files = checkpoint.directory, [DraftFile("config", CONFIG)]
-    config = {
-        **json.loads(checkpoint.config.to_json_string(use_diff=False)),
-        "_name_or_path": name,
-        "max_sequence_length": length,
-        **settings,
-    }
-    by_number = {str(index): label for index, label in enumerate(checkpoint.labels)}
-    label_maps = {
-        "id2label": by_number,
-        "label2id": {label: int(index) for index, label in by_number.items()},
-    }
-    plain = {key: child for key, child in config.items() if key not in label_maps}
-    cleaned, replaced = scrub(_without_local_keys(plain), name, source)
-    _write(directory / CONFIG, {**cleaned, **(label_maps if by_number else {})})
-    if by_number:
-        _write(directory / LABELS, by_number, sort_keys=False)
+    config = json.loads(checkpoint.config.to_json_string(use_diff=False))
+    config |= {"_name_or_path": name, "max_sequence_length": length, **settings}
+    for key in ("id2label", "label2id"):
+        config.pop(key, None)
+    cleaned, replaced = scrub(_without_local_keys(config), name, source)
+    if labels := {str(index): label for index, label in enumerate(checkpoint.labels)}:
+        cleaned |= {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
+        _write(directory / LABELS, labels, sort_keys=False)
         files.append(DraftFile("labels", LABELS))
+    _write(directory / CONFIG, cleaned)
     if checkpoint.tokenizer is not None:
         saved = {Path(path).name for path in checkpoint.tokenizer.save_pretrained(directory)}
         names = sorted(file for file in saved if (directory / file).is_file())
@@ -420,17 +391,13 @@ def write_companions(
         files += [DraftFile("tokenizer", path) for path in names]
         path = directory / "tokenizer_config.json"
         if path.is_file():
-            value = json.loads(path.read_bytes())
-            cleaned, _ = scrub(_without_local_keys(value), name, source)
+            cleaned, _ = scrub(_without_local_keys(json.loads(path.read_bytes())), name, source)
             if cleaned.get("tokenizer_class") == "TokenizersBackend":
                 cleaned["tokenizer_class"] = PLAIN_CLASS
             _write(path, {**cleaned, "model_input_names": list(inputs)})
         template = directory / "chat_template.jinja"
         if template.is_file():
             copy_scrubbed(template, template, name, source)
-    for module in sentence_files(source, all_modules=True) if modules else ():
-        copy_scrubbed(source / module, directory / module, name, source)
-        files.append(DraftFile("other", module))
     return files, [f"{CONFIG}:{key}" for key in replaced]
 
 
@@ -570,10 +537,8 @@ def _check_settings(settings: Mapping[str, Any], file: str) -> None:
             dotted = f"{name}.{key}" if key else name
             is_off = child in (None, {}, []) or (child is False and dotted not in EXPECTED)
             if not (is_off or NEUTRAL.fullmatch(dotted) or child == EXPECTED.get(dotted)):
-                raise InputError(
-                    f"{dotted} in {file} is {json.dumps(child)[:100]}, which the task does not do",
-                    OTHER_POOLING,
-                )
+                message = f"{dotted} in {file} is {json.dumps(child)[:100]}, which the task does not do"
+                raise InputError(message, OTHER_POOLING)
 
 
 def _modules(directory: Path) -> list[_Module]:
@@ -605,18 +570,13 @@ def _object(path: Path) -> dict[str, Any]:
 def _mode(config: dict[str, Any]) -> Mode | None:
     """The mode of a pooling configuration: older ones have `pooling_mode_cls_token: true`, newer ones `pooling_mode: cls`."""
     newer = config.get("pooling_mode") or []
-    modes = [
-        key.removeprefix("pooling_mode_")
-        for key, value in config.items()
-        if key.startswith("pooling_mode_") and value is True
-    ]
-    modes += newer if isinstance(newer, list) else [newer]
-    names = list(dict.fromkeys(_SPELLINGS.get(str(mode), str(mode)) for mode in modes))
-    if len(names) > 1:
-        raise InputError(f"the checkpoint pools in several ways at once: {', '.join(names)[:200]}")
-    mode = next((mode for mode in get_args(Mode) if names == [mode]), None)
-    if names and mode is None:
-        raise InputError(
-            f"the checkpoint pools by {names[0][:80]!r}", f"the task does {', '.join(get_args(Mode))}"
-        )
-    return mode
+    older = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
+    named = [key.removeprefix("pooling_mode_") for key in older]
+    named += newer if isinstance(newer, list) else [newer]
+    modes: list[Any] = list(dict.fromkeys(_SPELLINGS.get(str(name), str(name)) for name in named))
+    if len(modes) > 1:
+        raise InputError(f"the checkpoint pools in several ways at once: {', '.join(modes)[:200]}")
+    if modes and modes[0] not in get_args(Mode):
+        hint = f"the task does {', '.join(get_args(Mode))}"
+        raise InputError(f"the checkpoint pools by {modes[0][:80]!r}", hint)
+    return next(iter(modes), None)

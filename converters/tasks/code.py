@@ -14,7 +14,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from traceback import extract_tb
@@ -54,6 +54,11 @@ class Factory:
     def name(self) -> str:
         """The published name: without a directory."""
         return f"{self.module}:{self.function}"
+
+    @cached_property
+    def covered(self) -> dict[Path, str]:
+        """The names in the digest, by the resolved paths of the files."""
+        return {path.resolve(): name for name, path in self.files.items()}
 
     @property
     def label(self) -> str | None:
@@ -152,10 +157,8 @@ def find_recorded(name: str, folder: Path) -> Factory:
         return find(f"{module}.py:{function}", folder)
     factory = find(name, folder)
     if factory.files and not factory.file.resolve().is_relative_to(folder.resolve()):
-        raise NotFoundError(
-            f"there is no Python module {module} in {folder}",
-            "name the directory that holds it: --source DIR",
-        )
+        message = f"there is no Python module {module} in {folder}"
+        raise NotFoundError(message, "name the directory that holds it: --source DIR")
     return factory
 
 
@@ -169,20 +172,17 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
 
     with _guarded_imports(factory), torch.random.fork_rng(devices=[]), quiet(), redirect_stdout(sys.stderr):
         torch.manual_seed(0)
+        at = ""
         try:
             module = _function(factory)(**arguments)
         except InputError:
             raise
         except (Exception, SystemExit) as error:
-            names = {str(path.resolve()): name for name, path in factory.files.items()}
-            frames = [
-                (str(Path(frame.filename).resolve()), frame.lineno)
-                for frame in extract_tb(error.__traceback__)
-            ]
-            lines = [f" at {names[path]}:{line}" for path, line in frames if path in names]
-            raise ConversionError(
-                f"the factory {factory.name} raised {type(error).__name__}{(lines or [''])[-1]}: {why(error)}"
-            ) from error
+            raised = f"the factory {factory.name} raised {type(error).__name__}"
+            for frame in extract_tb(error.__traceback__):
+                if name := factory.covered.get(Path(frame.filename).resolve()):
+                    at = f" at {name}:{frame.lineno}"
+            raise ConversionError(f"{raised}{at}: {why(error)}") from error
     if not isinstance(module, torch.nn.Module):
         raise InputError(
             f"{factory.name} gives a {type(module).__name__}, not a torch.nn.Module", FACTORY_HINT
@@ -210,9 +210,7 @@ def _function(factory: Factory) -> Any:
     origin = getattr(function, "__module__", None) or ""
     if factory.files:
         file = getattr(sys.modules.get(origin), "__file__", None)
-        is_own = file is not None and Path(file).resolve() in {
-            path.resolve() for path in factory.files.values()
-        }
+        is_own = file is not None and Path(file).resolve() in factory.covered
     else:
         own = distribution_of(factory.module)
         is_own = origin.partition(".")[0] == factory.module.partition(".")[0]
@@ -266,10 +264,8 @@ class Consent:
             name, description = f"{short}:{factory.function}", f"{short} ({factory.function})"
         if self.names.isdisjoint(names):
             given = f", called with {json.dumps(arguments, default=str)[:MAX_SHOWN]}" if arguments else ""
-            raise InputError(
-                f"{description} is code{given}, which runs only if you allow it",
-                f"read it, then pass --allow-code {name}",
-            )
+            message = f"{description} is code{given}, which runs only if you allow it"
+            raise InputError(message, f"read it, then pass --allow-code {name}")
 
 
 NO_CONSENT = Consent()
@@ -281,10 +277,8 @@ def _check_defined(file: Path, label: str, function: str) -> None:
     if nodes is None:
         raise InputError(f"{label} cannot be parsed as Python", "look at who made it")
     if not any(isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == function for node in nodes):
-        raise InputError(
-            f"{label} does not define {function}, by def or class",
-            "only what the named file itself defines can be allowed: name the file that defines it",
-        )
+        hint = "only what the named file itself defines can be allowed: name the file that defines it"
+        raise InputError(f"{label} does not define {function}, by def or class", hint)
 
 
 def absolute(name: str) -> str:
@@ -332,7 +326,7 @@ class _Guard:
         if spec is None or spec.origin is None or not spec.has_location:
             return spec
         file = Path(spec.origin)
-        if file.resolve() in {path.resolve() for path in self.factory.files.values()}:
+        if file.resolve() in self.factory.covered:
             spec.loader = SourceLoader(spec.name, spec.origin)
         elif not is_installed(file) and name.partition(".")[0] != "onnxreg":
             self.refused.add(file.name)
@@ -343,10 +337,8 @@ class _Guard:
         """Raise InputError if a module was refused. The importing code may have caught the first error."""
         if self.refused:
             files = ", ".join(sorted(self.refused))
-            raise InputError(
-                f"{self.factory.file.name} imports {files}, which its digest does not cover",
-                "put them into one package, and name that: package.module:function",
-            )
+            message = f"{self.factory.file.name} imports {files}, which its digest does not cover"
+            raise InputError(message, "put them into one package, and name that: package.module:function")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.location import locate
-from onnxreg.converters.source.source_files import CONFIG, read_license, taking_part
+from onnxreg.converters.source.source_files import CONFIG, copy_scrubbed, read_license, taking_part
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks.checkpoint import (
     DECODER,
@@ -32,10 +32,12 @@ from onnxreg.converters.tasks.checkpoint import (
     read_config,
     read_pooling,
     require_weights,
+    sentence_files,
     write_companions,
 )
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.manifest.draft import DraftFile
 
 REQUIRED = ("input_ids", "attention_mask")
 OPTIONAL = ("token_type_ids",)
@@ -140,7 +142,7 @@ class TextTask(Task):
     Options = TextOptions
 
     def find(self, source: str) -> LocatedSource:
-        return find_checkpoint(source, self.head, self.trust_remote_code, modules=self.head is ENCODER)
+        return find_checkpoint(source, self.head, self.trust_remote_code)
 
     def pooling(self, directory: Path) -> SentenceConfig | None:
         """Return how to make one vector from token vectors; None for a task without pooling."""
@@ -176,8 +178,10 @@ class TextTask(Task):
         subject = TorchModel(module, examples, tuple(self.head.outputs), axes)
         sample = measure(subject, feeds)
 
-        modules = self.head is ENCODER
-        files, scrubbed = write_companions(directory, checkpoint, name, length, inputs, settings, modules)
+        files, scrubbed = write_companions(directory, checkpoint, name, length, inputs, settings)
+        for path in sentence_files(source.location, all_modules=True) if self.head is ENCODER else ():
+            copy_scrubbed(source.location / path, directory / path, name, source.location)
+            files.append(DraftFile("other", path))
         fields = described(self.id, checkpoint.directory, checkpoint.config.model_type)
         fields |= {"config_path": CONFIG, "max_sequence_length": length}
         if tokenizer is not None:
@@ -208,7 +212,7 @@ class Pooling(TextTask):
     Options = PoolingOptions
 
     def find(self, source: str) -> LocatedSource:
-        located = find_checkpoint(source, self.head, self.trust_remote_code, sentences=True)
+        located = super().find(source)
         self.pooling(located.location)
         return located
 

@@ -51,10 +51,8 @@ def load_into(module: Any, path: Path) -> None:
         },
     }.items():
         if names:
-            raise InputError(
-                f"{path.name} is not of this module: {problem} {some(sorted(names))}",
-                "the factory must make the module that was trained, with the same arguments",
-            )
+            hint = "the factory must make the module that was trained, with the same arguments"
+            raise InputError(f"{path.name} is not of this module: {problem} {some(sorted(names))}", hint)
     module.load_state_dict(weights)
 
 
@@ -93,8 +91,6 @@ def _read(path: Path) -> Mapping[str, Any]:
     if not weights or not all(
         isinstance(key, str) and isinstance(tensor, torch.Tensor) for key, tensor in weights.items()
     ):
-        raise InputError(
-            f"{path.name} holds no tensors by name alone",
-            f"torch.save(module.state_dict(), FILE): at the top, or under {', '.join(WRAPPER_KEYS)}",
-        )
+        hint = f"torch.save(module.state_dict(), FILE): at the top, or under {', '.join(WRAPPER_KEYS)}"
+        raise InputError(f"{path.name} holds no tensors by name alone", hint)
     return weights
