@@ -7,9 +7,8 @@ Files from the Hub are stored by digest in a folder of onnxreg under HF_HOME.
 | `blobs/DIGEST` | a file: its SHA-256 if the file is in LFS, else its git object id |
 | `snapshots/COMMIT/PATH` | the same file, as a hard link if possible |
 
-The form of each commit, digest and path from an endpoint is checked before it becomes part of a path here, and a file
-gets its name only if its bytes have that digest. The cache of huggingface_hub is not used: its file names come from the
-header `ETag`.
+Each commit, digest and path from an endpoint is checked before it becomes part of a path here, and a file gets its name only
+if its bytes have that digest. The cache of huggingface_hub is not used: its file names come from the header `ETag`.
 """
 
 import hashlib
@@ -17,7 +16,7 @@ import io
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,8 +47,6 @@ SHA256_DIGITS = 64
 WORKERS = 8
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-Listing = Mapping[str, tuple[str, int]]
-"""Digest and size in bytes, by path."""
 
 
 def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Iterable[str]]) -> Path:
@@ -134,15 +131,14 @@ def _translated(name: str, revision: str | None) -> Iterator[None]:
         raise
 
 
-def _list(name: str, revision: str | None) -> tuple[str, Listing]:
-    """The commit of a revision, and the listing. RemoteError for a malformed commit, digest or size, or too many files."""
+def _list(name: str, revision: str | None) -> tuple[str, dict[str, tuple[str, int]]]:
+    """The commit of a revision, and digest and size in bytes by path. RemoteError if one is malformed, or for too many files."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.hf_api import RepoFile
 
     def malformed(content: str) -> RemoteError:
-        return RemoteError(
-            f"the listing of {name} names {content}", "check HF_ENDPOINT: the Hub itself does not do this"
-        )
+        hint = "check HF_ENDPOINT: the Hub itself does not do this"
+        return RemoteError(f"the listing of {name} names {content}", hint)
 
     api = HfApi(endpoint=constants.ENDPOINT)
     commit = str(api.model_info(name, revision=revision, expand=["sha"]).sha)
@@ -226,22 +222,16 @@ def hub_id(source: str) -> str | None:
         hint = f"an ONNX file needs no task: reg export {shlex.quote(source)} --quantize --name NAME"
         raise InputError(f"{source} is a file, not the directory of a checkpoint", hint)
     if not HUB_ID.fullmatch(source) or Path(source).exists():
-        raise NotFoundError(
-            f"no such checkpoint directory: {source}", "give a directory or a hub id such as ORG/NAME"
-        )
+        hint = "give a directory or a hub id such as ORG/NAME"
+        raise NotFoundError(f"no such checkpoint directory: {source}", hint)
     return source.partition("@")[0]
 
 
 def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Location:
-    """Find the directory of a checkpoint; download the files of a hub id first.
+    """Find the directory of a checkpoint; for a hub id (`id[@revision]`) download the files first.
 
-    Args:
-        source: a directory, or `id[@revision]` of a model on the Hugging Face hub.
-        code: fetch the repository's Python files too.
-        more: patterns of further files to fetch, which may be in directories.
-
-    Raises NotFoundError if there is no such directory or model, RemoteError if the hub cannot be reached, InputError for
-    a link that leads out of the directory.
+    `code` fetches the repository's Python files too, `more` are patterns of further files, which may be in directories.
+    InputError for a link that leads out of the directory, else the errors of `hub_id` and `fetch`.
     """
     name = hub_id(source)
     if name is None:

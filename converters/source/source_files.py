@@ -219,11 +219,8 @@ def scrub_file(
     """The new bytes of a JSON file, template or operator config, and the list of changes; None without changes.
 
     Vocabularies and label maps stay unchanged, because their strings are tokens. The comments of an operator config are
-    removed, because they name the directory where the config was made.
-
-    Args:
-        drop: top-level keys of JSON to leave out.
-        directories: see `scrub`; the file's own directory is added.
+    removed, because they name the directory where the config was made. `drop` are top-level keys of JSON to leave out;
+    the file's own directory is added to `directories`.
     """
     changed: list[str] = []
     if path.suffix == ".json" and path.name not in _VOCABULARY:
@@ -234,11 +231,10 @@ def scrub_file(
         text = json.dumps(value, indent=2) + "\n"
     elif path.suffix in (".jinja", ".config"):
         old = path.read_bytes().decode("utf-8", "surrogateescape")
+        text, part = re.sub(r"(?m)^[ \t]*#.*\n?", "", old), "comments"
         if path.suffix == ".jinja":
-            text, _ = scrub(old, name, path.parent, *directories)
-        else:
-            text = re.sub(r"(?m)^[ \t]*#.*\n?", "", old)
-        changed = ["text" if path.suffix == ".jinja" else "comments"] * (text != old)
+            text, part = scrub(old, name, path.parent, *directories)[0], "text"
+        changed = [part] * (text != old)
     return (text.encode("utf-8", "surrogateescape"), changed) if changed else None
 
 
@@ -252,9 +248,7 @@ def copy_scrubbed(source: Path, target: Path, name: str, *directories: Path) -> 
 def read_json(path: Path) -> Any:
     """Read a JSON file beside a model, with integers of any size. InputError if the file is too large or not JSON."""
     if path.stat().st_size > MAX_DOCUMENT_BYTES:
-        raise InputError(
-            f"{path.name} is too large for a JSON companion: more than {MAX_DOCUMENT_BYTES >> 20} MiB"
-        )
+        raise InputError(f"{path.name} is too large for JSON: more than {MAX_DOCUMENT_BYTES >> 20} MiB")
     data = path.read_bytes()
     check_content(data[:HEAD_BYTES], path.name)
     try:

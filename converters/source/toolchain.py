@@ -43,9 +43,8 @@ def refuse_missing(error: BaseException, purpose: str) -> None:
         if isinstance(cause, ModuleNotFoundError) and module in EXTRA:
             raise missing_extra(module, "export", purpose) from error
         if isinstance(cause, ModuleNotFoundError) or (type(cause) is ImportError and not module):
-            raise HostError(
-                f"{purpose} needs a package: {why(cause, 300)}", "install the package that it names"
-            ) from error
+            message = f"{purpose} needs a package: {why(cause, 300)}"
+            raise HostError(message, "install the package that it names") from error
         cause = cause.__cause__
 
 
@@ -88,27 +87,25 @@ def distribution_of(module: str) -> tuple[str, str] | None:
 
 def cpu_model() -> str:
     """The name that the processor reports, else the processor's family."""
-    named = (value for key, value in _cpu_lines(_CPUINFO) if key.startswith(("model name", "Model")))
-    return next(filter(None, named), "") or platform.processor() or platform.machine()
+    return _cpu_value(_CPUINFO, "model name", "Model") or platform.processor() or platform.machine()
 
 
 def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
     """The processor family with the widest vector extension, such as `x86_64+avx512_vnni`; only the family if none is known."""
-    machine = platform.machine().lower()
+    machine, flags = platform.machine().lower(), _cpu_value(cpuinfo, "flags", "Features").split()
     family = _NAMES.get(machine, machine)
-    flags = next(
-        (value.split() for key, value in _cpu_lines(cpuinfo) if key.startswith(("flags", "Features"))), []
-    )
     best = next((name for name in _CLASSES.get(family, ()) if name in flags), None)
     return f"{family}+{best}" if best else family
 
 
-def _cpu_lines(cpuinfo: Path) -> list[tuple[str, str]]:
+def _cpu_value(cpuinfo: Path, *keys: str) -> str:
+    """The first value in `/proc/cpuinfo` whose key begins with one of `keys`; empty without one."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return []
-    return [(key, value.strip()) for key, _, value in (line.partition(":") for line in lines)]
+        return ""
+    pairs = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in pairs if key.startswith(keys) and value.strip()), "")
 
 
 T = TypeVar("T")
@@ -131,10 +128,7 @@ class PlugIns(Generic[T]):
         return [*self.built_in, *sorted(self._others())]
 
     def find(self, name: str) -> T:
-        """Return the plug-in with this name.
-
-        Raises InputError for an unknown name, ConflictError if two packages declare the name, HostError if loading fails.
-        """
+        """The plug-in called `name`. InputError for an unknown name, ConflictError for two, HostError if loading fails."""
         if name in self.built_in:
             return self.built_in[name]
         kind, others = self.noun.partition(" ")[2], self._others()

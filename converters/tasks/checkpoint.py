@@ -19,6 +19,7 @@ from onnxreg.converters.source.source_files import (
     CARD,
     CONFIG,
     TOKENIZER,
+    WEIGHTS,
     copy_scrubbed,
     digest_files,
     read_json,
@@ -126,10 +127,9 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise InputError("architectures in config.json of the checkpoint is not a list of names")
     if config.get("is_encoder_decoder") is True:
-        raise InputError(
-            "an encoder-decoder takes the words so far as a second input, which no task here has",
-            "export it with Optimum, then reg import the directory; or its encoder, saved as a checkpoint of its own",
-        )
+        message = "an encoder-decoder takes the words so far as a second input, which no task here has"
+        hint = "export it with Optimum, then reg import the directory; or save its encoder alone, and export that"
+        raise InputError(message, hint)
     if architectures and not any(name.endswith(head.suffix) for name in architectures):
         message = f"not a {head.description}: config.json says {', '.join(architectures)[:200]}"
         hint = f"export a {head.description} that was trained: a head that was not gives random numbers"
@@ -176,10 +176,9 @@ def load_located(
         rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
         highest = max(tokenizer.get_vocab().values(), default=-1)
         if rows is not None and highest >= rows:
-            raise InputError(
-                f"the tokenizer has tokens up to {highest}, but the model has embeddings for {rows}",
-                "give the tokenizer that the checkpoint was trained with, or resize the embeddings and train them",
-            )
+            message = f"the tokenizer has tokens up to {highest}, but the model has embeddings for {rows}"
+            hint = "give the tokenizer that it was trained with, or resize the embeddings and train them"
+            raise InputError(message, hint)
     by_number = {int(key): str(label) for key, label in model.config.id2label.items() if head.labelled}
     labels = tuple(label for _, label in sorted(by_number.items()))
     if by_number.keys() != set(range(len(labels))):
@@ -194,9 +193,7 @@ def load_located(
 def require_weights(directory: Path) -> None:
     """Raise InputError for a checkpoint directory without weights."""
     if not weight_files(directory):
-        raise InputError(
-            "the checkpoint has no weights: neither model.safetensors nor pytorch_model.bin", SAVED
-        )
+        raise InputError(f"the checkpoint has no weights: neither {' nor '.join(WEIGHTS)}", SAVED)
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -222,18 +219,16 @@ def _refuse_own_code(directory: Path, trusted: bool) -> None:
     if (directory / ADAPTER_CONFIG).is_file():
         message = f"the checkpoint has an {ADAPTER_CONFIG}: it is an adapter, whose model is elsewhere"
         raise InputError(message, "merge it into its model, and save that")
-
     for name in (CONFIG, "tokenizer_config.json"):
         path = directory / name
         names = list(_code_names(read_json(path))) if path.is_file() else []
         if names and not trusted:
             message = f"the checkpoint wants its own code to run ({name} has an auto_map)"
             raise InputError(message, "read that code, then pass --trust-remote-code")
-        if foreign_names := [text for text in names if "--" in text]:
-            raise InputError(
-                f"the checkpoint wants code of another repository to run: {name} names {foreign_names[0][:80]!r}",
-                "copy that code beside the checkpoint, and name it in the auto_map without a repository",
-            )
+        if foreign := [text for text in names if "--" in text]:
+            message = "the checkpoint wants code of another repository to run"
+            hint = "copy that code beside the checkpoint, and name it in the auto_map without a repository"
+            raise InputError(f"{message}: {name} names {foreign[0][:80]!r}", hint)
 
 
 def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False) -> Any:
@@ -413,10 +408,9 @@ def _write(path: Path, value: Any, sort_keys: bool = True) -> None:
     path.write_text(text + "\n", encoding="utf-8")
 
 
-MODULES_FILE, POOLING_FILE = "modules.json", "1_Pooling/config.json"
+MODULES_FILE, SETTINGS_FILE = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER_FILES = "sentence_*_config.json"
 """Pattern of the file with a Transformer's settings; older versions of sentence-transformers named the file after the model."""
-SETTINGS_FILE = "config_sentence_transformers.json"
 POOLING_PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, "*_Pooling/config.json")
 """Patterns of the files of sentence-transformers that say how a text becomes a vector."""
 MODULE_PATTERNS = (*POOLING_PATTERNS, "[0-9]*_*/config.json", "[0-9]*_*/model.safetensors")
@@ -435,9 +429,6 @@ NEUTRAL = re.compile(
 )
 """Settings that the task applies, that concern other inputs, or that change no vector."""
 WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
-OTHER_POOLING = (
-    "to pool in another way, say how in a recipe: task: pooling, options: {mode: mean, normalize: false}"
-)
 Mode = Literal["mean", "cls", "max", "last"]
 _SPELLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
 
@@ -477,19 +468,17 @@ def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
     Without a model at the root there are no modules. Raises InputError for a `modules.json` that cannot be read, and for a
     module without safetensors: weights in a pickle are not published.
     """
-    modules = _modules(directory)
+    modules, pooling_file = _modules(directory)
     names = [MODULES_FILE, SETTINGS_FILE, *(path.name for path in directory.glob(TRANSFORMER_FILES))]
     if not all_modules:
-        names.append(_pooling_file(modules))
+        names.append(pooling_file)
     elif "" not in (module.path for module in modules):
         return []
     for module in modules if all_modules else ():
         path, weights = module.path, f"{module.path}/model.safetensors"
         if path and module.kind not in WITHOUT_WEIGHTS and not (directory / weights).is_file():
-            raise InputError(
-                f"the module {path} ({module.kind}) has no model.safetensors",
-                "save the model again with sentence-transformers of today: weights in a pickle are not published",
-            )
+            hint = "save it with sentence-transformers of today: weights in a pickle are not published"
+            raise InputError(f"the module {path} ({module.kind}) has no model.safetensors", hint)
         names += [f"{path}/config.json", weights] if path else []
     return sorted(name for name in names if (directory / name).is_file())
 
@@ -499,65 +488,53 @@ def read_pooling(directory: Path) -> SentenceConfig:
 
     Raises InputError for an unsupported module, pooling or setting, and for malformed files: no setting is ignored.
     """
-    modules = _modules(directory)
+    modules, pooling_file = _modules(directory)
     kinds = [module.kind for module in modules if module.kind != "Dropout"]
     orders = ["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]
     if (directory / MODULES_FILE).is_file() and kinds not in orders:
-        raise InputError(
-            f"{MODULES_FILE} runs a text through {', '.join(kinds)[:200]}; the task does Transformer, Pooling, Normalize"
-        )
-    pooling_file, transformer = _pooling_file(modules), dict[str, Any]()
+        message = f"{MODULES_FILE} runs a text through {', '.join(kinds)[:200]}"
+        raise InputError(f"{message}; the task does Transformer, Pooling, Normalize")
     pooling, settings = _object(directory / pooling_file), _object(directory / SETTINGS_FILE)
-    for path in sorted(directory.glob(TRANSFORMER_FILES))[:1]:
-        transformer = _object(path)
+    transformer = next(map(_object, sorted(directory.glob(TRANSFORMER_FILES))), {})
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise InputError(f"prompts in {SETTINGS_FILE} of the checkpoint are not texts by name")
-    if default is not None and default not in prompts:
+    if default is not None and (not isinstance(default, str) or default not in prompts):
         raise InputError(f"default_prompt_name in {SETTINGS_FILE} is {default!r}, which is not in prompts")
-    _check_settings(transformer, TRANSFORMER_FILES)
-    _check_settings({"truncate_dim": settings.get("truncate_dim")}, SETTINGS_FILE)
-    skipped = () if any(prompts.values()) else ("include_prompt",)
-    _check_settings({key: value for key, value in pooling.items() if key not in skipped}, pooling_file)
+    shaping = {
+        key: child for key, child in pooling.items() if key != "include_prompt" or any(prompts.values())
+    }
+    _check_settings(TRANSFORMER_FILES, transformer)
+    _check_settings(SETTINGS_FILE, {"truncate_dim": settings.get("truncate_dim")})
+    _check_settings(pooling_file, shaping)
     length = transformer.get("max_seq_length")
-    return SentenceConfig(
-        _mode(pooling),
-        "Normalize" in kinds,
-        length if isinstance(length, int) and length > 0 else None,
-        transformer.get("do_lower_case") is True,
-        prompts,
-        default,
-    )
+    longest = length if isinstance(length, int) and length > 0 else None
+    lower = transformer.get("do_lower_case") is True
+    return SentenceConfig(_mode(pooling), "Normalize" in kinds, longest, lower, prompts, default)
 
 
-def _check_settings(settings: Mapping[str, Any], file: str) -> None:
+def _check_settings(file: str, settings: Mapping[str, Any]) -> None:
     """Raise InputError, naming the file, for a setting that shapes a vector and is not supported."""
     for name, value in settings.items():
         for key, child in (value if isinstance(value, dict) else {"": value}).items():
             dotted = f"{name}.{key}" if key else name
             is_off = child in (None, {}, []) or (child is False and dotted not in EXPECTED)
             if not (is_off or NEUTRAL.fullmatch(dotted) or child == EXPECTED.get(dotted)):
+                hint = "pool otherwise by a recipe: task: pooling, options: {mode: mean, normalize: false}"
                 message = f"{dotted} in {file} is {json.dumps(child)[:100]}, which the task does not do"
-                raise InputError(message, OTHER_POOLING)
+                raise InputError(message, hint)
 
 
-def _modules(directory: Path) -> list[_Module]:
-    """The modules of sentence-transformers in order; empty without a `modules.json`."""
-    path = directory / MODULES_FILE
-    modules = (
-        convert(read_json(path), list[_Module], f"{MODULES_FILE} of the checkpoint") if path.is_file() else []
-    )
+def _modules(directory: Path) -> tuple[list[_Module], str]:
+    """The modules of sentence-transformers in order, none without a `modules.json`; and the file with the pooling."""
+    path, modules = directory / MODULES_FILE, list[_Module]()
+    if path.is_file():
+        modules = convert(read_json(path), list[_Module], f"{MODULES_FILE} of the checkpoint")
     for module in modules:
         if PurePosixPath(module.path).is_absolute() or ".." in PurePosixPath(module.path).parts:
-            raise InputError(
-                f"{MODULES_FILE} of the checkpoint names a place outside it: {module.path[:80]!r}"
-            )
-    return modules
-
-
-def _pooling_file(modules: Sequence[_Module]) -> str:
-    paths = (f"{module.path}/config.json" for module in modules if module.kind == "Pooling")
-    return next(paths, POOLING_FILE)
+            raise InputError(f"{MODULES_FILE} names a place outside the checkpoint: {module.path[:80]!r}")
+    folder = next((module.path for module in modules if module.kind == "Pooling"), "1_Pooling")
+    return modules, f"{folder}/config.json"
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -5,7 +5,6 @@ an installed module, by distribution and version. The rule in words: docs/threat
 """
 
 import ast
-import importlib
 import importlib.util
 import json
 import re
@@ -78,9 +77,8 @@ class Factory:
             distribution, version = distribution_of(self.module) or (None, None)
             return Code(name=self.name, distribution=distribution, version=version)
         digests = {name: digest_file(path) for name, path in self.files.items()}
-        return Code(
-            name=self.name, digest=directory_digest(digests) if len(digests) > 1 else digests.popitem()[1]
-        )
+        digest = directory_digest(digests) if len(digests) > 1 else digests.popitem()[1]
+        return Code(name=self.name, digest=digest)
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -112,25 +110,23 @@ def is_factory(source: str) -> bool:
 
 def find(source: str, *places: Path) -> Factory:
     """Find a factory in `places`, else on Python's path, without importing the module. NotFoundError if the module is missing."""
-    if not is_factory(source):
-        raise InputError(f"{source[:80]!r} is not a factory", FACTORY_HINT)
     module, _, function = source.rpartition(":")
+    top, *_ = names = module.split(".")
+    if not is_factory(source) or not (module.endswith(".py") or all(map(str.isidentifier, names))):
+        raise InputError(f"{source[:80]!r} is not a factory", FACTORY_HINT)
     paths = tuple(dict.fromkeys(str(folder.resolve()) for folder in places))
     if module.endswith(".py"):
         file = next((path for folder in paths if (path := Path(folder, module)).is_file()), None)
         if file is None:
             raise NotFoundError(f"there is no file {module}", FACTORY_HINT)
         return Factory(file.stem, function, file, (str(file.parent),), {file.name: file})
-    top, *_ = names = module.split(".")
-    if not all(part.isidentifier() for part in names):
-        raise InputError(f"{source[:80]!r} is not a factory", FACTORY_HINT)
     spec = root = PathFinder.find_spec(top, paths)
     if spec is None:
         with suppress(ValueError):
             spec = root = importlib.util.find_spec(top)
     for depth in range(2, len(names) + 1):
-        inside = spec.submodule_search_locations if spec is not None else None
-        spec = PathFinder.find_spec(".".join(names[:depth]), list(inside)) if inside is not None else None
+        inside = spec and spec.submodule_search_locations
+        spec = PathFinder.find_spec(".".join(names[:depth]), list(inside)) if inside else None
     if spec is None or root is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise NotFoundError(f"there is no Python module {module}", FACTORY_HINT)
     file = Path(spec.origin)
@@ -184,9 +180,8 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
                     at = f" at {name}:{frame.lineno}"
             raise ConversionError(f"{raised}{at}: {why(error)}") from error
     if not isinstance(module, torch.nn.Module):
-        raise InputError(
-            f"{factory.name} gives a {type(module).__name__}, not a torch.nn.Module", FACTORY_HINT
-        )
+        message = f"{factory.name} gives a {type(module).__name__}, not a torch.nn.Module"
+        raise InputError(message, FACTORY_HINT)
     return module
 
 
@@ -194,12 +189,11 @@ def _function(factory: Factory) -> Any:
     """Import a module from its current files; return the function. InputError if it is missing or defined in other code."""
     if list(factory.files) == [factory.file.name]:  # a module alone, whose name may be that of another one
         name = f"onnxreg_factory_{factory.file.stem}"
-        spec = importlib.util.spec_from_file_location(
-            name, factory.file, loader=SourceLoader(name, str(factory.file))
-        )
-        assert spec is not None and spec.loader is not None
+        loader = SourceLoader(name, str(factory.file))
+        spec = importlib.util.spec_from_loader(name, loader)
+        assert spec is not None
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     else:
         top = factory.module.partition(".")[0]
         for name in [name for name in sys.modules if factory.files and name.partition(".")[0] == top]:
@@ -216,10 +210,9 @@ def _function(factory: Factory) -> Any:
         is_own = origin.partition(".")[0] == factory.module.partition(".")[0]
         is_own = is_own or (own is not None and own[0] != "python" and own == distribution_of(origin))
     if not is_own:
-        raise InputError(
-            f"{factory.label or factory.module} does not define {factory.function}: it is of {origin or 'no module'}",
-            "name a function by the module that defines it",
-        )
+        message = f"{factory.label or factory.module} does not define {factory.function}"
+        hint = "name a function by the module that defines it"
+        raise InputError(f"{message}: it is of {origin or 'no module'}", hint)
     return function
 
 
@@ -240,14 +233,10 @@ class Consent:
         """Allow `module:function`, `file.py:function` or `file.py`; a file is allowed by its path, not by its name alone."""
         return cls(frozenset(map(absolute, names)), source, is_recorded)
 
-    def check(
-        self, factory: Factory, arguments: Mapping[str, Any] | None = None, source: str | None = None
-    ) -> None:
-        """Raise InputError, with the option to type, unless a person allowed this code.
+    def check(self, factory: Factory, arguments: Mapping[str, Any], source: str | None = None) -> None:
+        """Raise InputError, with the option to type and the call's `arguments`, unless a person allowed this code.
 
-        Args:
-            arguments: the arguments of the call, for the message.
-            source: the text that names the factory, if the factory is the source of an export.
+        `source` is the text that names the factory, if the factory is the source of an export.
         """
         if source is not None and source == self.source:
             return

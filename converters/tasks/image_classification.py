@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -30,14 +29,6 @@ MAX_GOLDEN_VALUES = 4_500
 """The most values of input and output together in golden vectors; larger images get no golden vectors."""
 
 
-@dataclass(frozen=True)
-class FactorySource:
-    """A factory, and the file with the weights of the factory's module."""
-
-    factory: Factory
-    checkpoint: Path
-
-
 class ImageClassificationOptions(TaskOptions, title="Options"):
     """Options of an image model that a checkpoint does not state; paths are relative to the recipe.
 
@@ -63,18 +54,13 @@ class ImageClassificationOptions(TaskOptions, title="Options"):
             raise ValueError("two inputs or outputs have one name")
         if (size := 4 * self.samples * math.prod(self.input)) > MAX_SAMPLE_BYTES:
             raise ValueError(
-                f"{self.samples} samples take {size >> 20} MiB, the most is {MAX_SAMPLE_BYTES >> 20}"
+                f"{self.samples} samples take {size >> 20} MiB, at most {MAX_SAMPLE_BYTES >> 20}"
             )
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("two classes have one name")
         if local := scrub(self.model_dump(mode="json", include={"arguments"}), "")[1]:
-            raise ValueError(
-                f"{local[0]} names a place on this machine, and would be published: a factory finds a file from its own"
-            )
-        try:
-            self.bound()
-        except InputError as error:
-            raise ValueError(error.message) from error
+            raise ValueError(f"{local[0]} names a place on this machine, and would be published")
+        self.bound()
         return self
 
     def bound(self) -> Preprocessing | None:
@@ -90,24 +76,24 @@ class ImageClassification(Task):
     Options = ImageClassificationOptions
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
-        digest = str(digest_file(source.location.checkpoint))
-        return {**super().record(source), "factory": source.location.factory.name, "checkpoint": digest}
+        factory, checkpoint = source.location
+        return {**super().record(source), "factory": factory.name, "checkpoint": str(digest_file(checkpoint))}
 
     def seek(self, source: str) -> None:
         self._locate(source)
 
     def find(self, source: str) -> LocatedSource:
-        factory_source = self._locate(source)
-        function, checkpoint = factory_source.factory, factory_source.checkpoint
+        factory, checkpoint = self._locate(source)
         return LocatedSource(
-            factory_source,
-            directory_digest({"checkpoint": digest_file(checkpoint), **function.digests}),
-            files=(checkpoint.parent, checkpoint, *function.files.values()),
-            packages=function.packages,
-            code=function.code,
+            (factory, checkpoint),
+            directory_digest({"checkpoint": digest_file(checkpoint), **factory.digests}),
+            files=(checkpoint.parent, checkpoint, *factory.files.values()),
+            packages=factory.packages,
+            code=factory.code,
         )
 
-    def _locate(self, source: str) -> FactorySource:
+    def _locate(self, source: str) -> tuple[Factory, Path]:
+        """The factory, and the file with the weights of the factory's module."""
         options, is_typed = self.options, source == self.consent.source
         if Path(source).is_dir():
             if options.factory is None:
@@ -137,15 +123,15 @@ class ImageClassification(Task):
         if not checkpoint.is_file():
             hint = "relative paths are relative to the recipe"
             raise NotFoundError(f"there is no checkpoint {options.checkpoint}", hint)
-        return FactorySource(factory, checkpoint)
+        return factory, checkpoint
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch")
         import numpy as np
 
-        options = self.options
-        module = code.make(source.location.factory, options.arguments)
-        torch_weights.load_into(module, source.location.checkpoint)
+        options, (factory, checkpoint) = self.options, source.location
+        module = code.make(factory, options.arguments)
+        torch_weights.load_into(module, checkpoint)
         subject = subject_of(module, options.input, options.outputs, options.input_name, options.fixed_batch)
 
         # each image alone, then in batches, to detect a graph that is fixed to one row
@@ -159,11 +145,9 @@ class ImageClassification(Task):
         values = images[:1].size + sum(array.size for array in expected[0].values())
         sample = Sample(feeds, expected, golden={"image": feeds[0]} if values <= MAX_GOLDEN_VALUES else {})
 
-        scores = expected[0][subject.outputs[0]]
-        if options.labels and scores.shape[1:] != (len(options.labels),):
-            raise InputError(
-                f"{len(options.labels)} classes are named, the module gives {list(scores.shape[1:])} a row"
-            )
+        given, named = list(expected[0][subject.outputs[0]].shape[1:]), len(options.labels)
+        if named and given != [named]:
+            raise InputError(f"{named} classes are named, the module gives {given} a row")
         fields: dict[str, Any] = {"task": self.id}
         if options.labels:
             fields["labels"] = list(options.labels)
@@ -207,9 +191,8 @@ def subject_of(
         with torch.no_grad():
             given = module(example)
     except Exception as error:
-        raise ConversionError(
-            f"the module does not take an input of shape {list(shape)}: {why(error)}"
-        ) from error
+        message = f"the module does not take an input of shape {list(shape)}: {why(error)}"
+        raise ConversionError(message) from error
     outcome = tensors(given)
     if not outcome or not all(isinstance(tensor, torch.Tensor) for tensor in outcome.values()):
         kinds = ", ".join(sorted({type(tensor).__name__ for tensor in outcome.values()})) or "nothing"

@@ -38,7 +38,6 @@ class OnnxFile(Task):
 
     id = "onnx"
     paths = ("data",)
-
     Options = OnnxFileOptions
 
     def seek(self, source: str) -> None:
@@ -58,9 +57,8 @@ class OnnxFile(Task):
         if self.options.data is not None:
             data = self.directory / self.options.data
             if not data.exists():
-                raise InputError(
-                    f"there is no data at {self.options.data}", "paths are relative to the recipe"
-                )
+                message = f"there is no data at {self.options.data}"
+                raise InputError(message, "paths are relative to the recipe")
             files += [data, *(row_files(data) if data.is_dir() else ())]
         return LocatedSource(path, digest_files(path.parent, names), described=described, files=tuple(files))
 
@@ -82,16 +80,15 @@ class OnnxFile(Task):
             hint = "give inputs that it takes: options: {data: samples.npz}, see docs/recipes.md"
             raise ConversionError(error.message, hint) from error
         arrays = (*feeds[0].values(), *expected[0].values())
-        has_golden = sum(array.size for array in arrays) <= MAX_GOLDEN_VALUES
-        has_golden = has_golden and all(str(array.dtype) in DTYPES for array in arrays)
-        has_golden = has_golden and all(array.size for array in expected[0].values())
+        is_small = sum(array.size for array in arrays) <= MAX_GOLDEN_VALUES
+        is_full = all(array.size for array in expected[0].values())
+        has_golden = is_small and is_full and all(str(array.dtype) in DTYPES for array in arrays)
         companions = []
         for file in text_files_of(path):
             copy_scrubbed(file, directory / file.name, name)
             companions.append(DraftFile(role_of(file.name), file.name))
         sample = Sample(feeds, expected, _per_token(model), {"sample": feeds[0]} if has_golden else {})
-        origin = source.record(name)
-        return ExportSubject(origin, sample, path, tuple(companions))
+        return ExportSubject(source.record(name), sample, path, tuple(companions))
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
         value, feeds = super().record(source), self._samples()
@@ -114,7 +111,5 @@ def _per_token(model: Any) -> frozenset[str]:
         value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
         for value in (*graph_inputs(model.graph), *model.graph.output)
     }
-    mask = axes.get(MASK, [])
-    if len(mask) != 2:
-        return frozenset()
-    return frozenset(value.name for value in model.graph.output if axes[value.name][:2] == mask)
+    mask, outputs = axes.get(MASK, []), {value.name for value in model.graph.output}
+    return frozenset(name for name in outputs if len(mask) == 2 and axes[name][:2] == mask)

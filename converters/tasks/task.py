@@ -124,26 +124,20 @@ class Task(ABC):
         /,
         **options: Any,
     ) -> None:
-        """Args:
-        directory: base of relative paths in the options.
-        trust_remote_code: True if code of a transformers checkpoint may run.
-        consent: other code that may run.
-        """
+        """Check the options, whose relative paths begin at `directory`. `consent` is for code other than transformers'."""
         self.directory = directory
         self.trust_remote_code = trust_remote_code
         self.consent = consent
         try:
             self.options: Any = self.Options(**options)
         except ValidationError as error:
-            raise InvalidValueError(
-                error, f"an option of task {self.id}", self.Options.model_fields
-            ) from error
+            label = f"an option of task {self.id}"
+            raise InvalidValueError(error, label, self.Options.model_fields) from error
 
     @classmethod
     def of(cls, head: TaskHead) -> type[Self]:
         """Make the class of the task that this row describes."""
-        names: dict[str, Any] = {"id": head.task, "aliases": head.aliases, "head": head}
-        return type(cls.__name__, (cls,), names)
+        return type(cls.__name__, (cls,), {"id": head.task, "aliases": head.aliases, "head": head})
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
         """Return the options in the manifest's form: digests of files replace their paths."""
@@ -156,18 +150,11 @@ class Task(ABC):
 
     @abstractmethod
     def find(self, source: str) -> LocatedSource:
-        """Find and hash a source; no heavy module is imported.
-
-        Raises NotFoundError or RemoteError if the source cannot be read, InputError if the source does not fit this
-        task.
-        """
+        """Find and hash a source; no heavy module is imported. InputError if the source does not fit this task."""
 
     @abstractmethod
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
-        """Load a source, and write its companions into `directory`.
-
-        Args:
-            name: the model's name, for an unnamed source.
+        """Load a source, and write its companions into `directory`; `name` is the model's name, for an unnamed source.
 
         Raises InputError if the source is not complete and trained, HostError if an extra is missing.
         """

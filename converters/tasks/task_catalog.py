@@ -30,11 +30,8 @@ def find(name: str, kind: type[Task] = Task) -> type[Task]:
     if task is None:
         tasks = [own for own, task in TASKS.items() if issubclass(task, kind)]
         names = [*tasks, *(alias for alias, own in ALIASES.items() if own in tasks)]
-        near = "".join(
-            f"did you mean {name}? " for name in nearest(typed, names, 0.85 if "-" in typed else 0.7, most=1)
-        )
-        raise InputError(
-            f"no task is called {name[:80]!r}",
-            f"{near}one of: {', '.join(tasks)}; for another, export with Optimum, then reg import the directory",
-        )
+        alike = nearest(typed, names, 0.85 if "-" in typed else 0.7, most=1)
+        hint = f"did you mean {alike[0]}? " if alike else ""
+        hint += f"one of: {', '.join(tasks)}; for another, export with Optimum, then reg import the directory"
+        raise InputError(f"no task is called {name[:80]!r}", hint)
     return task

@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import PositiveInt
 
 from onnxreg.converters.passes import conversion
-from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.location import locate
@@ -40,7 +39,6 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.draft import DraftFile
 
 REQUIRED = ("input_ids", "attention_mask")
-OPTIONAL = ("token_type_ids",)
 SEGMENT_WEIGHTS = ("seg_embed", "token_type_embeddings.weight")
 """Suffixes of weights for token types, in models whose config does not count token types (XLNet)."""
 ROW_LENGTHS = ((13,), (48, 31, 7))
@@ -86,7 +84,7 @@ def sample_feeds(tokenizer: Any, config: Any, inputs: Sequence[str], max_length:
     return feeds
 
 
-def measure(subject: TorchModel, feeds: Sequence[Feed]) -> Sample:
+def measure(subject: conversion.TorchModel, feeds: Sequence[Feed]) -> Sample:
     """Run a module on feeds; return the feeds and outputs as a sample."""
     axes = {name: subject.axes_of(name) for name in subject.outputs}
     per_token = frozenset(name for name, axis_names in axes.items() if axis_names.get(1) == "sequence")
@@ -106,7 +104,7 @@ def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:
     if takes and tokenizer is not None:
         encode = tokenizer.backend_tokenizer.encode
         takes = any(map(any, (encode("a").type_ids, encode("a", "a").type_ids)))
-    return REQUIRED + OPTIONAL if takes else REQUIRED
+    return (*REQUIRED, "token_type_ids") if takes else REQUIRED
 
 
 def longest(max_length: int, model: Any) -> int:
@@ -119,10 +117,6 @@ def longest(max_length: int, model: Any) -> int:
         if padding is not None:  # positions of RoBERTa-class models begin behind it
             return min(max_length, limit - int(padding) - 1)
     return min(max_length, limit)
-
-
-GENERATION_CONFIG = "generation_config.json"
-"""Optional settings of text generation."""
 
 
 class TextOptions(TaskOptions, title="Options"):
@@ -175,7 +169,7 @@ class TextTask(Task):
         axis_names = {**dict.fromkeys(inputs, PER_TOKEN), **self.head.outputs}
         axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
         examples = {name: torch.from_numpy(array) for name, array in feeds[1].items()}
-        subject = TorchModel(module, examples, tuple(self.head.outputs), axes)
+        subject = conversion.TorchModel(module, examples, tuple(self.head.outputs), axes)
         sample = measure(subject, feeds)
 
         files, scrubbed = write_companions(directory, checkpoint, name, length, inputs, settings)
@@ -231,19 +225,18 @@ class TextGeneration(Task):
         directory = location.directory
         config = read_config(directory)
         if head_of(config) is not DECODER:
-            raise InputError(
-                f"not a causal language model: config.json says {str(config.get('architectures'))[:200]}",
-                "text-generation exports decoders such as LlamaForCausalLM",
+            message = (
+                f"not a causal language model: config.json says {str(config.get('architectures'))[:200]}"
             )
+            raise InputError(message, "text-generation exports decoders such as LlamaForCausalLM")
         require_weights(directory)
-        names = taking_part(directory, code=False)
-        names += [GENERATION_CONFIG] if (directory / GENERATION_CONFIG).is_file() else []
+        names, settings = taking_part(directory, code=False), "generation_config.json"
+        names += [settings] if (directory / settings).is_file() else []
         return located_source(location, names)
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
-        origin = source.record(name)
         fields = described(self.id, source.location, read_config(source.location).get("model_type"))
-        return ExportSubject(origin, Sample((), ()), source.location, fields=fields)
+        return ExportSubject(source.record(name), Sample((), ()), source.location, fields=fields)
 
 
 def pooled(encoder: Any, mode: Mode, normalize: bool) -> Any:

@@ -31,13 +31,8 @@ def load_into(module: Any, path: Path) -> None:
     weights = {**counts, **weights}
 
     def kind(tensor: Any) -> tuple[object, ...]:
-        return (
-            tensor.is_floating_point(),
-            tensor.is_complex(),
-            tensor.layout,
-            tensor.is_quantized,
-            tensor.is_meta,
-        )
+        dtype = tensor.dtype
+        return dtype.is_floating_point, dtype.is_complex, tensor.layout, tensor.is_quantized, tensor.is_meta
 
     both = expected.keys() & weights.keys()
     for problem, names in {
@@ -76,17 +71,15 @@ def _read(path: Path) -> Mapping[str, Any]:
     except ImportError as error:
         raise missing_extra("safetensors", "export", "reading a checkpoint") from error
     except Exception as error:
-        raise InputError(
-            f"{path.name} is not a checkpoint of tensors alone, or it is cut short",
-            "copy it again; a pickle can run any code, so only tensors are read: torch.save(module.state_dict(), FILE)",
-        ) from error
+        hint = "a pickle can run any code, so only tensors are read: torch.save(module.state_dict(), FILE)"
+        message = f"{path.name} is not a checkpoint of tensors alone, or it is cut short"
+        raise InputError(message, f"copy it again; {hint}") from error
     weights = value if isinstance(value, Mapping) else {}
     keys = [key for key in (*WRAPPER_KEYS, *AVERAGED_KEYS) if isinstance(weights.get(key), Mapping)]
     if averages := [key for key in keys[1:] if key in AVERAGED_KEYS]:
-        raise InputError(
-            f"{path.name} holds weights under {keys[0]}, and an average of them under {averages[0]}",
-            f"save the ones to export: torch.save(torch.load({path.name!r})[{averages[0]!r}], 'weights.pth')",
-        )
+        message = f"{path.name} holds weights under {keys[0]}, and an average of them under {averages[0]}"
+        save = f"torch.save(torch.load({path.name!r})[{averages[0]!r}], 'weights.pth')"
+        raise InputError(message, f"save the ones to export: {save}")
     weights = weights[keys[0]] if keys else weights
     if not weights or not all(
         isinstance(key, str) and isinstance(tensor, torch.Tensor) for key, tensor in weights.items()

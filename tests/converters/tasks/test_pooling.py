@@ -186,6 +186,7 @@ def test_the_mode_is_on_record_and_may_be_asked_for(checkpoint: Path, tmp_path: 
         ("sentence_bert_config.json", {"config_args": {"use_sliding_window": True}}, "config_args.use_sliding_window"),
         ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim"),
         ("config_sentence_transformers.json", {"default_prompt_name": "query"}, "default_prompt_name"),
+        ("config_sentence_transformers.json", {"default_prompt_name": ["query"]}, "default_prompt_name"),
     ],
 )  # fmt: skip
 def test_a_setting_that_shapes_a_vector_and_is_not_done_is_refused(
