@@ -19,12 +19,8 @@ Command = Sequence[str | Path]
 T = TypeVar("T")
 ROUNDS = 3
 """How often a comparison takes its pairs at most: again while its spread is too wide. All pairs count."""
-BUDGET = 6
-"""Seconds after which a comparison may end before it has all its pairs."""
-LEAST = 2
-"""Pairs that are enough then if their spread is narrow."""
-PAIRS = 3
-"""Pairs that are enough then however wide it is."""
+BUDGET, PAIRS = 6, 3
+"""Seconds after which a comparison may end once it has this number of pairs."""
 LIMIT = 0.15
 """The widest spread of a row. Aims differ from the peer by this much, so a wider row decides nothing."""
 ROUGH_LIMIT = 0.3
@@ -159,7 +155,7 @@ def pairs(
 ) -> list[tuple[T, T]]:
     """One warm-up of each, then `count` pairs in turn; in all up to `ROUNDS` times, while the ratio of `value` is wide.
 
-    It may end sooner after `budget` seconds (`LEAST`, `PAIRS`). What moves a GiB each time needs no warm-up: little of it is cold.
+    It may end sooner after `budget` seconds. What moves a GiB each time needs no warm-up: little of it is cold.
     """
     if warm_up:
         ours(), theirs()
@@ -167,11 +163,9 @@ def pairs(
     began = time.monotonic()
     while len(measured) < ROUNDS * count:
         measured.append((ours(), theirs()))
-        is_wide = row("", "", [(value(a), value(b)) for a, b in measured], "s", "").is_wide()
-        is_late = time.monotonic() - began > budget
-        if len(measured) % count == 0 and not is_wide:
-            break
-        if is_late and len(measured) >= (PAIRS if is_wide else LEAST):
+        is_late = time.monotonic() - began > budget and len(measured) >= min(PAIRS, count)
+        values = [(value(a), value(b)) for a, b in measured]
+        if is_late or (len(measured) % count == 0 and not row("", "", values, "s", "").is_wide()):
             break
     return measured
 

@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from support import environments
@@ -45,9 +44,6 @@ OF_THE_SYSTEM = {
 }
 """Peers that come from the distribution, and how each tells its version."""
 
-INSTALL_SECONDS: list[float] = []
-"""What each call of `installed` took in this process, which is no part of a measurement."""
-
 PACKAGED = {
     **{name: name for name in ("docker-registry", "skopeo", "wrk", "chromium")},
     "nginx": "nginx-light",
@@ -60,10 +56,7 @@ VERSION = "import importlib.metadata as m, json, sys; print(json.dumps([*map(m.v
 
 def installed(cache: Path, peer: str) -> Path:
     """The programs of a peer's environment, which is made if it does not exist."""
-    started = time.monotonic()
-    programs = environments.installed(cache.absolute() / "peers" / peer, *PEERS[peer])
-    INSTALL_SECONDS.append(time.monotonic() - started)
-    return programs
+    return environments.installed(cache.absolute() / "peers" / peer, *PEERS[peer])
 
 
 def install(cache: Path) -> None:

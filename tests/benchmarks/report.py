@@ -33,7 +33,7 @@ the growth of every step to linear.
 
 ## Run it
 
-`make bench` installs the peers and measures all groups, at most an hour; run nothing else meanwhile. `make bench-quick`
+`make bench` installs the peers and measures all groups in about an hour; run nothing else meanwhile. `make bench-quick`
 measures one group for each headline ({quick}) in eight minutes; `make bench GROUPS="'remotes aws'"` measures one group. A comparison repeats its
 pairs while their spread is above 15 % (30 % below a tenth of a second, or if the sides differ more than ten times).
 

@@ -4,10 +4,7 @@ make bench [GROUPS="GROUP ..."]     all groups, or these
 make bench-quick                    one group for each headline, in 8 minutes
 
 `page` alone writes the page anew from the figures that are there. A group with a row that is still too wide after it was
-measured again is not written, and the exit status is 1; `--force` writes it, and the page says so. A run of all
-first makes the peers' environments, whose minutes do not count, and names the groups that cannot be measured here. The
-oldest figures come first; the run ends before the first group that does not fit in an hour. The groups that are left are
-named, and the exit status is 1.
+measured again is not written, and the exit status is 1; `--force` writes it, and the page says so.
 """
 
 import argparse
@@ -80,8 +77,6 @@ PROGRAMS = {
 """Programs of the distribution that groups need."""
 OF_THE_DEMO = ("export", "certification", "deltas sizes", "deltas speed", "javascript")
 """Groups that need the checkpoints of the demo."""
-RUN_SECONDS = 3600
-"""A run of all groups ends before the first that took longer the last time than what is left of this time."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -90,31 +85,15 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--force", action="store_true", help="also write groups with rows that are too wide")
     options = parser.parse_args(words)
     CACHE.mkdir(exist_ok=True)
-    print(f"load {_load()}", file=sys.stderr)
     chosen = _chosen(options.groups)
-    runs = {name: GroupRun(**run) for name, run in report.load().get("runs", {}).items()}
-    limit = float("inf")
     if not options.groups:
-        limit = RUN_SECONDS
-        chosen.sort(key=lambda name: runs[name].date if name in runs else "")
         peers.install(CACHE)
-    lacks = {name: lacking(name) for name in chosen}
-    failures = [f"{name}: not measured: {lack}" for name, lack in lacks.items() if lack]
-    for failure in failures:
-        print(failure, file=sys.stderr, flush=True)
-    started = time.monotonic()
-    for name in [name for name in chosen if not lacks[name]]:
-        expected = runs[name].seconds if name in runs else 0
-        if time.monotonic() - started + expected > limit:
-            limit = 0
-            failures.append(f"{name}: not measured: the hour is over; {_again(name)}")
-        elif failure := _measure(name, options.force):
-            failures.append(failure)
+    failures = [f"{name}: not measured: {lack}" for name in chosen if (lack := lacking(name))]
+    print(f"load {_load()}", *failures, sep="\n", file=sys.stderr, flush=True)
+    failures += [_measure(name, options.force) for name in chosen if not lacking(name)]
+    failures = [failure for failure in failures if failure]
     report.write(report.load())
-    minutes = (time.monotonic() - started) / 60
-    print(f"{len(chosen)} groups in {minutes:.1f} minutes, {len(failures)} not written", file=sys.stderr)
-    for failure in failures:
-        print(failure, file=sys.stderr)
+    print(f"{len(chosen)} groups, {len(failures)} not written", *failures, sep="\n", file=sys.stderr)
     return int(bool(failures))
 
 
@@ -130,29 +109,26 @@ def lacking(name: str) -> str:
     return "; ".join(lacks)
 
 
-def _measure(name: str, force: bool) -> str | None:
-    """Measure a group and write it. Returns why it was not written."""
+def _measure(name: str, force: bool) -> str:
+    """Measure a group and write it. Returns why it was not written, empty if it was."""
     print(f"{name} ...", file=sys.stderr, flush=True)
     date, before, started = datetime.now(UTC), os.getloadavg()[0], time.monotonic()
-    installed = sum(peers.INSTALL_SECONDS)
     try:
         rows = BENCHMARKS[name]()
-    except SystemExit as error:
-        return f"{name}: not measured: {error}"
-    except (Exception, pytest.skip.Exception) as error:  # noqa: BLE001  (one group does not end the others)
+    except (Exception, SystemExit, pytest.skip.Exception) as error:  # noqa: BLE001  (one group does not end the others)
         traceback.print_exc()
         said = getattr(error, "stderr", None) or ""
         return f"{name}: not measured: {type(error).__name__}: {error}\n{said}".rstrip()
-    seconds = time.monotonic() - started - (sum(peers.INSTALL_SECONDS) - installed)
+    seconds = round(time.monotonic() - started)
     wide = [row for row in rows if row.is_wide()]
     load = [round(value, 2) for value in (before, os.getloadavg()[0])]
     names = [f"{row.what} / {row.peer}" for row in wide]
-    run = GroupRun(date.isoformat(timespec="minutes"), round(seconds), load, names)
-    print(f"{table(rows)}\n{name}: {seconds:.0f} s, load {_load()}", flush=True)
+    print(f"{table(rows)}\n{name}: {seconds} s, load {_load()}", flush=True)
     if wide and not force:
         return refusal(name, wide, load)
+    run = GroupRun(date.isoformat(timespec="minutes"), seconds, load, names)
     report.save(name, [asdict(row) for row in rows], run, peers.versions(CACHE))
-    return None
+    return ""
 
 
 def refusal(name: str, wide: Sequence[Row], load: Sequence[float]) -> str:
@@ -162,13 +138,13 @@ def refusal(name: str, wide: Sequence[Row], load: Sequence[float]) -> str:
     for row in wide:
         spread, limit = f"{row.spread * 100:.0f} %", f"{row.limit() * 100:.0f} %"
         lines.append(f"  {row.what} / {row.peer}: {row.ratio:.2f} within {spread}, the limit is {limit}")
-    lines.append(f"  end other programs, then {_again(name)}")
-    lines.append("  to write the group all the same, marked as wide, put --force before its name")
-    return "\n".join(lines)
-
-
-def _again(name: str) -> str:
-    return f"""type: make bench GROUPS="'{name}'\""""
+    again = f"""make bench GROUPS="'{name}'\""""
+    return "\n".join(
+        [
+            *lines,
+            f"  end other programs, then type: {again}, or write it marked as wide: --force before its name",
+        ]
+    )
 
 
 def _load() -> str:
