@@ -215,7 +215,7 @@ class Location:
 
 
 def hub_id(source: str) -> str | None:
-    """The hub id in a source, without the revision; None for a directory. Errors are those of `locate`."""
+    """The hub id in a source, without the revision; None for a directory. InputError for a model file, NotFoundError for neither."""
     if Path(source).is_dir():
         return None
     if Path(source).suffix in (".onnx", ".ort") and Path(source).is_file():
