@@ -23,10 +23,10 @@ from hypothesis import is_hypothesis_test, settings
 from hypothesis.internal.conjecture import engine
 from jinja2 import Environment, FileSystemBytecodeCache
 from support.registries import gated as gated_registry
+from support.registries.home import Home
 from support.servers import ceph as ceph_server
 from support.servers import s3servers
 
-from onnxreg.registry import Registry
 from onnxreg.registry.server.pages import rendering
 from onnxreg.registry.store import requests
 from onnxreg.registry.support import disk
@@ -166,9 +166,9 @@ def gated_template(isolated_user: None, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-def gated(gated_template: Path, tmp_path: Path) -> Registry:
+def gated(gated_template: Path, tmp_path: Path) -> Home:
     """The registry of `support/registries/gated`, with a policy; made once, and copied for each test."""
-    return Registry(shutil.copytree(gated_template, tmp_path / "home"))
+    return Home(shutil.copytree(gated_template, tmp_path / "home"))
 
 
 @pytest.fixture

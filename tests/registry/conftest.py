@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from support.registries import parts
 from support.registries.drafts import write_draft
+from support.registries.home import Home
 from support.servers import s3servers, static
 from support.servers.faults import Proxy, proxy
 
@@ -30,17 +31,17 @@ def make_draft(tmp_path: Path) -> MakeDraft:
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    return Registry(tmp_path / "home")
+def registry(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Registry:
-    return Registry(tmp_path / "other")
+def other(tmp_path: Path) -> Home:
+    return Home(tmp_path / "other")
 
 
 @pytest.fixture
-def whole(registry: Registry, tmp_path: Path) -> Registry:
+def whole(registry: Home, tmp_path: Path) -> Home:
     """Where every artifact of version 1.0.0 is; see `support.registries.parts`."""
     registry.add(parts.draft(tmp_path / "draft"), "1.0.0")
     return registry

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
+from support.registries.home import Home
 
-from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import Release
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
@@ -13,7 +13,7 @@ from onnxreg.schema.core.files import FileState
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 
-def add(registry: Registry, folder: Path, states: dict[str, FileState]) -> Release:
+def add(registry: Home, folder: Path, states: dict[str, FileState]) -> Release:
     """As `reg add` does: the workspace has links."""
     with registry.workspace() as workspace:
         for name in states:
@@ -24,7 +24,7 @@ def add(registry: Registry, folder: Path, states: dict[str, FileState]) -> Relea
 
 
 def test_the_users_files_stay_and_are_read_each_time(tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "home")
+    registry = Home(tmp_path / "home")
     for name in ("model.onnx", "large.bin"):
         (tmp_path / name).write_bytes(os.urandom(2**16))
     states = {name: FileState.of((tmp_path / name).stat()) for name in ("model.onnx", "large.bin")}

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 from support.registries import owner, retrained
+from support.registries.home import Home
 from support.servers import static
 from support.servers.faults import Proxy, proxy
 
 from onnxreg.cli.main import main
 from onnxreg.cli.services import DeltaReport, make_deltas
-from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import blob_keys, collect
 from onnxreg.registry.log.decisions import publish_deltas
 from onnxreg.registry.log.lookup import load, read_deltas
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -34,7 +33,7 @@ NAME = "acme/pii"
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A registry with three versions, each with deltas from the one before and from the first, which a channel holds."""
     root = tmp_path_factory.mktemp("published")
-    registry = Registry(root / "home")
+    registry = Home(root / "home")
     for step in range(3):
         registry.add(retrained.draft(root / f"draft{step}", step))
         registry.tag(f"{NAME}:0.1.0", "stable")
@@ -42,29 +41,29 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "home"
 
 
-def make(registry: Registry, *since: str, tag: str | None = None) -> DeltaReport:
+def make(registry: Home, *since: str, tag: str | None = None) -> DeltaReport:
     versions = [Version.parse(item) for item in since]
     return make_deltas(registry, registry.store, Ref(NAME, tag), versions, SILENT)
 
 
 @pytest.fixture
-def source(published: Path, tmp_path: Path) -> Registry:
+def source(published: Path, tmp_path: Path) -> Home:
     """A copy of it, to be changed."""
     shutil.copytree(published, tmp_path / "source")
-    return Registry(tmp_path / "source")
+    return Home(tmp_path / "source")
 
 
 @pytest.fixture
-def server(source: Registry) -> Iterator[Proxy]:
+def server(source: Home) -> Iterator[Proxy]:
     """The copy behind a web server and a proxy that counts and spoils requests."""
     with static.serve(source.store.root) as url, proxy(url) as running:
         yield running
 
 
 @pytest.fixture
-def client(server: Proxy, tmp_path: Path) -> Registry:
+def client(server: Proxy, tmp_path: Path) -> Home:
     """A registry that has the first version."""
-    registry = Registry(tmp_path / "client")
+    registry = Home(tmp_path / "client")
     registry.pull(f"{NAME}:0.1.0", server.url)
     server.seen.clear()
     return registry
@@ -74,56 +73,52 @@ def blobs_seen(server: Proxy) -> set[str]:
     return {path.rpartition("/")[2] for method, path in server.seen if "/blobs/" in path}
 
 
-def main_files(registry: Registry, version: str) -> dict[str, Digest]:
+def main_files(registry: Home, version: str) -> dict[str, Digest]:
     return {item.path: item.digest for item in registry.get(f"{NAME}:{version}").manifest.artifacts}
 
 
-def offered(registry: Registry, version: str) -> list[Delta]:
+def offered(registry: Home, version: str) -> list[Delta]:
     ledger = load(registry.store, NAME)
     return read_deltas(ledger.fetch, ledger.versions[Version.parse(version)].deltas)
 
 
-def deltas_of(registry: Registry, version: str) -> dict[tuple[str, str], Digest]:
+def deltas_of(registry: Home, version: str) -> dict[tuple[str, str], Digest]:
     """The deltas of a version, by path and old version."""
     paths = {digest: path for path, digest in main_files(registry, version).items()}
     return {(paths[item.new], str(item.since)): item.digest for item in offered(registry, version)}
 
 
-def table_of(registry: Registry, version: str) -> Path:
+def table_of(registry: Home, version: str) -> Path:
     table = load(registry.store, NAME).versions[Version.parse(version)].deltas
     assert table is not None
     return registry.store.blob_path(table)
 
 
-def test_an_update_takes_deltas_and_gives_the_same_bytes(
-    source: Registry, client: Registry, server: Proxy
-) -> None:
+def test_an_update_takes_deltas_and_gives_the_same_bytes(source: Home, client: Home, server: Proxy) -> None:
     result = client.pull(f"{NAME}:0.1.2", server.url)
     files = main_files(source, "0.1.2")
     assert blobs_seen(server).isdisjoint(digest.hex for digest in files.values())
     arrivals = {item.path: item for item in result.arrivals if item.path in files}
     assert {str(item.since) for item in arrivals.values()} == {"0.1.0"}
     assert sum(item.moved for item in arrivals.values()) < sum(item.size for item in arrivals.values()) / 2
-    assert not verify(client.store).damages
+    client.check()
 
 
-def test_whole_files_if_the_user_wants_no_deltas(client: Registry, server: Proxy) -> None:
+def test_whole_files_if_the_user_wants_no_deltas(client: Home, server: Proxy) -> None:
     result = client.pull(f"{NAME}:0.1.2", server.url, deltas=False)
     assert all(item.since is None and item.moved == item.size for item in result.arrivals)
 
 
 def test_a_first_pull_and_a_lost_table_cost_whole_files(
-    source: Registry, client: Registry, server: Proxy, tmp_path: Path
+    source: Home, client: Home, server: Proxy, tmp_path: Path
 ) -> None:
-    first = Registry(tmp_path / "new").pull(f"{NAME}:0.1.2", server.url)
+    first = Home(tmp_path / "new").pull(f"{NAME}:0.1.2", server.url)
     table_of(source, "0.1.2").unlink()
     for result in (first, client.pull(f"{NAME}:0.1.2", server.url)):
         assert {item.since for item in result.arrivals} == {None}
 
 
-def test_a_delta_that_makes_another_file_is_not_believed(
-    source: Registry, client: Registry, server: Proxy
-) -> None:
+def test_a_delta_that_makes_another_file_is_not_believed(source: Home, client: Home, server: Proxy) -> None:
     """The table names a good delta of another file."""
     right, wrong = (
         next(item for item in offered(source, "0.1.2") if item.new == main_files(source, "0.1.2")[path])
@@ -135,10 +130,10 @@ def test_a_delta_that_makes_another_file_is_not_believed(
     result = client.pull(f"{NAME}:0.1.2", server.url)
     arrivals = {item.path: item for item in result.arrivals}
     assert arrivals["model.onnx"].is_doubt and arrivals["model.onnx"].since is None
-    assert not verify(client.store).damages
+    client.check()
 
 
-def test_a_state_line_offers_what_the_log_says(source: Registry) -> None:
+def test_a_state_line_offers_what_the_log_says(source: Home) -> None:
     path = source.store.root / "index" / f"{NAME}.jsonl"
     first, lines = path.read_bytes().split(b"\n", 1)
     state = json.loads(first)
@@ -149,7 +144,7 @@ def test_a_state_line_offers_what_the_log_says(source: Registry) -> None:
 
 @pytest.mark.parametrize("fault", ["garbled", "astray", "truncated", "error"])
 def test_the_right_files_arrive_despite_damaged_deltas(
-    source: Registry, client: Registry, server: Proxy, fault: str
+    source: Home, client: Home, server: Proxy, fault: str
 ) -> None:
     spoiled_blobs = {digest.hex for digest in deltas_of(source, "0.1.2").values()}
     server.plan = lambda method, path: (
@@ -158,11 +153,11 @@ def test_the_right_files_arrive_despite_damaged_deltas(
     result = client.pull(f"{NAME}:0.1.2", server.url)
     doubts = [item for item in result.arrivals if item.is_doubt]
     assert doubts and all("fetched whole" in item.reason for item in doubts)
-    assert not verify(client.store).damages
+    client.check()
 
 
 def test_an_old_file_that_changed_on_disk_costs_the_whole_file(
-    client: Registry, server: Proxy, source: Registry
+    client: Home, server: Proxy, source: Home
 ) -> None:
     old = client.store.blob_path(main_files(source, "0.1.0")["model.onnx"])
     data = bytearray(old.read_bytes())
@@ -178,11 +173,11 @@ def test_an_old_file_that_changed_on_disk_costs_the_whole_file(
 
 def test_wrong_bytes_are_fetched_whole_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retrained, "ELEMENTS", 2_400_000)
-    source, client = Registry(tmp_path / "source"), Registry(tmp_path / "client")
+    source, client = Home(tmp_path / "source"), Home(tmp_path / "client")
     for step in range(2):
         source.add(retrained.draft(tmp_path / f"draft{step}", step))
     make(source)
-    client.pull(f"{NAME}:0.1.0", str(source.store.root))
+    client.pull(f"{NAME}:0.1.0", source.place)
     old = client.store.blob_path(main_files(source, "0.1.0")["model.onnx"])
     old.chmod(0o600)
     with old.open("r+b") as file:
@@ -198,41 +193,41 @@ def test_wrong_bytes_are_fetched_whole_and_reported(tmp_path: Path, monkeypatch:
 
 
 def test_a_delta_is_not_made_twice_and_the_same_files_give_the_same_bytes(
-    source: Registry, published: Path, tmp_path: Path
+    source: Home, published: Path, tmp_path: Path
 ) -> None:
     before = deltas_of(source, "0.1.2")
     report = make(source)
     assert report.new == 0 and load(source.store, NAME).seq == 6
-    again = Registry(tmp_path / "again")
+    again = Home(tmp_path / "again")
     for step in range(3):
         again.add(retrained.draft(tmp_path / f"draft{step}", step))
     make(again, "0.1.0", "0.1.1")
     assert deltas_of(again, "0.1.2") == before
 
 
-def test_a_mirror_has_them_and_a_pull_does_not(source: Registry, server: Proxy, tmp_path: Path) -> None:
+def test_a_mirror_has_them_and_a_pull_does_not(source: Home, server: Proxy, tmp_path: Path) -> None:
     copied = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=source.id)
     mirror(source.store, copied)
     assert not verify(copied).damages
     assert copied.read_index(NAME) == source.store.read_index(NAME)
-    client = Registry(tmp_path / "new")
+    client = Home(tmp_path / "new")
     client.pull(f"{NAME}:0.1.2", server.url)
-    assert [line.event.kind for line in client.log(NAME)] == ["publish"]
+    assert client.kinds() == ["publish"]
 
 
-def test_a_mirror_refuses_before_any_delta_is_made(source: Registry, tmp_path: Path) -> None:
+def test_a_mirror_refuses_before_any_delta_is_made(source: Home, tmp_path: Path) -> None:
     copied = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=source.id)
     mirror(source.store, copied)
     steps: list[str] = []
     progress = Progress()
     progress.step = steps.append  # type: ignore[method-assign]
     with pytest.raises(ConflictError, match="mirror"):
-        make_deltas(Registry(tmp_path / "mirror"), copied, Ref(NAME), (), progress)
+        make_deltas(Home(tmp_path / "mirror"), copied, Ref(NAME), (), progress)
     assert steps == []
 
 
 @pytest.mark.parametrize("verb", ["purge", "expire"])
-def test_a_removed_version_takes_its_deltas_with_it(source: Registry, verb: str) -> None:
+def test_a_removed_version_takes_its_deltas_with_it(source: Home, verb: str) -> None:
     before = deltas_of(source, "0.1.2")
     gone = {digest for (_, since), digest in before.items() if since == "0.1.1"}
     gone |= set(deltas_of(source, "0.1.1").values())
@@ -247,32 +242,32 @@ def test_a_removed_version_takes_its_deltas_with_it(source: Registry, verb: str)
     present = {key.digest for key in blob_keys(source.store)}
     assert present.isdisjoint(gone)
     assert all(since != "0.1.1" for _, since in deltas_of(source, "0.1.2"))
-    assert not verify(source.store).damages
+    source.check()
     collect(source.store)
-    assert not verify(source.store).damages
+    source.check()
 
 
-def test_a_dropped_version_may_come_again(source: Registry, tmp_path: Path) -> None:
+def test_a_dropped_version_may_come_again(source: Home, tmp_path: Path) -> None:
     before = deltas_of(source, "0.1.2")
     owner.drop(source, f"{NAME}:0.1.2")
-    assert not verify(source.store).damages
+    source.check()
     source.add(retrained.draft(tmp_path / "again", 2))
     assert deltas_of(source, "0.1.2") == {}
     make(source)
     assert deltas_of(source, "0.1.2") == before
 
 
-def test_a_lost_table_is_made_again(source: Registry) -> None:
+def test_a_lost_table_is_made_again(source: Home) -> None:
     before = deltas_of(source, "0.1.2")
     table_of(source, "0.1.2").unlink()
     assert deltas_of(source, "0.1.2") == {}
     make(source)
     assert deltas_of(source, "0.1.2") == before
-    assert not verify(source.store).damages
+    source.check()
 
 
 @pytest.mark.parametrize("verb", ["purge", "drop"])
-def test_a_lost_table_stops_no_takedown(source: Registry, verb: str) -> None:
+def test_a_lost_table_stops_no_takedown(source: Home, verb: str) -> None:
     """Nobody knows which deltas the lost table had from the version, so all of it goes."""
     gone = {digest for (_, since), digest in deltas_of(source, "0.1.2").items() if since == "0.1.1"}
     table_of(source, "0.1.2").unlink()
@@ -282,10 +277,10 @@ def test_a_lost_table_stops_no_takedown(source: Registry, verb: str) -> None:
         owner.drop(source, f"{NAME}:0.1.1")
         collect(source.store)
     assert {key.digest for key in blob_keys(source.store)}.isdisjoint(gone)
-    assert not verify(source.store).damages
+    source.check()
 
 
-def test_a_purge_leaves_the_deltas_that_another_version_offers_too(source: Registry, tmp_path: Path) -> None:
+def test_a_purge_leaves_the_deltas_that_another_version_offers_too(source: Home, tmp_path: Path) -> None:
     """Two versions have the same model files, so the same bytes are their delta."""
     twin = retrained.draft(tmp_path / "twin", 2)
     (twin.root / "config.json").write_bytes(b"{}")
@@ -296,19 +291,19 @@ def test_a_purge_leaves_the_deltas_that_another_version_offers_too(source: Regis
     owner.purge(source, f"{NAME}:0.1.2", "leaked")
     assert deltas_of(source, "0.1.3") == before
     assert {key.digest for key in blob_keys(source.store)} >= set(before.values())
-    assert not verify(source.store).damages
+    source.check()
 
 
-def test_a_lost_delta_is_found_by_verify(source: Registry) -> None:
+def test_a_lost_delta_is_found_by_verify(source: Home) -> None:
     digest = next(iter(deltas_of(source, "0.1.2").values()))
-    (source.store.root / blob_path(digest)).unlink()
+    source.store.blob_path(digest).unlink()
     assert [damage.kind for damage in verify(source.store).damages] == ["missing"]
 
 
 def test_a_locked_artifact_arrives_by_a_delta(
-    source: Registry, client: Registry, server: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: Home, client: Home, server: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    home, lock = str(client.store.root), str(tmp_path / "app.lock")
+    home, lock = client.place, str(tmp_path / "app.lock")
     options = ["--format", "onnx-int8", "--output", lock]
     assert main(["--registry", home, "lock", f"{NAME}:0.1.2", "--remote", server.url, *options]) == 0
     words = ["pull", "--locked", lock, server.url]
@@ -316,4 +311,4 @@ def test_a_locked_artifact_arrives_by_a_delta(
     assert main(["--registry", home, *words]) == 0
     out = capsys.readouterr().out
     assert "model_int8.onnx" in out and "deltas saved" in out
-    assert not verify(client.store).damages
+    client.check()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from support.registries import owner
+from support.registries.home import Home
 
-from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import open_log
 from onnxreg.registry.store.open import open_url
 from onnxreg.schema.core.errors import HostError, IntegrityError
@@ -21,9 +21,9 @@ EXPECTED: dict[str, Any] = json.loads((FROZEN / "expected.json").read_text())
 
 
 @pytest.fixture
-def frozen(tmp_path: Path) -> Iterator[Registry]:
+def frozen(tmp_path: Path) -> Iterator[Home]:
     shutil.copytree(FROZEN / "tree", tmp_path / "frozen")
-    yield Registry(tmp_path / "frozen", create=False)
+    yield Home(tmp_path / "frozen", create=False)
 
 
 LATER = {"hold", "deltas", "rollout"}
@@ -34,7 +34,7 @@ def test_it_holds_every_kind_of_event() -> None:
     assert {kind for model in EXPECTED["models"].values() for kind in model["kinds"]} == set(KINDS) - LATER
 
 
-def test_it_is_read_as_it_was_meant(frozen: Registry) -> None:
+def test_it_is_read_as_it_was_meant(frozen: Home) -> None:
     assert frozen.id == EXPECTED["id"]
     assert frozen.names() == sorted(EXPECTED["models"])
     for name, model in EXPECTED["models"].items():
@@ -47,37 +47,37 @@ def test_it_is_read_as_it_was_meant(frozen: Registry) -> None:
     assert str(resolved.artifact.digest) == EXPECTED["stable_int8"]
 
 
-def test_it_verifies_byte_for_byte(frozen: Registry) -> None:
-    assert not owner.verify(frozen).damages
+def test_it_verifies_byte_for_byte(frozen: Home) -> None:
+    frozen.check()
 
 
-def test_it_can_be_written_on(frozen: Registry, tmp_path: Path) -> None:
+def test_it_can_be_written_on(frozen: Home, tmp_path: Path) -> None:
     owner.pin(frozen, "acme/pii:stable")
     owner.gc(frozen, 1)
     frozen.push("acme/pii:stable", str(tmp_path / "there"))
-    assert not owner.verify(frozen).damages
-    assert not owner.verify(Registry(tmp_path / "there")).damages
+    frozen.check()
+    assert not owner.verify(Home(tmp_path / "there")).damages
 
 
 @pytest.mark.parametrize("verb", ["open", "remote"])
-def test_a_later_layout_is_refused(frozen: Registry, verb: str) -> None:
+def test_a_later_layout_is_refused(frozen: Home, verb: str) -> None:
     path = frozen.store.root / "registry.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"layout_version": 2, "min_reader": 2}))
     with pytest.raises(HostError, match="layout 2") as caught:
-        Registry(frozen.store.root) if verb == "open" else open_url(str(frozen.store.root))
+        Home(frozen.store.root) if verb == "open" else open_url(frozen.place)
     assert "upgrade" in caught.value.hint
 
 
-def test_a_layout_that_only_later_builds_may_write_is_read(frozen: Registry) -> None:
+def test_a_layout_that_only_later_builds_may_write_is_read(frozen: Home) -> None:
     path = frozen.store.root / "registry.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"layout_version": 2, "min_writer": 2}))
-    later = Registry(frozen.store.root)
+    later = Home(frozen.store.root)
     assert later.resolve("acme/pii:stable")
     with pytest.raises(HostError, match="newer onnxreg"):
         owner.pin(later, "acme/pii:stable")
 
 
-def test_an_event_of_a_later_build_is_said_to_be_one(frozen: Registry) -> None:
+def test_an_event_of_a_later_build_is_said_to_be_one(frozen: Home) -> None:
     path = frozen.store.root / "index" / "acme" / "pii.jsonl"
     path.chmod(0o644)
     path.write_bytes(path.read_bytes().replace(b'"kind":"expire"', b'"kind":"evolve"'))

@@ -8,27 +8,24 @@ from typing import Any
 
 import pytest
 from support.registries import owner
+from support.registries.home import Home
 
-from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Attest, Tag
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State
-from onnxreg.schema.manifest.draft import Draft
 
-MakeDraft = Callable[..., Draft]
 INDEX = Path("index/acme/pii.jsonl")
 ABOUT: dict[str, Any] = {"name": "acme/pii", "time": "2026-01-02T03:04:05Z", "nonce": "0" * 32}
 
 
 @pytest.mark.parametrize("reason", ["", "x" * 2001])
-def test_unreadable_reasons_are_not_written(registry: Registry, make_draft: MakeDraft, reason: str) -> None:
-    registry.add(make_draft())
+def test_unreadable_reasons_are_not_written(registry: Home, reason: str) -> None:
+    registry.make()
     before = (registry.store.root / INDEX).read_bytes()
     for act in (
         lambda: registry.yank("acme/pii:0.1.0", reason),
@@ -40,10 +37,8 @@ def test_unreadable_reasons_are_not_written(registry: Registry, make_draft: Make
 
 
 @pytest.mark.parametrize("part", ["local/tmp", "blobs", "blobs/sha256", "index", "index/acme"])
-def test_a_link_in_the_tree_leads_no_write_elsewhere(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path, part: str
-) -> None:
-    registry.add(make_draft(seed="a"))
+def test_a_link_in_the_tree_leads_no_write_elsewhere(registry: Home, tmp_path: Path, part: str) -> None:
+    registry.make(seed="a")
     victim = tmp_path / "victim"
     (victim / "0123456789abcdef").mkdir(parents=True)
     (victim / "0123456789abcdef" / "thesis").write_bytes(b"years")
@@ -51,7 +46,7 @@ def test_a_link_in_the_tree_leads_no_write_elsewhere(
     place.rename(tmp_path / "moved")
     place.symlink_to(victim)
     with pytest.raises(RegError):
-        registry.add(make_draft(seed="b"))
+        registry.make(seed="b")
     assert [path.name for path in victim.rglob("*")] == ["0123456789abcdef", "thesis"]
     if part == "index":
         with pytest.raises(IntegrityError, match=r"index of .* is a link"):
@@ -69,10 +64,8 @@ def nodes(value: Any) -> Iterator[Callable[[Any], None]]:
 WRONG = [None, True, -1, "x", "../../etc/cron.d/x", [], {"a": 1}, "9" * 5000]
 
 
-def test_a_lying_state_line_is_an_integrity_error_or_harmless(
-    registry: Registry, make_draft: MakeDraft
-) -> None:
-    registry.add(make_draft(), "1.0.0")
+def test_a_lying_state_line_is_an_integrity_error_or_harmless(registry: Home) -> None:
+    registry.make("1.0.0")
     registry.tag("acme/pii", "stable")
     path = registry.store.root / INDEX
     first, rest = path.read_bytes().split(b"\n", 1)
@@ -97,8 +90,8 @@ def test_state_decoding_never_raises_anything_else() -> None:
             State.decode(line)
 
 
-def test_files_that_are_no_models_are_not_listed(registry: Registry, make_draft: MakeDraft) -> None:
-    registry.add(make_draft())
+def test_files_that_are_no_models_are_not_listed(registry: Home) -> None:
+    registry.make()
     index = registry.store.root / "index"
     for name in ("._pii.jsonl", "Bad Name.jsonl", "acme/UPPER.jsonl"):
         (index / name).write_bytes(b"")
@@ -107,14 +100,14 @@ def test_files_that_are_no_models_are_not_listed(registry: Registry, make_draft:
     assert registry.names() == ["acme/pii"]
 
 
-def test_verify_goes_on_behind_a_missing_checkpoint(registry: Registry, make_draft: MakeDraft) -> None:
+def test_verify_goes_on_behind_a_missing_checkpoint(registry: Home) -> None:
     for number in range(66):
-        registry.add(make_draft(seed=str(number), size=1))
-    broken = registry.add(make_draft(name="acme/broken", seed="z"))
-    (registry.store.root / blob_path(broken.manifest.artifacts[0].digest)).unlink()
+        registry.make(seed=str(number), size=1)
+    broken = registry.make(name="acme/broken", seed="z")
+    registry.store.blob_path(broken.manifest.artifacts[0].digest).unlink()
     checkpoint = registry.state("acme/pii").checkpoint
     assert checkpoint is not None
-    (registry.store.root / blob_path(checkpoint)).unlink()
+    registry.store.blob_path(checkpoint).unlink()
     assert sorted((found.kind, found.name.split()[0]) for found in owner.verify(registry).damages) == [
         ("log", "acme/pii"),
         ("missing", "acme/broken:0.1.0"),
@@ -122,29 +115,29 @@ def test_verify_goes_on_behind_a_missing_checkpoint(registry: Registry, make_dra
     ]
 
 
-def test_sealed_versions_can_be_tagged_yanked_and_found(registry: Registry, make_draft: MakeDraft) -> None:
-    first = registry.add(make_draft(seed="first", size=1))
+def test_sealed_versions_can_be_tagged_yanked_and_found(registry: Home) -> None:
+    first = registry.make(seed="first", size=1)
     for number in range(66):
-        registry.add(make_draft(seed=str(number), size=1))
+        registry.make(seed=str(number), size=1)
     assert first.version not in registry.state("acme/pii").versions
     registry.tag(first.ref, "old")
     registry.yank(first.ref)
     assert registry.find(f"acme/pii@{first.digest}").entry.yanked
     registry.yank(first.ref, undo=True)
     assert registry.resolve("acme/pii:old").located.version == first.version
-    assert not owner.verify(registry).damages
+    registry.check()
 
 
-def test_a_lost_old_manifest_does_not_stop_publishing(registry: Registry, make_draft: MakeDraft) -> None:
-    first = registry.add(make_draft(seed="a"))
-    (registry.store.root / blob_path(first.digest)).unlink()
-    second = registry.add(make_draft(seed="b"))
+def test_a_lost_old_manifest_does_not_stop_publishing(registry: Home) -> None:
+    first = registry.make(seed="a")
+    registry.store.blob_path(first.digest).unlink()
+    second = registry.make(seed="b")
     assert registry.find("acme/pii").version == second.version
 
 
-def test_a_digest_that_does_not_fit_its_tag(registry: Registry, make_draft: MakeDraft) -> None:
-    registry.add(make_draft(seed="a"), "1.0.0")
-    other = registry.add(make_draft(seed="b"), "1.1.0")
+def test_a_digest_that_does_not_fit_its_tag(registry: Home) -> None:
+    registry.make("1.0.0", seed="a")
+    other = registry.make("1.1.0", seed="b")
     with pytest.raises(IntegrityError):
         registry.yank(f"acme/pii:1.0.0@{other.digest}")
     registry.tag("acme/pii:1.0.0", "stable")
@@ -154,15 +147,15 @@ def test_a_digest_that_does_not_fit_its_tag(registry: Registry, make_draft: Make
     assert registry.find("acme/pii").version == other.version
 
 
-def test_a_broken_chain_is_not_extended(registry: Registry, make_draft: MakeDraft) -> None:
+def test_a_broken_chain_is_not_extended(registry: Home) -> None:
     for seed in "abc":
-        registry.add(make_draft(seed=seed))
+        registry.make(seed=seed)
     path = registry.store.root / INDEX
     lines = path.read_bytes().split(b"\n")
     lines[1] = lines[1].replace(lines[1][-40:-20], b"0" * 20)
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(IntegrityError):
-        registry.add(make_draft(seed="d"))
+        registry.make(seed="d")
 
 
 def test_many_may_make_the_same_registry_at_once(tmp_path: Path) -> None:
@@ -172,7 +165,7 @@ def test_many_may_make_the_same_registry_at_once(tmp_path: Path) -> None:
         assert len({remote.registry_id for remote in made}) == 1
 
 
-def test_remotes_added_at_once_are_all_kept(registry: Registry) -> None:
+def test_remotes_added_at_once_are_all_kept(registry: Home) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: registry.remotes.add(f"r{number}", f"/srv/{number}"), range(8)))
     assert len(registry.remotes.urls) == 8
@@ -190,9 +183,9 @@ def test_a_line_has_room_for_a_signature_and_news_of_an_upgrade() -> None:
 
 @pytest.mark.parametrize("where", ["cwd", "parent", "inside", "file", "foreign"])
 def test_places_that_nothing_is_written_to(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+    registry: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    registry.add(make_draft())
+    registry.make()
     (tmp_path / "work" / "below").mkdir(parents=True)
     (tmp_path / "file").write_bytes(b"mine")
     registry.write_out("acme/pii", tmp_path / "foreign")
@@ -211,10 +204,8 @@ def test_places_that_nothing_is_written_to(
     assert Path.cwd().is_dir()
 
 
-def test_leftovers_of_a_killed_write_out_are_swept(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path
-) -> None:
-    registry.add(make_draft())
+def test_leftovers_of_a_killed_write_out_are_swept(registry: Home, tmp_path: Path) -> None:
+    registry.make()
     stale = tmp_path / ".out.0123456789abcdef"
     stale.mkdir()
     (tmp_path / f"{stale.name}.lock").touch()
@@ -222,8 +213,8 @@ def test_leftovers_of_a_killed_write_out_are_swept(
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".out")] == []
 
 
-def test_an_attestation_needs_its_manifest(registry: Registry, make_draft: MakeDraft) -> None:
-    registry.add(make_draft())
+def test_an_attestation_needs_its_manifest(registry: Home) -> None:
+    registry.make()
     statement = {"manifest": Digest.of(b"?"), "statement": Digest.of(b"!"), "media_type": "text/plain"}
     with pytest.raises(ConflictError):
         load(registry.store, "acme/pii").append(Attest(**ABOUT, **statement))

@@ -2,23 +2,18 @@
 
 import json
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.registries import owner
+from support.registries.home import Home
 
-from onnxreg.registry import Registry
 from onnxreg.registry.store.directory import DirectoryStore
-from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.vocabulary import FILENAME
 from onnxreg.schema.query.requirements import Query
-
-MakeDraft = Callable[..., Draft]
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
@@ -29,33 +24,29 @@ def files_of(directory: Path) -> dict[str, bytes]:
     }
 
 
-def test_versions_are_numbered_from_the_newest(registry: Registry, make_draft: MakeDraft) -> None:
-    assert registry.add(make_draft(seed="a")).version == Version(0, 1, 0)
-    assert registry.add(make_draft(seed="b")).version == Version(0, 1, 1)
-    assert registry.add(make_draft(seed="c"), "2.0.0-rc.1").version == Version.parse("2.0.0-rc.1")
-    assert registry.add(make_draft(seed="d")).version == Version(2, 0, 0)
+def test_versions_are_numbered_from_the_newest(registry: Home) -> None:
+    assert registry.make(seed="a").version == Version(0, 1, 0)
+    assert registry.make(seed="b").version == Version(0, 1, 1)
+    assert registry.make("2.0.0-rc.1", seed="c").version == Version.parse("2.0.0-rc.1")
+    assert registry.make(seed="d").version == Version(2, 0, 0)
 
 
-def test_the_same_manifest_is_not_published_twice(registry: Registry, make_draft: MakeDraft) -> None:
-    first, second = registry.add(make_draft()), registry.add(make_draft())
+def test_the_same_manifest_is_not_published_twice(registry: Home) -> None:
+    first, second = registry.make(), registry.make()
     assert (first.new, second.new) == (True, False)
     assert first.version == second.version
     assert len(registry.log("acme/pii")) == 1
 
 
-def test_a_version_that_exists_with_another_manifest_is_a_conflict(
-    registry: Registry, make_draft: MakeDraft
-) -> None:
-    registry.add(make_draft(seed="a"), "1.0.0")
+def test_a_version_that_exists_with_another_manifest_is_a_conflict(registry: Home) -> None:
+    registry.make("1.0.0", seed="a")
     with pytest.raises(ConflictError):
-        registry.add(make_draft(seed="b"), "1.0.0")
-    assert registry.add(make_draft(seed="a"), "1.0.0").new is False
+        registry.make("1.0.0", seed="b")
+    assert registry.make("1.0.0", seed="a").new is False
 
 
-def test_the_written_directory_is_the_manifest_and_its_files(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path
-) -> None:
-    published = registry.add(make_draft())
+def test_the_written_directory_is_the_manifest_and_its_files(registry: Home, tmp_path: Path) -> None:
+    published = registry.make()
     registry.write_out("acme/pii", tmp_path / "out")
     files = files_of(tmp_path / "out")
     assert Digest.of(files.pop(FILENAME)) == published.digest
@@ -64,23 +55,19 @@ def test_the_written_directory_is_the_manifest_and_its_files(
     }
 
 
-def test_writing_out_replaces_an_earlier_export_as_a_whole(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path
-) -> None:
-    first = registry.add(make_draft(seed="a"))
+def test_writing_out_replaces_an_earlier_export_as_a_whole(registry: Home, tmp_path: Path) -> None:
+    first = registry.make(seed="a")
     registry.write_out("acme/pii", tmp_path / "out")
     (tmp_path / "link").symlink_to(tmp_path / "out")
-    second = registry.add(make_draft(seed="b"))
+    second = registry.make(seed="b")
     registry.write_out("acme/pii", tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "out" / FILENAME).read_bytes() == second.data != first.data
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".out")] == []
 
 
-def test_writing_out_never_touches_a_directory_of_something_else(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path
-) -> None:
-    registry.add(make_draft())
+def test_writing_out_never_touches_a_directory_of_something_else(registry: Home, tmp_path: Path) -> None:
+    registry.make()
     (tmp_path / "home.txt").write_bytes(b"mine")
     with pytest.raises(InputError, match=r"home\.txt"):
         registry.write_out("acme/pii", tmp_path)
@@ -88,12 +75,10 @@ def test_writing_out_never_touches_a_directory_of_something_else(
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "remove"])
-def test_a_damaged_blob_is_named_and_never_written_out(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path, damage: str
-) -> None:
-    published = registry.add(make_draft())
+def test_a_damaged_blob_is_named_and_never_written_out(registry: Home, tmp_path: Path, damage: str) -> None:
+    published = registry.make()
     victim = published.manifest.artifacts[1]
-    path = registry.store.root / blob_path(victim.digest)
+    path = registry.store.blob_path(victim.digest)
     data = path.read_bytes()
     path.unlink()
     if damage == "cut":
@@ -111,17 +96,17 @@ def test_a_damaged_blob_is_named_and_never_written_out(
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".out")] == []
 
 
-def test_verify_never_stops_at_the_first_damage(registry: Registry, make_draft: MakeDraft) -> None:
-    published = registry.add(make_draft())
-    registry.add(make_draft(name="acme/other", seed="z"))
+def test_verify_never_stops_at_the_first_damage(registry: Home) -> None:
+    published = registry.make()
+    registry.make(name="acme/other", seed="z")
     (registry.store.root / "index" / "acme" / "other.jsonl").write_bytes(b"{}\n")
     for artifact in published.manifest.artifacts:
-        (registry.store.root / blob_path(artifact.digest)).unlink()
+        registry.store.blob_path(artifact.digest).unlink()
     assert sorted(found.kind for found in owner.verify(registry).damages) == ["missing", "missing", "state"]
 
 
-def test_resolve_names_every_file_and_every_reason(registry: Registry, make_draft: MakeDraft) -> None:
-    published = registry.add(make_draft())
+def test_resolve_names_every_file_and_every_reason(registry: Home) -> None:
+    published = registry.make()
     found = registry.resolve("acme/pii", Query(formats=("onnx-int8",))).to_json()
     assert found["manifest"] == str(published.digest)
     assert found["artifact"]["path"] == "model_int8.onnx"
@@ -130,9 +115,9 @@ def test_resolve_names_every_file_and_every_reason(registry: Registry, make_draf
     json.dumps(found)
 
 
-def test_a_ref_finds_a_version(registry: Registry, make_draft: MakeDraft) -> None:
-    one = registry.add(make_draft(seed="a"), "1.0.0")
-    two = registry.add(make_draft(seed="b"), "2.0.0-beta")
+def test_a_ref_finds_a_version(registry: Home) -> None:
+    one = registry.make("1.0.0", seed="a")
+    two = registry.make("2.0.0-beta", seed="b")
     registry.tag("acme/pii:2.0.0-beta", "beta")
     assert registry.find("acme/pii").version == one.version
     assert registry.find("acme/pii:beta").version == two.version
@@ -145,8 +130,8 @@ def test_a_ref_finds_a_version(registry: Registry, make_draft: MakeDraft) -> Non
             registry.find(ref)
 
 
-def test_a_yanked_version_is_had_by_digest_only(registry: Registry, make_draft: MakeDraft) -> None:
-    one = registry.add(make_draft())
+def test_a_yanked_version_is_had_by_digest_only(registry: Home) -> None:
+    one = registry.make()
     registry.yank(one.ref, "wrong labels")
     with pytest.raises(NotFoundError):
         registry.find("acme/pii")
@@ -155,20 +140,20 @@ def test_a_yanked_version_is_had_by_digest_only(registry: Registry, make_draft: 
     assert registry.find("acme/pii").version == one.version
 
 
-def test_an_unsigned_event_claims_nobody(registry: Registry, make_draft: MakeDraft) -> None:
-    registry.add(make_draft())
+def test_an_unsigned_event_claims_nobody(registry: Home) -> None:
+    registry.make()
     assert b"actor" not in (registry.store.root / "index" / "acme" / "pii.jsonl").read_bytes()
 
 
-def test_no_absolute_path_is_published(registry: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
-    registry.add(make_draft())
+def test_no_absolute_path_is_published(registry: Home, tmp_path: Path) -> None:
+    registry.make()
     registry.push("acme/pii", str(tmp_path / "shared"))
     needle = str(tmp_path).encode()
     assert all(needle not in data for data in files_of(tmp_path / "shared").values())
 
 
-def test_blobs_are_read_only(registry: Registry, make_draft: MakeDraft) -> None:
-    registry.add(make_draft())
+def test_blobs_are_read_only(registry: Home) -> None:
+    registry.make()
     modes = {
         stat.S_IMODE(path.stat().st_mode)
         for path in (registry.store.root / "blobs").rglob("*")
@@ -178,23 +163,21 @@ def test_blobs_are_read_only(registry: Registry, make_draft: MakeDraft) -> None:
 
 
 @pytest.mark.parametrize("place", ["link", "link/below"])
-def test_a_registry_may_lie_below_a_link(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path, place: str
-) -> None:
+def test_a_registry_may_lie_below_a_link(registry: Home, tmp_path: Path, place: str) -> None:
     """As everything below /tmp does on a Mac. Links within it are another matter."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    registry.add(make_draft(), "1.0.0")
-    there = Registry(tmp_path / place)
+    registry.make("1.0.0")
+    there = Home(tmp_path / place)
     registry.push("acme/pii:1.0.0", str(tmp_path / place))
-    there.pull("acme/pii:1.0.0", str(registry.store.root))
+    there.pull("acme/pii:1.0.0", registry.place)
     there.tag("acme/pii:1.0.0", "stable")
-    assert not owner.verify(there).damages
+    there.check()
     assert (tmp_path / "real").joinpath(*Path(place).parts[1:], "registry.json").is_file()
 
 
-def test_a_link_that_leads_to_itself_hides_no_model(registry: Registry, make_draft: MakeDraft) -> None:
-    registry.add(make_draft())
+def test_a_link_that_leads_to_itself_hides_no_model(registry: Home) -> None:
+    registry.make()
     (registry.store.root / "index" / "loop").symlink_to("loop")
     assert registry.names() == ["acme/pii"]
 
@@ -213,6 +196,6 @@ def test_a_command_begins_while_another_that_made_nothing_ends(
             store.root.rmdir()
 
     monkeypatch.setattr(DirectoryStore, "make_scratch", interrupted)
-    with Registry(tmp_path / "new", create=None).workspace() as directory:
+    with Home(tmp_path / "new", create=None).workspace() as directory:
         assert directory.is_dir()
     assert not (tmp_path / "new").exists()

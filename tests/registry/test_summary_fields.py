@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from support.registries import owner
+from support.registries.home import Home
 from support.trust.tamper import Tree
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry, resolution
+from onnxreg.registry import resolution
 from onnxreg.registry.log import lookup
 from onnxreg.registry.resolution import NoAnswerError, Resolution
 from onnxreg.registry.search.catalog import Catalog
@@ -30,7 +31,7 @@ MakeDraft = Callable[..., Draft]
 NAME = "acme/pii"
 
 
-def recorded(registry: Registry, key: str, version: str = "1.0.0") -> list[Any]:
+def recorded(registry: Home, key: str, version: str = "1.0.0") -> list[Any]:
     """The values of a key in the index file, by artifact."""
     artifacts = Tree(registry.store.root).state(NAME)["summaries"][version]["artifacts"]
     return [artifact.get(key) for artifact in artifacts]
@@ -55,7 +56,7 @@ def typed(draft: Draft, labels: list[str], outputs: int = 1) -> Draft:
 
 
 @pytest.fixture
-def grown(registry: Registry, make_draft: MakeDraft) -> Registry:
+def grown(registry: Home, make_draft: MakeDraft) -> Home:
     """Two releases with the same labels, and a third with others."""
     registry.add(typed(make_draft(seed="a"), ["O", "NAME"]), "1.0.0")
     registry.add(typed(make_draft(seed="b"), ["O", "NAME"]), "1.1.0")
@@ -63,7 +64,7 @@ def grown(registry: Registry, make_draft: MakeDraft) -> Registry:
     return registry
 
 
-def contract(registry: Registry, version: str) -> Any:
+def contract(registry: Home, version: str) -> Any:
     value, other = recorded(registry, "contract", version)
     assert other is None, "no tensor of it is recorded"
     return value
@@ -73,7 +74,7 @@ def understanding(*contracts: str) -> Query:
     return Query.read({"contract": list(contracts)})
 
 
-def test_the_digest_of_a_contract_is_that_of_the_document_in_the_docs(grown: Registry) -> None:
+def test_the_digest_of_a_contract_is_that_of_the_document_in_the_docs(grown: Home) -> None:
     files = grown.get(f"{NAME}:1.0.0").manifest.files
     tokenizer = {file.path: str(file.digest) for file in files if file.role == "tokenizer"}
     document = {
@@ -86,9 +87,7 @@ def test_the_digest_of_a_contract_is_that_of_the_document_in_the_docs(grown: Reg
     assert contract(grown, "1.0.0") == f"sha256:{hashlib.sha256(canonical).hexdigest()}"
 
 
-def test_an_app_stays_on_the_newest_release_that_it_understands(
-    grown: Registry, make_draft: MakeDraft
-) -> None:
+def test_an_app_stays_on_the_newest_release_that_it_understands(grown: Home, make_draft: MakeDraft) -> None:
     first, other = contract(grown, "1.0.0"), contract(grown, "2.0.0")
     assert first == contract(grown, "1.1.0") != other
     resolved = grown.resolve(NAME, understanding(first))
@@ -118,16 +117,16 @@ def needing(draft: Draft, **fields: Any) -> Draft:
 
 
 @pytest.fixture
-def weights(registry: Registry, make_draft: MakeDraft) -> Registry:
+def weights(registry: Home, make_draft: MakeDraft) -> Home:
     registry.add(needing(make_draft(), operators=OPERATORS, contrib=NEEDS), "1.0.0")
     return registry
 
 
-def on_device(registry: Registry, query: Query, release: str) -> Resolution:
+def on_device(registry: Home, query: Query, release: str) -> Resolution:
     return resolution.resolve(registry.store, Ref.parse(NAME), query, Device(release))
 
 
-def test_an_old_device_is_not_offered_what_it_cannot_load(weights: Registry) -> None:
+def test_an_old_device_is_not_offered_what_it_cannot_load(weights: Home) -> None:
     assert recorded(weights, "contrib") == [None, NEEDS] and not owner.verify(weights).damages
     assert on_device(weights, INT8, "1.23").artifact.precision == "int8-weights"
     with pytest.raises(NotFoundError) as caught:
@@ -138,7 +137,7 @@ def test_an_old_device_is_not_offered_what_it_cannot_load(weights: Registry) -> 
     assert [each.code for each in fallback.rejected] == ["contrib"]
 
 
-def test_needs_that_nobody_recorded_are_not_proven(registry: Registry, make_draft: MakeDraft) -> None:
+def test_needs_that_nobody_recorded_are_not_proven(registry: Home, make_draft: MakeDraft) -> None:
     registry.add(needing(make_draft(), operators=OPERATORS), "1.0.0")
     with pytest.raises(NotFoundError) as caught:
         on_device(registry, INT8, "1.31")
@@ -177,7 +176,7 @@ def evaluated(draft: Draft, checks: Sequence[dict[str, Any]] = MEASURED, suite: 
 
 
 @pytest.fixture
-def measured(registry: Registry, make_draft: MakeDraft) -> Registry:
+def measured(registry: Home, make_draft: MakeDraft) -> Home:
     registry.add(evaluated(make_draft()), "1.0.0")
     return registry
 
@@ -196,7 +195,7 @@ FALSE = (
 )
 
 
-def asked(registry: Registry, text: str) -> bool:
+def asked(registry: Home, text: str) -> bool:
     """The same answer of the catalog here, of a reading elsewhere, and of resolve: true of the int8 artifact."""
     expression = parse(text)
     here, there = LocalCatalog(registry.store).refresh(artifacts=True), Catalog(registry.id)
@@ -212,7 +211,7 @@ def asked(registry: Registry, text: str) -> bool:
 
 
 def test_metrics_are_those_of_the_suite_of_the_verdict(
-    measured: Registry, monkeypatch: pytest.MonkeyPatch
+    measured: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = {"sts/spearman": 0.83, "sts/spearman/loss": -0.002, "quant_recall_delta": 0.001}
     assert recorded(measured, "metrics") == [None, expected] and not owner.verify(measured).damages
@@ -221,20 +220,18 @@ def test_metrics_are_those_of_the_suite_of_the_verdict(
     assert str(measured.resolve(NAME, Query(where=parse(TRUE[0]))).located.version) == "1.0.0"
 
 
-def test_the_state_line_has_the_first_metrics_of_a_suite_only(
-    registry: Registry, make_draft: MakeDraft
-) -> None:
+def test_the_state_line_has_the_first_metrics_of_a_suite_only(registry: Home, make_draft: MakeDraft) -> None:
     checks = [check(f"m{number}", number) for number in range(MAX_METRICS + 1)]
     registry.add(evaluated(make_draft(), checks), "1.0.0")
     assert recorded(registry, "metrics") == [None, {f"m{number}": number for number in range(MAX_METRICS)}]
-    assert not owner.verify(registry).damages
+    registry.check()
     assert [asked(registry, f"metric.m{MAX_METRICS - less} > 0") for less in (1, 0)] == [True, False]
     registry.add(evaluated(make_draft(), suite=None), "2.0.0")
     assert recorded(registry, "metrics", "2.0.0") == [None, None]
 
 
-def test_the_command_line_asks_for_metrics(measured: Registry, capsys: pytest.CaptureFixture[str]) -> None:
-    home = ["--registry", str(measured.store.root)]
+def test_the_command_line_asks_for_metrics(measured: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    home = ["--registry", measured.place]
     assert main([*home, "query", TRUE[0], "--json"]) == 0
     (match,) = json.loads(capsys.readouterr().out)["matches"]
     assert match["artifact"]["metric"]["sts/spearman"] == 0.83
@@ -261,7 +258,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("key", WRONG)
 def test_a_wrong_value_is_damage_and_a_malformed_one_an_error(
-    registry: Registry, make_draft: MakeDraft, key: str
+    registry: Home, make_draft: MakeDraft, key: str
 ) -> None:
     make = {"contract": lambda draft: typed(draft, ["O"]), "contrib": needing, "metrics": evaluated}[key]
     registry.add(make(make_draft()), "1.0.0")
@@ -296,7 +293,7 @@ PROFILES = {
 }
 
 
-def test_a_profile_is_asked_for(registry: Registry, make_draft: MakeDraft) -> None:
+def test_a_profile_is_asked_for(registry: Home, make_draft: MakeDraft) -> None:
     """`acme/pii` 0.1.0 of the profile mobile, 0.2.0 of web, and 0.3.0 of none."""
     for number, profile in enumerate(("mobile", "web", None), 1):
         draft = make_draft(seed=str(number))

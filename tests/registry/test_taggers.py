@@ -7,23 +7,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries.home import NAME, Home
 
-from onnxreg.registry import Registry
+from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.lookup import read_lines
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.core.ref import Ref
 
-MakeDraft = Callable[..., Draft]
-NAME = "acme/pii"
 MOVES = 6
-
 SCRIPT = """
 import json, os, sys
 from pathlib import Path
@@ -36,149 +32,115 @@ def say(value):
     print(json.dumps(value), flush=True)
 
 for line in sys.stdin:
-    home, place, who, moves, environment = json.loads(line)
+    home, place, moves, environment = json.loads(line)
     os.environ.update(environment)
     registry = Registry(Path(home))
-    decisions = Decisions(registry.remotes.open(place) if place != home else registry.store, who)
+    decisions = Decisions(registry.remotes.open(place) if place != home else registry.store)
     made, refused = [], []
     say("ready")
     sys.stdin.readline()
-    for number, (verb, *words) in enumerate(moves):
-        reason = f"{who} {number}"
+    for reason, move in moves.items():
+        verb, version, *channel = move.split()
         try:
             if verb == "untag":
-                decisions.untag("acme/pii", *words, reason)
+                decisions.untag("acme/pii", version, reason)
             elif verb == "tag":
-                decisions.tag(Ref("acme/pii", words[0]), words[1], reason)
+                decisions.tag(Ref("acme/pii", version), *channel, reason)
             else:
-                getattr(decisions, verb)(Ref("acme/pii", words[0]), reason, *words[1:])
+                undo = verb.startswith("un")
+                getattr(decisions, verb.removeprefix("un"))(Ref("acme/pii", version), reason, undo)
             made.append(reason)
         except (ConflictError, NotFoundError):
             refused.append(reason)
     say([made, refused])
 """
-
-Moves = list[list[object]]
-
-
-def alternating(channel: str, first: int = 0) -> Moves:
-    return [["tag", f"0.1.{(first + number) % 2}", channel] for number in range(MOVES)]
-
-
-CASES: dict[str, tuple[Moves, Moves]] = {
-    "one channel, other versions": (alternating("stable"), alternating("stable", 1)),
-    "one channel, the same moves": (alternating("stable"), alternating("stable")),
-    "one channel, one version": ([["tag", "0.1.0", "stable"]] * MOVES, [["tag", "0.1.1", "stable"]] * MOVES),
-    "two channels": (alternating("stable"), alternating("beta")),
-    "many channels": (
-        [["tag", "0.1.0", f"a{number}"] for number in range(MOVES)],
-        [["tag", "0.1.1", f"a{number}"] for number in range(MOVES)],
-    ),
-    "tagging and untagging": (alternating("stable"), [["untag", "stable"]] * MOVES),
-    "both untagging": ([["untag", "held"]] * 3, [["untag", "held"]] * 3),
-    "tagging and yanking": (
-        alternating("stable"),
-        [["yank", "0.1.1", number % 2 == 1] for number in range(MOVES)],
-    ),
-    "both yanking": ([["yank", "0.1.1", False]] * 2, [["yank", "0.1.1", False]] * 2),
-    "tagging and pinning": (
-        alternating("stable"),
-        [["pin", "0.1.0", number % 2 == 1] for number in range(MOVES)],
-    ),
-    "by channel": ([["tag", "held", f"b{number}"] for number in range(MOVES)], alternating("held")),
+TO_AND_FRO = "tag 0.1.0 stable; tag 0.1.1 stable"
+CASES = {
+    "one channel, other versions": (TO_AND_FRO, "tag 0.1.1 stable; tag 0.1.0 stable"),
+    "one channel, the same moves": (TO_AND_FRO, TO_AND_FRO),
+    "one channel, one version": ("tag 0.1.0 stable", "tag 0.1.1 stable"),
+    "two channels": (TO_AND_FRO, "tag 0.1.0 beta; tag 0.1.1 beta"),
+    "many channels": ("tag 0.1.0 a{}", "tag 0.1.1 a{}"),
+    "tagging and untagging": (TO_AND_FRO, "untag stable"),
+    "both untagging": ("untag held", "untag held"),
+    "tagging and yanking": (TO_AND_FRO, "yank 0.1.1; unyank 0.1.1"),
+    "both yanking": ("yank 0.1.1", "yank 0.1.1"),
+    "tagging and pinning": (TO_AND_FRO, "pin 0.1.0; unpin 0.1.0"),
+    "by channel": ("tag held b{}", "tag 0.1.0 held; tag 0.1.1 held"),
 }
+"""The moves of both, which each repeats in turn; `{}` is the number of the move."""
 
 
-@dataclass(frozen=True)
 class Tagger:
     """A person at work, as a process that lives as long as the tests of this file."""
 
-    who: str
-    process: subprocess.Popen[str]
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
 
     def say(self, value: object) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{json.dumps(value)}\n")
-        self.process.stdin.flush()
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{json.dumps(value)}\n")
+        self._process.stdin.flush()
 
     def hear(self) -> Any:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, f"{self.who} died"
-        return json.loads(line)
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
 
 
 @pytest.fixture(scope="module")
 def taggers() -> Iterator[list[Tagger]]:
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command, pipe = [sys.executable, "-c", SCRIPT], subprocess.PIPE
     with ExitStack() as running:
-        yield [
-            Tagger(who, running.enter_context(subprocess.Popen([sys.executable, "-c", SCRIPT], **pipes)))
-            for who in ("ann", "bob")
-        ]
-
-
-def run_both(
-    taggers: list[Tagger], home: Path, place: str, moves: tuple[Moves, Moves]
-) -> tuple[list[str], list[str]]:
-    """The reasons of all moves that were acknowledged, and of those that were refused."""
-    for tagger, each in zip(taggers, moves, strict=True):
-        tagger.say([str(home), place, tagger.who, each, dict(os.environ)])
-    assert [tagger.hear() for tagger in taggers] == ["ready", "ready"]
-    for tagger in taggers:
-        tagger.say("go")
-    outcomes = [tagger.hear() for tagger in taggers]
-    return [reason for made, _ in outcomes for reason in made], [
-        reason for _, refused in outcomes for reason in refused
-    ]
+        started = (subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(2))
+        yield [Tagger(running.enter_context(process)) for process in started]
 
 
 @pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.more)])
-def place(request: pytest.FixtureRequest, registry: Registry, make_draft: MakeDraft) -> str:
+def place(request: pytest.FixtureRequest, registry: Home) -> str:
     """A registry with two versions and a channel that holds one."""
-    for seed in "ab":
-        registry.add(make_draft(seed=seed))
-    registry.tag(f"{NAME}:0.1.0", "held")
+    versions = [registry.make(seed=seed).ref for seed in "ab"]
     if request.param == "directory":
-        return str(registry.store.root)
+        registry.tag(versions[0], "held")
+        return registry.place
     url = str(request.getfixturevalue("bucket_url"))
-    for version in ("0.1.0", "0.1.1"):
-        registry.push(f"{NAME}:{version}", url)
-    from onnxreg.registry.log.decisions import Decisions
-    from onnxreg.schema.core.ref import Ref
-
+    for ref in versions:
+        registry.push(ref, url)
     Decisions(registry.remotes.open(url)).tag(Ref(NAME, "0.1.0"), "held")
     return url
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_each_acknowledged_move_is_in_the_log_once(
-    case: str, place: str, registry: Registry, taggers: list[Tagger]
+    case: str, place: str, registry: Home, taggers: list[Tagger]
 ) -> None:
-    home = registry.store.root
-    made, refused = run_both(taggers, home, place, CASES[case])
-    remote = registry.store if place == str(home) else registry.remotes.open(place)
+    turns = {who: moves.split("; ") for who, moves in zip(("ann", "bob"), CASES[case], strict=True)}
+    moves = {
+        who: {f"{who} {n}": turn[n % len(turn)].format(n) for n in range(MOVES)}
+        for who, turn in turns.items()
+    }
+    for tagger, each in zip(taggers, moves.values(), strict=True):
+        tagger.say([registry.place, place, each, dict(os.environ)])
+    assert [tagger.hear() for tagger in taggers] == ["ready", "ready"]
+    for tagger in taggers:
+        tagger.say("go")
+    outcomes = [tagger.hear() for tagger in taggers]
+    made, refused = ({reason for outcome in outcomes for reason in outcome[part]} for part in (0, 1))
+    remote = registry.store if place == registry.place else registry.remotes.open(place)
     lines = read_lines(remote, NAME)
     reasons = [line.event.reason for line in lines if line.event.reason]
-    assert len(reasons) == len(set(reasons)) and not set(refused) & set(reasons)
-    idle = set(made) - set(reasons)
-    assert set(reasons) <= set(made)
-    assert all(is_idle(lines, CASES[case], reason) for reason in idle)
-    assert made and not verify(remote).damages
+    assert len(reasons) == len(set(reasons)) and not refused & set(reasons)
+    assert made and set(reasons) <= made and not verify(remote).damages
+    every = moves["ann"] | moves["bob"]
+    assert all(may_be_idle(lines, every[reason]) for reason in made - set(reasons))
 
 
-def is_idle(lines: list, moves: tuple[Moves, Moves], reason: str) -> bool:  # type: ignore[type-arg]
+def may_be_idle(lines: list[Any], move: str) -> bool:
     """Whether an acknowledged move may have left no line: at some time the log already said what it asks for.
 
     Then the verb says so and adds nothing. An untagging always adds a line.
     """
-    who, _, number = reason.partition(" ")
-    verb, *words = moves[who == "bob"][int(number)]
-    if verb == "untag":
-        return False
-    if verb == "tag" and words[0] != "held":
-        held = {
-            (event.tag, str(event.version)) for event in (line.event for line in lines) if event.kind == "tag"
-        }
-        return (words[1], words[0]) in held
-    return verb in ("yank", "pin") or words[0] == "held"
+    verb, version, *channel = move.split()
+    if verb == "tag" and version != "held":
+        events = [line.event for line in lines if line.event.kind == "tag"]
+        return (channel[0], version) in {(event.tag, str(event.version)) for event in events}
+    return verb != "untag"

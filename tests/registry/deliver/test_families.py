@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 from support.registries.family_drafts import NAME, write_family
+from support.registries.home import Home
 
-from onnxreg.registry import Registry
 from onnxreg.registry.log.contents import Selection
-from onnxreg.registry.maintain.verification import verify
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft
@@ -17,43 +16,41 @@ from onnxreg.schema.manifest.draft import Draft
 ONE = f"{NAME}:1.0.0"
 
 
-def index_bytes(registry: Registry) -> bytes:
+def index_bytes(registry: Home) -> bytes:
     index = registry.store.read_index(NAME)
     assert index is not None
     return index.data
 
 
 @pytest.fixture
-def crops(registry: Registry, tmp_path: Path) -> Registry:
+def crops(registry: Home, tmp_path: Path) -> Home:
     registry.add(write_family(tmp_path / "draft", 3), "1.0.0")
     return registry
 
 
-def test_one_member_is_pulled(crops: Registry, other: Registry, tmp_path: Path) -> None:
+def test_one_member_is_pulled(crops: Home, other: Home, tmp_path: Path) -> None:
     wanted = Selection(members=("head:species001",))
-    done = other.pull(ONE, str(crops.store.root), selection=wanted)
+    done = other.pull(ONE, crops.place, selection=wanted)
     paths = ("heads/species001-fp16.onnx", "heads/species001-int8.onnx", "heads/species001.onnx")
     assert done.artifacts == {Version(1, 0, 0): paths}
     other.write_out(f"{NAME}:1.0.0", tmp_path / "out")
     found = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.onnx")}
     assert found == set(paths)
-    assert not verify(other.store).damages
+    other.check()
 
 
-def test_members_and_formats_narrow_each_other(crops: Registry, other: Registry) -> None:
+def test_members_and_formats_narrow_each_other(crops: Home, other: Home) -> None:
     wanted = Selection(("onnx-int8",), members=("backbone", "head:species001"))
-    done = other.pull(ONE, str(crops.store.root), selection=wanted)
+    done = other.pull(ONE, crops.place, selection=wanted)
     assert done.artifacts == {Version(1, 0, 0): ("heads/species001-int8.onnx", "swin-int8.onnx")}
 
 
-def test_a_member_without_what_is_asked_for_is_named(
-    crops: Registry, other: Registry, tmp_path: Path
-) -> None:
+def test_a_member_without_what_is_asked_for_is_named(crops: Home, other: Home, tmp_path: Path) -> None:
     """And comes along by a pull of its own, beside what is here."""
     draft = write_family(tmp_path / "plain", 2)
     plain = only(draft, "head:species001", "heads/species001.onnx")
     crops.add(plain, "2.0.0")
-    newest, url = f"{NAME}:2.0.0", str(crops.store.root)
+    newest, url = f"{NAME}:2.0.0", crops.place
     both = Selection(("onnx-int8",), members=("backbone", "head:species001"))
     with pytest.raises(NotFoundError, match=f"head:species001 of {newest} has no onnx-int8") as caught:
         other.pull(newest, url, selection=both)
@@ -63,10 +60,10 @@ def test_a_member_without_what_is_asked_for_is_named(
     assert done.artifacts == {Version(2, 0, 0): ("heads/species001.onnx", "swin-int8.onnx")}
 
 
-def test_a_part_can_be_pulled_from_a_partial_holder(crops: Registry, other: Registry, tmp_path: Path) -> None:
+def test_a_part_can_be_pulled_from_a_partial_holder(crops: Home, other: Home, tmp_path: Path) -> None:
     held = Selection(members=("head:species001",))
-    other.pull(ONE, str(crops.store.root), selection=held)
-    third, url = Registry(tmp_path / "third"), str(other.store.root)
+    other.pull(ONE, crops.place, selection=held)
+    third, url = Home(tmp_path / "third"), other.place
     with pytest.raises(NotFoundError, match="is held by the registry that it comes from"):
         third.pull(ONE, url)
     assert third.pull(ONE, url, selection=held).artifacts
@@ -81,18 +78,16 @@ def only(draft: Draft, member: str, path: str) -> Draft:
     return replace(draft, artifacts=kept, fields={**draft.fields, "model_family": family})
 
 
-def test_a_member_that_is_not_there_is_named(crops: Registry, other: Registry) -> None:
+def test_a_member_that_is_not_there_is_named(crops: Home, other: Home) -> None:
     with pytest.raises(NotFoundError, match="has no member head:species01") as caught:
-        other.pull(ONE, str(crops.store.root), selection=Selection(members=("head:species01",)))
+        other.pull(ONE, crops.place, selection=Selection(members=("head:species01",)))
     assert "head:species001" in caught.value.hint
 
 
-def test_updating_one_head_sends_its_files_and_a_manifest(
-    crops: Registry, other: Registry, tmp_path: Path
-) -> None:
-    crops.push(ONE, str(other.store.root))
+def test_updating_one_head_sends_its_files_and_a_manifest(crops: Home, other: Home, tmp_path: Path) -> None:
+    crops.push(ONE, other.place)
     crops.add(write_family(tmp_path / "next", 3, {"species001": "b"}), "1.1.0")
-    done = crops.push(f"{NAME}:1.1.0", str(other.store.root))
+    done = crops.push(f"{NAME}:1.1.0", other.place)
     variants = 3
     assert done.blobs == variants + 1
     before, after = (crops.get(f"{NAME}:{tag}").manifest for tag in ("1.0.0", "1.1.0"))
@@ -103,21 +98,21 @@ def test_updating_one_head_sends_its_files_and_a_manifest(
 
 
 def test_more_artifacts_than_an_event_can_name_are_refused_before_any_is_fetched(
-    registry: Registry, other: Registry, tmp_path: Path
+    registry: Home, other: Home, tmp_path: Path
 ) -> None:
     """Six hundred characters a path; the whole version is told without naming them."""
     draft = write_family(tmp_path / "draft", 120, folder="/".join(["h" * 200] * 3))
     registry.add(draft, "1.0.0")
     with pytest.raises(InputError, match="the hold event on acme/crops would have") as caught:
-        other.pull(ONE, str(registry.store.root), selection=Selection(("onnx-int8",)))
+        other.pull(ONE, registry.place, selection=Selection(("onnx-int8",)))
     assert "take the whole version, or fewer artifacts" in caught.value.hint
     assert not list((other.store.root / "blobs").rglob("*/*"))
     members = ("backbone", "head:species001")
-    assert other.pull(ONE, str(registry.store.root), selection=Selection(members=members)).artifacts
-    assert other.pull(ONE, str(registry.store.root)).artifacts == {Version(1, 0, 0): None}
+    assert other.pull(ONE, registry.place, selection=Selection(members=members)).artifacts
+    assert other.pull(ONE, registry.place).artifacts == {Version(1, 0, 0): None}
 
 
-def test_hundreds_of_heads_leave_the_index_as_it_is(registry: Registry, tmp_path: Path) -> None:
+def test_hundreds_of_heads_leave_the_index_as_it_is(registry: Home, tmp_path: Path) -> None:
     sizes = []
     for version, heads in (("1.0.0", 2), ("1.1.0", 320)):
         registry.add(write_family(tmp_path / version, heads), version)

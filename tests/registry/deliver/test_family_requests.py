@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import close_session
 from support.registries.family_drafts import NAME, VARIANTS, write_family
+from support.registries.home import Home
 from support.servers.faults import Proxy
 from support.servers.hub import TOKEN, Hub, running
-
-from onnxreg.registry import Registry
 
 HEADS = 320
 INT8 = VARIANTS[-1:]
@@ -23,10 +22,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationW
 
 
 @pytest.fixture(scope="module")
-def crops(tmp_path_factory: pytest.TempPathFactory) -> Registry:
+def crops(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """Two versions, one head apart, of one variant."""
     root = tmp_path_factory.mktemp("crops")
-    registry = Registry(root / "home")
+    registry = Home(root / "home")
     registry.add(write_family(root / "one", HEADS, variants=INT8), "1.0.0")
     registry.add(write_family(root / "two", HEADS, {"species001": "b"}, variants=INT8), "1.1.0")
     return registry
@@ -47,7 +46,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         close_session()
 
 
-def test_requests_at_s3(crops: Registry, bucket_url: str, s3_proxy: Proxy) -> None:
+def test_requests_at_s3(crops: Home, bucket_url: str, s3_proxy: Proxy) -> None:
     """One for each new blob, and as many around them whether there are two or hundreds: what is there is listed, not asked for."""
     assert crops.push(f"{NAME}:1.0.0", bucket_url).blobs == BLOBS
     assert s3_proxy.requests("PUT", "/blobs/") == BLOBS
@@ -64,7 +63,7 @@ def test_requests_at_s3(crops: Registry, bucket_url: str, s3_proxy: Proxy) -> No
 
 
 @pytest.mark.more
-def test_requests_at_the_hub(crops: Registry, hub: Hub) -> None:
+def test_requests_at_the_hub(crops: Home, hub: Hub) -> None:
     """A push is one commit, after one that makes the registry; a file in LFS is one upload and one question whether it arrived."""
 
     def asked(part: str) -> int:

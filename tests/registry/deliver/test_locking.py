@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from support.registries import owner
+from support.registries.home import Home
 from support.registries.parts import COMPANIONS, FULL, HALF, INT8, NAME, ONE, SIDECAR, draft
 
-from onnxreg.registry import Registry
 from onnxreg.registry.lockfile import (
     FetchedEntry,
     check_folders,
@@ -17,7 +17,6 @@ from onnxreg.registry.lockfile import (
     recorded_requests,
     write_locked,
 )
-from onnxreg.registry.maintain.verification import verify
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
@@ -28,22 +27,22 @@ from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import ResolveRequest
 
 
-def locked(registry: Registry, ref: str = NAME, *formats: str) -> LockedArtifact:
+def locked(registry: Home, ref: str = NAME, *formats: str) -> LockedArtifact:
     query = Query(formats or ("onnx-int8",))
     (found,) = lock(registry.store, [ResolveRequest(Ref.parse(ref), query)])
     return found
 
 
-def pull(other: Registry, entry: LockedArtifact, source: Registry) -> FetchedEntry:
-    (kept,) = pull_locked(other, Lockfile.of([entry]), str(source.store.root))
+def pull(other: Home, entry: LockedArtifact, source: Home) -> FetchedEntry:
+    (kept,) = pull_locked(other, Lockfile.of([entry]), source.place)
     return kept
 
 
-def held(registry: Registry) -> object:
+def held(registry: Home) -> object:
     return registry.find(ONE).entry.held
 
 
-def test_an_entry_names_every_file(whole: Registry) -> None:
+def test_an_entry_names_every_file(whole: Home) -> None:
     entry = locked(whole)
     assert (str(entry), entry.artifact.format, entry.registry) == (f"1.0.0 {INT8}", "onnx-int8", whole.id)
     assert entry.manifest == whole.find(ONE).entry.manifest
@@ -53,15 +52,15 @@ def test_an_entry_names_every_file(whole: Registry) -> None:
             assert len(blob.read()) == file.size
 
 
-def test_the_same_answers_give_the_same_bytes(whole: Registry, other: Registry) -> None:
+def test_the_same_answers_give_the_same_bytes(whole: Home, other: Home) -> None:
     first = Lockfile.of([locked(whole)])
     assert Lockfile.of(lock(whole.store, recorded_requests(first))) == first
     assert Lockfile.of(lock(whole.store, recorded_requests(first))).encode() == first.encode()
     text = first.encode().decode()
-    assert str(whole.store.root) not in text and "time" not in json.loads(text)["models"][0]
+    assert whole.place not in text and "time" not in json.loads(text)["models"][0]
 
 
-def test_an_index_that_lies_is_not_locked(whole: Registry) -> None:
+def test_an_index_that_lies_is_not_locked(whole: Home) -> None:
     path = whole.store.root / "index" / "acme" / "pii.jsonl"
     path.chmod(0o644)
     path.write_bytes(path.read_bytes().replace(b'"onnx-int8"', b'"onnx-int4"', 1))
@@ -69,14 +68,14 @@ def test_an_index_that_lies_is_not_locked(whole: Registry) -> None:
         locked(whole, NAME, "onnx-int4")
 
 
-def test_exactly_the_locked_artifact_is_fetched(whole: Registry, other: Registry, tmp_path: Path) -> None:
+def test_exactly_the_locked_artifact_is_fetched(whole: Home, other: Home, tmp_path: Path) -> None:
     """Two artifacts have one format here: a path is told apart where a format would not be."""
     entry = locked(whole, NAME, "onnx-android")
     kept = pull(other, entry, whole)
     assert held(other) == (entry.path,) and entry.path in (FULL, HALF)
     assert kept.result.blobs == 2 + len(entry.files), "the manifest and the operators too"
     assert not kept.yanked
-    assert not verify(other.store).damages
+    other.check()
     write_locked(other, [kept], tmp_path / "app")
     written = {path.name: path.read_bytes() for path in (tmp_path / "app" / NAME).iterdir()}
     assert written.keys() == {FILENAME, *(file.path for file in entry.files)}
@@ -84,11 +83,9 @@ def test_exactly_the_locked_artifact_is_fetched(whole: Registry, other: Registry
     assert pull(other, entry, whole).result.blobs == 0
 
 
-def test_files_are_the_locked_ones_where_more_is_held(
-    whole: Registry, tmp_path: Path, other: Registry
-) -> None:
+def test_files_are_the_locked_ones_where_more_is_held(whole: Home, tmp_path: Path, other: Home) -> None:
     entry = locked(whole)
-    other.pull(ONE, str(whole.store.root))
+    other.pull(ONE, whole.place)
     write_locked(other, [pull(other, entry, whole)], tmp_path / "app")
     assert {path.name for path in (tmp_path / "app" / NAME).iterdir()} == {
         FILENAME,
@@ -98,7 +95,7 @@ def test_files_are_the_locked_ones_where_more_is_held(
 
 
 def test_evidence_is_pulled_but_neither_locked_nor_written(
-    registry: Registry, other: Registry, tmp_path: Path
+    registry: Home, other: Home, tmp_path: Path
 ) -> None:
     evidence = [DraftFile("certificate", "proof.json"), DraftFile("item-scores", "scores.csv")]
     plain = draft(tmp_path / "draft")
@@ -108,13 +105,13 @@ def test_evidence_is_pulled_but_neither_locked_nor_written(
     entry = locked(registry)
     assert not {file.path for file in entry.files} & {file.path for file in evidence}
     kept = pull(other, entry, registry)
-    assert not verify(other.store).damages
+    other.check()
     write_locked(other, [kept], tmp_path / "app")
     written = {path.name for path in (tmp_path / "app" / NAME).iterdir()}
     assert written == {FILENAME, *(file.path for file in entry.files)}
 
 
-def test_a_yanked_version_is_fetched_and_said(whole: Registry, other: Registry) -> None:
+def test_a_yanked_version_is_fetched_and_said(whole: Home, other: Home) -> None:
     entry = locked(whole)
     whole.yank(ONE, "leaks names")
     assert pull(other, entry, whole).yanked
@@ -122,9 +119,9 @@ def test_a_yanked_version_is_fetched_and_said(whole: Registry, other: Registry) 
         other.find(ONE)
 
 
-def test_another_manifest_under_the_version(whole: Registry, other: Registry, tmp_path: Path) -> None:
+def test_another_manifest_under_the_version(whole: Home, other: Home, tmp_path: Path) -> None:
     entry = locked(whole)
-    imposter = Registry(tmp_path / "imposter")
+    imposter = Home(tmp_path / "imposter")
     imposter.add(draft(tmp_path / "other-draft", "b"), "1.0.0")
     with pytest.raises(IntegrityError, match=r"acme/pii:1\.0\.0 is [0-9a-f]{12}\.\.\., not "):
         pull(other, entry, imposter)
@@ -134,9 +131,9 @@ def test_another_manifest_under_the_version(whole: Registry, other: Registry, tm
         pull(other, entry, whole)
 
 
-def test_absent_and_purged_versions_are_refused(whole: Registry, other: Registry, tmp_path: Path) -> None:
+def test_absent_and_purged_versions_are_refused(whole: Home, other: Home, tmp_path: Path) -> None:
     entry = locked(whole)
-    empty = Registry(tmp_path / "empty")
+    empty = Home(tmp_path / "empty")
     with pytest.raises(NotFoundError, match="there is no model"):
         pull(other, entry, empty)
     owner.purge(whole, ONE, "leaked")
@@ -144,7 +141,7 @@ def test_absent_and_purged_versions_are_refused(whole: Registry, other: Registry
         pull(other, entry, whole)
 
 
-def test_a_lock_that_contradicts_its_manifest(whole: Registry, other: Registry) -> None:
+def test_a_lock_that_contradicts_its_manifest(whole: Home, other: Home) -> None:
     entry = locked(whole)
     for wrong in (
         entry.replace(files=entry.files[1:]),
@@ -159,7 +156,7 @@ def test_a_lock_that_contradicts_its_manifest(whole: Registry, other: Registry) 
         pull(other, entry.replace(artifact=chosen, files=tuple(elsewhere)), whole)
 
 
-def test_files_of_others_are_left_alone(whole: Registry, other: Registry, tmp_path: Path) -> None:
+def test_files_of_others_are_left_alone(whole: Home, other: Home, tmp_path: Path) -> None:
     kept = pull(other, locked(whole), whole)
     place = tmp_path / "app" / NAME
     place.mkdir(parents=True)

@@ -6,11 +6,12 @@ without any one of its rules a violation is found.
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from support.explorer.explorer import Exploration, Report, Run
+from support.explorer.explorer import Exploration, Run
 from support.explorer.forgetting import forgetful_collector, forgetful_pusher
 from support.explorer.mutants import DOUBLE, SINGLE, Mutant, mutated
 from support.explorer.scenarios import (
@@ -31,86 +32,70 @@ from support.explorer.scenarios import (
 from support.sampling import sampled
 
 PULL = {"pull": puller("a", "1.0.0")}
-BOTH: Any = {"kept": (manifest("a"), manifest("b")), "lists": ("index/",)}
+INDEX = ("index/",)
+BOTH: Any = {"kept": (manifest("a"), manifest("b")), "lists": INDEX}
 """Of `garbage`: both models are there from the start, with a manifest that stays."""
 
 
-def explore(begin: Any, programs: Mapping[str, Run], every: int = 1, **more: Any) -> Report:
-    """Explore, print how much it was, and fail with the trace of a violation."""
+def explore(begin: Any, programs: Mapping[str, Run], states: int = 0, every: int = 1, **more: Any) -> None:
+    """Explore more than so many states, print how many, and fail with the trace of a violation."""
     report = Exploration(scenario(begin, programs, **more), every).run()
     print(report)
     assert report.violation is None, str(report)
-    return report
+    assert report.states > states
 
 
-def test_a_push_a_collection_and_a_pull() -> None:
-    programs = {"push": pusher("a"), "collector": collector, **PULL}
-    assert explore(garbage, programs, **BOTH).states > 1000
+def forgetful(*names: str, collectors: int = 1, **more: Any) -> dict[str, Run]:
+    """Pushes to these models and so many collections, which remember no more than they need."""
+    pushes = {f"push {number} {name}": forgetful_pusher(name, **more) for number, name in enumerate(names)}
+    return pushes | {f"collector {number}": forgetful_collector() for number in range(collectors)}
 
 
-@pytest.mark.more
-def test_a_push_of_a_new_model_and_a_collection() -> None:
-    assert explore(nothing, {"push": pusher("a"), "collector": collector}, observers=PULL).states > 1000
+ONE = {"push": pusher("a"), "collector": collector}
+TWO_PULLS = {"pull 1.0.0": puller("a", "1.0.0"), "pull b": puller("b", "1.0.0")}
+DROP = {"drop": dropper, "collector 1": collector, "collector 2": collector}
+TWICE = {"collector": collector, "retention": retention}
+EXPLORED = {
+    "a push, a collection and a pull": partial(explore, garbage, ONE | PULL, 1000, **BOTH),
+    "two collections, one of which expires a version": partial(explore, expiring, TWICE, 100, observers=PULL),
+    "two collections while a version is dropped": partial(
+        explore, expiring, DROP, 1000, observers=PULL, lists=INDEX
+    ),
+}
+MORE = {
+    "a push of a new model and a collection": partial(explore, nothing, ONE, 1000, observers=PULL),
+    "a version expires while another model takes over its file": partial(
+        explore, expiring, {"push": pusher("b"), "collector": retention}, 1000, observers=TWO_PULLS
+    ),
+    "two pushes and a collection": partial(
+        explore, garbage, forgetful("a", "b"), 10_000, 20, observers=PULL, **BOTH
+    ),
+    "two pushes to a model and a collection": partial(
+        explore, garbage, forgetful("a", "a"), 10_000, 20, observers=PULL, **BOTH
+    ),
+    "a push and two collections": partial(
+        explore, garbage, forgetful("a", collectors=2), 100_000, 100, observers=PULL, **BOTH
+    ),
+}
+LARGE = {
+    # Each push tries once: what it does after a lost race is what another push would do, see the ones before.
+    "two pushes to two models, two collections and a pull": partial(
+        explore, garbage, forgetful("a", "b", collectors=2, tries=1) | PULL, 1_000_000, 50, **BOTH
+    ),
+}
 
 
-@pytest.mark.more
-def test_a_version_expires_while_another_model_takes_over_its_file() -> None:
-    programs = {"push": pusher("b"), "collector": retention}
-    pulls = {"pull 1.0.0": puller("a", "1.0.0"), "pull b": puller("b", "1.0.0")}
-    assert explore(expiring, programs, observers=pulls).states > 1000
-
-
-def test_two_collections_one_of_which_expires_a_version() -> None:
-    assert explore(expiring, {"collector": collector, "retention": retention}, observers=PULL).states > 100
-
-
-def test_two_collections_while_a_version_is_dropped() -> None:
-    programs = {"drop": dropper, "collector 1": collector, "collector 2": collector}
-    assert explore(expiring, programs, observers=PULL, lists=("index/",)).states > 1000
-
-
-@pytest.mark.more
-def test_two_pushes_and_a_collection() -> None:
-    programs = {
-        "push a": forgetful_pusher("a"),
-        "push b": forgetful_pusher("b"),
-        "collector": forgetful_collector(),
-    }
-    assert explore(garbage, programs, every=20, observers=PULL, **BOTH).states > 10_000
-
-
-@pytest.mark.more
-def test_two_pushes_to_the_same_model_and_a_collection() -> None:
-    programs = {
-        "push a": forgetful_pusher("a"),
-        "push a too": forgetful_pusher("a"),
-        "collector": forgetful_collector(),
-    }
-    assert explore(garbage, programs, every=20, observers=PULL, **BOTH).states > 10_000
-
-
-@pytest.mark.more
-def test_a_push_and_two_collections() -> None:
-    programs = {
-        "push": forgetful_pusher("a"),
-        "collector 1": forgetful_collector(),
-        "collector 2": forgetful_collector(),
-    }
-    assert explore(garbage, programs, every=100, observers=PULL, **BOTH).states > 100_000
-
-
-@pytest.mark.large
 @pytest.mark.timeout(3600)
-def test_two_pushes_to_two_models_and_two_collections_and_a_pull() -> None:
-    """Each push tries once: what it does after a lost race is what another push would do, see the tests before."""
-    programs = {
-        "push a": forgetful_pusher("a", tries=1),
-        "push b": forgetful_pusher("b", tries=1),
-        "collector 1": forgetful_collector(),
-        "collector 2": forgetful_collector(),
-        **PULL,
-    }
-    assert explore(garbage, programs, every=50, **BOTH).states > 1_000_000
+@pytest.mark.parametrize(
+    "case",
+    [
+        *EXPLORED,
+        *(pytest.param(case, marks=pytest.mark.more) for case in MORE),
+        *(pytest.param(case, marks=pytest.mark.large) for case in LARGE),
+    ],
+)
+def test_no_interleaving_loses_a_blob(case: str) -> None:
+    (EXPLORED | MORE | LARGE)[case]()
 
 
 def shape(content: Any) -> frozenset[Any]:
@@ -136,7 +121,7 @@ def test_forgetting_leaves_nothing_out(names: tuple[str, ...]) -> None:
 
 
 SEALING = {
-    "push": {"push": pusher("a"), "collector": collector},
+    "push": ONE,
     "two pushes": {
         "push": forgetful_pusher("a"),
         "push too": forgetful_pusher("a"),
@@ -144,8 +129,7 @@ SEALING = {
     },
     "two collections": {
         "push": forgetful_pusher("a"),
-        "collector 1": forgetful_collector(heads=True),
-        "collector 2": forgetful_collector(heads=True),
+        **{f"collector {number}": forgetful_collector(heads=True) for number in (1, 2)},
     },
 }
 
@@ -158,14 +142,13 @@ SEALING = {
 def test_a_log_is_sealed_meanwhile(programs: str) -> None:
     """Sealing makes the catalog garbage that everybody may just be about to read."""
     with patch("onnxreg.registry.log.log.SEGMENT_LINES", SEGMENT):
-        observers = {"pull": puller("a", "0.1.0")}
-        kept = (manifest("a"), SHARED)
-        explore(sealing, SEALING[programs], every=20, observers=observers, kept=kept, lists=("index/",))
+        observers, kept = {"pull": puller("a", "0.1.0")}, (manifest("a"), SHARED)
+        explore(sealing, SEALING[programs], every=20, observers=observers, kept=kept, lists=INDEX)
 
 
 @pytest.mark.parametrize("rule", sampled(SINGLE, 2))
 def test_one_collection_shows_that_the_rule_is_needed(rule: str) -> None:
-    violated(SINGLE[rule], {"push": pusher("a"), "collector": collector})
+    violated(SINGLE[rule], ONE)
 
 
 @pytest.mark.more

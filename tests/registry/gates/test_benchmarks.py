@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries.home import Home
 
-from onnxreg.registry import Registry
 from onnxreg.registry.trust.signatures import attest_benchmark, read_benchmarks
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
@@ -15,8 +15,8 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    registry = Registry(tmp_path / "home")
+def registry(tmp_path: Path) -> Home:
+    registry = Home(tmp_path / "home")
     for version in ("1.0.0", "1.1.0"):
         root = tmp_path / version
         root.mkdir()
@@ -47,21 +47,21 @@ def document(artifact: Digest, value: float = 1.5, **changes: Any) -> bytes:
     return json.dumps(value_of).encode()
 
 
-def attest(registry: Registry, ref: str, report: bytes) -> None:
+def attest(registry: Home, ref: str, report: bytes) -> None:
     release = registry.get(ref)
     attest_benchmark(registry.decisions(release.name), release, report, "benchmark")
 
 
-def digest(registry: Registry, version: str) -> Digest:
+def digest(registry: Home, version: str) -> Digest:
     return registry.get(f"acme/net:{version}").manifest.artifacts[0].digest
 
 
-def values(registry: Registry, version: str) -> list[float | None]:
+def values(registry: Home, version: str) -> list[float | None]:
     found = read_benchmarks(registry.store, Ref("acme/net", version))
     return [check.value for each in found for item in each.artifacts for check in item.checks]
 
 
-def test_each_version_has_its_own_oldest_first(registry: Registry) -> None:
+def test_each_version_has_its_own_oldest_first(registry: Home) -> None:
     for value in (2.0, 1.0):
         attest(registry, "acme/net:1.0.0", document(digest(registry, "1.0.0"), value))
     assert values(registry, "1.0.0") == [2.0, 1.0]
@@ -70,7 +70,7 @@ def test_each_version_has_its_own_oldest_first(registry: Registry) -> None:
     assert values(registry, "1.0.0") == [2.0, 1.0]
 
 
-def test_a_benchmark_of_other_bytes_is_refused(registry: Registry) -> None:
+def test_a_benchmark_of_other_bytes_is_refused(registry: Home) -> None:
     with pytest.raises(InputError, match=r"which is not an artifact of acme/net:1\.0\.0"):
         attest(registry, "acme/net:1.0.0", document(digest(registry, "1.1.0")))
     with pytest.raises(NotFoundError):
@@ -88,7 +88,7 @@ def test_a_benchmark_of_other_bytes_is_refused(registry: Registry) -> None:
         {"cpu": None},
     ],
 )
-def test_invalid_benchmarks_are_refused(registry: Registry, changes: dict[str, Any]) -> None:
+def test_invalid_benchmarks_are_refused(registry: Home, changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="benchmark is not valid"):
         attest(registry, "acme/net:1.0.0", document(digest(registry, "1.0.0"), **changes))
     assert values(registry, "1.0.0") == []

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from support.registries import owner
 from support.registries.gated import NAME
+from support.registries.home import Home
 from support.trust.attack_operations import attack
 
-from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import find
 from onnxreg.registry.resolution import check_version_trust, coverage
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
@@ -21,7 +21,7 @@ REF = Ref.parse(STABLE)
 
 
 @pytest.fixture
-def registry(gated: Registry) -> Registry:
+def registry(gated: Home) -> Home:
     owner.promote(gated, f"{NAME}:1.0.0", "stable")
     return gated
 
@@ -29,7 +29,7 @@ def registry(gated: Registry) -> Registry:
 class TwoFaced:
     """Serves one index file, keeps back what would show that it is forged, and then serves another."""
 
-    def __init__(self, registry: Registry, *answers: IndexFile | None, withheld: Any = ()) -> None:
+    def __init__(self, registry: Home, *answers: IndexFile | None, withheld: Any = ()) -> None:
         self._store, self._answers, self.withheld = registry.store, list(answers), list(withheld)
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
@@ -47,7 +47,7 @@ class TwoFaced:
         return getattr(self._store, name)
 
 
-def forged(registry: Registry) -> TwoFaced:
+def forged(registry: Home) -> TwoFaced:
     """Tells of a forged promotion, and then of a history that goes on innocently."""
     attack(registry, "forge 1.2.0")
     evil = registry.store.read_index(NAME)
@@ -56,14 +56,14 @@ def forged(registry: Registry) -> TwoFaced:
     return TwoFaced(registry, evil, registry.store.read_index(NAME), withheld=[withheld])
 
 
-def test_resolve_judges_the_index_that_answered(registry: Registry) -> None:
+def test_resolve_judges_the_index_that_answered(registry: Home) -> None:
     place = forged(registry)
     registry.heads.reset(registry.id)
     with pytest.raises(GateError, match=r"1\.2\.0 was found"):
         registry.resolve(STABLE, remote=place)
 
 
-def test_a_remote_without_an_index_is_judged_too(registry: Registry) -> None:
+def test_a_remote_without_an_index_is_judged_too(registry: Home) -> None:
     place = forged(registry)
     found = find(place, REF)
     assert str(found.version) == "1.2.0"
@@ -72,12 +72,12 @@ def test_a_remote_without_an_index_is_judged_too(registry: Registry) -> None:
         check_version_trust(place, REF, found, None, registry.heads, look_for_policy=True)
 
 
-def test_coverage_judges_the_index_that_answered(registry: Registry) -> None:
+def test_coverage_judges_the_index_that_answered(registry: Home) -> None:
     with pytest.raises(GateError, match=r"1\.2\.0 was found"):
         coverage(forged(registry), REF, Query(), [])
 
 
-def test_resolve_judges_the_rollout_that_answered(registry: Registry) -> None:
+def test_resolve_judges_the_rollout_that_answered(registry: Home) -> None:
     owner.rollouts(registry).start(Ref.parse(f"{NAME}:1.1.0"), "stable", 0.01)
     for version in ("1.2.0", "1.3.0") * 35:
         registry.tag(f"{NAME}:{version}", "beta")

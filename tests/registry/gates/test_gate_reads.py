@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from support.registries import owner
 from support.registries.gated import LAX, NAME, POLICY, refusal
+from support.registries.home import Home
 from support.servers.faults import Proxy
 from support.trust.attack_operations import attack
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import index_path
 from onnxreg.schema.gates.policy import read_policy
@@ -19,14 +19,14 @@ INDEX, POLICIES = ("GET", f"/{index_path(NAME)}"), ("GET", "/policy.jsonl")
 
 
 @pytest.fixture
-def registry(gated: Registry) -> Registry:
+def registry(gated: Home) -> Home:
     owner.promote(gated, f"{NAME}:1.0.0", "stable")
     return gated
 
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Path:
-    return Registry(tmp_path / "reader").store.root
+    return Home(tmp_path / "reader").store.root
 
 
 def resolve(reader: Path, site: Proxy, *words: str) -> int:
@@ -51,7 +51,7 @@ def test_a_pull_of_what_is_here_asks_for_two_files(reader: Path, site: Proxy) ->
     assert site.seen == [INDEX, POLICIES]
 
 
-def test_another_policy_is_looked_at(registry: Registry, reader: Path, site: Proxy) -> None:
+def test_another_policy_is_looked_at(registry: Home, reader: Path, site: Proxy) -> None:
     assert resolve(reader, site) == 0
     owner.set_policy(registry, read_policy(LAX, "policy"))
     assert resolve(reader, site) == 0
@@ -61,7 +61,7 @@ def test_another_policy_is_looked_at(registry: Registry, reader: Path, site: Pro
         assert resolve(reader, site) == 8
 
 
-def test_another_index_is_looked_at(registry: Registry, reader: Path, site: Proxy) -> None:
+def test_another_index_is_looked_at(registry: Home, reader: Path, site: Proxy) -> None:
     assert resolve(reader, site) == 0
     owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
     for _ in range(2):
@@ -71,7 +71,7 @@ def test_another_index_is_looked_at(registry: Registry, reader: Path, site: Prox
 
 
 def test_another_trust_file_is_looked_at(
-    registry: Registry, reader: Path, site: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    registry: Home, reader: Path, site: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who trusts the key no more is refused what passed while it was trusted."""
     release, other = generate("ed25519"), generate("ed25519")

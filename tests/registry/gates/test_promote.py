@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from support.registries import owner
 from support.registries.gated import LAX, NAME, POLICY, draft, filled, refusal
+from support.registries.home import Home
 from support.trust.attack_operations import attack
 
-from onnxreg.registry import Registry
 from onnxreg.registry.gates import ChannelGate, copy_policies, read_policies, set_policy
 from onnxreg.registry.store.protocol import memory_remote
 from onnxreg.registry.transfer.mirror import mirror
@@ -32,11 +32,11 @@ STABLE = f"{NAME}:stable"
 
 
 @pytest.fixture
-def registry(gated: Registry) -> Registry:
+def registry(gated: Home) -> Home:
     return gated
 
 
-def test_what_meets_the_policy_is_promoted_once_and_what_fails_moves_nothing(registry: Registry) -> None:
+def test_what_meets_the_policy_is_promoted_once_and_what_fails_moves_nothing(registry: Home) -> None:
     failed = owner.promote(registry, f"{NAME}:1.2.0", "stable")
     assert not failed.holds and not failed.moved and "certified" in failed.refuse().message
     dry = owner.promote(registry, f"{NAME}:1.0.0", "stable", dry_run=True)
@@ -44,13 +44,13 @@ def test_what_meets_the_policy_is_promoted_once_and_what_fails_moves_nothing(reg
     done = owner.promote(registry, f"{NAME}:1.0.0", "stable")
     assert (done.moved, done.holds, done.before) == (True, True, None)
     assert registry.resolve(STABLE).located.version == Version(1, 0, 0)
-    assert not owner.verify(registry).damages
+    registry.check()
     assert not owner.promote(registry, f"{NAME}:1.0.0", "stable").moved
     owner.set_policy(registry, read_policy(LAX, "policy"))
     assert owner.promote(registry, f"{NAME}:1.0.0", "stable").moved
 
 
-def test_a_metric_governs_a_channel(registry: Registry, tmp_path: Path) -> None:
+def test_a_metric_governs_a_channel(registry: Home, tmp_path: Path) -> None:
     """What met the old expression stops when a policy asks for more; a reader elsewhere sees the same."""
     made = draft(tmp_path / "measured", "m")
     model, int8 = made.artifacts
@@ -62,14 +62,14 @@ def test_a_metric_governs_a_channel(registry: Registry, tmp_path: Path) -> None:
     owner.set_policy(registry, read_policy(rule.format("0.82").encode(), "policy"))
     assert not owner.promote(registry, f"{NAME}:1.0.0", "stable").holds
     assert owner.promote(registry, f"{NAME}:2.0.0", "stable").moved
-    other = Registry(tmp_path / "other")
-    other.pull(STABLE, str(registry.store.root))
+    other = Home(tmp_path / "other")
+    other.pull(STABLE, registry.place)
     owner.set_policy(registry, read_policy(rule.format("0.84").encode(), "policy"))
     with pytest.raises(GateError, match=r"model_int8.onnx does not meet metric\['sts/spearman'\] >= 0.84"):
         registry.resolve(STABLE)
 
 
-def test_a_yanked_version_is_not_promoted_by_its_digest(registry: Registry) -> None:
+def test_a_yanked_version_is_not_promoted_by_its_digest(registry: Home) -> None:
     digest = registry.get(f"{NAME}:1.0.0").digest
     registry.yank(f"{NAME}:1.0.0", "leaks names")
     with pytest.raises(ConflictError, match=r"1\.0\.0 is yanked"):
@@ -77,13 +77,13 @@ def test_a_yanked_version_is_not_promoted_by_its_digest(registry: Registry) -> N
 
 
 def test_a_channel_that_another_user_moves_meanwhile_stays_there(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
+    registry: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judge, calls = ChannelGate.judge, iter(range(100))
 
     def judge_and_lose(gate: ChannelGate, *arguments: Any, **more: Any) -> PromotionEvidence:
         if next(calls) == 0:
-            owner.promote(Registry(registry.store.root), f"{NAME}:1.1.0", "stable")
+            owner.promote(Home(registry.store.root), f"{NAME}:1.1.0", "stable")
         return judge(gate, *arguments, **more)
 
     monkeypatch.setattr(ChannelGate, "judge", judge_and_lose)
@@ -93,7 +93,7 @@ def test_a_channel_that_another_user_moves_meanwhile_stays_there(
 
 
 @pytest.mark.parametrize("holder", ["stays", "is taken away"])
-def test_breaking_changes_are_looked_for_against_the_last_promotion(registry: Registry, holder: str) -> None:
+def test_breaking_changes_are_looked_for_against_the_last_promotion(registry: Home, holder: str) -> None:
     owner.promote(registry, f"{NAME}:1.0.0", "stable")
     if holder == "is taken away":
         owner.untag(registry, NAME, "stable")
@@ -102,20 +102,20 @@ def test_breaking_changes_are_looked_for_against_the_last_promotion(registry: Re
     assert owner.promote(registry, f"{NAME}:1.1.0", "stable").moved
 
 
-def test_tag_and_push_and_pull_do_not_move_a_governed_channel(registry: Registry, tmp_path: Path) -> None:
+def test_tag_and_push_and_pull_do_not_move_a_governed_channel(registry: Home, tmp_path: Path) -> None:
     with pytest.raises(GateError, match="governs"):
         registry.tag(f"{NAME}:1.0.0", "stable")
-    free = Registry(tmp_path / "free")
-    free.pull(f"{NAME}:1.0.0", str(registry.store.root))
+    free = Home(tmp_path / "free")
+    free.pull(f"{NAME}:1.0.0", registry.place)
     free.tag(f"{NAME}:1.0.0", "stable")
     with pytest.raises(GateError, match="governs"):
-        free.push(f"{NAME}:1.0.0", str(registry.store.root), channels=["stable"])
+        free.push(f"{NAME}:1.0.0", registry.place, channels=["stable"])
     with pytest.raises(GateError, match="governs"):
-        registry.pull(f"{NAME}:1.0.0", str(free.store.root), channels=["stable"])
+        registry.pull(f"{NAME}:1.0.0", free.place, channels=["stable"])
     assert not registry.state(NAME).channels
 
 
-def test_the_version_of_a_channel_must_meet_the_newest_policy(registry: Registry) -> None:
+def test_the_version_of_a_channel_must_meet_the_newest_policy(registry: Home) -> None:
     owner.promote(registry, f"{NAME}:1.0.0", "stable")
     owner.set_policy(registry, read_policy(b'[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]', "policy"))
     with pytest.raises(GateError, match="licenses"):
@@ -125,7 +125,7 @@ def test_the_version_of_a_channel_must_meet_the_newest_policy(registry: Registry
 
 
 def test_a_channel_that_was_moved_before_the_policy_must_be_promoted(tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "home")
+    registry = Home(tmp_path / "home")
     registry.add(draft(tmp_path / "a", "a"), "1.0.0")
     registry.tag(f"{NAME}:1.0.0", "stable")
     owner.set_policy(registry, read_policy(POLICY, "policy"))
@@ -135,7 +135,7 @@ def test_a_channel_that_was_moved_before_the_policy_must_be_promoted(tmp_path: P
     registry.resolve(STABLE)
 
 
-def test_a_refusal_after_the_fact_stops_the_channel_and_wins_in_resolve(registry: Registry) -> None:
+def test_a_refusal_after_the_fact_stops_the_channel_and_wins_in_resolve(registry: Home) -> None:
     before = registry.resolve(f"{NAME}:1.1.0").artifact
     owner.promote(registry, f"{NAME}:1.1.0", "stable")
     for _ in range(2):
@@ -158,7 +158,7 @@ def test_a_refusal_after_the_fact_stops_the_channel_and_wins_in_resolve(registry
     [("1.1.0", None, "which is not an artifact of"), ("1.0.0", b"another", "made from")],
 )
 def test_a_report_about_something_else_is_refused(
-    registry: Registry, version: str, parent: bytes | None, problem: str
+    registry: Home, version: str, parent: bytes | None, problem: str
 ) -> None:
     report = json.loads(refusal(registry, version))
     report |= {"parent": str(Digest.of(parent))} if parent else {}
@@ -166,31 +166,31 @@ def test_a_report_about_something_else_is_refused(
         owner.attest(registry, f"{NAME}:1.0.0", json.dumps(report).encode())
 
 
-def test_the_state_follows_from_the_log_when_lines_are_sealed(registry: Registry) -> None:
+def test_the_state_follows_from_the_log_when_lines_are_sealed(registry: Home) -> None:
     owner.promote(registry, f"{NAME}:1.0.0", "stable")
     owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
     for number in range(40):
         owner.pin(registry, f"{NAME}:1.0.0", undo=bool(number % 2))
         registry.tag(f"{NAME}:1.{number % 2}.0", "beta")
-    assert not owner.verify(registry).damages
+    registry.check()
     assert registry.state(NAME).versions[Version(1, 1, 0)].attested
     registry.resolve(STABLE)
 
 
-def test_refusals_travel_with_a_version_and_policies_do_not(registry: Registry, tmp_path: Path) -> None:
+def test_refusals_travel_with_a_version_and_policies_do_not(registry: Home, tmp_path: Path) -> None:
     owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
-    other = Registry(tmp_path / "other")
-    other.pull(f"{NAME}:1.1.0", str(registry.store.root))
+    other = Home(tmp_path / "other")
+    other.pull(f"{NAME}:1.1.0", registry.place)
     assert other.state(NAME).versions[Version(1, 1, 0)].attested
     assert not owner.policies(other).lines and not owner.verify(other).damages
 
 
-def test_a_mirror_has_the_policies_and_the_evidence_and_sets_none(registry: Registry, tmp_path: Path) -> None:
+def test_a_mirror_has_the_policies_and_the_evidence_and_sets_none(registry: Home, tmp_path: Path) -> None:
     owner.promote(registry, f"{NAME}:1.0.0", "stable")
     copy = memory_remote(registry.id, mirror=True)
     mirror(registry.store, copy)
     assert read_policies(copy) == owner.policies(registry)
-    assert Registry(tmp_path / "reader").resolve(STABLE, remote=copy).located.version == Version(1, 0, 0)
+    assert Home(tmp_path / "reader").resolve(STABLE, remote=copy).located.version == Version(1, 0, 0)
     with pytest.raises(ConflictError, match="mirror"):
         set_policy(copy, KnownHeads(), Policy())
     fork = memory_remote(registry.id)
@@ -199,15 +199,15 @@ def test_a_mirror_has_the_policies_and_the_evidence_and_sets_none(registry: Regi
         copy_policies(read_policies(registry.store), fork)
 
 
-def test_collection_keeps_the_evidence(registry: Registry) -> None:
+def test_collection_keeps_the_evidence(registry: Home) -> None:
     owner.promote(registry, f"{NAME}:1.0.0", "stable")
     owner.promote(registry, f"{NAME}:1.1.0", "stable")
     owner.gc(registry)
     registry.resolve(STABLE)
-    assert not owner.verify(registry).damages
+    registry.check()
 
 
-def test_promotion_in_a_remote(registry: Registry, tmp_path: Path) -> None:
+def test_promotion_in_a_remote(registry: Home, tmp_path: Path) -> None:
     far = memory_remote(registry.id)
     mirror(registry.store, far)
     done = owner.promote(registry, f"{NAME}:1.0.0", "stable", remote=far)
@@ -229,13 +229,13 @@ def test_a_broken_policy_log_names_the_line_that_does_not_follow(tmp_path: Path)
         owner.set_policy(registry, read_policy(LAX, "policy"))
 
 
-def republished(registry: Registry, tmp_path: Path, version: str) -> None:
+def republished(registry: Home, tmp_path: Path, version: str) -> None:
     """The bytes of 1.0.0 under another manifest."""
     registry.add(draft(tmp_path / version, "a", license="MIT"), version)
 
 
 @pytest.mark.parametrize("first", ["published", "refused"])
-def test_a_refusal_is_one_of_the_bytes(registry: Registry, tmp_path: Path, first: str) -> None:
+def test_a_refusal_is_one_of_the_bytes(registry: Home, tmp_path: Path, first: str) -> None:
     """To publish refused bytes with another licence is no way out, before the refusal or after it."""
     owner.set_policy(
         registry, read_policy(b'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\n', "policy")
@@ -253,25 +253,25 @@ def test_a_refusal_is_one_of_the_bytes(registry: Registry, tmp_path: Path, first
     ]
     assert not owner.promote(registry, f"{NAME}:1.9.0", "stable").holds
     assert found.digest in registry.state(NAME).refused
-    assert not owner.verify(registry).damages
+    registry.check()
 
 
-def test_a_refusal_reaches_the_same_bytes_under_another_manifest(registry: Registry, tmp_path: Path) -> None:
+def test_a_refusal_reaches_the_same_bytes_under_another_manifest(registry: Home, tmp_path: Path) -> None:
     """The destination has the bytes of 1.0.0 as 1.9.0, and not 1.0.0."""
     republished(registry, tmp_path, "1.9.0")
-    other, place = Registry(tmp_path / "other"), str(registry.store.root)
+    other, place = Home(tmp_path / "other"), registry.place
     other.pull(f"{NAME}:1.9.0", place)
     owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
     other.pull(f"{NAME}:1.3.0", place)
     assert "refused" in [item.state for item in other.get(f"{NAME}:1.9.0").states]
-    assert not owner.verify(other).damages
+    other.check()
 
 
 @pytest.mark.parametrize("suite, passes", [(b"suite", True), (b"field", False)])
 def test_a_policy_names_the_suites_that_must_be_passed(
     isolated_user: None, tmp_path: Path, suite: bytes, passes: bool
 ) -> None:
-    home = Registry(tmp_path / "home")
+    home = Home(tmp_path / "home")
     home.add(draft(tmp_path / "a", "a"), "1.0.0")
     rule = f'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\nsuites = ["{Digest.of(suite)}"]\n'
     owner.set_policy(home, read_policy(rule.encode(), "policy"))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from support.registries import owner
+from support.registries.home import Home
 
-from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import blob_keys, collect
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.decisions import Decisions
@@ -25,20 +25,17 @@ from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.manifest.draft import Draft
-
-MakeDraft = Callable[..., Draft]
 
 
 @pytest.fixture
-def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
+def filled(registry: Home) -> Home:
     """acme/pii 0.1.0 to 0.1.4; each has weights of its own and shares the companions."""
     for seed in "abcde":
-        registry.add(make_draft(seed=seed))
+        registry.make(seed=seed)
     return registry
 
 
-def send(source: Registry, destination: RegistryStore, *names: str) -> None:
+def send(source: Home, destination: RegistryStore, *names: str) -> None:
     chosen = [Version.parse(name) for name in names] or source.state("acme/pii").versions
     exchange(source.store, destination, ExchangeRequest("acme/pii", chosen))
 
@@ -62,7 +59,7 @@ def test_without_a_registry_document_nothing_is_collected() -> None:
     assert remote.has([digest])
 
 
-def test_a_statement_that_a_dead_collector_condemned_is_stored_elsewhere(filled: Registry) -> None:
+def test_a_statement_that_a_dead_collector_condemned_is_stored_elsewhere(filled: Home) -> None:
     """A killed `attest` left the statement; what collected it then is dead too."""
     remote = memory_remote()
     send(filled, remote, "0.1.0")
@@ -74,14 +71,14 @@ def test_a_statement_that_a_dead_collector_condemned_is_stored_elsewhere(filled:
     assert not verify(remote).damages
 
 
-def versions(registry: Registry, name: str = "acme/pii") -> list[str]:
+def versions(registry: Home, name: str = "acme/pii") -> list[str]:
     """Those whose files are here."""
     entries = registry.state(name).versions
     return [str(version) for version, entry in sorted(entries.items()) if entry.gone is None]
 
 
 @pytest.mark.parametrize("kind", ["memory", "local"])
-def test_only_what_nothing_refers_to_is_deleted(kind: str, filled: Registry, tmp_path: Path) -> None:
+def test_only_what_nothing_refers_to_is_deleted(kind: str, filled: Home, tmp_path: Path) -> None:
     remote = memory_remote() if kind == "memory" else DirectoryRegistry.create(tmp_path / "there")
     send(filled, remote)
     before = blob_keys(remote)
@@ -92,13 +89,13 @@ def test_only_what_nothing_refers_to_is_deleted(kind: str, filled: Registry, tmp
     assert remote.notes("condemned") == remote.notes("intents") == {}
 
 
-def test_versions_expire_by_number_on_record(filled: Registry) -> None:
+def test_versions_expire_by_number_on_record(filled: Home) -> None:
     expired, collected = owner.gc(filled, 2)
     assert [ref.tag for ref in expired] == ["0.1.0", "0.1.1", "0.1.2"]
     assert versions(filled) == ["0.1.3", "0.1.4"]
     assert len(collected.freed) == 6, "two artifacts of each of three versions; manifests and companions stay"
-    assert not owner.verify(filled).damages
-    kinds = [line.event.kind for line in filled.log("acme/pii")]
+    filled.check()
+    kinds = filled.kinds()
     assert kinds.count("expire") == 3
     with pytest.raises(NotFoundError, match="expired"):
         filled.resolve("acme/pii:0.1.0")
@@ -107,7 +104,7 @@ def test_versions_expire_by_number_on_record(filled: Registry) -> None:
     )
 
 
-def test_a_dry_run_says_the_same_and_changes_nothing(filled: Registry) -> None:
+def test_a_dry_run_says_the_same_and_changes_nothing(filled: Home) -> None:
     before = filled.log("acme/pii"), blob_keys(filled.store)
     would, survey = owner.gc(filled, 2, dry_run=True)
     assert (filled.log("acme/pii"), blob_keys(filled.store)) == before
@@ -115,7 +112,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(filled: Registry) -> None:
     assert (would, survey.freed) == (did, collected.freed)
 
 
-def test_channels_and_pins_hold(filled: Registry) -> None:
+def test_channels_and_pins_hold(filled: Home) -> None:
     filled.tag("acme/pii:0.1.0", "stable")
     owner.pin(filled, "acme/pii:0.1.1", reason="in the field")
     owner.gc(filled, 1)
@@ -133,7 +130,7 @@ def test_channels_and_pins_hold(filled: Registry) -> None:
     assert versions(filled) == ["0.1.4"]
 
 
-def test_a_yanked_version_takes_no_place_and_is_kept_beside(filled: Registry) -> None:
+def test_a_yanked_version_takes_no_place_and_is_kept_beside(filled: Home) -> None:
     filled.yank("acme/pii:0.1.4")
     filled.yank("acme/pii:0.1.0")
     owner.gc(filled, 1)
@@ -142,7 +139,7 @@ def test_a_yanked_version_takes_no_place_and_is_kept_beside(filled: Registry) ->
 
 @pytest.mark.parametrize("damage", ["the index is a link", "a manifest cannot be read"])
 def test_nothing_is_deleted_where_it_is_not_known_what_is_needed(
-    filled: Registry, tmp_path: Path, damage: str
+    filled: Home, tmp_path: Path, damage: str
 ) -> None:
     gone = stray(filled.store)
     if damage == "the index is a link":
@@ -159,42 +156,38 @@ def test_nothing_is_deleted_where_it_is_not_known_what_is_needed(
     assert filled.store.has([gone])
 
 
-def test_bytes_that_were_taken_down_are_not_even_sent(filled: Registry, make_draft: MakeDraft) -> None:
+def test_bytes_that_were_taken_down_are_not_even_sent(filled: Home) -> None:
     remote = memory_remote()
     send(filled, remote, "0.1.2")
     weights = filled.get("acme/pii:0.1.2").manifest.artifacts[0].digest
     Decisions(remote).purge([Ref.parse("acme/pii:0.1.2")], "leak")
     collect(remote)
-    filled.add(make_draft(seed="c"), "9.0.0")
+    filled.make("9.0.0", seed="c")
     with pytest.raises(ConflictError, match="taken down"):
         send(filled, remote, "9.0.0")
     assert not remote.has([weights])
 
 
-def test_an_expired_version_comes_back_only_when_asked(
-    filled: Registry, other: Registry, make_draft: MakeDraft
-) -> None:
-    filled.push("acme/pii:0.1.0", str(other.store.root))
-    filled.push("acme/pii:0.1.1", str(other.store.root))
+def test_an_expired_version_comes_back_only_when_asked(filled: Home, other: Home) -> None:
+    filled.push("acme/pii:0.1.0", other.place)
+    filled.push("acme/pii:0.1.1", other.place)
     owner.gc(other, 1)
     with pytest.raises(ConflictError, match="expired"):  # not by accident either
-        other.add(make_draft(seed="a"), "0.1.0")
+        other.make("0.1.0", seed="a")
     with pytest.raises(ConflictError, match="expired there"):
-        filled.push("acme/pii:0.1.0", str(other.store.root))
-    filled.push("acme/pii:0.1.0", str(other.store.root), restore=True)
+        filled.push("acme/pii:0.1.0", other.place)
+    filled.push("acme/pii:0.1.0", other.place, restore=True)
     assert versions(other) == ["0.1.0", "0.1.1"]
-    assert not owner.verify(other).damages
-    assert filled.push("acme/pii:0.1.0", str(other.store.root)).events == 0
+    other.check()
+    assert filled.push("acme/pii:0.1.0", other.place).events == 0
 
 
-def test_drop_frees_the_number_of_a_version_that_never_left(
-    filled: Registry, other: Registry, make_draft: MakeDraft
-) -> None:
+def test_drop_frees_the_number_of_a_version_that_never_left(filled: Home, other: Home) -> None:
     owner.drop(filled, "acme/pii:0.1.4")
-    again = filled.add(make_draft(seed="other"), "0.1.4")
+    again = filled.make("0.1.4", seed="other")
     assert filled.get("acme/pii:0.1.4").digest == again.digest
-    assert not owner.verify(filled).damages
-    filled.push("acme/pii:0.1.4", str(other.store.root))
+    filled.check()
+    filled.push("acme/pii:0.1.4", other.place)
     with pytest.raises(ConflictError, match="known to other registries"):
         owner.drop(filled, "acme/pii:0.1.4")
     with pytest.raises(ConflictError, match="known to other registries"):
@@ -203,34 +196,34 @@ def test_drop_frees_the_number_of_a_version_that_never_left(
 
 
 @pytest.mark.more
-def test_a_dropped_version_stays_dropped_behind_a_sealing(registry: Registry, make_draft: MakeDraft) -> None:
-    registry.add(make_draft(seed="a"), "1.0.0")
+def test_a_dropped_version_stays_dropped_behind_a_sealing(registry: Home) -> None:
+    registry.make("1.0.0", seed="a")
     for number in range(70):
-        registry.add(make_draft(seed="a"), f"0.0.{number}")
+        registry.make(f"0.0.{number}", seed="a")
     owner.drop(registry, "acme/pii:1.0.0")
     with pytest.raises(NotFoundError):
         registry.find("acme/pii:1.0.0")
     for number in range(70, 140):
-        registry.add(make_draft(seed="a"), f"0.0.{number}")
+        registry.make(f"0.0.{number}", seed="a")
     with pytest.raises(NotFoundError):
         registry.find("acme/pii:1.0.0")
     owner.gc(registry)
-    assert not owner.verify(registry).damages
+    registry.check()
 
 
-def test_purge_takes_the_bytes_at_once_and_for_good(filled: Registry, make_draft: MakeDraft) -> None:
+def test_purge_takes_the_bytes_at_once_and_for_good(filled: Home) -> None:
     bad = filled.get("acme/pii:0.1.2").manifest.artifacts[0].digest
     done = owner.purge(filled, "acme/pii:0.1.2", "weights were leaked")
     assert bad in done.blobs and BlobKey(bad) in done.collected.freed
     assert bad not in filled.store.has([bad])
-    assert not owner.verify(filled).damages
+    filled.check()
     with pytest.raises(NotFoundError, match="purged"):
         filled.resolve("acme/pii:0.1.2")
     with pytest.raises(ConflictError, match="taken down"):
-        filled.add(make_draft(seed="c"))
+        filled.make(seed="c")
 
 
-def test_shared_bytes_stay_until_every_user_is_named(filled: Registry) -> None:
+def test_shared_bytes_stay_until_every_user_is_named(filled: Home) -> None:
     every = [f"acme/pii:0.1.{number}" for number in range(5)]
     tokenizer = next(file for file in filled.get(every[2]).manifest.files if file.path == "tokenizer.json")
     first = owner.purge(filled, every[2], "no licence")
@@ -239,10 +232,10 @@ def test_shared_bytes_stay_until_every_user_is_named(filled: Registry) -> None:
     done = owner.purge(filled, [ref for ref in every if ref != every[2]], "no licence")
     assert tokenizer.digest in done.blobs and not done.sharing and versions(filled) == []
     assert not filled.store.has([tokenizer.digest])
-    assert not owner.verify(filled).damages
+    filled.check()
 
 
-def test_a_condemned_blob_goes_up_under_a_generation_key(filled: Registry) -> None:
+def test_a_condemned_blob_goes_up_under_a_generation_key(filled: Home) -> None:
     """A collector that never ended had condemned what a push needs."""
     remote, reader = memory_remote(), memory_remote()
     stalled = "0123456789abcdef"
@@ -260,7 +253,7 @@ def test_a_condemned_blob_goes_up_under_a_generation_key(filled: Registry) -> No
     assert stalled in remote.notes("condemned")
 
 
-def test_a_collector_waits_for_a_running_push(filled: Registry) -> None:
+def test_a_collector_waits_for_a_running_push(filled: Home) -> None:
     """A push that announced itself before the condemnation ends first: its blobs stay."""
     store = filled.store
     gone = stray(store, b"wanted after all")
@@ -291,7 +284,7 @@ def test_a_collector_waits_for_a_running_push(filled: Registry) -> None:
     assert not store.has([gone]), "the push did not refer to it in the end"
 
 
-def test_a_push_that_outlasts_patience_starts_over(filled: Registry) -> None:
+def test_a_push_that_outlasts_patience_starts_over(filled: Home) -> None:
     """On a place that cannot tell who is alive, a stalled intent is fenced; the stalled push then fails or retries."""
     remote = memory_remote()
     send(filled, remote, "0.1.0")
@@ -313,7 +306,7 @@ class Interrupted(DirectoryRegistry):
         yield from super().files()
 
 
-def test_what_expires_during_a_verification_is_no_damage_and_what_is_lost_is(filled: Registry) -> None:
+def test_what_expires_during_a_verification_is_no_damage_and_what_is_lost_is(filled: Home) -> None:
     store = Interrupted(filled.store.root)
     store.between = lambda: owner.gc(filled, 1)
     report = verify(store)
@@ -323,7 +316,7 @@ def test_what_expires_during_a_verification_is_no_damage_and_what_is_lost_is(fil
     assert {damage.digest for damage in verify(store).damages} == {manifest}
 
 
-def test_a_change_starts_over_if_a_collector_freed_what_it_reads(filled: Registry) -> None:
+def test_a_change_starts_over_if_a_collector_freed_what_it_reads(filled: Home) -> None:
     """Two commands clear one registry: the later one reads the log again, and succeeds."""
     drops = iter([lambda: (owner.drop(filled, "acme/pii:0.1.0"), owner.gc(filled))])
     tries = []

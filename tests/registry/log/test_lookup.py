@@ -1,19 +1,17 @@
 """Small blobs, read whole and always checked."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conformance.contract import put
+from support.registries.home import Home
 
-from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import fetcher, read_history
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import memory_remote
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
-from onnxreg.schema.manifest.draft import Draft
 
 DOCUMENT = b"a document"
 
@@ -30,10 +28,8 @@ def test_a_damaged_copy_is_passed_over(tmp_path: Path) -> None:
         fetcher(near, empty)(Digest.of(DOCUMENT))
 
 
-def test_a_history_lacks_no_manifest_of_a_version_that_is_here(
-    registry: Registry, make_draft: Callable[..., Draft]
-) -> None:
-    release = registry.add(make_draft())
+def test_a_history_lacks_no_manifest_of_a_version_that_is_here(registry: Home) -> None:
+    release = registry.make()
     assert [entry.row.manifest for entry in read_history(registry.store, release.name, 5)] == [release.digest]
     (registry.store.root / BlobKey(release.digest).path).unlink()
     with pytest.raises(NotFoundError):

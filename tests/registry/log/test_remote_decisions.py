@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from support.registries import owner
 from support.registries.gated import NAME, refusal
+from support.registries.home import Home
 from support.sampling import sampled
 from support.servers import hub, regserve, s3servers, static
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry
 from onnxreg.registry.log import commit, decisions
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.lookup import read_lines
@@ -60,15 +60,15 @@ def url(
 
 
 @pytest.fixture
-def home(gated: Registry, monkeypatch: pytest.MonkeyPatch) -> Registry:
+def home(gated: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
     """The registry of this user; `reg` uses it too."""
-    monkeypatch.setenv("REG_HOME", str(gated.store.root))
+    monkeypatch.setenv("REG_HOME", gated.place)
     monkeypatch.setenv("REG_KEY_PASSPHRASE", "long enough for a test")
     return gated
 
 
 @pytest.fixture
-def there(home: Registry, url: str) -> RegistryStore:
+def there(home: Home, url: str) -> RegistryStore:
     """A remote with two versions of the model."""
     for version in ("1.0.0", "1.1.0"):
         home.push(f"{NAME}:{version}", url)
@@ -85,7 +85,7 @@ def kinds(url: str) -> list[str]:
 
 
 def test_each_verb_writes_there_and_nothing_here(
-    home: Registry, there: RegistryStore, url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    home: Home, there: RegistryStore, url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before, first = len(home.log(NAME)), len(kinds(url))
     report = tmp_path / "report.json"
@@ -115,7 +115,7 @@ def test_each_verb_writes_there_and_nothing_here(
 
 @SOME_STORES
 def test_neither_the_next_push_nor_the_next_pull_conflicts(
-    home: Registry, there: RegistryStore, url: str, tmp_path: Path
+    home: Home, there: RegistryStore, url: str, tmp_path: Path
 ) -> None:
     home.tag(f"{NAME}:1.0.0", "beta", remote=there)
     home.yank(f"{NAME}:1.1.0", remote=there)
@@ -126,17 +126,17 @@ def test_neither_the_next_push_nor_the_next_pull_conflicts(
     home.pull(f"{NAME}:1.0.0", url)
     assert home.state(NAME).versions[Version(1, 1, 0)].yanked, "a yank travels with what is here"
     assert [artifact.state for artifact in home.get(f"{NAME}:1.0.0").states] == ["unknown", "refused"]
-    other = Registry(tmp_path / "other")
+    other = Home(tmp_path / "other")
     other.pull(f"{NAME}:beta", url)
     assert [str(version) for version in other.state(NAME).versions] == ["1.0.0"]
     for registry in (home, other):
-        assert not owner.verify(registry).damages
+        registry.check()
     assert not owner.verify(home, remote=there).damages
 
 
 @SOME_STORES
 def test_the_policy_of_the_remote_is_in_force_and_not_that_of_this_registry(
-    home: Registry, there: RegistryStore, url: str, capfd: pytest.CaptureFixture[str]
+    home: Home, there: RegistryStore, url: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert reg("tag", f"{NAME}:1.0.0", "stable") == 8
     assert "reg promote acme/pii:VERSION stable\n" in capfd.readouterr().err
@@ -148,7 +148,7 @@ def test_the_policy_of_the_remote_is_in_force_and_not_that_of_this_registry(
     assert home.resolve(f"{NAME}:stable", remote=open_url(url)).located.version == Version(1, 1, 0)
 
 
-def test_a_takedown_there_deletes_the_bytes_there(home: Registry, there: RegistryStore, url: str) -> None:
+def test_a_takedown_there_deletes_the_bytes_there(home: Home, there: RegistryStore, url: str) -> None:
     digests = [file.digest for file in home.get(f"{NAME}:1.1.0").manifest.artifacts]
     assert reg("purge", f"{NAME}:1.1.0", "--reason", "unlicensed", "--remote", url) == 0
     assert there.has(digests) == set() and home.store.has(digests) == set(digests)
@@ -172,7 +172,7 @@ def rival(monkeypatch: pytest.MonkeyPatch, decide: Callable[[], object]) -> None
 
 @SOME_STORES
 def test_after_a_lost_race_it_decides_again(
-    home: Registry, there: RegistryStore, url: str, monkeypatch: pytest.MonkeyPatch
+    home: Home, there: RegistryStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rival(monkeypatch, lambda: Decisions(open_url(url)).pin(Ref(NAME, "1.0.0")))
     home.tag(f"{NAME}:1.1.0", "beta", remote=there)
@@ -184,7 +184,7 @@ def test_after_a_lost_race_it_decides_again(
 
 
 def test_a_place_that_went_back_gets_no_event(
-    home: Registry, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    home: Home, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """What this user saw there before is compared first, also the policies."""
     share = tmp_path / "share"
@@ -210,7 +210,7 @@ def test_a_place_that_went_back_gets_no_event(
 
 
 def test_lines_there_are_signed_with_the_key_of_this_user(
-    home: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.push(f"{NAME}:1.0.0", str(tmp_path / "share"))
     there = home.remotes.open(str(tmp_path / "share"))
@@ -222,7 +222,7 @@ def test_lines_there_are_signed_with_the_key_of_this_user(
 
 
 def test_a_log_without_the_signatures_that_the_trust_file_demands_gets_no_event(
-    home: Registry, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    home: Home, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     home.push(f"{NAME}:1.0.0", str(tmp_path / "share"))
     Keystore().new("release", "ed25519")
@@ -238,7 +238,7 @@ def test_a_log_without_the_signatures_that_the_trust_file_demands_gets_no_event(
 @pytest.mark.parametrize("kind", ["archive", "web", "serve", "mirror"])
 def test_read_only_remotes_are_refused(
     kind: str,
-    home: Registry,
+    home: Home,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

@@ -1,7 +1,6 @@
 """The rule for two logs of one model: as a table of cases, and as invariants under any order of verbs."""
 
-from collections.abc import Callable, Sequence
-from io import BytesIO
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from support.registries import memory
 
 from onnxreg.registry.log.collect import blob_keys, collect
 from onnxreg.registry.log.commit import commit, load_own
@@ -21,7 +21,7 @@ from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.transfer.exchange import TransferResult, exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest, missing_lines
 from onnxreg.registry.transfer.mirror import mirror
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Drop, Expire, Publish, Yank
@@ -30,45 +30,17 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 NAME = "acme/pii"
 WEIGHTS = (b"weights a", b"weights b", b"weights c")
-TOKENIZER = b"tokenizer"
 
 
 def publish(remote: RegistryStore, version: str, weights: bytes = WEIGHTS[0]) -> None:
     """A version with two artifacts and a tokenizer, which all versions share."""
-    files = {"model.onnx": weights, "model_int8.onnx": b"int8 " + weights, "tokenizer.json": TOKENIZER}
-    measured = {path: Descriptor(Digest.of(data), len(data)) for path, data in files.items()}
+    files = {"model.onnx": weights, "model_int8.onnx": b"int8 " + weights, "tokenizer.json": b"tokenizer"}
     artifacts = (
         DraftArtifact("onnx", "float32", "model.onnx"),
         DraftArtifact("onnx-int8", "int8", "model_int8.onnx"),
     )
     draft = Draft(NAME, Path(), artifacts, (DraftFile("tokenizer", "tokenizer.json"),))
-    manifest = draft.manifest(measured)
-    data = manifest.encode()
-    event = Publish(**stamp(NAME), version=Version.parse(version), manifest=Digest.of(data), size=len(data))
-
-    def change(ledger: Log) -> set[Digest]:
-        ledger.append(event)
-        return {Digest.of(data), *(file.digest for file in manifest.all_files())}
-
-    with remote.push() as push:
-        for blob in (*files.values(), data):
-            push.put(BytesIO(blob))
-        commit(remote, push, NAME, change, _Held(data))
-
-
-class _Held:
-    """A manifest that no store has yet."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def has(self, digests: Any) -> set[Digest]:
-        return {digest for digest in digests if digest == Digest.of(self._data)}
-
-    def open_blob(self, digest: Digest) -> BytesIO:
-        if digest != Digest.of(self._data):
-            raise NotFoundError(f"blob {digest} is missing")
-        return BytesIO(self._data)
+    memory.publish(remote, draft, version, files)
 
 
 def ledger_of(remote: RegistryStore) -> Log:
@@ -80,174 +52,115 @@ def lines_of(remote: RegistryStore) -> list[LogLine]:
 
 
 def send(
-    source: RegistryStore,
-    destination: RegistryStore,
-    *versions: str,
-    restore: bool = False,
-    selection: Selection = EVERYTHING,
+    source: RegistryStore, destination: RegistryStore, *versions: str, restore: bool = False, part: str = ""
 ) -> TransferResult:
-    chosen = [Version.parse(version) for version in versions]
+    chosen, selection = [Version.parse(version) for version in versions], Selection((part,) if part else ())
     return exchange(source, destination, ExchangeRequest(NAME, chosen, selection, restore=restore))
 
 
-Act = Callable[[RegistryStore], object]
+def do(remote: RegistryStore, deeds: str) -> None:
+    """Deeds with semicolons between them: a verb and a version, and for `add` perhaps the letter of its weights."""
+    decisions = Decisions(remote)
+    for verb, *words in map(str.split, filter(None, deeds.split("; "))):
+        ref = Ref(NAME, words[0]) if words else Ref(NAME)
+        match verb:
+            case "add":
+                publish(remote, words[0], WEIGHTS["abc".index(words[1] if words[1:] else "a")])
+            case "tag":
+                decisions.tag(ref, "stable")
+            case "purge":
+                decisions.purge([ref], "leaked")
+            case "expire":
+                decisions.expire(1)
+            case _:
+                getattr(decisions, verb.removeprefix("un"))(ref, undo=verb.startswith("un"))
 
 
-def add(version: str, weights: bytes = WEIGHTS[0]) -> Act:
-    return lambda remote: publish(remote, version, weights)
+DIFFERENT = """
+a version travels | add 1.0.0 | | 1.0.0 | publish
+only the version asked for | add 1.0.0; add 2.0.0 | | 1.0.0 | publish
+a yank travels with its version | add 1.0.0; yank 1.0.0 | | 1.0.0 | publish yank
+so does its taking back | add 1.0.0; yank 1.0.0; unyank 1.0.0 | | 1.0.0 | publish yank unyank
+a yank of a manifest that is held there | add 1.0.0; yank 1.0.0; add 2.0.0 | add 1.0.0 | 2.0.0 | publish yank
+a yank of the bytes under another number | add 1.0.0; yank 1.0.0; add 2.0.0 | | 2.0.0 | publish yank
+no yank of a version that is not held there | add 1.0.0; yank 1.0.0; add 2.0.0 b | | 2.0.0 | publish
+no yank of other bytes under the same number | add 1.0.0; yank 1.0.0; add 2.0.0 b | add 1.0.0 b | 2.0.0 | publish
+channels stay | add 1.0.0; tag 1.0.0 | | 1.0.0 | publish
+pins stay | add 1.0.0; pin 1.0.0 | | 1.0.0 | publish
+expiry stays | add 1.0.0; add 2.0.0; expire | | 2.0.0 | publish
+a takedown stays | add 1.0.0; add 2.0.0 b; purge 1.0.0 | | 2.0.0 | publish
+the same manifest is nothing to do | add 1.0.0 | add 1.0.0 | 1.0.0 |
+another manifest is a conflict | add 1.0.0 | add 1.0.0 b | 1.0.0 | ConflictError
+what expired here is not to be had | add 1.0.0; add 2.0.0; expire | | 1.0.0 | NotFoundError
+what expired there stays so | add 1.0.0 | add 1.0.0; add 2.0.0; expire | 1.0.0 | ConflictError
+what was taken down there stays so | add 1.0.0 | add 1.0.0; purge 1.0.0 | 1.0.0 | ConflictError
+bytes that were taken down come under no number | add 2.0.0 | add 1.0.0; purge 1.0.0 | 2.0.0 | ConflictError
+what is not here | add 1.0.0 | | 3.0.0 | NotFoundError
+"""
+"""The case, what is done here and there, the version that is sent, and the events that arrive or the error."""
 
 
-def yank(version: str, undo: bool = False) -> Act:
-    return lambda remote: Decisions(remote).yank(Ref(NAME, version), undo=undo)
-
-
-def tag(version: str, channel: str = "stable") -> Act:
-    return lambda remote: Decisions(remote).tag(Ref(NAME, version), channel)
-
-
-def pin(version: str) -> Act:
-    return lambda remote: Decisions(remote).pin(Ref(NAME, version))
-
-
-def purge(version: str) -> Act:
-    return lambda remote: Decisions(remote).purge([Ref(NAME, version)], "leaked")
-
-
-def expire(remote: RegistryStore) -> object:
-    return Decisions(remote).expire(1)
-
-
-DIFFERENT: dict[str, tuple[Sequence[Act], Sequence[Act], str, list[str] | type[RegError]]] = {
-    "a version travels": ([add("1.0.0")], [], "1.0.0", ["publish"]),
-    "only the version asked for": ([add("1.0.0"), add("2.0.0")], [], "1.0.0", ["publish"]),
-    "a yank travels with its version": ([add("1.0.0"), yank("1.0.0")], [], "1.0.0", ["publish", "yank"]),
-    "so does its taking back": (
-        [add("1.0.0"), yank("1.0.0"), yank("1.0.0", undo=True)],
-        [],
-        "1.0.0",
-        ["publish", "yank", "unyank"],
-    ),
-    "a yank of a manifest that is held there": (
-        [add("1.0.0"), yank("1.0.0"), add("2.0.0")],
-        [add("1.0.0")],
-        "2.0.0",
-        ["publish", "yank"],
-    ),
-    "a yank of the bytes under another number": (
-        [add("1.0.0"), yank("1.0.0"), add("2.0.0")],
-        [],
-        "2.0.0",
-        ["publish", "yank"],
-    ),
-    "no yank of a version that is not held there": (
-        [add("1.0.0"), yank("1.0.0"), add("2.0.0", WEIGHTS[1])],
-        [],
-        "2.0.0",
-        ["publish"],
-    ),
-    "no yank of other bytes under the same number": (
-        [add("1.0.0"), yank("1.0.0"), add("2.0.0", WEIGHTS[1])],
-        [add("1.0.0", WEIGHTS[1])],
-        "2.0.0",
-        ["publish"],
-    ),
-    "channels stay": ([add("1.0.0"), tag("1.0.0")], [], "1.0.0", ["publish"]),
-    "pins stay": ([add("1.0.0"), pin("1.0.0")], [], "1.0.0", ["publish"]),
-    "expiry stays": ([add("1.0.0"), add("2.0.0"), expire], [], "2.0.0", ["publish"]),
-    "a takedown stays": ([add("1.0.0"), add("2.0.0", WEIGHTS[1]), purge("1.0.0")], [], "2.0.0", ["publish"]),
-    "the same manifest is nothing to do": ([add("1.0.0")], [add("1.0.0")], "1.0.0", []),
-    "another manifest is a conflict": ([add("1.0.0")], [add("1.0.0", WEIGHTS[1])], "1.0.0", ConflictError),
-    "what expired here is not to be had": ([add("1.0.0"), add("2.0.0"), expire], [], "1.0.0", NotFoundError),
-    "what expired there stays so": (
-        [add("1.0.0")],
-        [add("1.0.0"), add("2.0.0"), expire],
-        "1.0.0",
-        ConflictError,
-    ),
-    "what was taken down there stays so": (
-        [add("1.0.0")],
-        [add("1.0.0"), purge("1.0.0")],
-        "1.0.0",
-        ConflictError,
-    ),
-    "bytes that were taken down come under no number": (
-        [add("2.0.0")],
-        [add("1.0.0"), purge("1.0.0")],
-        "2.0.0",
-        ConflictError,
-    ),
-    "what is not here": ([add("1.0.0")], [], "3.0.0", NotFoundError),
-}
-
-
-@pytest.mark.parametrize("case", DIFFERENT)
-def test_different_ids(case: str) -> None:
-    ours, theirs, version, expected = DIFFERENT[case]
+@pytest.mark.parametrize("row", DIFFERENT.strip().splitlines())
+def test_different_ids(row: str) -> None:
+    _, ours, theirs, version, expected = map(str.strip, row.split("|"))
     source, destination = memory_remote(), memory_remote()
-    for remote, acts in ((source, ours), (destination, theirs)):
-        for act in acts:
-            act(remote)
+    do(source, ours)
+    do(destination, theirs)
     before = lines_of(destination)
-    if isinstance(expected, list):
+    if expected.endswith("Error"):
+        with pytest.raises(RegError) as caught:
+            send(source, destination, version)
+        assert type(caught.value).__name__ == expected
+        assert lines_of(destination) == before
+    else:
         done = send(source, destination, version)
         added = lines_of(destination)[len(before) :]
-        assert [line.event.kind for line in added] == expected and done.events == len(expected)
+        assert [line.event.kind for line in added] == expected.split() and done.events == len(added)
         for line in added:
             assert line.via is not None and line.via.registry == source.registry_id
             original = lines_of(source)[line.via.seq - 1]
             assert (original.event, original.digest) == (line.event, line.via.head)
         assert send(source, destination, version).events == 0
-    else:
-        with pytest.raises(expected):
-            send(source, destination, version)
-        assert lines_of(destination) == before
     assert not verify(destination).damages
 
 
-SAME: dict[str, tuple[Sequence[Act], Sequence[Act], Sequence[Act], int | None]] = {
-    "equal": ([add("1.0.0")], [], [], 0),
-    "empty": ([], [add("1.0.0"), tag("1.0.0")], [], 2),
-    "behind": ([add("1.0.0")], [yank("1.0.0"), add("2.0.0")], [], 2),
-    "ahead": ([add("1.0.0")], [], [yank("1.0.0")], 0),
-    "forked": ([add("1.0.0")], [yank("1.0.0")], [yank("1.0.0")], None),
-    "forked at the first line": ([], [add("1.0.0")], [add("1.0.0")], None),
-    "forked, and one is longer": ([add("1.0.0")], [yank("1.0.0"), add("2.0.0")], [tag("1.0.0")], None),
-    "everything travels": (
-        [add("1.0.0"), add("2.0.0", WEIGHTS[1])],
-        [tag("2.0.0"), pin("2.0.0"), purge("1.0.0")],
-        [],
-        3,
-    ),
-}
+SAME = """
+equal | add 1.0.0 | | | 0
+empty | | add 1.0.0; tag 1.0.0 | | 2
+behind | add 1.0.0 | yank 1.0.0; add 2.0.0 | | 2
+ahead | add 1.0.0 | | yank 1.0.0 | 0
+forked | add 1.0.0 | yank 1.0.0 | yank 1.0.0 | fork
+forked at the first line | | add 1.0.0 | add 1.0.0 | fork
+forked, and one is longer | add 1.0.0 | yank 1.0.0; add 2.0.0 | tag 1.0.0 | fork
+everything travels | add 1.0.0; add 2.0.0 b | tag 2.0.0; pin 2.0.0; purge 1.0.0 | | 3
+"""
+"""The case, what both have in common, what is done here and there after that, and the lines that arrive."""
 
 
-@pytest.mark.parametrize("case", SAME)
-def test_the_same_id(case: str) -> None:
+@pytest.mark.parametrize("row", SAME.strip().splitlines())
+def test_the_same_id(row: str) -> None:
     """Two copies of one registry, changed here and there; the copy there is brought up to date."""
-    common, ours, theirs, added = SAME[case]
+    _, common, ours, theirs, added = map(str.strip, row.split("|"))
     source = memory_remote()
     destination = memory_remote(source.registry_id)
-    for act in common:
-        act(source)
+    do(source, common)
     mirror(source, destination)
-    for remote, acts in ((source, ours), (destination, theirs)):
-        for act in acts:
-            act(remote)
+    do(source, ours)
+    do(destination, theirs)
     before = lines_of(destination)
-    if added is None:
+    if added == "fork":
         with pytest.raises(ForkError, match="different histories"):
             mirror(source, destination)
         assert lines_of(destination) == before
     else:
-        assert mirror(source, destination).events == added
-        assert lines_of(destination) == (lines_of(source) if len(before) < len(lines_of(source)) else before)
+        assert mirror(source, destination).events == int(added)
+        assert lines_of(destination) == max(before, lines_of(source), key=len)
     assert not verify(destination).damages
 
 
 def test_a_copy_that_lost_a_version_too_does_not_restore_it() -> None:
     original = memory_remote()
-    for act in (add("1.0.0"), add("2.0.0", WEIGHTS[1]), expire):
-        act(original)
+    do(original, "add 1.0.0; add 2.0.0 b; expire")
     collect(original)
     copied = memory_remote(original.registry_id, mirror=True)
     mirror(original, copied)
@@ -262,8 +175,7 @@ def test_a_channel_push_sends_files_again_that_expire_meanwhile(
 ) -> None:
     """A push that believes the log has looked for no file when it loses the race."""
     source, destination = memory_remote(), memory_remote()
-    for act in (add("1.0.0"), add("2.0.0", WEIGHTS[1]), tag("1.0.0")):
-        act(source)
+    do(source, "add 1.0.0; add 2.0.0 b; tag 1.0.0")
     send(source, destination, "1.0.0", "2.0.0")
     begin = destination.push
 
@@ -329,23 +241,9 @@ class Registries(RuleBasedStateMachine):
     def publish(self, at: int, version: str, weights: bytes) -> None:
         self.attempt(lambda: publish(self.own_ones[at], version, weights))
 
-    @rule(at=own, version=version, undo=st.booleans())
-    def yank(self, at: int, version: str, undo: bool) -> None:
-        self.attempt(lambda: yank(version, undo)(self.own_ones[at]))
-
-    @rule(at=own, version=version)
-    def tag(self, at: int, version: str) -> None:
-        self.attempt(lambda: tag(version)(self.own_ones[at]))
-
-    @rule(at=own, version=version, undo=st.booleans())
-    def pin(self, at: int, version: str, undo: bool) -> None:
-        self.attempt(lambda: Decisions(self.own_ones[at]).pin(Ref(NAME, version), undo=undo))
-
-    @rule(at=own, collecting=st.booleans())
-    def expire(self, at: int, collecting: bool) -> None:
-        expire(self.own_ones[at])
-        if collecting:
-            collect(self.own_ones[at])
+    @rule(at=own, verb=st.sampled_from(("yank", "unyank", "tag", "pin", "unpin", "expire")), version=version)
+    def decide(self, at: int, verb: str, version: str) -> None:
+        self.attempt(lambda: do(self.own_ones[at], f"{verb} {version}"))
 
     @rule(at=own, version=version)
     def purge(self, at: int, version: str) -> None:
@@ -355,26 +253,21 @@ class Registries(RuleBasedStateMachine):
 
         self.attempt(act)
 
-    @rule(source=st.integers(0, OWN + COPIES - 1), to=own, version=version, restore=st.booleans())
-    def push(self, source: int, to: int, version: str, restore: bool) -> None:
-        """Also a pull: one copy is both. Between copies of one registry it is never a fork, since only one is written."""
-        ours, theirs = self.everyone[source], self.own_ones[to]
-        if ours is not theirs:
-            self.attempt(lambda: send(ours, theirs, version, restore=restore))
-
     @rule(
         source=st.integers(0, OWN + COPIES - 1),
         to=own,
         version=version,
-        wanted=st.sampled_from(("onnx", "onnx-int8")),
         restore=st.booleans(),
+        part=st.sampled_from(("", "", "onnx", "onnx-int8")),
     )
-    def pull_a_part(self, source: int, to: int, version: str, wanted: str, restore: bool) -> None:
-        """What was there stays; what is asked for comes, from wherever it is held."""
+    def push(self, source: int, to: int, version: str, restore: bool, part: str) -> None:
+        """Also a pull: one copy is both. Between copies of one registry it is never a fork, since only one is written.
+
+        Of a part: what was there stays; what is asked for comes, from wherever it is held.
+        """
         ours, theirs = self.everyone[source], self.own_ones[to]
         if ours is not theirs:
-            selection = Selection((wanted,))
-            self.attempt(lambda: send(ours, theirs, version, restore=restore, selection=selection))
+            self.attempt(lambda: send(ours, theirs, version, restore=restore, part=part))
 
     @rule(source=st.integers(0, COPIES), to=st.integers(0, COPIES - 1))
     def mirror(self, source: int, to: int) -> None:

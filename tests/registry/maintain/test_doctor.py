@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries.home import Home
 
-from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import MAX_LISTED_PATHS, Diagnosis, clear_leftovers, examine
 from onnxreg.registry.remotes import remotes_file
@@ -16,16 +16,14 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import MemoryStore, RegistryStore, memory_remote
 from onnxreg.registry.support.disk import replace_file
 from onnxreg.schema.core.errors import ConflictError, InputError
-from onnxreg.schema.manifest.draft import Draft
 
-MakeDraft = Callable[..., Draft]
 CONDEMNED, INTENT = "gc/condemned/0123456789abcdef", "gc/intents/0123456789abcdef-0123456789abcdef"
 PROBE = "gc/probe-0123456789abcdef"
 
 
 @pytest.fixture
-def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
-    registry.add(make_draft())
+def filled(registry: Home) -> Home:
+    registry.make()
     return registry
 
 
@@ -39,10 +37,8 @@ def tree(root: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.lstat().st_mode, path.lstat().st_size) for path in found if not path.is_dir()}
 
 
-def test_a_healthy_registry_has_no_findings_and_is_not_changed(
-    registry: Registry, make_draft: MakeDraft
-) -> None:
-    registry.add(make_draft())
+def test_a_healthy_registry_has_no_findings_and_is_not_changed(registry: Home) -> None:
+    registry.make()
     before = tree(registry.store.root)
     assert [finding.check for finding in examine(registry.store, "here")] == [
         "registry.json",
@@ -82,7 +78,7 @@ def _file(root: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_each_fault_is_found_alone_and_has_a_fix(filled: Registry, what: str) -> None:
+def test_each_fault_is_found_alone_and_has_a_fix(filled: Home, what: str) -> None:
     check, harm, family = FAULTS[what]
     harm(filled.store.root)
     (finding,) = faults(DirectoryRegistry(filled.store.root)).values()
@@ -92,7 +88,7 @@ def test_each_fault_is_found_alone_and_has_a_fix(filled: Registry, what: str) ->
         assert finding.detail.endswith(f"and {10 - MAX_LISTED_PATHS} more")
 
 
-def test_what_the_next_command_or_collection_takes_away_is_no_finding(filled: Registry) -> None:
+def test_what_the_next_command_or_collection_takes_away_is_no_finding(filled: Home) -> None:
     """A dead push, a dead collection and dead scratch; and a push that runs."""
     root = filled.store.root
     for path in (CONDEMNED, INTENT, "local/tmp/0123456789abcdef.lock"):
@@ -104,13 +100,13 @@ def test_what_the_next_command_or_collection_takes_away_is_no_finding(filled: Re
         assert faults(filled.store) == {}
 
 
-def test_remotes_that_are_gone_or_another_registry(filled: Registry, tmp_path: Path) -> None:
+def test_remotes_that_are_gone_or_another_registry(filled: Home, tmp_path: Path) -> None:
     for name in ("gone", "swapped", "fine"):
         filled.push("acme/pii", str(tmp_path / name))
         filled.remotes.add(name, str(tmp_path / name))
     shutil.rmtree(tmp_path / "gone")
     shutil.rmtree(tmp_path / "swapped")
-    Registry(tmp_path / "swapped")
+    Home(tmp_path / "swapped")
     found = faults(filled.store)
     assert found.keys() == {"remote gone", "remote swapped"}
     assert (found["remote gone"].family, found["remote swapped"].family) == ("not-found", "integrity")

@@ -12,26 +12,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.registries import owner
+from support.registries.home import Home
 
-from onnxreg.registry import Registry
 from onnxreg.registry.maintain.repair import RepairResult, repair
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import BlobKey, blob_path
+from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
-MakeDraft = Callable[..., Draft]
 INDEX = Path("index/acme/pii.jsonl")
 
 
-def mend(registry: Registry, source: Registry | None = None) -> RepairResult:
+def mend(registry: Home, source: Home | None = None) -> RepairResult:
     return repair(registry.store, source.store if source else None, KnownHeads())
 
 
-def mirror(registry: Registry, tmp_path: Path, name: str = "mirror") -> Registry:
-    return Registry(shutil.copytree(registry.store.root, tmp_path / name))
+def mirror(registry: Home, tmp_path: Path, name: str = "mirror") -> Home:
+    return Home(shutil.copytree(registry.store.root, tmp_path / name))
 
 
 def overwrite(path: Path, data: bytes) -> None:
@@ -40,9 +39,9 @@ def overwrite(path: Path, data: bytes) -> None:
 
 
 @pytest.fixture
-def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
+def filled(registry: Home) -> Home:
     for seed in "abc":
-        registry.add(make_draft(seed=seed))
+        registry.make(seed=seed)
     registry.tag("acme/pii:0.1.1", "stable")
     return registry
 
@@ -58,17 +57,17 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("kind", DAMAGES)
 @pytest.mark.parametrize("what", ["artifact", "companion", "manifest"])
 def test_a_bad_blob_is_replaced_from_any_registry_that_has_it(
-    filled: Registry, other: Registry, kind: str, what: str
+    filled: Home, other: Home, kind: str, what: str
 ) -> None:
     for version in ("0.1.0", "0.1.1", "0.1.2"):
-        filled.push(f"acme/pii:{version}", str(other.store.root))
+        filled.push(f"acme/pii:{version}", other.place)
     published = filled.get("acme/pii:0.1.1")
     digests = {
         "artifact": published.manifest.artifacts[0].digest,
         "companion": published.manifest.files[0].digest,
         "manifest": published.digest,
     }
-    path = filled.store.root / blob_path(digests[what])
+    path = filled.store.blob_path(digests[what])
     good = path.read_bytes()
     DAMAGES[kind](path)
     assert owner.verify(filled).damages
@@ -78,32 +77,32 @@ def test_a_bad_blob_is_replaced_from_any_registry_that_has_it(
     assert path.read_bytes() == good and not path.is_symlink()
 
 
-def test_blobs_of_a_lost_manifest_are_repaired_too(filled: Registry, other: Registry) -> None:
-    filled.push("acme/pii:0.1.2", str(other.store.root))
+def test_blobs_of_a_lost_manifest_are_repaired_too(filled: Home, other: Home) -> None:
+    filled.push("acme/pii:0.1.2", other.place)
     published = filled.get("acme/pii:0.1.2")
     lost = [published.digest, published.manifest.artifacts[0].digest]
     for digest in lost:
-        (filled.store.root / blob_path(digest)).unlink()
+        filled.store.blob_path(digest).unlink()
     done = mend(filled, other)
     assert [damage.digest for damage in done.repaired] == lost
     assert not done.report.damages
 
 
-def test_a_bad_copy_there_is_named_and_the_others_are_repaired(filled: Registry, other: Registry) -> None:
-    filled.push("acme/pii:0.1.2", str(other.store.root))
+def test_a_bad_copy_there_is_named_and_the_others_are_repaired(filled: Home, other: Home) -> None:
+    filled.push("acme/pii:0.1.2", other.place)
     bad, good = (artifact.digest for artifact in filled.get("acme/pii:0.1.2").manifest.artifacts)
     for digest in (bad, good):
-        overwrite(filled.store.root / blob_path(digest), b"rotten")
-    overwrite(other.store.root / blob_path(bad), b"rotten, too")
+        overwrite(filled.store.blob_path(digest), b"rotten")
+    overwrite(other.store.blob_path(bad), b"rotten, too")
     done = mend(filled, other)
     assert [damage.digest for damage in done.repaired] == [good]
     (left,) = done.report.damages
     assert left.digest == bad and "has no good copy" in left.detail
-    assert (filled.store.root / blob_path(bad)).read_bytes() == b"rotten"
+    assert filled.store.blob_path(bad).read_bytes() == b"rotten"
 
 
-def test_a_blob_under_a_generation_key_is_repaired_in_its_place(filled: Registry, other: Registry) -> None:
-    filled.push("acme/pii:0.1.2", str(other.store.root))
+def test_a_blob_under_a_generation_key_is_repaired_in_its_place(filled: Home, other: Home) -> None:
+    filled.push("acme/pii:0.1.2", other.place)
     digest = filled.get("acme/pii:0.1.2").manifest.artifacts[0].digest
     plain, second = (filled.store.root / BlobKey(digest, generation).path for generation in (0, 1))
     plain.rename(second)
@@ -113,8 +112,8 @@ def test_a_blob_under_a_generation_key_is_repaired_in_its_place(filled: Registry
     assert Digest.of(second.read_bytes()) == digest and not plain.exists()
 
 
-def test_a_bad_blob_that_nothing_readable_refers_to_is_left_to_a_collection(filled: Registry) -> None:
-    path = filled.store.root / blob_path(Digest.of(b"forgotten"))
+def test_a_bad_blob_that_nothing_readable_refers_to_is_left_to_a_collection(filled: Home) -> None:
+    path = filled.store.blob_path(Digest.of(b"forgotten"))
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"for")
     done = mend(filled)
@@ -125,36 +124,32 @@ def test_a_bad_blob_that_nothing_readable_refers_to_is_left_to_a_collection(fill
 
 
 @pytest.mark.parametrize("kind", ["missing", "damaged"])
-def test_a_checkpoint_is_made_again_from_the_log(
-    registry: Registry, make_draft: MakeDraft, kind: str
-) -> None:
+def test_a_checkpoint_is_made_again_from_the_log(registry: Home, kind: str) -> None:
     for number in range(66):
-        registry.add(make_draft(seed="a", size=1), f"1.0.{number}")
+        registry.make(f"1.0.{number}", seed="a", size=1)
     checkpoint = registry.state("acme/pii").checkpoint
     assert checkpoint is not None
-    DAMAGES[kind](registry.store.root / blob_path(checkpoint))
+    DAMAGES[kind](registry.store.blob_path(checkpoint))
     assert owner.verify(registry).damages
     assert not mend(registry).report.damages
 
 
-def test_a_sealed_segment_comes_from_a_mirror_alone(
-    registry: Registry, other: Registry, make_draft: MakeDraft, tmp_path: Path
-) -> None:
+def test_a_sealed_segment_comes_from_a_mirror_alone(registry: Home, other: Home, tmp_path: Path) -> None:
     for number in range(66):
-        registry.add(make_draft(seed="a", size=1), f"1.0.{number}")
+        registry.make(f"1.0.{number}", seed="a", size=1)
     copied = mirror(registry, tmp_path)
-    registry.push("acme/pii", str(other.store.root))
+    registry.push("acme/pii", other.place)
     (segment,) = registry.state("acme/pii").segments
-    overwrite(registry.store.root / blob_path(segment), b"rotten")
+    overwrite(registry.store.blob_path(segment), b"rotten")
     before = (registry.store.root / INDEX).read_bytes()
     assert not mend(registry, other).repaired
     assert not mend(registry, copied).report.damages
     assert (registry.store.root / INDEX).read_bytes() == before
 
 
-def test_lines_that_the_mirror_lacks_stay(filled: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
+def test_lines_that_the_mirror_lacks_stay(filled: Home, tmp_path: Path) -> None:
     copied = mirror(filled, tmp_path)
-    filled.add(make_draft(seed="d"))
+    filled.make(seed="d")
     path = filled.store.root / INDEX
     good = path.read_bytes()
     overwrite(path, b"#" + good[1:])
@@ -165,7 +160,7 @@ def test_lines_that_the_mirror_lacks_stay(filled: Registry, make_draft: MakeDraf
 
 
 def test_a_log_is_rebuilt_with_a_copy_of_what_the_disk_does_not_read(
-    filled: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied, path = mirror(filled, tmp_path), filled.store.root / INDEX
     manifest, open_blob = filled.get("acme/pii:0.1.1").digest, filled.store.open_blob
@@ -184,7 +179,7 @@ def test_a_log_is_rebuilt_with_a_copy_of_what_the_disk_does_not_read(
 
 @pytest.mark.parametrize(("right", "rotten"), [(b"publish", b"publosh"), (b'"time":"20', b'"time":"21')])
 def test_a_rotten_line_comes_from_the_mirror(
-    filled: Registry, tmp_path: Path, right: bytes, rotten: bytes
+    filled: Home, tmp_path: Path, right: bytes, rotten: bytes
 ) -> None:
     """Also one that can still be read: the next line has another digest for it."""
     copied = mirror(filled, tmp_path)
@@ -201,19 +196,17 @@ def test_a_rotten_line_comes_from_the_mirror(
 
 @pytest.mark.parametrize(("rotten", "kept_lines"), [(5, 4), (6, 5)])
 def test_lines_that_nothing_joins_are_named_and_the_file_is_kept(
-    filled: Registry, make_draft: MakeDraft, tmp_path: Path, rotten: int, kept_lines: int
+    filled: Home, tmp_path: Path, rotten: int, kept_lines: int
 ) -> None:
     copied = mirror(filled, tmp_path)
-    filled.add(make_draft(seed="d"))
-    filled.add(make_draft(seed="e"))
+    filled.make(seed="d")
+    filled.make(seed="e")
     path = filled.store.root / INDEX
     lines = path.read_bytes().split(b"\n")
     lines[rotten] = b"rotten"
     overwrite(path, b"\n".join(lines))
     (repaired,) = [
-        damage
-        for damage in owner.repair(filled, source=str(copied.store.root)).repaired
-        if damage.digest is None
+        damage for damage in owner.repair(filled, source=copied.place).repaired if damage.digest is None
     ]
     assert f"lines {rotten} to 6 could not be saved" in repaired.detail
     (kept,) = (filled.store.root / "local/damaged/acme").iterdir()
@@ -221,10 +214,10 @@ def test_lines_that_nothing_joins_are_named_and_the_file_is_kept(
     assert len(filled.log("acme/pii")) == kept_lines
     assert [damage.kind for damage in owner.verify(filled).damages] == ["history"], "lines are lost"
     filled.heads.reset(filled.id)
-    assert not owner.verify(filled).damages
+    filled.check()
 
 
-def test_a_fork_is_not_repaired(filled: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
+def test_a_fork_is_not_repaired(filled: Home, tmp_path: Path) -> None:
     copied = mirror(filled, tmp_path)
     for place in (filled, copied):
         place.yank("acme/pii:0.1.0")
@@ -237,22 +230,22 @@ def test_a_fork_is_not_repaired(filled: Registry, make_draft: MakeDraft, tmp_pat
     assert path.read_bytes() == before
 
 
-def test_a_mirror_that_is_broken_itself_is_not_believed(filled: Registry, tmp_path: Path) -> None:
+def test_a_mirror_that_is_broken_itself_is_not_believed(filled: Home, tmp_path: Path) -> None:
     copied = mirror(filled, tmp_path)
     for place in (filled, copied):
         overwrite(place.store.root / INDEX, b"rotten")
     assert not mend(filled, copied).repaired
 
 
-def test_another_registry_gives_no_log(filled: Registry, other: Registry) -> None:
-    filled.push("acme/pii", str(other.store.root))
+def test_another_registry_gives_no_log(filled: Home, other: Home) -> None:
+    filled.push("acme/pii", other.place)
     overwrite(filled.store.root / INDEX, b"rotten")
     done = mend(filled, other)
     assert not done.repaired
     assert "only a copy of this very registry" in done.report.damages[0].detail
 
 
-def test_a_model_that_is_gone_comes_back_from_a_mirror(filled: Registry, tmp_path: Path) -> None:
+def test_a_model_that_is_gone_comes_back_from_a_mirror(filled: Home, tmp_path: Path) -> None:
     copied = mirror(filled, tmp_path)
     good = (filled.store.root / INDEX).read_bytes()
     (filled.store.root / INDEX).unlink()
@@ -262,23 +255,23 @@ def test_a_model_that_is_gone_comes_back_from_a_mirror(filled: Registry, tmp_pat
     assert (filled.store.root / INDEX).read_bytes() == good
 
 
-def test_stray_files_are_left_alone(filled: Registry) -> None:
+def test_stray_files_are_left_alone(filled: Home) -> None:
     (filled.store.root / "index" / "notes.txt").write_bytes(b"mine")
     done = mend(filled)
     assert [damage.kind for damage in done.report.damages] == ["stray"] and not done.repaired
 
 
-def test_a_registry_does_not_repair_itself_from_itself(filled: Registry) -> None:
+def test_a_registry_does_not_repair_itself_from_itself(filled: Home) -> None:
     with pytest.raises(ConflictError, match="this registry itself"):
-        owner.repair(filled, source=str(filled.store.root))
+        owner.repair(filled, source=filled.place)
 
 
-def test_without_a_remote_a_wrong_state_line_is_made_again_from_the_log(filled: Registry) -> None:
+def test_without_a_remote_a_wrong_state_line_is_made_again_from_the_log(filled: Home) -> None:
     path = filled.store.root / INDEX
     good = path.read_bytes()
     overwrite(path, good.replace(b'"seq":3,"size"', b'"seq":2,"size"'))
     assert [damage.kind for damage in owner.verify(filled).damages] == ["state"]
-    (filled.store.root / blob_path(filled.get("acme/pii:0.1.1").manifest.artifacts[0].digest)).unlink()
+    filled.store.blob_path(filled.get("acme/pii:0.1.1").manifest.artifacts[0].digest).unlink()
     done = owner.repair(filled)
     assert len(done.repaired) == 1 and path.read_bytes() == good
     assert "no remote is named" in done.report.damages[0].detail
@@ -288,7 +281,7 @@ def test_without_a_remote_a_wrong_state_line_is_made_again_from_the_log(filled: 
 def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A registry with six lines and its mirror of the first three."""
     root = tmp_path_factory.mktemp("grown")
-    registry = Registry(root / "ours")
+    registry = Home(root / "ours")
     for number in range(6):
         if number == 3:
             shutil.copytree(root / "ours", root / "mirror")

@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries.home import Home
 from support.servers import s3servers
 from support.servers.faults import Proxy, proxy
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry
 from onnxreg.registry.remotes import RemoteCopy
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.log.state import SEGMENT_LINES
-from onnxreg.schema.manifest.draft import Draft
-
-MakeDraft = Callable[..., Draft]
 
 
 @pytest.fixture
@@ -33,7 +30,7 @@ def bucket(ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield ministack.fresh(), running
 
 
-def busy(registry: Registry, events: int) -> None:
+def busy(registry: Home, events: int) -> None:
     """Move a channel to and fro until the log has so many events."""
     for number in range(events - len(registry.log("acme/pii"))):
         registry.tag(f"acme/pii:0.1.{number % 2}", "stable")
@@ -41,10 +38,10 @@ def busy(registry: Registry, events: int) -> None:
 
 @pytest.mark.parametrize("events", [3, SEGMENT_LINES + 10])
 def test_a_pull_that_brings_nothing_is_one_conditional_request(
-    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, events: int
+    registry: Home, other: Home, site: Proxy, events: int
 ) -> None:
     for seed in "ab":
-        registry.add(make_draft(seed=seed))
+        registry.make(seed=seed)
     busy(registry, events)
     for version in ("0.1.0", "0.1.1"):
         other.pull(f"acme/pii:{version}", site.url)
@@ -58,11 +55,11 @@ def test_a_pull_that_brings_nothing_is_one_conditional_request(
 
 @pytest.mark.parametrize("events", [3, SEGMENT_LINES + 10])
 def test_requests_to_s3_where_nothing_is_to_do(
-    registry: Registry, other: Registry, bucket: tuple[str, Proxy], make_draft: MakeDraft, events: int
+    registry: Home, other: Home, bucket: tuple[str, Proxy], events: int
 ) -> None:
     url, behind = bucket
     for seed in "ab":
-        registry.add(make_draft(seed=seed))
+        registry.make(seed=seed)
     registry.push("acme/pii:0.1.0", url)
     busy(registry, events)
     registry.push("acme/pii:0.1.1", url)
@@ -77,10 +74,10 @@ def test_requests_to_s3_where_nothing_is_to_do(
 
 
 def test_a_push_heals_where_it_is_asked_to(
-    registry: Registry, bucket: tuple[str, Proxy], ministack: s3servers.Server, make_draft: MakeDraft
+    registry: Home, bucket: tuple[str, Proxy], ministack: s3servers.Server
 ) -> None:
     url, _ = bucket
-    made = registry.add(make_draft())
+    made = registry.make()
     registry.push("acme/pii", url)
     remote = registry.remotes.open(url)
     weights = made.manifest.artifacts[0].digest
@@ -93,15 +90,13 @@ def test_a_push_heals_where_it_is_asked_to(
     assert remote.has([weights])
 
 
-def test_a_token_is_used_for_its_own_bytes_only(
-    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft
-) -> None:
+def test_a_token_is_used_for_its_own_bytes_only(registry: Home, other: Home, site: Proxy) -> None:
     """A command that died between the two files must not make an old index count as the present one."""
-    registry.add(make_draft())
+    registry.make()
     other.pull("acme/pii", site.url)
     copy = RemoteCopy(registry.id, site.url)
     old = (copy.store.root / index_path("acme/pii")).read_bytes()
-    registry.add(make_draft(seed="b"))
+    registry.make(seed="b")
     other.pull("acme/pii", site.url)
     (copy.store.root / index_path("acme/pii")).write_bytes(old)
     index = copy.read_index("acme/pii")
@@ -116,12 +111,10 @@ def test_a_token_is_used_for_its_own_bytes_only(
         assert site.answers == [200]
 
 
-def test_a_damaged_copy_does_no_harm(
-    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft
-) -> None:
+def test_a_damaged_copy_does_no_harm(registry: Home, other: Home, site: Proxy) -> None:
     """The registry itself has what is needed."""
     for seed in "ab":
-        registry.add(make_draft(seed=seed))
+        registry.make(seed=seed)
     busy(registry, SEGMENT_LINES + 5)
     other.fetch_index(["acme/pii"], site.url)
     documents = list((RemoteCopy(registry.id, site.url).store.root / "blobs").rglob("*/*/*"))
@@ -133,13 +126,13 @@ def test_a_damaged_copy_does_no_harm(
 
 
 def test_another_registry_at_the_same_url_is_found_out(
-    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, tmp_path: Path
+    registry: Home, other: Home, site: Proxy, tmp_path: Path
 ) -> None:
     """Though nobody asks for its identity any more."""
-    registry.add(make_draft())
+    registry.make()
     other.pull("acme/pii", site.url)
-    stranger = Registry(tmp_path / "stranger")
-    stranger.add(make_draft(seed="evil"))
+    stranger = Home(tmp_path / "stranger")
+    stranger.make(seed="evil")
     for path in ("registry.json", index_path("acme/pii")):
         (registry.store.root / path).write_bytes((stranger.store.root / path).read_bytes())
     for url in (site.url, f"{site.url}/"):
@@ -150,13 +143,13 @@ def test_another_registry_at_the_same_url_is_found_out(
 
 @pytest.mark.parametrize("damage", ["cut", "swapped", "of another registry"])
 def test_an_invalid_index_is_not_remembered(
-    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, tmp_path: Path, damage: str
+    registry: Home, other: Home, site: Proxy, tmp_path: Path, damage: str
 ) -> None:
     """Whoever works offline then still has what was seen before."""
-    registry.add(make_draft())
-    registry.add(make_draft("acme/ner"))
-    stranger = Registry(tmp_path / "stranger")
-    stranger.add(make_draft(seed="evil"))
+    registry.make()
+    registry.make(name="acme/ner")
+    stranger = Home(tmp_path / "stranger")
+    stranger.make(seed="evil")
     other.fetch_index(["acme/pii"], site.url)
     path = registry.store.root / index_path("acme/pii")
     path.write_bytes(
@@ -173,10 +166,10 @@ def test_an_invalid_index_is_not_remembered(
 
 
 def test_a_registry_that_cannot_be_written_may_ask_a_remote(
-    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, tmp_path: Path
+    registry: Home, other: Home, site: Proxy, tmp_path: Path
 ) -> None:
     """Neither its pin nor its tracking copy can be kept: directories stand where their files would."""
-    registry.add(make_draft())
+    registry.make()
     other.remotes.add("here", str(tmp_path))
     lock = state_directory() / "remotes.lock"
     lock.unlink(missing_ok=True)
@@ -190,21 +183,21 @@ def test_a_registry_that_cannot_be_written_may_ask_a_remote(
 
 class TestOffline:
     @pytest.fixture
-    def reg(self, other: Registry, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    def reg(self, other: Home, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
         def run(*words: str, status: int = 0) -> Any:
             capfd.readouterr()
-            assert main(["--registry", str(other.store.root), *words, "--json"]) == status
+            assert other.reg(*words, "--json") == status
             out, err = capfd.readouterr()
             return json.loads(out or err.splitlines()[-1]), err
 
         return run
 
     @pytest.fixture
-    def gone(self, registry: Registry, other: Registry, make_draft: MakeDraft, tmp_path: Path) -> str:
+    def gone(self, registry: Home, other: Home, tmp_path: Path) -> str:
         """A remote that was seen once and cannot be reached any more."""
         for seed in "ab":
-            registry.add(make_draft(seed=seed))
-        registry.add(make_draft("acme/ner"))
+            registry.make(seed=seed)
+        registry.make(name="acme/ner")
         busy(registry, SEGMENT_LINES + 5)
         place = registry.store.root
         other.fetch_index([], str(place))
@@ -251,12 +244,10 @@ class TestOffline:
         error, _ = reg("ls", "acme/pi", "--remote", gone, "--offline", status=3)
         assert "acme/pii" in error["error"]["hint"]
 
-    def test_fetches_what_patterns_name(
-        self, registry: Registry, reg: Callable[..., Any], make_draft: MakeDraft
-    ) -> None:
+    def test_fetches_what_patterns_name(self, registry: Home, reg: Callable[..., Any]) -> None:
         for name in ("acme/pii", "acme/ner", "lab/x"):
-            registry.add(make_draft(name))
-        place = str(registry.store.root)
+            registry.make(name=name)
+        place = registry.place
         fetched, _ = reg("index", "fetch", "acme/*", "--remote", place)
         assert [model["name"] for model in fetched["models"]] == ["acme/ner", "acme/pii"]
         assert fetched["models"][0]["newest"] == "0.1.0"
@@ -279,7 +270,7 @@ class TestOffline:
     ],
 )
 def test_no_secret_of_a_url_is_kept_or_shown(
-    registry: Registry, capfd: pytest.CaptureFixture[str], url: str
+    registry: Home, capfd: pytest.CaptureFixture[str], url: str
 ) -> None:
     for words in (
         ["remote", "add", "there", url],
@@ -287,16 +278,14 @@ def test_no_secret_of_a_url_is_kept_or_shown(
         ["ls", "--remote", url],
         ["push", "a", url],
     ):
-        assert main(["--registry", str(registry.store.root), *words]) in (2, 3)
+        assert registry.reg(*words) in (2, 3)
         assert "hunter2" not in "".join(capfd.readouterr())
     kept = (path for path in registry.store.root.rglob("*") if path.is_file())
     assert not any(b"hunter2" in path.read_bytes() for path in kept)
 
 
-def test_a_path_that_is_not_text_is_a_remote_like_others(
-    registry: Registry, other: Registry, make_draft: MakeDraft, tmp_path: Path
-) -> None:
-    registry.add(make_draft())
+def test_a_path_that_is_not_text_is_a_remote_like_others(registry: Home, other: Home, tmp_path: Path) -> None:
+    registry.make()
     try:
         (tmp_path / os.fsdecode(b"caf\xe9")).mkdir()
     except OSError:

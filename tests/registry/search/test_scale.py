@@ -1,16 +1,15 @@
 """What a registry costs as it grows: more models, more versions. Counted in files and bytes, never in seconds."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.registries import grow, owner
+from support.registries.home import Home
 from support.registries.opened import opened
 from support.sampling import sampled
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import files
 from onnxreg.registry.log.log import Log
@@ -19,7 +18,6 @@ from onnxreg.registry.search.catalogs import MODELS, LocalCatalog
 from onnxreg.registry.store import directory
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.log.state import SEGMENT_LINES
-from onnxreg.schema.manifest.draft import Draft
 
 FEW, VERSIONS = 10, 20
 NAME = grow.model_name(0)
@@ -32,23 +30,23 @@ def whole(models: int) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Registry:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return grow.grow(tmp_path_factory.mktemp("few") / "home", FEW, VERSIONS, whole(FEW))
 
 
 @pytest.fixture(scope="module", params=[300, pytest.param(10_000, marks=pytest.mark.large)])
-def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Registry:
+def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
     models = request.param
     return grow.grow(tmp_path_factory.mktemp("many") / "home", models, VERSIONS, whole(models))
 
 
 @pytest.fixture(scope="module", params=[300, pytest.param(5_000, marks=pytest.mark.large)])
-def long(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Registry:
+def long(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
     """One model of many versions."""
     return grow.grow(tmp_path_factory.mktemp("long") / "home", 1, request.param)
 
 
-def cost(registry: Registry, *words: str) -> list[tuple[str, int]]:
+def cost(registry: Home, *words: str) -> list[tuple[str, int]]:
     """The files that a command opens in its registry and that are there, with their sizes; for a directory 0."""
     root = registry.store.root
     with opened(root) as found:
@@ -61,14 +59,14 @@ def cost(registry: Registry, *words: str) -> list[tuple[str, int]]:
     "words", sampled([("ls", NAME), ("show", NAME), ("resolve", NAME), ("resolve", f"{NAME}:stable")], 3)
 )
 def test_one_model_costs_the_same_among_ten_and_among_thousands(
-    small: Registry, large: Registry, words: tuple[str, ...]
+    small: Home, large: Home, words: tuple[str, ...]
 ) -> None:
     expected = cost(small, *words)
     assert cost(large, *words) == expected
     assert len(expected) == (3 if words[0] == "show" else 2)  # show reads the manifest too
 
 
-def test_models_are_as_the_registry_itself_would_have_written_them(large: Registry) -> None:
+def test_models_are_as_the_registry_itself_would_have_written_them(large: Home) -> None:
     for number in whole(len(large.names())):
         name = grow.model_name(number)
         assert not owner.verify(large, name).damages
@@ -80,7 +78,7 @@ def test_models_are_as_the_registry_itself_would_have_written_them(large: Regist
 
 
 def test_a_question_over_all_models_opens_no_index_file_twice(
-    large: Registry, monkeypatch: pytest.MonkeyPatch
+    large: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directory, "TICK_NANOSECONDS", 0)
     (large.store.root / "local" / MODELS).unlink(missing_ok=True)
@@ -105,7 +103,7 @@ def index_files(opened: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("tag", ["", ":stable", ":newest"])
 def test_resolving_among_many_versions_reads_an_index_file_and_a_checkpoint(
-    long: Registry, tag: str, capfdbinary: pytest.CaptureFixture[bytes]
+    long: Home, tag: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """Of the newest version, by its number too, and of what a channel holds, however long ago it was published."""
     state = long.state(NAME)
@@ -121,11 +119,11 @@ def test_resolving_among_many_versions_reads_an_index_file_and_a_checkpoint(
 Files = dict[str, tuple[int, int, int]]
 
 
-def tree(registry: Registry) -> Files:
+def tree(registry: Home) -> Files:
     """Every file that others see, with what changes when it is written."""
     files = {}
     for folder, folders, names in os.walk(registry.store.root):
-        if folder == str(registry.store.root):
+        if folder == registry.place:
             folders.remove("local")
         for name in names:
             status = os.stat(os.path.join(folder, name))  # noqa: PTH116, PTH118
@@ -141,7 +139,7 @@ def written(before: Files, after: Files) -> tuple[list[str], list[str]]:
     return new, sorted(path for path, seen in before.items() if after[path] != seen)
 
 
-def blobs_of(registry: Registry, published: Release, sealed: int) -> set[str]:
+def blobs_of(registry: Home, published: Release, sealed: int) -> set[str]:
     """Where the blobs of a version lie, and with it those of the history that was sealed since."""
     state = registry.state(NAME)
     log = lookup.open_log(registry.store, NAME)
@@ -152,14 +150,12 @@ def blobs_of(registry: Registry, published: Release, sealed: int) -> set[str]:
     return {blob_path(digest) for digest in found}
 
 
-def test_a_new_version_among_many_rewrites_the_bounded_index_file_alone(
-    long: Registry, make_draft: Callable[..., Draft]
-) -> None:
+def test_a_new_version_among_many_rewrites_the_bounded_index_file_alone(long: Home) -> None:
     """Long enough to come past a sealing: then a segment and a catalog are written too."""
     sealings = 0
     for number in range(SEGMENT_LINES + 1):
         before, sealed = tree(long), len(long.state(NAME).segments)
-        published = long.add(make_draft(NAME, seed=f"{number:03d}"))
+        published = long.make(name=NAME, seed=f"{number:03d}")
         new, replaced = written(before, after := tree(long))
         blobs = blobs_of(long, published, sealed)
         assert set(new) == blobs - before.keys()
@@ -170,22 +166,20 @@ def test_a_new_version_among_many_rewrites_the_bounded_index_file_alone(
 
 
 @pytest.fixture
-def twin(long: Registry, tmp_path: Path) -> Registry:
+def twin(long: Home, tmp_path: Path) -> Home:
     """Another registry with a model of the same name and as many versions, in a history of its own."""
     versions = len(lookup.open_log(long.store, NAME).versions)
     return grow.grow(tmp_path / "twin", 1, versions)
 
 
-def test_a_push_among_many_versions_rewrites_the_bounded_index_file_alone(
-    long: Registry, twin: Registry, make_draft: Callable[..., Draft]
-) -> None:
-    published = long.add(make_draft(NAME, seed="pushed"), "3.0.0")
+def test_a_push_among_many_versions_rewrites_the_bounded_index_file_alone(long: Home, twin: Home) -> None:
+    published = long.make("3.0.0", name=NAME, seed="pushed")
     before, sealed = tree(twin), len(twin.state(NAME).segments)
-    long.push(published.ref, str(twin.store.root))
+    long.push(published.ref, twin.place)
     new, replaced = written(before, after := tree(twin))
     assert set(new) == blobs_of(twin, published, sealed)
     assert replaced == [index_path(NAME)]
     assert after[index_path(NAME)][2] < BOUND
     assert twin.resolve(NAME).located.entry.manifest == published.digest
-    long.push(published.ref, str(twin.store.root))
+    long.push(published.ref, twin.place)
     assert written(after, tree(twin)) == ([], [])

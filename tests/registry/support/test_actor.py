@@ -2,16 +2,12 @@
 
 import getpass
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.registries.home import Home
 
-from onnxreg.registry import Registry
 from onnxreg.registry.support.environment import actor_of_event
-from onnxreg.schema.manifest.draft import Draft
-
-MakeDraft = Callable[..., Draft]
 
 
 @pytest.fixture(autouse=True)
@@ -39,17 +35,17 @@ def test_it_is_the_variable_or_the_user_and_the_host(monkeypatch: pytest.MonkeyP
 
 
 def test_a_name_of_the_machine_always_fits_into_an_event(
-    monkeypatch: pytest.MonkeyPatch, registry: Registry, make_draft: MakeDraft
+    monkeypatch: pytest.MonkeyPatch, registry: Home
 ) -> None:
     monkeypatch.setattr(getpass, "getuser", lambda: "a\udc80\n" * 100)
-    published = registry.add(make_draft())
+    published = registry.make()
     assert registry.log(published.name)[0].event.actor == ("a??" * 67)[:200]
 
 
 def test_events_name_the_author_and_no_other_byte_of_a_registry_does(
-    registry: Registry, other: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+    registry: Home, other: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = registry.add(make_draft())
+    first = registry.make()
     registry.tag(first.ref, "stable")
     assert [line.event.actor for line in registry.log(first.name)] == ["ada@analytical"] * 2
     named = [
@@ -59,13 +55,13 @@ def test_events_name_the_author_and_no_other_byte_of_a_registry_does(
     ]
     assert [path.suffix for path in named] == [".jsonl"]
     monkeypatch.setenv("REG_ACTOR", "")
-    again = other.add(make_draft())
+    again = other.make()
     assert again.digest == first.digest
     assert b"actor" not in (other.store.root / "index" / "acme" / "pii.jsonl").read_bytes()
 
 
-def test_python_names_another_author_or_nobody(tmp_path: Path, make_draft: MakeDraft) -> None:
+def test_python_names_another_author_or_nobody(tmp_path: Path) -> None:
     for name, recorded in (("grace", "grace"), ("", None), (None, "ada@analytical")):
-        registry = Registry(tmp_path / f"of-{recorded}", actor=name)
-        published = registry.add(make_draft())
+        registry = Home(tmp_path / f"of-{recorded}", actor=name)
+        published = registry.make()
         assert registry.log(published.name)[0].event.actor == recorded

@@ -1,15 +1,13 @@
 """Every variable of `reg` is read by one module, by its present name or by its former one."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.registries.home import Home
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry
 from onnxreg.registry.support import environment
-from onnxreg.schema.manifest.draft import Draft
 
 PLACES = {
     "REG_KEYS": environment.key_directory,
@@ -25,8 +23,7 @@ def test_a_variable_names_a_place(name: str, monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_an_account_without_a_home(
-    registry: Registry,
-    make_draft: Callable[..., Draft],
+    registry: Home,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -37,8 +34,8 @@ def test_an_account_without_a_home(
     (tmp_path / "file").write_bytes(b"")
     for name in ("HOME", "REG_HOME", "REG_STATE", "REG_KEYS", "REG_TRUST", "REG_ACTOR", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
-    registry.add(make_draft())
-    home = ["--registry", str(registry.store.root)]
+    registry.make()
+    home = ["--registry", registry.place]
     for words in ("ls", "resolve acme/pii", "verify", f"push acme/pii {tmp_path / 'share'}", "gc", "config"):
         status = main([*(home if words != "config" else []), *words.split()])
         assert status == (9 if words == "config" else 0), capsys.readouterr().err

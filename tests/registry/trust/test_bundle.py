@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.registries.home import Home
 from support.trust.world import MODEL, World
 
 from onnxreg.cli.commands.decide import write_bundle
-from onnxreg.registry import Registry
 from onnxreg.registry.signing import generate, is_valid
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.signing.dsse import Envelope
@@ -30,7 +30,7 @@ def model_signing() -> str:
 def test_the_tool_accepts_a_pulled_directory_and_nothing_else(
     world: World, tmp_path: Path, model_signing: str
 ) -> None:
-    registry, key = Registry(world.tree), generate("ecdsa-p256")
+    registry, key = Home(world.tree), generate("ecdsa-p256")
     out, bundle, public = tmp_path / "pii", tmp_path / "pii.sig", tmp_path / "key.pub"
     registry.write_out(MODEL, out)
     write_bundle(bundle, registry.get(MODEL), key)
@@ -54,7 +54,7 @@ def test_the_tool_accepts_a_pulled_directory_and_nothing_else(
 
 
 def test_a_bundle_lists_every_file(world: World, tmp_path: Path) -> None:
-    registry, key = Registry(world.tree), generate("ecdsa-p256")
+    registry, key = Home(world.tree), generate("ecdsa-p256")
     registry.write_out(MODEL, tmp_path / "out")
     write_bundle(tmp_path / "sig", registry.get(MODEL), key)
     envelope = Envelope.decode(
@@ -68,6 +68,6 @@ def test_a_bundle_lists_every_file(world: World, tmp_path: Path) -> None:
 
 def test_a_bundle_wants_p256(world: World, tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
-        write_bundle(tmp_path / "sig", Registry(world.tree).get(MODEL), world.release)
+        write_bundle(tmp_path / "sig", Home(world.tree).get(MODEL), world.release)
     assert "ecdsa-p256" in error.value.hint
     assert not (tmp_path / "sig").exists()

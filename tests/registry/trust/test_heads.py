@@ -13,11 +13,11 @@ from threading import Thread
 import pytest
 from support.registries import owner
 from support.registries.drafts import write_draft
+from support.registries.home import Home
 from support.trust.tamper import Tree, digest_of
 from support.trust.world import LONG, World
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.lookup import read_lines
@@ -44,23 +44,22 @@ from onnxreg.schema.manifest.draft import Draft
 
 NAME = "acme/pii"
 LOOSE = b'[[rule]]\nchannel = "stable"\nmax_size = {onnx = "1GB"}\n'
-MakeDraft = Callable[..., Draft]
 
 
-def look(registry: Registry, tell: Callable[[StaleNotice], None] = lambda found: None) -> None:
+def look(registry: Home, tell: Callable[[StaleNotice], None] = lambda found: None) -> None:
     CheckedReader(registry.store, KnownHeads(stale=tell)).read_index(NAME)
 
 
-def busy(registry: Registry, events: int) -> None:
+def busy(registry: Home, events: int) -> None:
     """Somebody who knows no heads moves a channel."""
     for number in range(events):
         Decisions(registry.store).tag(Ref(NAME, f"0.1.{number % 2}"), "stable")
 
 
 @pytest.fixture
-def published(registry: Registry, make_draft: MakeDraft) -> Registry:
+def published(registry: Home) -> Home:
     for seed in "ab":
-        registry.add(make_draft(seed=seed))
+        registry.make(seed=seed)
     return registry
 
 
@@ -71,7 +70,7 @@ EVENTS, MORE = (0, 61, 62, 63, 126, 200), (1, 64, 130)
 def history(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], RegistryStore]:
     """A registry in memory as it was after so many moves of a channel."""
     root, place = tmp_path_factory.mktemp("history"), memory_remote()
-    registry = Registry(root / "home")
+    registry = Home(root / "home")
     for seed, version in (("a", "0.1.0"), ("b", "0.1.1")):
         registry.add(write_draft(root / seed, NAME, seed, 100), version)
         exchange(registry.store, place, ExchangeRequest(NAME, [Version.parse(version)]))
@@ -105,8 +104,8 @@ def test_a_log_that_grew_is_followed_over_any_sealing(
     assert list(known.lines) == [line.digest for line in lines[-len(known.lines) :]]
 
 
-def test_a_copy_that_is_behind_is_stale_and_says_for_how_long(published: Registry, tmp_path: Path) -> None:
-    mirror = Registry(shutil.copytree(published.store.root, tmp_path / "mirror"))
+def test_a_copy_that_is_behind_is_stale_and_says_for_how_long(published: Home, tmp_path: Path) -> None:
+    mirror = Home(shutil.copytree(published.store.root, tmp_path / "mirror"))
     look(mirror)
     published.tag(NAME, "stable")
     notices: list[StaleNotice] = []
@@ -118,7 +117,7 @@ def test_a_copy_that_is_behind_is_stale_and_says_for_how_long(published: Registr
 
 @pytest.mark.parametrize("ago", [3 * 3600 + 5, -3 * 3600 - 60])
 def test_a_place_that_is_stale_for_longer_than_allowed_is_a_gate(
-    published: Registry,
+    published: Home,
     tmp_path: Path,
     own_user: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -126,12 +125,12 @@ def test_a_place_that_is_stale_for_longer_than_allowed_is_a_gate(
     ago: int,
 ) -> None:
     """Whichever verb asks a mirror that lacks lines which were seen elsewhere three hours ago, or in three hours."""
-    mirror = Registry(shutil.copytree(published.store.root, tmp_path / "mirror"))
+    mirror = Home(shutil.copytree(published.store.root, tmp_path / "mirror"))
     published.tag(NAME, "stable")
     then = time.time() - ago
     os.utime(own_user / "state" / "heads" / published.id / f"{NAME}.json", (then, then))
-    reader = Registry(tmp_path / "reader").store.root
-    place = str(mirror.store.root)
+    reader = Home(tmp_path / "reader").store.root
+    place = mirror.place
     for words in (
         ("resolve", NAME, "--remote", place),
         ("log", NAME, "--remote", place),
@@ -149,27 +148,27 @@ def test_a_place_that_is_stale_for_longer_than_allowed_is_a_gate(
 
 
 def test_a_copy_too_far_behind_to_be_told_apart_is_refused(
-    published: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    published: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observing, "MAX_REMEMBERED_LINES", 4)
-    mirror = Registry(shutil.copytree(published.store.root, tmp_path / "mirror"))
+    mirror = Home(shutil.copytree(published.store.root, tmp_path / "mirror"))
     look(mirror)
     for events in (3, 2):
         busy(published, events)
         look(published)
         if events == 3:
             look(mirror)
-    other = Registry(shutil.copytree(mirror.store.root, tmp_path / "other"))
+    other = Home(shutil.copytree(mirror.store.root, tmp_path / "other"))
     with pytest.raises(IntegrityError, match="too far back"):
         look(other)
 
 
 def test_a_restored_backup_is_believed_after_a_reset(
-    published: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    published: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backup = shutil.copytree(published.store.root, tmp_path / "backup")
     published.tag(NAME, "stable")
-    place, own = str(published.store.root), ["--registry", str(tmp_path / "own")]
+    place, own = published.place, ["--registry", str(tmp_path / "own")]
     assert main([*own, "resolve", NAME, "--remote", place]) == 0
     put_back(Path(place), backup)
     assert main([*own, "resolve", NAME, "--remote", place]) == 4
@@ -180,9 +179,9 @@ def test_a_restored_backup_is_believed_after_a_reset(
 
 
 def test_a_remote_that_was_removed_is_made_anew_after_a_reset(
-    published: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    published: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own, place = ["--registry", str(published.store.root)], str(tmp_path / "share")
+    own, place = ["--registry", published.place], str(tmp_path / "share")
     push = [*own, "push", NAME, place]
     assert main(push) == 0
     shutil.rmtree(place)
@@ -194,7 +193,7 @@ def test_a_remote_that_was_removed_is_made_anew_after_a_reset(
     assert place in capsys.readouterr().out
     assert main(push) == 0
     shutil.rmtree(place)
-    Registry(place)
+    Home(place)
     assert main(push) == 4
     command = capsys.readouterr().err.rpartition("is meant: reg ")[2].split()
     assert main([*own, *command]) == 0 == main(push)
@@ -203,7 +202,7 @@ def test_a_remote_that_was_removed_is_made_anew_after_a_reset(
     assert capsys.readouterr().out == "nothing was known of it\n"
 
 
-def test_a_push_onto_a_rewritten_log_is_refused(published: Registry, tmp_path: Path) -> None:
+def test_a_push_onto_a_rewritten_log_is_refused(published: Home, tmp_path: Path) -> None:
     there = tmp_path / "there"
     published.push(f"{NAME}:0.1.0", str(there))
     backup = shutil.copytree(there, tmp_path / "backup")
@@ -211,37 +210,37 @@ def test_a_push_onto_a_rewritten_log_is_refused(published: Registry, tmp_path: P
     put_back(there, backup)
     with pytest.raises(IntegrityError, match="went back in time"):
         published.push(f"{NAME}:0.1.1", str(there))
-    assert Registry(there).state(NAME).seq == 1
+    assert Home(there).state(NAME).seq == 1
 
 
-def test_nothing_is_pulled_where_the_log_went_back(published: Registry, tmp_path: Path) -> None:
-    ours, source = Registry(tmp_path / "ours"), str(published.store.root)
+def test_nothing_is_pulled_where_the_log_went_back(published: Home, tmp_path: Path) -> None:
+    ours, source = Home(tmp_path / "ours"), published.place
     ours.pull(f"{NAME}:0.1.0", source)
     backup = shutil.copytree(ours.store.root, tmp_path / "backup")
     ours.pull(f"{NAME}:0.1.1", source)
     put_back(ours.store.root, backup)
     with pytest.raises(IntegrityError, match="went back in time"):
         ours.pull(f"{NAME}:0.1.1", source)
-    assert Registry(ours.store.root).state(NAME).seq == 1
+    assert Home(ours.store.root).state(NAME).seq == 1
 
 
-def test_a_push_of_many_lists_each_fork(published: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
+def test_a_push_of_many_lists_each_fork(published: Home, tmp_path: Path) -> None:
     there = tmp_path / "there"
-    published.add(make_draft(name="acme/x", seed="x"))
+    published.make(name="acme/x", seed="x")
     for ref in (f"{NAME}:0.1.0", "acme/x"):
         published.push(ref, str(there))
     backup = shutil.copytree(there, tmp_path / "backup")
     for name in (NAME, "acme/x"):
         published.decisions(name, published.remotes.open(str(there))).tag(Ref(name, "0.1.0"), "beta")
     put_back(there, backup)
-    published.add(make_draft(name="acme/x", seed="y"))
+    published.make(name="acme/x", seed="y")
     sent = published.push_many("*", str(there))
     assert [(result.name, result.new) for result in sent] == [(NAME, 1), ("acme/x", 1)]
     assert [type(item.error) for result in sent for item in result.skipped] == [ForkError] * 2
 
 
 @pytest.mark.parametrize("lost", ["the last lines", "the model"])
-def test_nothing_is_added_where_the_log_went_back(published: Registry, lost: str) -> None:
+def test_nothing_is_added_where_the_log_went_back(published: Home, lost: str) -> None:
     published.tag(f"{NAME}:0.1.0", "stable")
     index = published.store.root / "index" / f"{NAME}.jsonl"
     before = index.read_bytes()
@@ -252,7 +251,7 @@ def test_nothing_is_added_where_the_log_went_back(published: Registry, lost: str
     else:
         index.write_bytes(before)
     with pytest.raises(IntegrityError, match="went back in time"):
-        Registry(published.store.root).add(Draft(NAME, published.store.root, ()), "0.3.0")
+        Home(published.store.root).add(Draft(NAME, published.store.root, ()), "0.3.0")
     assert (index.read_bytes() if index.exists() else None) == (None if lost == "the model" else before)
 
 
@@ -260,7 +259,7 @@ def test_nothing_is_added_where_the_log_went_back(published: Registry, lost: str
     os.name != "posix", reason="a file stands where the directory should be, as POSIX reports it"
 )
 def test_a_home_that_cannot_be_written_warns_once_and_reads_on(
-    published: Registry, own_user: Path, capsys: pytest.CaptureFixture[str]
+    published: Home, own_user: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(own_user / "state")
     (own_user / "state").write_bytes(b"")
@@ -269,13 +268,11 @@ def test_a_home_that_cannot_be_written_warns_once_and_reads_on(
     for _ in range(3):
         CheckedReader(published.store, known).read_index(NAME)
     assert len(warned) == 1
-    assert main(["--registry", str(published.store.root), "resolve", NAME]) == 0
+    assert published.reg("resolve", NAME) == 0
     assert "cannot be kept" in capsys.readouterr().err
 
 
-def test_what_this_user_wrote_is_known_before_it_is_read(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path
-) -> None:
+def test_what_this_user_wrote_is_known_before_it_is_read(registry: Home, tmp_path: Path) -> None:
     """A place that loses a write of this user is noticed, though nobody read in between."""
 
     def put_back(root: Path, write: Callable[[], object]) -> None:
@@ -286,21 +283,21 @@ def test_what_this_user_wrote_is_known_before_it_is_read(
         for path in after:
             path.write_bytes(before[path]) if path in before else path.unlink()
         with pytest.raises(IntegrityError, match=r"went back in time|put back|is gone"):
-            owner.policies(Registry(root))
+            owner.policies(Home(root))
             CheckedReader(DirectoryRegistry.open(root), KnownHeads()).read_index(NAME)
         for path, data in after.items():
             path.write_bytes(data)
 
     home, share = registry.store.root, DirectoryRegistry.create(tmp_path / "share", mirror_of=None).root
-    registry.add(make_draft(seed="a"))
-    put_back(home, lambda: registry.add(make_draft(seed="b")))
+    registry.make(seed="a")
+    put_back(home, lambda: registry.make(seed="b"))
     put_back(home, lambda: registry.tag(f"{NAME}:0.1.0", "stable"))
     put_back(home, lambda: owner.rollouts(registry).start(Ref.parse(f"{NAME}:0.1.1"), "stable", 50))
     put_back(home, lambda: owner.rollouts(registry).finish(NAME, "stable"))
     put_back(home, lambda: owner.set_policy(registry, read_policy(LOOSE, "policy")))
     put_back(home, lambda: owner.promote(registry, f"{NAME}:0.1.0", "stable"))
     put_back(share, lambda: registry.push(f"{NAME}:0.1.0", str(share)))
-    reader = Registry(tmp_path / "reader")
+    reader = Home(tmp_path / "reader")
     put_back(reader.store.root, lambda: reader.pull(NAME, str(share)))
 
 
@@ -316,7 +313,7 @@ def test_a_write_is_known_though_a_collector_freed_its_checkpoint(
     assert known is not None and known.seq == 129
 
 
-def test_a_damaged_file_is_named_with_the_way_out(published: Registry, own_user: Path) -> None:
+def test_a_damaged_file_is_named_with_the_way_out(published: Home, own_user: Path) -> None:
     look(published)
     (path,) = (own_user / "state").rglob("*.json")
     published.tag(NAME, "stable")
@@ -328,7 +325,7 @@ def test_a_damaged_file_is_named_with_the_way_out(published: Registry, own_user:
     look(published)
 
 
-def test_readers_beside_a_writer_are_never_alarmed(published: Registry) -> None:
+def test_readers_beside_a_writer_are_never_alarmed(published: Home) -> None:
     with ThreadPoolExecutor(4) as pool:
         readers = [pool.submit(look, published) for _ in range(60)]
         busy(published, 20)
@@ -339,11 +336,11 @@ def test_readers_beside_a_writer_are_never_alarmed(published: Registry) -> None:
     assert known is not None and known.seq == published.state(NAME).seq == 22
 
 
-def test_a_copy_that_lacks_a_policy_is_to_be_brought_up_to_date(published: Registry, tmp_path: Path) -> None:
+def test_a_copy_that_lacks_a_policy_is_to_be_brought_up_to_date(published: Home, tmp_path: Path) -> None:
     """It is refused, but nobody is told to forget what was seen; the place itself going back is another thing."""
     root = published.store.root
     owner.set_policy(published, read_policy(b'[[rule]]\nchannel = "beta"\nlicenses = ["MIT"]\n', "policy"))
-    mirror = Registry(shutil.copytree(root, tmp_path / "mirror"))
+    mirror = Home(shutil.copytree(root, tmp_path / "mirror"))
     owner.set_policy(published, read_policy(b'[[rule]]\nchannel = "next"\nlicenses = ["MIT"]\n', "policy"))
     with pytest.raises(IntegrityError, match="has policy 1 of the 2") as error:
         owner.policies(mirror)
@@ -367,7 +364,7 @@ class BehindACache(SimpleHTTPRequestHandler):
         pass
 
 
-def test_a_cache_that_is_behind_is_passed_by(published: Registry, tmp_path: Path) -> None:
+def test_a_cache_that_is_behind_is_passed_by(published: Home, tmp_path: Path) -> None:
     root = published.store.root
     handler = type("Handler", (BehindACache,), {"old": root})
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(root))) as server:
@@ -387,7 +384,7 @@ def test_a_cache_that_is_behind_is_passed_by(published: Registry, tmp_path: Path
         server.shutdown()
 
 
-def test_an_older_archive_in_the_place_of_a_newer_one_is_stale(published: Registry, tmp_path: Path) -> None:
+def test_an_older_archive_in_the_place_of_a_newer_one_is_stale(published: Home, tmp_path: Path) -> None:
     told: list[StaleNotice] = []
     older, newer = tmp_path / "older.onnxreg", tmp_path / "newer.onnxreg"
     for path in (older, newer):

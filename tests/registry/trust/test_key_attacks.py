@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from support.registries import owner
 from support.registries.drafts import write_draft
+from support.registries.home import Home
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry
 from onnxreg.registry.signing import PrivateKey, generate
 from onnxreg.registry.trust.trust_file import add_key, load_trust
 from onnxreg.schema.core.errors import InputError
@@ -23,7 +23,7 @@ NAMES = ("release", "qa", "audit")
 class Office:
     """A registry with a strict policy, the keys that it names, and a stranger's."""
 
-    registry: Registry
+    registry: Home
     keys: dict[str, PrivateKey] = field(default_factory=lambda: {name: generate("ed25519") for name in NAMES})
     stranger: PrivateKey = field(default_factory=lambda: generate("ed25519"))
 
@@ -35,7 +35,7 @@ class Office:
 @pytest.fixture(scope="session")
 def office_template(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Office:
     root = tmp_path_factory.mktemp("office")
-    registry = Registry(root / "registry")
+    registry = Home(root / "registry")
     registry.add(write_draft(root / "draft", "acme/pii", "seed", 10), "1.0.0")
     owner.set_policy(registry, read_policy(STRICT.encode(), "policy.toml"))
     return Office(registry)
@@ -45,7 +45,7 @@ def office_template(isolated_user: None, tmp_path_factory: pytest.TempPathFactor
 def office(office_template: Office, tmp_path: Path, own_user: Path) -> Office:
     own_user.mkdir(parents=True, exist_ok=True)
     copy = shutil.copytree(office_template.registry.store.root, tmp_path / "registry")
-    return replace(office_template, registry=Registry(copy))
+    return replace(office_template, registry=Home(copy))
 
 
 def test_a_key_that_replaces_another_counts_where_that_is_named_and_as_one(

@@ -4,30 +4,27 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.registries import owner
+from support.registries.home import Home
 from support.trust.world import plain_pem
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry
 from onnxreg.registry.lockfile import lock
 from onnxreg.registry.signing import Keystore, PrivateKey, generate, is_valid, sign_statement
 from onnxreg.registry.trust.signatures import RecordedStatement
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import ResolveRequest
 from onnxreg.schema.signing.dsse import EVALUATED, MEDIA_TYPE, PROVEN, Statement, release_statement
 
 NAME = "acme/pii"
-MakeDraft = Callable[..., Draft]
 
 
 def trust(own: Path, *lines: str, **keys: PrivateKey) -> None:
@@ -122,67 +119,64 @@ def test_without_cryptography_the_extra_is_named(
 
 class TestLines:
     def test_every_verb_signs_its_lines(
-        self, registry: Registry, other: Registry, make_draft: MakeDraft, signing: PrivateKey, own_user: Path
+        self, registry: Home, other: Home, signing: PrivateKey, own_user: Path
     ) -> None:
         trust(own_user, "[[require]]", "lines = true", release=signing)
         for seed in "ab":
-            registry.add(make_draft(seed=seed))
+            registry.make(seed=seed)
         registry.tag(NAME, "stable")
         registry.yank(f"{NAME}:0.1.0")
         owner.pin(registry, f"{NAME}:0.1.1")
         owner.sign(registry, f"{NAME}:0.1.1", signing)
-        registry.push(f"{NAME}:0.1.1", str(other.store.root), channels=["stable"])
+        registry.push(f"{NAME}:0.1.1", other.place, channels=["stable"])
         for place in (registry, other):
             assert all(line.sig is not None for line in place.log(NAME))
-            assert owner.verify(place).damages == []
+            place.check()
 
     def test_a_key_that_cannot_be_had_writes_nothing(
-        self, registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+        self, registry: Home, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("REG_SIGNING_KEY", "nobody")
         with pytest.raises(InputError):
-            registry.add(make_draft())
+            registry.make()
         assert registry.names() == []
 
     @pytest.mark.parametrize("lead", ["", "'", "\ufeff"])
     def test_a_private_key_in_place_of_a_name_is_not_printed(
         self,
-        registry: Registry,
-        make_draft: MakeDraft,
+        registry: Home,
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
         lead: str,
     ) -> None:
         """A private key without the frame of its PEM, and one that a shell's quotes came along with."""
-        registry.add(make_draft())
+        registry.make()
         pem = plain_pem(generate("ed25519"))
         secret = "".join(pem.splitlines()[1:-1])
         monkeypatch.setenv("REG_SIGNING_KEY", lead + pem if lead else secret)
-        assert main(["--registry", str(registry.store.root), "tag", NAME, "stable"]) == 2
+        assert registry.reg("tag", NAME, "stable") == 2
         said = "".join(capsys.readouterr())
         assert "neither the name of a key nor a PEM" in said
         assert secret[:12] not in said
 
     def test_a_mirror_keeps_the_signatures_of_the_original(
-        self, registry: Registry, make_draft: MakeDraft, signing: PrivateKey, own_user: Path, tmp_path: Path
+        self, registry: Home, signing: PrivateKey, own_user: Path, tmp_path: Path
     ) -> None:
-        registry.add(make_draft())
+        registry.make()
         trust(own_user, "[[require]]", "lines = true", release=signing)
         mirror = tmp_path / "mirror"
-        assert (
-            main(["--registry", str(tmp_path / "own"), "mirror", str(registry.store.root), str(mirror)]) == 0
-        )
-        assert Registry(mirror).log(NAME) == registry.log(NAME)
-        assert owner.verify(Registry(mirror)).damages == []
+        assert main(["--registry", str(tmp_path / "own"), "mirror", registry.place, str(mirror)]) == 0
+        assert Home(mirror).log(NAME) == registry.log(NAME)
+        assert owner.verify(Home(mirror)).damages == []
 
     def test_an_unsigned_beginning_may_be_allowed(
-        self, registry: Registry, make_draft: MakeDraft, own_user: Path, monkeypatch: pytest.MonkeyPatch
+        self, registry: Home, own_user: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        registry.add(make_draft())
+        registry.make()
         key = generate("ed25519")
         monkeypatch.setenv("REG_SIGNING_KEY", plain_pem(key))
         registry.tag(NAME, "stable")
-        words = ["--registry", str(registry.store.root), "resolve", NAME]
+        words = ["--registry", registry.place, "resolve", NAME]
         trust(own_user, "[[require]]", "lines = true", release=key)
         assert main(words) == 4
         trust(own_user, "[[require]]", "lines = true", "since = 2", release=key)
@@ -191,26 +185,26 @@ class TestLines:
 
 class TestVersions:
     def test_twice_is_as_good_as_once_and_it_travels(
-        self, registry: Registry, other: Registry, make_draft: MakeDraft, own_user: Path
+        self, registry: Home, other: Home, own_user: Path
     ) -> None:
         key = generate("ed25519")
         trust(own_user, "[[require]]", "versions = true", 'keys = ["release"]', release=key)
-        registry.add(make_draft())
+        registry.make()
         with pytest.raises(IntegrityError, match="nobody signed it"):
-            other.pull(NAME, str(registry.store.root))
+            other.pull(NAME, registry.place)
         assert [owner.sign(registry, f"{NAME}:0.1.0", key).is_logged for _ in range(2)] == [True, False]
         assert len(registry.log(NAME)) == 2
-        other.pull(NAME, str(registry.store.root))
+        other.pull(NAME, registry.place)
         assert str(other.resolve(NAME).located.version) == "0.1.0"
 
     def test_no_answer_is_given_of_what_must_be_signed(
-        self, registry: Registry, make_draft: MakeDraft, own_user: Path, capsys: pytest.CaptureFixture[str]
+        self, registry: Home, own_user: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         """Each way to ask for a version, before and after it is signed."""
         key = generate("ed25519")
-        registry.add(make_draft())
+        registry.make()
         trust(own_user, "[[require]]", "versions = true", release=key)
-        home = ("--registry", str(registry.store.root))
+        home = ("--registry", registry.place)
         asking = [
             ("resolve", NAME),
             ("coverage", f"{NAME}:0.1.0", "--devices", "ort-desktop-1.23"),
@@ -231,26 +225,25 @@ class TestVersions:
 
 
 def test_a_new_key_counts_beside_the_old_one(
-    registry: Registry, make_draft: MakeDraft, own_user: Path, monkeypatch: pytest.MonkeyPatch
+    registry: Home, own_user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {"old": generate("ed25519"), "new": generate("ed25519")}
     for seed, key in keys.items():
         monkeypatch.setenv("REG_SIGNING_KEY", plain_pem(key))
-        registry.add(make_draft(seed=seed))
+        registry.make(seed=seed)
     trust(own_user, "[[require]]", "lines = true", **keys)
-    assert owner.verify(registry).damages == []
+    registry.check()
 
 
 def test_no_secret_is_shown(
-    registry: Registry,
-    make_draft: MakeDraft,
+    registry: Home,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pem = plain_pem(generate("ed25519"))
     monkeypatch.setenv("REG_SIGNING_KEY", pem.replace("M", "N", 1))
     secret = pem.splitlines()[1][4:20]
-    assert main(["--registry", str(registry.store.root), "sign", f"{NAME}:0.1.0"]) in (2, 3)
+    assert registry.reg("sign", f"{NAME}:0.1.0") in (2, 3)
     said = "".join(capsys.readouterr())
     assert secret not in said and repr(generate("ed25519")).count("PRIVATE") == 0
     assert os.environ["REG_SIGNING_KEY"] not in said
@@ -276,11 +269,9 @@ def test_a_signed_report_is_about_its_subject(kind: str) -> None:
         read(other)
 
 
-def test_a_release_says_what_its_manifest_says(
-    registry: Registry, make_draft: MakeDraft, own_user: Path
-) -> None:
+def test_a_release_says_what_its_manifest_says(registry: Home, own_user: Path) -> None:
     """The key of a release signs, by mistake, a recipe that the manifest does not have."""
-    key, made = generate("ed25519"), registry.add(make_draft())
+    key, made = generate("ed25519"), registry.make()
     trust(own_user, release=key)
     release = release_statement(NAME, made.version, made.data)
     envelope = sign_statement(replace(release, predicate=release.predicate | {"recipe": {}}), key)

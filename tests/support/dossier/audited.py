@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from onnxreg.registry import Registry
 from onnxreg.registry.signing import PrivateKey
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft
 from support.registries import owner
 from support.registries.gated import NAME, draft, refusal
+from support.registries.home import Home
 from support.trust.world import plain_pem
 
 SEALED_MOVES = 70
@@ -63,11 +63,11 @@ def release(root: Path, seed: str, value: float = 0.002, **fields: Any) -> Draft
     )
 
 
-def make_audited(root: Path, key: PrivateKey, other: PrivateKey) -> Registry:
+def make_audited(root: Path, key: PrivateKey, other: PrivateKey) -> Home:
     """1.0.0, 1.1.0 and 1.2.0 were promoted; 1.3.0, with another licence, only to beta."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REG_SIGNING_KEY", plain_pem(key))
-        registry = Registry(root / "home", actor="ada@<lab>")
+        registry = Home(root / "home", actor="ada@<lab>")
         owner.set_policy(registry, read_policy(PLAN, "policy"), reason="plan of 2026")
         for number, version in enumerate(("1.0.0", "1.1.0", "1.2.0", "1.3.0")):
             licence = {} if number < 3 else {"license": "Apache-2.0", "labels": ["NAME", "DATE"]}

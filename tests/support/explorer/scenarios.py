@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import cache
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -26,13 +25,14 @@ from onnxreg.registry.store.protocol import (
 from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import LostRaceError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.log.events import Expire, Publish
+from onnxreg.schema.log.events import Expire
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 from support.explorer.explorer import Run, Scenario
 from support.explorer.replay import Contents, Fixed, ViolationError, determined
+from support.registries import memory
 
 HERE, THERE = "a" * 32, "b" * 32
 """The ids of the registry that is explored, and of the one that pushes come from and pulls go to."""
@@ -41,28 +41,18 @@ SHARED = b"weights"
 """The file of every version."""
 
 
+def draft(name: str) -> Draft:
+    return Draft(name, Path(), (DraftArtifact("onnx", "float32", "model.onnx"),))
+
+
 def manifest(name: str, data: bytes = SHARED) -> bytes:
     """The document of a version that has one file."""
-    draft = Draft(name, Path(), (DraftArtifact("onnx", "float32", "model.onnx"),))
-    file = Descriptor(Digest.of(data), len(data))
-    return draft.manifest({"model.onnx": file}).encode()
+    return memory.manifest_of(draft(name), {"model.onnx": data})
 
 
 def publish(remote: RegistryStore, name: str, version: str, data: bytes = SHARED) -> None:
     """Publish a version made of one file."""
-    document = manifest(name, data)
-    event = Publish(
-        **stamp(name), version=Version.parse(version), manifest=Digest.of(document), size=len(document)
-    )
-
-    def change(ledger: Log) -> list[Digest]:
-        ledger.append(event)
-        return [Digest.of(document), Digest.of(data)]
-
-    with remote.push() as push:
-        push.put(BytesIO(data))
-        push.put(BytesIO(document))
-        commit(remote, push, name, change)
+    memory.publish(remote, draft(name), version, {"model.onnx": data})
 
 
 def expire(remote: RegistryStore, name: str, version: str) -> None:

@@ -9,6 +9,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 from support.registries import owner
+from support.registries.home import Home
 
 NAME = "acme/pii"
 POLICY = b"""
@@ -39,9 +40,9 @@ def draft(root: Path, seed: str, state: str = "certified", **fields: Any) -> Dra
     return Draft(NAME, root, artifacts, (DraftFile("config", "config.json"),), about)
 
 
-def filled(root: Path) -> Registry:
+def filled(root: Path) -> Home:
     """1.0.0 and 1.1.0 meet the policy; 1.2.0 is refused; 1.3.0 breaks apps of 1.1.0, 1.4.0 those of all but 1.3.0."""
-    registry = Registry(root / "home")
+    registry = Home(root / "home")
     registry.add(draft(root / "a", "a"), "1.0.0")
     registry.add(draft(root / "b", "b"), "1.1.0")
     registry.add(draft(root / "c", "c", "refused"), "1.2.0")

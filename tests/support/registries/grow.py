@@ -26,6 +26,7 @@ from onnxreg.schema.log.events import Publish, Tag, Yank
 from onnxreg.schema.log.state import newest_of
 from onnxreg.schema.log.summary import VersionSummary, operator_set, summarize
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, Draft, DraftArtifact, DraftFile, Verdict
+from support.registries.home import Home
 
 SHARED = {"config.json": b"{}", "suite": b"suite", "base": b"base"}
 FILES = ("model.onnx", "model_int8.onnx", "model.ort", "report.json", "tokenizer.json")
@@ -164,14 +165,14 @@ def history(registry: str, name: str, number: int, versions: int) -> tuple[Log, 
 
 def grow(
     root: Path, models: int, versions: int = 20, whole: Iterable[int] = (), manifests: bool = False
-) -> Registry:
+) -> Home:
     """A registry with so many models of so many versions each.
 
     Those in `whole` have every blob, and verify clean; of the others there is what listing, resolving, searching and the
     log read: the index file, and what it was sealed into. `manifests` are read by a server too. Many models are made by
     processes, which import the main module again: a script needs its `if __name__ == "__main__"`.
     """
-    registry = Registry(root)
+    registry = Home(root)
     cores = os.cpu_count() or 1
     add = partial(_add_models, root, versions, frozenset(whole), manifests)
     if models < PARALLEL_FROM:

@@ -13,15 +13,18 @@ Lines are chosen by number (`3`, `-1`), or by kind (`yank`, `tag:2`, `tag:-1`). 
     @state:PATH       a value of the state line; a path of a state or an event has its keys joined by /
     @held             the manifest that `stable` holds; null if it holds none
     @policy           the digest of the last line of the log of policies
-    @evidence         what `evidence` planted last; @size:VALUE: the size of a blob; @id: the registry's id
+    @made             the blob that an operation made last; @size:VALUE: the size of a blob; @id: the registry's id
     @noted            the value that was last noted
+
+A path names a value of the state line; behind `checkpoint:` of the checkpoint, behind `both:` of both. A file is a blob's
+digest, `policies`, `index`, `index/MODEL`, or `old:index` and `elsewhere:index` in other trees.
 """
 
 import json
 import shlex
 import shutil
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,7 +97,7 @@ class Scene:
     def __init__(self, root: Path, world: World, name: str, histories: Histories) -> None:
         self.root, self.world, self.name, self.histories = root, world, name, histories
         self.tree = Tree(world.tree)
-        self._evidence: str | None = None
+        self._made: str | None = None
         self._kept: Line = {}
         self._noted: Any = None
         self._grown = 0
@@ -131,7 +134,7 @@ class Scene:
                     if (item["kind"], item.get("manifest")) == ("attest", about)
                 )
             case "@state":
-                table, key = _parent(self.tree.state(self.name), rest)
+                table, key = next(_steps(self.tree.state(self.name), rest))
                 return table[key]
             case "@held":
                 return self.tree.state(self.name)["channels"].get("stable", {}).get("manifest")
@@ -139,8 +142,8 @@ class Scene:
                 return digest_of(self._policies.read_bytes().splitlines()[-1])
             case "@noted":
                 return self._noted
-            case "@evidence":
-                return self._evidence
+            case "@made":
+                return self._made
             case "@size":
                 return len(self.tree.blob(self.value(rest)).read_bytes())
             case "@id":
@@ -177,19 +180,26 @@ class Scene:
         made = event(line, **changes)
         return {**made, "event": {key: item for key, item in made["event"].items() if item is not None}}
 
-    def _remake(self, lines: list[Line], *signed: Any) -> None:
-        self.tree.remake(self.name, lines, *signed)
+    def _lines(self, change: Callable[[list[Line]], list[Line] | None], *signed: Any) -> None:
+        """Change the lines, in place or by others; the chain and the state are computed anew."""
+        lines = self.tree.lines(self.name)
+        made = change(lines)
+        self.tree.remake(self.name, lines if made is None else made, *signed)
 
-    def _append(self, *lines: Line) -> None:
-        self._remake([*self.tree.lines(self.name), *lines])
+    def _append(self, line: Line) -> None:
+        self._lines(lambda lines: lines.append(line))
 
-    @property
-    def _index(self) -> Path:
-        return self.tree.index(self.name)
+    def file(self, text: str) -> Path:
+        tree, _, place = text.rpartition(":") if text.endswith("index") else ("", "", text)
+        source = Tree(getattr(self.world, tree)) if tree else self.tree
+        if place == "policies":
+            return self.tree.root / "policy.jsonl"
+        kind, _, model = place.partition("/")
+        return source.index(model or self.name) if kind == "index" else self.tree.blob(self.value(text))
 
     @property
     def _policies(self) -> Path:
-        return self.tree.root / "policy.jsonl"
+        return self.file("policies")
 
     # honest deeds, and other trees
 
@@ -248,33 +258,44 @@ class Scene:
 
     def save(self) -> None:
         """Keep the index and the log of policies for `restore`."""
-        for path in (self._index, self._policies):
+        for path in (self.file("index"), self._policies):
             if path.exists():
                 shutil.copy(path, self.root / path.name)
 
-    def restore(self) -> None:
-        self.tree.overwrite(self._index, (self.root / self._index.name).read_bytes())
+    def restore(self, file: str = "index") -> None:
+        self.tree.overwrite(self.file(file), (self.root / self.file(file).name).read_bytes())
 
-    def restore_policies(self) -> None:
-        self.tree.overwrite(self._policies, (self.root / "policy.jsonl").read_bytes())
+    # the state line and the checkpoint, to which the state gets the new digest
 
-    # the state line
+    def _edit(self, path: str, change: Callable[[Any, str], None]) -> None:
+        place, _, path = path.rpartition(":")
+        if place:
+            checkpoint = self.tree.read(self.value("@state:checkpoint"))
+            change(checkpoint, path)
+            digest = self.tree.put(canonical_json(checkpoint))
+            self.tree.edit_state(self.name, lambda state: state.update(checkpoint=digest))
+        if place != "checkpoint":
+            self.tree.edit_state(self.name, lambda state: change(state, path))
 
     def set(self, path: str, value: str) -> None:
         made = self.value(value)
-        self.tree.edit_state(self.name, lambda state: _set(state, path, made))
+        self._edit(path, lambda table, path: _set(table, path, made))
 
     def delete(self, path: str) -> None:
-        self.tree.edit_state(self.name, lambda state: _delete(state, path))
+        def change(table: Any, path: str) -> None:
+            for below, key in list(_steps(table, path)):
+                del below[key]
 
-    def reverse(self, path: str) -> None:
-        made = self.value(f"@state:{path}")[::-1]
-        self.tree.edit_state(self.name, lambda state: _set(state, path, made))
+        self._edit(path, change)
 
     def copy(self, source: str, path: str) -> None:
-        """Copy a value of the state line to another path."""
-        made = self.value(f"@state:{source}")
-        self.tree.edit_state(self.name, lambda state: _set(state, path, made))
+        """Copy a value to another path of the same place."""
+
+        def change(table: Any, path: str) -> None:
+            below, key = next(_steps(table, source.rpartition(":")[2]))
+            _set(table, path, below[key])
+
+        self._edit(path, change)
 
     # lines
 
@@ -283,59 +304,45 @@ class Scene:
         made = self.value(value)
         self.tree.edit_line(self.name, int(position), lambda line: line["event"].update({key: made}))
 
-    def event(self, position: str, *changes: str) -> None:
-        """Change an event. Its signature stays."""
-        lines = self.tree.lines(self.name)
-        at = self._position(lines, position)
-        lines[at] = self._with(lines[at], self._changes(changes))
-        self._remake(lines)
-
     def put(self, position: str, source: str, *changes: str) -> None:
-        """Put a copy of an event in the place of another one."""
+        """Put a copy of an event, with its signature, in the place of another one, or behind the last one (`+`)."""
         lines = self.tree.lines(self.name)
         made = self._with(lines[self._position(lines, source)], self._changes(changes))
-        lines[self._position(lines, position)] = made
-        self._remake(lines)
-
-    def repeat(self, position: str, *changes: str) -> None:
-        """Append a copy of an event."""
-        lines = self.tree.lines(self.name)
-        self._append(self._with(lines[self._position(lines, position)], self._changes(changes)))
+        at = len(lines) if position == "+" else self._position(lines, position)
+        self._lines(lambda lines: [*lines[:at], made, *lines[at + 1 :]])
 
     def append(self, kind: str, *changes: str) -> None:
         """Append an event of a kind."""
         self._append(self._event(kind, **self._changes(changes)))
 
     def drop(self, position: str) -> None:
-        lines = self.tree.lines(self.name)
-        del lines[self._position(lines, position)]
-        self._remake(lines)
+        def change(lines: list[Line]) -> None:
+            del lines[self._position(lines, position)]
 
-    def drop_last(self, count: str) -> None:
-        self._remake(self.tree.lines(self.name)[: -int(count)])
+        self._lines(change)
+
+    def first_lines(self, count: str) -> None:
+        """Only so many lines, or all but so many at the end."""
+        self._lines(lambda lines: lines[: int(count)])
 
     def drop_about(self, version: str, kind: str = "") -> None:
         """Drop the events about the manifest of a version; only those of a kind, if one is given."""
         about = self.value(f"@manifest:{version}")
-        lines = self.tree.lines(self.name)
-        self._remake(
-            [
-                line
-                for line in lines
-                if line["event"].get("manifest") != about or kind not in ("", line["event"]["kind"])
-            ]
-        )
+
+        def is_kept(event: Any) -> bool:
+            return event.get("manifest") != about or kind not in ("", event["kind"])
+
+        self._lines(lambda lines: [line for line in lines if is_kept(line["event"])])
 
     def swap(self, first: str, second: str) -> None:
         """Swap two lines; those that publish stay in front."""
-        lines = self.tree.lines(self.name)
-        one, two = self._position(lines, first), self._position(lines, second)
-        lines[one], lines[two] = lines[two], lines[one]
-        self._remake(sorted(lines, key=lambda line: line["event"]["kind"] != "publish"))
 
-    def forget_sealed(self) -> None:
-        """A log that begins anew with some lines of the old one."""
-        self._remake(self.tree.lines(self.name)[:4])
+        def change(lines: list[Line]) -> list[Line]:
+            one, two = self._position(lines, first), self._position(lines, second)
+            lines[one], lines[two] = lines[two], lines[one]
+            return sorted(lines, key=lambda line: line["event"]["kind"] != "publish")
+
+        self._lines(change)
 
     def keep(self, position: str) -> None:
         """Remember an event for `replay`."""
@@ -344,64 +351,78 @@ class Scene:
 
     def replay(self, *changes: str) -> None:
         """Append the event that was kept, from what the channel holds now."""
-        self._append(
-            self._with(unsigned(self._kept), {"expects": self.value("@held"), **self._changes(changes)})
-        )
+        more = {"expects": self.value("@held"), **self._changes(changes)}
+        self._append(self._with(unsigned(self._kept), more))
 
     # signatures
 
     def unsign(self, position: str) -> None:
-        lines = self.tree.lines(self.name)
-        chosen = range(len(lines)) if position == "all" else [self._position(lines, position)]
-        self._remake([unsigned(line) if at in chosen else line for at, line in enumerate(lines)])
+        def change(lines: list[Line]) -> list[Line]:
+            chosen = range(len(lines)) if position == "all" else [self._position(lines, position)]
+            return [unsigned(line) if at in chosen else line for at, line in enumerate(lines)]
+
+        self._lines(change)
 
     def sign(self, position: str, key: str) -> None:
         """Sign lines with a key: `release`, `lab`, `revoked` or `attacker`."""
         only = None if position == "all" else (int(position), None)
-        self._remake(self.tree.lines(self.name), getattr(self.world, key), only)
+        self._lines(lambda lines: lines, getattr(self.world, key), only)
 
     def name_key(self, position: str, key: str) -> None:
         """Put the id of a key before the signature of a line."""
         lines = self.tree.lines(self.name)
-        at = self._position(lines, position)
-        lines[at]["sig"] = f"{getattr(self.world, key).public.id}:{lines[at]['sig'].partition(':')[2]}"
-        self._remake(lines)
+        signature = lines[self._position(lines, position)]["sig"].partition(":")[2]
+        self._signature(position, f"{getattr(self.world, key).public.id}:{signature}")
 
     def take_signature(self, position: str, source: str, model: str = "") -> None:
         """Give a line the signature of another one, of another model if one is named."""
-        lines, others = self.tree.lines(self.name), self.tree.lines(model or self.name)
-        lines[self._position(lines, position)]["sig"] = others[self._position(others, source)]["sig"]
-        self._remake(lines)
+        others = self.tree.lines(model or self.name)
+        self._signature(position, others[self._position(others, source)]["sig"])
+
+    def _signature(self, position: str, signature: str) -> None:
+        self._lines(lambda lines: lines[self._position(lines, position)].update(sig=signature))
 
     # whole files
 
-    def index_of(self, model: str) -> None:
-        self.tree.overwrite(self._index, self.tree.index(model).read_bytes())
+    def write(self, file: str, source: str) -> None:
+        """Write the bytes of a file in the place of another one."""
+        self.tree.overwrite(self.file(file), self.file(source).read_bytes())
 
-    def swap_indexes(self, model: str) -> None:
-        ours, theirs = self._index.read_bytes(), self.tree.index(model).read_bytes()
-        self.tree.overwrite(self._index, theirs)
-        self.tree.overwrite(self.tree.index(model), ours)
+    def swap_files(self, first: str, second: str) -> None:
+        theirs = self.file(second).read_bytes()
+        self.write(second, first)
+        self.tree.overwrite(self.file(first), theirs)
+
+    def lose(self, file: str) -> None:
+        self.file(file).unlink()
+
+    def cut(self, file: str, count: str) -> None:
+        """Cut so many bytes off a file; `all` empties it."""
+        data = self.file(file).read_bytes()
+        self.tree.overwrite(self.file(file), b"" if count == "all" else data[: -int(count)])
+
+    def garble(self, file: str, old: str = "", new: str = "") -> None:
+        """Write other bytes of the same length; with `old` replace only these characters."""
+        data = self.file(file).read_bytes()
+        middle = data[:100] + b"AAAA" + data[104:] if len(data) > 104 else b"x" * len(data)
+        self.tree.overwrite(self.file(file), data.replace(old.encode(), new.encode()) if old else middle)
+
+    def make(self, text: str, times: str = "1", before: str = "", after: str = "") -> None:
+        """Plant a blob of a text, so many times."""
+        self._made = self.tree.put(f"{before}{text * int(times)}{after}".encode())
 
     def rename_from(self, model: str) -> None:
         """The log of another model under this name: its events say so, chain and state fit."""
-        state = self.tree.state(model)
-        raw = chained(
-            [event(line, name=self.name) for line in self.tree.lines(model)], self.tree.id, self.name
-        )
+        state, lines = self.tree.state(model), self.tree.lines(model)
+        raw = chained([event(line, name=self.name) for line in lines], self.tree.id, self.name)
         state |= {"name": self.name, "head": digest_of(raw[-1])}
-        self.tree.overwrite(self._index, b"".join(row + b"\n" for row in [canonical_json(state), *raw]))
-
-    def serve(self, tree: str) -> None:
-        """Serve the index of another copy of the registry (`old`), or of another registry (`elsewhere`)."""
-        self.tree.overwrite(self._index, Tree(getattr(self.world, tree)).index(self.name).read_bytes())
+        self.tree.overwrite(
+            self.file("index"), b"".join(row + b"\n" for row in [canonical_json(state), *raw])
+        )
 
     def lines_of(self, tree: str) -> None:
-        """Serve the lines of another copy, or of another registry, and chain them here."""
-        self._remake(Tree(getattr(self.world, tree)).lines(self.name))
-
-    def delete_index(self) -> None:
-        self._index.unlink()
+        """Serve the lines of another copy (`old`), or of another registry (`elsewhere`), and chain them here."""
+        self._lines(lambda lines: Tree(getattr(self.world, tree)).lines(self.name))
 
     def replace_registry(self) -> None:
         shutil.rmtree(self.tree.root)
@@ -411,13 +432,9 @@ class Scene:
 
     def publish(self, version: str, manifest: str = "@forged") -> None:
         digest = self.value(manifest)
+        about = {"version": version, "manifest": digest, "size": len(self.tree.blob(digest).read_bytes())}
         old = unsigned(self.tree.lines(self.name)[0])
-        size = (
-            self.value(f"@size:{digest}")
-            if manifest != "@forged"
-            else len(self.tree.blob(digest).read_bytes())
-        )
-        self._append(event(old, version=version, manifest=digest, size=size, nonce=token_hex(16)))
+        self._append(event(old, **about, nonce=token_hex(16)))
 
     def attest(self, manifest: str, statement: str) -> None:
         lines = self.tree.lines(self.name)
@@ -429,25 +446,22 @@ class Scene:
         """Put a forged manifest in the place of a version's, in each event."""
         good, forged = self.value(f"@manifest:{version}"), self.value("@forged")
         swap = {"manifest": forged, "size": self.value(f"@size:{forged}")}
-        self._remake(
-            [
-                event(line, **{key: swap[key] for key in swap if key in line["event"]})
-                if line["event"].get("manifest") == good
-                else line
-                for line in self.tree.lines(self.name)
-            ]
-        )
+
+        def changed(line: Line) -> Line:
+            if line["event"].get("manifest") != good:
+                return line
+            return event(line, **{key: swap[key] for key in swap.keys() & line["event"].keys()})
+
+        self._lines(lambda lines: [changed(line) for line in lines])
 
     def release(self, version: str, key: str) -> None:
-        """Attest that the forged manifest is a version, signed with a key."""
-        forged = self.value("@forged")
-        data = self.tree.blob(forged).read_bytes()
+        """Plant a statement that the forged manifest is a version, signed with a key."""
+        data = self.tree.blob(self.value("@forged")).read_bytes()
         statement = release_statement(self.name, Version.parse(version), data)
-        envelope = sign_statement(statement, getattr(self.world, key))
-        self.attest(forged, self.tree.put(envelope.encode()))
+        self._made = self.tree.put(sign_statement(statement, getattr(self.world, key)).encode())
 
-    def edited_release(self, version: str, manifest: str, *changes: str) -> None:
-        """Attest of a manifest an envelope whose payload is edited and whose signatures stay."""
+    def edit_release(self, version: str, *changes: str) -> None:
+        """Plant the envelope of a version with an edited payload; its signatures stay."""
 
         def change(payload: Any) -> None:
             for word in changes:
@@ -455,52 +469,7 @@ class Scene:
                 made = self.value(value)
                 _set(payload, path, made.removeprefix("sha256:") if path.endswith("sha256") else made)
 
-        forged = self.tree.edit_envelope(self.value(f"@release:{version}"), change)
-        self.attest(self.value(manifest), forged)
-
-    def certified_release(self, version: str) -> None:
-        """Put an envelope that claims certificates in the place of a version's."""
-        good = self.value(f"@release:{version}")
-
-        def change(payload: Any) -> None:
-            for artifact in payload["predicate"]["artifacts"]:
-                artifact["certification"] = {"state": "certified"}
-
-        forged = self.tree.edit_envelope(good, change)
-        lines = self.tree.lines(self.name)
-        self._remake(
-            [
-                event(line, statement=forged) if line["event"].get("statement") == good else line
-                for line in lines
-            ]
-        )
-
-    # blobs
-
-    def lose(self, digest: str) -> None:
-        self.tree.blob(self.value(digest)).unlink()
-
-    def garble(self, digest: str, old: str = "", new: str = "") -> None:
-        """Write other bytes of the same length under a digest; with `old` replace only these characters."""
-        path = self.tree.blob(self.value(digest))
-        data = path.read_bytes()
-        middle = data[:100] + b"AAAA" + data[104:] if len(data) > 104 else b"x" * len(data)
-        self.tree.overwrite(path, data.replace(old.encode(), new.encode()) if old else middle)
-
-    def shorten(self, digest: str) -> None:
-        path = self.tree.blob(self.value(digest))
-        self.tree.overwrite(path, path.read_bytes()[:-1])
-
-    def swap_blobs(self, first: str, second: str) -> None:
-        one, two = (self.tree.blob(self.value(digest)) for digest in (first, second))
-        ours, theirs = one.read_bytes(), two.read_bytes()
-        self.tree.overwrite(one, theirs)
-        self.tree.overwrite(two, ours)
-
-    def forge_bytes(self, version: str) -> None:
-        """Write the forged manifest under the digest of a version's."""
-        forged = self.tree.blob(self.value("@forged")).read_bytes()
-        self.tree.overwrite(self.tree.blob(self.value(f"@manifest:{version}")), forged)
+        self._made = self.tree.edit_envelope(self.value(f"@release:{version}"), change)
 
     # the sealed part of a log
 
@@ -509,38 +478,6 @@ class Scene:
         rows = self.tree.blob(self.value("@state:segments/0")).read_bytes().splitlines()
         made = self.tree.put(_segment(rows, change, *map(self.value, words)))
         self.tree.edit_state(self.name, lambda state: state.update(segments=[made]))
-
-    def checkpoint(self, change: str, path: str, value: str = "null") -> None:
-        """Change the versions of the checkpoint, and give the state its new digest."""
-        checkpoint = self.tree.read(self.value("@state:checkpoint"))
-        versions = checkpoint["versions"]
-        match change:
-            case "set":
-                _set(versions, path, self.value(value))
-            case "delete":
-                _delete(versions, path)
-            case "copy":
-                _set(versions, value, versions[path])
-            case "swap":
-                versions[path], versions[value] = versions[value], versions[path]
-        self._checkpoint(canonical_json(checkpoint))
-
-    def tables(self, path: str, value: str) -> None:
-        """Set a value in the checkpoint and in the state line."""
-        checkpoint, made = self.tree.read(self.value("@state:checkpoint")), self.value(value)
-        _set(checkpoint, path, made)
-        self._checkpoint(canonical_json(checkpoint))
-        self.tree.edit_state(self.name, lambda state: _set(state, path, made))
-
-    def checkpoint_bytes(self, text: str, times: str = "1") -> None:
-        self._checkpoint(text.encode() * int(times))
-
-    def checkpoint_zeros(self, count: str) -> None:
-        self._checkpoint(b"[" + b"0," * int(count) + b"0]")
-
-    def _checkpoint(self, data: bytes) -> None:
-        made = self.tree.put(data)
-        self.tree.edit_state(self.name, lambda state: state.update(checkpoint=made))
 
     # gates
 
@@ -557,10 +494,7 @@ class Scene:
             "findings": [{"requirement": "certified", "verdict": "pass", "detail": "it is"}],
             "statements": [],
         }
-        self._evidence = self.tree.put(canonical_json({**value, **self._changes(changes)}))
-
-    def evidence_bytes(self, text: str) -> None:
-        self._evidence = self.tree.put(text.encode())
+        self._made = self.tree.put(canonical_json({**value, **self._changes(changes)}))
 
     def claim_certificate(self, version: str) -> None:
         """Attest a refusal as if it were a certificate."""
@@ -579,7 +513,7 @@ class Scene:
         """Move `stable` with an event and evidence as a promotion would write them."""
         named = self.value(policy)
         self.evidence(version, f"policy={named}")
-        self.move(version, f"policy={named}", "evidence=@evidence")
+        self.move(version, f"policy={named}", "evidence=@made")
 
     def promote_elsewhere(self, version: str, policy: str) -> None:
         """Keep the event of a promotion in another registry of the same versions, and bring its evidence here."""
@@ -600,31 +534,13 @@ class Scene:
         lines = self.tree.lines("acme/other")
         self._kept = lines[self._position(lines, "tag:-1")]
 
-    def write_policies(self, policy: str, registry: str = "@id") -> None:
-        """Write a log of one policy, whose chain fits."""
-        rules = tomllib.loads(POLICIES[policy].decode())["rule"]
-        line = {**self._policy_event(rules), "seq": 1, "prev": genesis_of(self.value(registry), ".policy")}
-        self.tree.overwrite(self._policies, canonical_json(line) + b"\n")
-
-    def append_policy(self, policy: str) -> None:
-        """Append a policy to the log, unsigned."""
-        rules = tomllib.loads(POLICIES[policy].decode())["rule"]
-        data = self._policies.read_bytes()
-        seq = len(data.splitlines()) + 1
-        line = {**self._policy_event(rules), "seq": seq, "prev": self.value("@policy")}
-        self.tree.overwrite(self._policies, data + canonical_json(line) + b"\n")
-
-    def _policy_event(self, rules: Any) -> Line:
-        made = self._event("policy", rules=rules)
-        return event(made, name=".policy")
-
-    def policy_bytes(self, cut: str) -> None:
-        """Cut so many bytes off the log of policies; `all` empties it."""
-        data = self._policies.read_bytes()
-        self.tree.overwrite(self._policies, b"" if cut == "all" else data[: -int(cut)])
-
-    def delete_policies(self) -> None:
-        self._policies.unlink()
+    def policy(self, policy: str, registry: str = "") -> None:
+        """Append a policy to the log, unsigned; for a registry that is named it is the only one. The chain fits."""
+        rows = [] if registry else self._policies.read_bytes().splitlines(keepends=True)
+        prev = genesis_of(self.value(registry), ".policy") if registry else self.value("@policy")
+        made = self._event("policy", rules=tomllib.loads(POLICIES[policy].decode())["rule"])
+        line = {**event(made, name=".policy"), "seq": len(rows) + 1, "prev": prev}
+        self.tree.overwrite(self._policies, b"".join([*rows, canonical_json(line), b"\n"]))
 
 
 def attack(registry: Registry, deeds: str, name: str = MODEL) -> None:
@@ -645,25 +561,13 @@ def _steps(value: Any, path: str) -> Iterator[tuple[Any, Any]]:
             yield value, key
 
 
-def _parent(value: Any, path: str) -> tuple[Any, Any]:
-    return next(_steps(value, path))
-
-
 def _set(value: Any, path: str, made: Any) -> None:
     for table, key in list(_steps(value, path)):
         table[key] = made
 
 
-def _delete(value: Any, path: str) -> None:
-    for table, key in list(_steps(value, path)):
-        del table[key]
-
-
 def _segment(rows: list[bytes], change: str, *words: Any) -> bytes:
     """The bytes of a changed segment."""
-
-    def joined(lines: list[bytes]) -> bytes:
-        return b"".join(line + b"\n" for line in lines)
 
     def edited(row: bytes, key: str, value: Any) -> bytes:
         line = json.loads(row)
@@ -671,28 +575,28 @@ def _segment(rows: list[bytes], change: str, *words: Any) -> bytes:
         return canonical_json(line)
 
     match change:
-        case "shorter":
-            return joined(rows[:-1])
-        case "longer":
-            return joined([*rows, rows[-1]])
-        case "swapped":
-            return joined([rows[1], rows[0], *rows[2:]])
-        case "repeated":
-            return joined([rows[0], rows[0], *rows[2:]])
         case "no-newline":
             return b"\n".join(rows)
-        case "spaces":
-            return joined([json.dumps(json.loads(row)).encode() for row in rows])
         case "bytes":
             return (str(words[0]).encode("latin-1") * words[1] + b"\n") * len(rows)
+        case "shorter":
+            rows = rows[:-1]
+        case "longer":
+            rows = [*rows, rows[-1]]
+        case "swapped":
+            rows = [rows[1], rows[0], *rows[2:]]
+        case "repeated":
+            rows = [rows[0], rows[0], *rows[2:]]
+        case "spaces":
+            rows = [json.dumps(json.loads(row)).encode() for row in rows]
         case "edit":
-            number, key, value = words
-            return joined([edited(row, key, value) if at == number else row for at, row in enumerate(rows)])
+            number, *edit = words
+            rows[number] = edited(rows[number], *edit)
         case "edit-all":
-            return joined([edited(row, *words) for row in rows])
+            rows = [edited(row, *words) for row in rows]
         case "renumber":
-            return joined([edited(row, "seq", at + 2) for at, row in enumerate(rows)])
-    raise AssertionError(change)
+            rows = [edited(row, "seq", at + 2) for at, row in enumerate(rows)]
+    return b"".join(row + b"\n" for row in rows)
 
 
 def files_of(tree: Path) -> dict[str, bytes]:
