@@ -38,7 +38,7 @@ Notes = list[dict[str, Any]]
 @cache
 def table() -> Any:
     """The content of `olive.yaml`."""
-    return read_yaml(TABLE.read_text("utf-8"), TABLE.name, "export")
+    return read_yaml(TABLE.read_bytes(), TABLE.name, "export")
 
 
 def translate_olive(value: Mapping[str, Any], label: str) -> RecipeFile:

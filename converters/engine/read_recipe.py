@@ -51,11 +51,7 @@ def read_document(path: Path, label: str = "recipe") -> Any:
     Raises NotFoundError for a missing file, InputError if the file is neither YAML nor JSON; `label` names the kind of
     document.
     """
-    data = read_given(path, label, "check the path", MAX_TEXT_BYTES)
-    try:
-        return read_yaml(data.decode("utf-8"), path.name, "export")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path.name} is not text", f"a {label} is YAML or JSON, in UTF-8") from error
+    return read_yaml(read_given(path, label, "check the path", MAX_TEXT_BYTES), path.name, "export")
 
 
 def from_value(value: Any, label: str) -> RecipeFile:

@@ -26,7 +26,7 @@ from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.settings import Limits
-from onnxreg.registry.store.directory import DirectoryRegistry, DirectoryStore, mark, settled_mark
+from onnxreg.registry.store.directory import DirectoryRegistry, DirectoryStore
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.support.disk import Disk, host_errors
@@ -34,6 +34,7 @@ from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.registry.trust.trust_file import load_trust, trust_digest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, NotFoundError, RegError
+from onnxreg.schema.core.files import FileState
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.query.expression import limited
 from onnxreg.schema.query.resolve import ResolveRequest
@@ -111,18 +112,18 @@ class ServedRegistry(DirectoryRegistry):
     def open_tagged(self, path: str) -> tuple[BinaryIO, str]:
         """Open a file, and return it with a token of its present bytes. FileNotFoundError if the file is absent."""
         file = open_beneath(self.root, path)
-        return file, Digest.of(mark(os.fstat(file.fileno())).encode()).hex
+        return file, Digest.of(str(FileState.of(os.fstat(file.fileno()))).encode()).hex
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """Return a model's index file, from the cache if its stat has not changed; None if there is none."""
         now = time.time_ns()
         try:
-            status = os.lstat(f"{self.root}/{index_path(name)}")
+            state = FileState.of(os.lstat(f"{self.root}/{index_path(name)}"))
         except OSError:
             return super().read_index(name)
-        index = self._indexes.get(name, mark(status))
+        index = self._indexes.get(name, str(state))
         if index is None and (index := super().read_index(name)) is not None:
-            self._indexes.put(name, settled_mark(status, now), index, len(index.data))
+            self._indexes.put(name, state.token(now), index, len(index.data))
         return index
 
     def token(self, name: str) -> str:

@@ -51,6 +51,7 @@ from onnxreg.registry.support.disk import (
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, LostRaceError, NotFoundError
+from onnxreg.schema.core.files import FileState
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -63,8 +64,6 @@ NOTICE_SECONDS = 3.0
 """After this many seconds of waiting for another command, the user gets a message."""
 MIN_RESUMABLE_BYTES = 2**20
 """Blobs below this size in bytes are not resumed, but fetched again from the beginning."""
-TICK_NANOSECONDS = 2 * 10**9
-"""The coarsest resolution of a file system's clock."""
 
 
 @contextmanager
@@ -240,21 +239,8 @@ def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: Callable[[i
     return start + count
 
 
-def mark(status: os.stat_result) -> str:
-    """A text that changes with a file. The text includes the change time (ctime), which a copy cannot keep."""
-    return f"{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size} {status.st_ino}"
-
-
-def settled_mark(status: os.stat_result, now: int) -> str:
-    """The mark of a file with a stat taken after `now` (in nanoseconds). The mark is "" for a recent file, which may change
-    again within a tick of the clock without a change of the stat (git calls such a file racy).
-    """
-    recent = max(status.st_mtime_ns, status.st_ctime_ns) > now - TICK_NANOSECONDS
-    return "" if recent else mark(status)
-
-
 class DirectoryStore(ObjectStore):
-    """The files below `root`. The token of a file is the SHA-256 of its bytes, but the `settled_mark` in a list."""
+    """The files below `root`. The token of a file is the SHA-256 of its bytes, but the `FileState.token` in a list."""
 
     def __init__(self, root: Path, disk: Disk, url: str = "") -> None:
         self.root = root
@@ -307,7 +293,7 @@ class DirectoryStore(ObjectStore):
                             with suppress(FileNotFoundError):
                                 status = entry.stat(follow_symlinks=False)
                                 size = status.st_size if stat.S_ISREG(status.st_mode) else None
-                                files.append(TreeFile(path, size, settled_mark(status, now)))
+                                files.append(TreeFile(path, size, FileState.of(status).token(now)))
         return iter(sorted(files))
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:

@@ -110,8 +110,7 @@ class CountingReader(io.RawIOBase):
     def __init__(self, stream: BinaryIO, advance: Advance, action: str, size: int | None = None) -> None:
         self._stream = cast(Any, stream)
         self._left = sys.maxsize if size is None else size
-        self._advance = advance
-        self._action = action
+        self._advance, self._action = advance, action
 
     def readable(self) -> bool:
         return True
@@ -140,11 +139,9 @@ class HashingReader(io.RawIOBase):
     """A stream that hashes the bytes read from a source. IntegrityError at the end if the digest is not `expected`."""
 
     def __init__(self, source: BinaryIO, expected: Digest, length: int = 0) -> None:
-        self._source = cast(Any, source)
-        self._expected = expected
+        self._source, self._expected = cast(Any, source), expected
         self._hasher = hashlib.sha256()
-        self.length = length
-        self.size = 0
+        self.length, self.size = length, 0
 
     def readable(self) -> bool:
         return True

@@ -56,13 +56,12 @@ class Arrival:
 
 @dataclass
 class BlobMover:
-    """Moves blobs, several at a time, large ones first. If a blob arrives damaged, the mover fetches it once more."""
+    """Moves blobs, several at a time, large ones first, a damaged one once more. `arrivals` has one entry for each."""
 
     source: BlobReader
     progress: Progress
     deltas: "DeltaPlan | None" = None
     arrivals: list[Arrival] = field(default_factory=list)
-    """An `Arrival` for each blob moved so far."""
 
     def move(self, push: Push, moving: Mapping[Digest, Reference]) -> None:
         """Move blobs into a push. The first failure stops the other transfers."""
@@ -98,9 +97,8 @@ class BlobMover:
                 raise IntegrityError(f"blob {digest} has {count} bytes, its manifest says {size}")
 
         with self.progress.file(file.path, file.size) as show:
-            plan, reason, is_doubt = self.deltas, "", False
-            if plan is not None:
-                reason, is_doubt = plan.reason, plan.is_doubt
+            plan = self.deltas
+            reason, is_doubt = ("", False) if plan is None else (plan.reason, plan.is_doubt)
             if plan is not None and (made_by := plan.chosen.get(digest)) is not None:
                 from onnxreg.registry import delta
 
@@ -297,15 +295,15 @@ def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
 
 def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
     """Return the most severe error in the list; None if no user must act."""
-    errors = [item.error for item in skipped if item.error is not None]
-    ranked = (error for kind in (*SEVERITY, RegError) for error in errors if isinstance(error, kind))
-    return next(ranked, None)
+    errors = [item.error for item in skipped]
+    return next(
+        (error for kind in (*SEVERITY, RegError) for error in errors if isinstance(error, kind)), None
+    )
 
 
 def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version], registry_id: str) -> None:
     """Record locally, before a push begins, that another registry may get these versions: `reg drop` then refuses them.
-
-    If this user may not write to the registry, no record is written: this user cannot drop versions either.
+    A user who may not write to the registry, and so cannot drop versions either, records nothing.
     """
     for version in versions if os.access(store.root, os.W_OK) else ():
         path = f"pushed/{log.name}/{log.versions[version].manifest.hex}"

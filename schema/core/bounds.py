@@ -10,23 +10,18 @@ BYTES_PER_VALUE = 16
 """A record may have one value for each 16 bytes of its size limit; only a hostile one has more, such as a list of zeros."""
 MAX_DEPTH = 64
 """Levels of nesting in a record, and of brackets and `not` in an expression."""
-MAX_KEY_PARTS = 32
-"""Parts of a dotted key or table name in TOML. The parser's time grows with the square of their number."""
+MAX_LINE_DOTS = 200
+"""Dots in a line of TOML. The parser's time grows with the square of the number of parts of a dotted key."""
 MAX_PATH_CHARS, MAX_PATH_PARTS = 1024, 32
 MAX_MEMBERS = 10_000
 """Artifacts of a manifest, and members of a family."""
-MAX_STAGES = 64
-"""Stages of a pipeline, whose artifacts the index file lists."""
-MAX_METRICS = 32
-"""Metrics of an artifact in a summary, which has the first ones of the manifest."""
-MAX_PIECES = 256
-"""Pieces of a file; a very large file has larger pieces."""
+MAX_STAGES, MAX_METRICS, MAX_PIECES = 64, 32, 256
+"""Stages of a pipeline, metrics of an artifact in a summary, pieces of a file (which are larger in a very large file)."""
 MAX_EVENT_BYTES = 63 * 1024
 MAX_LINE_BYTES = MAX_EVENT_BYTES + 1024
 """Bytes of a log line, which holds an event, the line's number, its links and a common signature."""
-MAX_SIGNATURE_BYTES = 16 * 1024
-MAX_SIGNATURES = 64
-"""Signatures of an envelope."""
+MAX_SIGNATURE_BYTES, MAX_SIGNATURES = 16 * 1024, 64
+"""Bytes of the signature of a line, and signatures of an envelope."""
 MAX_STATEMENTS = 64
 """Statements about a version that an import from an OCI registry records; anybody who can write there can add some."""
 MAX_OCI_BYTES = 4 * 2**20
@@ -37,10 +32,8 @@ MAX_DELTAS = 256
 """Deltas of a version; one line of the log lists their blobs."""
 MAX_DELTA_HEADER_BYTES, MAX_OLD_FILES = 64 * 1024, 16
 """Bytes of the header of a delta, and old files that a delta reads."""
-MAX_ARCHIVE_MODELS, MAX_ARCHIVE_FILES = 10_000, 250_000
-"""Models and files of an archive; `ls` and `verify` look at each of them too."""
-MAX_HUB_FILES = 1_000_000
-"""Files of one commit on the Hub."""
+MAX_ARCHIVE_MODELS, MAX_ARCHIVE_FILES, MAX_HUB_FILES = 10_000, 250_000, 1_000_000
+"""Models and files of an archive, and files of one commit on the Hub."""
 MAX_CATALOG_BYTES, MAX_CATALOG_LINE_BYTES = 2**27, 4 * 2**20
 """Bytes of a published catalog when unpacked, and of one line of it."""
 MAX_CATALOG_MODELS, MAX_CATALOG_ARTIFACTS = 200_000, 1_000_000

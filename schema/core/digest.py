@@ -7,7 +7,7 @@ from typing import Self
 
 from onnxreg.schema.core.bounds import MAX_PIECES
 from onnxreg.schema.core.canonical import Count, Record
-from onnxreg.schema.core.errors import InputError, value_error
+from onnxreg.schema.core.errors import InputError
 
 PIECE_BYTES = 8 * 2**20
 """The size in bytes above which a file also has digests of its pieces."""
@@ -54,13 +54,11 @@ class Digest(str):
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> object:
         from pydantic_core import core_schema
 
-        return core_schema.no_info_plain_validator_function(
-            value_error(cls.parse), serialization=core_schema.to_string_ser_schema()
+        return core_schema.no_info_after_validator_function(
+            cls.parse,
+            core_schema.str_schema(pattern=PATTERN),
+            serialization=core_schema.to_string_ser_schema(),
         )
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: object, handler: object) -> dict[str, str]:
-        return {"type": "string", "pattern": PATTERN}
 
 
 def directory_digest(files: Mapping[str, Digest]) -> Digest:

@@ -15,7 +15,7 @@ from pydantic import (
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import convert
-from onnxreg.schema.core.errors import InputError, nearest, value_error
+from onnxreg.schema.core.errors import InputError, suggest, value_error
 from onnxreg.schema.core.ref import PATTERN, check_name, check_path
 
 T = TypeVar("T")
@@ -97,8 +97,7 @@ class InvalidValueError(InputError):
         words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
         if problem["type"] == "extra_forbidden":
             words, key = "there is no such key", str(self.location[-1])
-            alike = nearest(key, sorted(set(keys) - {key}), 0.7)
-            hint = f"did you mean {' or '.join(alike)}?" if alike else ""
+            hint = suggest(key, sorted(set(keys) - {key}), " ", 0.7).strip()
         elif problem["type"] == "missing":
             words = "it is missing"
         elif problem["type"] == "string_type" and isinstance(problem["input"], int | float):

@@ -1,21 +1,21 @@
 """Files that users, or the documents of users, name: bounded reading, file states, and strict TOML and YAML.
 
 Nothing in a file runs code. A file that would cost a parser minutes, gigabytes or the whole stack (by long keys, deep
-nesting or aliases) is refused before parsing. Repeated keys are errors.
+nesting or aliases) is refused. Repeated keys are errors.
 """
 
 import os
 import re
-from collections.abc import Hashable
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES, MAX_KEY_PARTS, MAX_TEXT_BYTES
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES, MAX_LINE_DOTS, MAX_TEXT_BYTES
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, missing_extra, why
 
 HEAD_BYTES = 64
 """The number of first bytes of a file that `check_content` needs."""
-SETTLED_NANOSECONDS = 3 * 10**9
+SETTLED_NANOSECONDS = 2 * 10**9
 """The nanoseconds after which a further change of a file gets another modification time on any file system."""
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
 """Numbers such as 1e-4, which are numbers in JSON and YAML 1.2, but text for PyYAML."""
@@ -24,9 +24,6 @@ VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueEr
 
 _POINTER = re.compile(rb"version https://git-lfs\.github\.com/|/annex/objects/")
 _PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html)\b", re.IGNORECASE)
-_LONG_KEY = re.compile(
-    r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){""" + f"{MAX_KEY_PARTS}}}"
-)
 
 
 def check_given(path: Path, label: str = "file", hint: str = "check the path") -> None:
@@ -42,10 +39,9 @@ def check_given(path: Path, label: str = "file", hint: str = "check the path") -
 def read_given(
     path: Path, label: str = "file", hint: str = "check the path", limit: int = MAX_DOCUMENT_BYTES
 ) -> bytes:
-    """Read a regular file of at most `limit` bytes; a FIFO or device, which may have no end, is refused unread.
+    """Read a regular file (not a FIFO or device, which may have no end) of at most `limit` bytes; see `check_given`.
 
-    Raises the errors of `check_given`, InputError if the file is too large, HostError if it cannot be read. `label` names
-    the kind of file in the messages.
+    Raise InputError if the file is too large, HostError if it cannot be read. `label` names the kind of file.
     """
     check_given(path, label, hint)
     try:
@@ -84,6 +80,9 @@ class FileState(NamedTuple):
     def of(cls, status: os.stat_result) -> "FileState":
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
+    def __str__(self) -> str:
+        return " ".join(map(str, self))
+
     def is_settled(self, now: int) -> bool:
         """True if every later change will change the state. `now` is the time in nanoseconds when the state was read.
 
@@ -92,18 +91,19 @@ class FileState(NamedTuple):
         has_fine_times = os.name == "posix" and self.changed % 10**9 != 0
         return has_fine_times and now - max(self.modified, self.changed) > SETTLED_NANOSECONDS
 
+    def token(self, now: int) -> str:
+        """The state as a text; "" if it is not settled, so that the file is read again."""
+        return str(self) if self.is_settled(now) else ""
+
 
 def read_toml(data: bytes, label: str) -> dict[str, Any]:
     """Parse a TOML file. Raise InputError, naming `label`, if it is not TOML, too large, too deep, or has too long a key."""
     import tomllib
 
-    if len(data) > MAX_TEXT_BYTES:
-        raise InputError(f"{label} is larger than {MAX_TEXT_BYTES} bytes")
     try:
-        text = data.decode("utf-8-sig")
-        if long := _LONG_KEY.search(text):
-            line = text.count("\n", 0, long.start()) + 1
-            raise InputError(f"{label} has a key of more than {MAX_KEY_PARTS} parts in line {line}")
+        text = _decoded(data, label)
+        if any(line.count(".") > MAX_LINE_DOTS for line in text.split("\n")):
+            raise InputError(f"{label} has a line with more than {MAX_LINE_DOTS} dots")
         return tomllib.loads(text)
     except RecursionError:
         raise InputError(f"{label} is nested too deeply") from None
@@ -111,21 +111,34 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
         raise InputError(f"{label} is not TOML: {error}") from error
 
 
-def read_yaml(data: bytes | str, label: str, extra: str) -> Any:
+def read_yaml(data: bytes, label: str, extra: str) -> Any:
     """Parse a YAML or JSON file. Raise InputError if it is neither, HostError if PyYAML (from `extra`) is not installed."""
-    if len(data) > MAX_TEXT_BYTES:
-        raise InputError(f"{label} is too large: more than {MAX_TEXT_BYTES >> 20} MiB")
     try:
         import yaml
     except ImportError as error:
         raise missing_extra("yaml", extra, f"reading {label}") from error
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise refused("aliases are not allowed", self.peek_event())
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            value = super().construct_mapping(node, deep)
+            if len(value) < len(node.value):
+                twice = Counter(str(key.value) for key, _ in node.value).most_common(1)[0][0]
+                raise refused(f"the key {twice!r} occurs twice in this mapping", node)
+            return value
+
+    def refused(reason: str, node_or_event: Any) -> Exception:
+        error: Exception = yaml.constructor.ConstructorError(None, None, reason, node_or_event.start_mark)
+        return error
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
     try:
-        text = data if isinstance(data, str) else data.decode("utf-8")
-        return yaml.load(text, Loader=strict_loader(yaml))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{label} is not text in UTF-8") from error
+        return yaml.load(_decoded(data, label), Loader=Loader)
     except (yaml.YAMLError, RecursionError, *VALUE_ERRORS) as error:
-        # The cause may be a line above the position.
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         position = f", line {mark.line + 1}, column {mark.column + 1}," if mark is not None else ""
         problem = getattr(error, "problem", None) or getattr(error, "context", None) or error
@@ -135,29 +148,10 @@ def read_yaml(data: bytes | str, label: str, extra: str) -> Any:
         ) from error
 
 
-def strict_loader(yaml: Any) -> Any:
-    """Make a loader class of the module PyYAML: safe, and without repeated keys and aliases."""
-
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                raise refused("aliases are not allowed", self.peek_event())
-            return super().compose_node(parent, index)
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = set()
-            for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-                key = self.construct_object(key_node, deep=True)
-                if not isinstance(key, Hashable):
-                    break
-                if key in keys:
-                    raise refused(f"the key {key!r} occurs twice", key_node)
-                keys.add(key)
-            return super().construct_mapping(node, deep)
-
-    def refused(reason: str, node_or_event: Any) -> Exception:
-        error: Exception = yaml.constructor.ConstructorError(None, None, reason, node_or_event.start_mark)
-        return error
-
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
-    return Loader
+def _decoded(data: bytes, label: str) -> str:
+    if len(data) > MAX_TEXT_BYTES:
+        raise InputError(f"{label} is larger than {MAX_TEXT_BYTES >> 20} MiB")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{label} is not text in UTF-8") from error

@@ -4,8 +4,6 @@ from typing import Any
 
 from onnxreg.schema.core.errors import InputError
 
-EACH = "*"
-"""The step of a pattern that matches every item of a list or every key of an object."""
 ABSENT: Any = object()
 """The result of `find` if the document has no value at the pointer."""
 
@@ -37,16 +35,16 @@ def find(value: Any, pointer: str) -> Any:
 
 
 def expand(value: Any, pattern: str) -> list[str]:
-    """The pointers that match a pattern, in the order of the document, with keys in ascending order."""
-    locations = [("", value)]
+    """The pointers that match a pattern, in which `*` matches every item or key, with keys in ascending order."""
+    places = {"": value}
     for token in tokens(pattern):
-        locations = [
-            (child(location, key), inside)
-            for location, item in locations
+        places = {
+            child(location, key): inside
+            for location, item in places.items()
             for key, inside in _children(item).items()
-            if token in (EACH, key)
-        ]
-    return [location for location, _ in locations]
+            if token in ("*", key)
+        }
+    return list(places)
 
 
 def relative(pointer: str, path: str) -> str:

@@ -1,10 +1,11 @@
 """Names of versions (SemVer 2.0, https://semver.org/spec/v2.0.0.html), refs (`name[:tag][@sha256:...]`), and file paths."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Self
+from operator import ge, gt, le, lt
+from typing import Any, Self
 from unicodedata import category, normalize
 
 from onnxreg.schema.core.bounds import MAX_PATH_CHARS, MAX_PATH_PARTS
@@ -25,45 +26,42 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}")
 _DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
 
 
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[str, str], bool]:
+    """A comparison of versions: by precedence, then by build metadata. Raises TypeError for any other text."""
+
+    def method(self: str, other: str) -> bool:
+        if not (isinstance(self, Version) and isinstance(other, Version)):
+            raise TypeError(f"a version is compared with a version, not with {other!r}")
+        return compare((self.precedence, self.build), (other.precedence, other.build))
+
+    return method
+
+
 class Version(str):
     """A SemVer 2.0 version, as its text. Build metadata is part of the name, but does not count for precedence."""
 
-    __slots__ = ("build", "major", "minor", "patch", "pre")
+    __slots__ = ("build", "major", "minor", "patch", "pre", "precedence")
     major: int
     minor: int
     patch: int
     pre: tuple[str, ...]
     build: str
+    precedence: tuple[object, ...]
+    """A sort key by section 11 of SemVer. The key ignores build metadata, which `<` compares next."""
 
     def __new__(cls, major: int, minor: int, patch: int, pre: tuple[str, ...] = (), build: str = "") -> Self:
         more = ("-" + ".".join(pre) if pre else "") + (f"+{build}" if build else "")
         version = str.__new__(cls, f"{major}.{minor}.{patch}{more}")
         version.major, version.minor, version.patch = major, minor, patch
         version.pre, version.build = pre, build
+        parts = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in pre)
+        version.precedence = (major, minor, patch, not pre, parts)
         return version
 
     def __getnewargs__(self) -> tuple[int, int, int, tuple[str, ...], str]:  # type: ignore[override]
         return self.major, self.minor, self.patch, self.pre, self.build
 
-    def __lt__(self, other: str) -> bool:
-        return _order(self) < _order(other)
-
-    def __le__(self, other: str) -> bool:
-        return _order(self) <= _order(other)
-
-    def __gt__(self, other: str) -> bool:
-        return _order(self) > _order(other)
-
-    def __ge__(self, other: str) -> bool:
-        return _order(self) >= _order(other)
-
-    @property
-    def precedence(self) -> tuple[object, ...]:
-        """A sort key by section 11 of SemVer. The key ignores build metadata, which `<` compares next."""
-        if not self.pre:
-            return (self.major, self.minor, self.patch, True, ())
-        pre = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.pre)
-        return (self.major, self.minor, self.patch, False, pre)
+    __lt__, __le__, __gt__, __ge__ = map(_ordered, (lt, le, gt, ge))
 
     @property
     def is_prerelease(self) -> bool:
@@ -87,12 +85,6 @@ class Version(str):
             raise InputError(f"not a version: {text[:80]!r}", hint)
         major, minor, patch, pre, build = match.groups()
         return cls(int(major), int(minor), int(patch), tuple(pre.split(".")) if pre else (), build or "")
-
-
-def _order(version: str) -> tuple[object, str]:
-    if not isinstance(version, Version):
-        raise TypeError(f"a version is compared with a version, not with {version!r}")
-    return version.precedence, version.build
 
 
 def check_name(text: str) -> str:
@@ -128,9 +120,8 @@ def check_registry_id(text: str, hint: str = "") -> str:
 def check_tag(text: str) -> str:
     """Return a tag unchanged, or raise InputError."""
     if not _TAG.fullmatch(text):
-        raise InputError(
-            f"not a tag: {text[:80]!r}", "a tag is a version such as 1.4.0 or a channel such as stable"
-        )
+        hint = "a tag is a version such as 1.4.0 or a channel such as stable"
+        raise InputError(f"not a tag: {text[:80]!r}", hint)
     return text
 
 
@@ -165,18 +156,12 @@ class Ref:
 
 _FORBIDDEN = r'\x00-\x1f\x7f<>:"|?*\\'
 _REFUSALS = {
-    re.compile(f"[{_FORBIDDEN}]"): "holds a control or reserved character",
-    re.compile(r"(^|/)\.{0,2}(/|\Z)"): "is absolute or has an empty, '.' or '..' part",
-    re.compile(r"(^|/)\s|[\s.](/|\Z)"): "has a part that begins or ends with a blank or ends with a dot",
-    re.compile(r"(^|/)(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³])\s*(\.|/|\Z)", re.IGNORECASE): (
-        "has a part that is a device name"
-    ),
-    re.compile(
-        r"(^|/)[^./]{1,6}~[0-9]+(\.[^./]{0,3})?(/|\Z)"
-    ): "has a part that may be another file's short name",
+    rf"[{_FORBIDDEN}]": "holds a control or reserved character",
+    r"(^|/)\.{0,2}(/|\Z)": "is absolute or has an empty, '.' or '..' part",
+    r"(^|/)\s|[\s.](/|\Z)": "has a part that begins or ends with a blank or ends with a dot",
+    r"(?i)(^|/)(con|prn|aux|nul|con(in|out)\$|(com|lpt)[0-9¹²³])\s*(\.|/|\Z)": "has a device name as a part",
+    r"(^|/)[^./]{1,6}~[0-9]+(\.[^./]{0,3})?(/|\Z)": "has a part that may be another file's short name",
 }
-_LONG_PART = re.compile(rb"[^/]{256}")
-
 PATTERN = rf"^(?!(.*/)?\.{{1,2}}(/|$))[^/{_FORBIDDEN}]+(/[^/{_FORBIDDEN}]+)*$"
 """The rules of `check_path` that a regular expression of JSON Schema can express."""
 
@@ -185,37 +170,26 @@ PATTERN = rf"^(?!(.*/)?\.{{1,2}}(/|$))[^/{_FORBIDDEN}]+(/[^/{_FORBIDDEN}]+)*$"
 def check_path(path: str) -> str:
     """Return a path unchanged, or raise InputError with the reason why a manifest must not have this path.
 
-    Allowed are paths that POSIX, Windows and object stores all distinguish. A path is relative, has at most 1,024 bytes and
-    32 parts of at most 255 bytes with `/` between them, no empty, `.` or `..` part, no control, invisible or reserved
-    character, no trailing dot or blank, no device name of Windows and no short name of Windows (`OPENME~1.JSO`).
+    Allowed are relative paths that POSIX, Windows and object stores all distinguish. A short name is `OPENME~1.JSO`.
     """
     data = path[: MAX_PATH_CHARS + 1].encode("utf-8", "surrogatepass")
-    if not 0 < len(data) <= MAX_PATH_CHARS or data.count(b"/") >= MAX_PATH_PARTS or _LONG_PART.search(data):
+    parts = data.split(b"/")
+    if not 0 < len(data) <= MAX_PATH_CHARS or len(parts) > MAX_PATH_PARTS or max(map(len, parts)) > 255:
         limits = f"{MAX_PATH_CHARS} bytes, {MAX_PATH_PARTS} parts or 255 bytes in a part"
         raise InputError(f"path is empty or longer than {limits}: {path[:80]!r}")
     for pattern, reason in _REFUSALS.items():
-        if pattern.search(path):
+        if re.search(pattern, path):
             raise InputError(f"path {reason}: {path[:80]!r}")
     if not path.isascii() and any(category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") for char in path):
         raise InputError(f"path holds an invisible character or is not valid Unicode: {path[:80]!r}")
     return path
 
 
-def check_sorted_paths(paths: tuple[str, ...] | None) -> None:
-    """Raise InputError unless the paths are None or a sorted list of different paths, each allowed by `check_path`."""
-    if paths is not None and (not paths or list(paths) != sorted(set(map(check_path, paths)))):
-        raise InputError("not a sorted list of different paths")
-
-
 class DistinctPaths:
-    """A set of paths that do not collide on a file system that ignores case or normalizes Unicode.
-
-    Paths are compared by canonical caseless matching (Unicode 16, definition D145).
-    """
+    """Paths that do not collide on a file system that ignores case or normalizes Unicode (Unicode 16, definition D145)."""
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
-        self._files: dict[str, str] = {}
-        self._directories: set[str] = set()
+        self._files, self._directories = dict[str, str](), set[str]()
         for path in paths:
             self.add(path)
 

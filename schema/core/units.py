@@ -3,17 +3,14 @@
 A size is `30MB`, `1.5GB`, `512MiB`, or a plain number of bytes; a length of time is `90s`, `15min`, `12h`, `7d`, `2w`.
 """
 
+import json
 import re
 from typing import Any
 
 from onnxreg.schema.core.errors import InputError
 
-_POWERS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
-SIZE_UNITS: dict[str, int] = {
-    "": 1,
-    "B": 1,
-    **{f"{prefix}B": 1000**power for prefix, power in _POWERS.items()},
-} | {f"{prefix}iB": 1024**power for prefix, power in _POWERS.items() if prefix != "k"}
+SIZE_UNITS = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+SIZE_UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 DURATION_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -21,30 +18,26 @@ def parse_size(text: str) -> int:
     """SIZE = DIGITS ["." DIGITS] [UNIT]: a whole number of bytes. Raises InputError for other text. KB is read as kB."""
     match = re.fullmatch(r"([0-9]{1,16})(?:\.([0-9]{1,15}))?([A-Za-z]*)", text)
     if match is None or match[3] not in SIZE_UNITS:
-        units = ", ".join(filter(None, SIZE_UNITS))
-        raise InputError(
-            f"not a size: {text[:40]!r}", f"write 30MB, 28.5MiB or a number of bytes; units are {units}"
-        )
+        hint = f"write 30MB, 28.5MiB or a number of bytes; units are {', '.join(filter(None, SIZE_UNITS))}"
+        raise InputError(f"not a size: {text[:40]!r}", hint)
     decimals = match[2] or ""
-    scale: int = 10 ** len(decimals)
-    count, remainder = divmod(int(match[1] + decimals) * SIZE_UNITS[match[3]], scale)
+    count, remainder = divmod(int(match[1] + decimals) * SIZE_UNITS[match[3]], 10 ** len(decimals))
     if remainder or count >= 2**53:
         raise InputError(f"{text[:40]} is not a whole number of bytes below 2^53")
-    return count
+    return int(count)
 
 
 def size(value: Any) -> int:
     """A size in a JSON document: a number of bytes, or a text that `parse_size` reads."""
-    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return parse_size(value if isinstance(value, str) else str(value) if is_number else repr(value))
+    return parse_size(value if isinstance(value, str) else json.dumps(value))
 
 
 def parse_duration(text: str) -> int:
     """DURATION = DIGITS UNIT: whole seconds. Raises InputError for other text."""
     match = re.fullmatch(r"([0-9]{1,9})([A-Za-z]*)", text)
     if match is None or match[2] not in DURATION_UNITS:
-        units = ", ".join(DURATION_UNITS)
-        raise InputError(f"not a length of time: {text[:40]!r}", f"write 12h or 7d; units are {units}")
+        hint = f"write 12h or 7d; units are {', '.join(DURATION_UNITS)}"
+        raise InputError(f"not a length of time: {text[:40]!r}", hint)
     return int(match[1]) * DURATION_UNITS[match[2]]
 
 

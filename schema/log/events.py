@@ -15,8 +15,8 @@ from onnxreg.schema.core.bounds import MAX_EVENT_BYTES
 from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name, check_sorted_paths, check_tag
-from onnxreg.schema.log.state import Percent, Salt, check_percent
+from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name, check_tag
+from onnxreg.schema.log.state import Percent, Salt, check_held, check_percent
 from onnxreg.schema.log.summary import STATES
 
 UPGRADE = "a newer onnxreg wrote it: upgrade this one"
@@ -181,7 +181,8 @@ class Hold(VersionEvent, frozen=True, kw_only=True, tag="hold"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sorted_paths(self.paths)
+        if self.paths is not None:
+            check_held(self.paths)
 
 
 class Fence(Event, frozen=True, kw_only=True, tag="fence"):

@@ -23,7 +23,7 @@ from msgspec import Meta
 from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError, suggest
-from onnxreg.schema.core.ref import Version, check_name, check_registry_id, check_sorted_paths, check_tag
+from onnxreg.schema.core.ref import Version, check_name, check_path, check_registry_id, check_tag
 from onnxreg.schema.log.summary import VersionSummary, effective_state
 
 SEGMENT_LINES = 64
@@ -34,6 +34,12 @@ MAX_LISTED_VERSIONS = 5
 Percent = Annotated[int, Meta(gt=0, le=100)] | Annotated[float, Meta(gt=0, le=100)]
 Salt = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 """The random text of a rollout, from which its devices are chosen."""
+
+
+def check_held(paths: tuple[str, ...]) -> None:
+    """Raise InputError unless these are the paths of artifacts, sorted and different."""
+    if not paths or list(paths) != sorted(set(map(check_path, paths))):
+        raise InputError("not a sorted list of different paths")
 
 
 class Gone(Record, frozen=True):
@@ -63,7 +69,7 @@ class VersionEntry(Record, frozen=True):
 
     def __post_init__(self) -> None:
         if self.held:
-            check_sorted_paths(self.held)
+            check_held(self.held)
 
     @property
     def yanked(self) -> bool:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from onnxreg.registry.store import directory
+from onnxreg.schema.core import files
 
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if what lies there had been there for long: a file's time of change cannot be set."""
-    monkeypatch.setattr(directory, "TICK_NANOSECONDS", 0)
+    monkeypatch.setattr(files, "SETTLED_NANOSECONDS", 0)

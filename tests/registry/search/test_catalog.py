@@ -21,9 +21,9 @@ from onnxreg.registry.search import catalog
 from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.catalogs import MODELS as MODELS_FILE
 from onnxreg.registry.search.catalogs import PIECES, LocalCatalog
-from onnxreg.registry.store import directory
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.schema.core import files
 from onnxreg.schema.core.errors import HostError, RegError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.query.expression import parse
@@ -278,8 +278,8 @@ def test_a_change_within_one_tick_of_the_clock_is_noticed(
     home: Home, monkeypatch: pytest.MonkeyPatch, tick_length: int, noticed: bool
 ) -> None:
     """On a clock so coarse that nothing tells the file from the one before; without the wait it is missed."""
-    monkeypatch.setattr(directory, "TICK_NANOSECONDS", tick_length)
-    monkeypatch.setattr(directory, "mark", lambda status: "the same")
+    monkeypatch.setattr(files, "SETTLED_NANOSECONDS", tick_length)
+    monkeypatch.setattr(files.FileState, "__str__", lambda self: "the same")
     tick()
     ask(home)
     home.yank(f"{FIRST}:{NEW}")

@@ -15,7 +15,6 @@ from onnxreg.registry.log.contents import files
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import Release, fetcher
 from onnxreg.registry.search.catalogs import MODELS, LocalCatalog
-from onnxreg.registry.store import directory
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.log.state import SEGMENT_LINES
 
@@ -80,7 +79,7 @@ def test_models_are_as_the_registry_itself_would_have_written_them(large: Home) 
 def test_a_question_over_all_models_opens_no_index_file_twice(
     large: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directory, "TICK_NANOSECONDS", 0)
+    monkeypatch.setattr("onnxreg.schema.core.files.SETTLED_NANOSECONDS", 0)
     (large.store.root / "local" / MODELS).unlink(missing_ok=True)
     with opened(large.store.root) as cold:
         models = LocalCatalog(large.store).refresh().readable()

@@ -16,9 +16,9 @@ from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.server import api
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Settings
-from onnxreg.registry.store import directory
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
+from onnxreg.schema.core import files
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Draft
 
@@ -89,7 +89,7 @@ def refuse(*arguments: Any, **options: Any) -> Any:
 
 
 def test_a_warm_question_is_not_resolved_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "TICK_NANOSECONDS", 0)
+    monkeypatch.setattr(files, "SETTLED_NANOSECONDS", 0)
     questions = [question for question, _ in QUESTIONS]
     first = [site.resolve(question).body for question in questions]
     monkeypatch.setattr(ServedRegistry, "resolve", refuse)
@@ -105,7 +105,7 @@ def test_a_list_changes_with_the_registry(
     site: Site, filled: Registry, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     """Whoever brings the catalog up to date."""
-    monkeypatch.setattr(directory, "TICK_NANOSECONDS", 0)
+    monkeypatch.setattr(files, "SETTLED_NANOSECONDS", 0)
     for number in range(1, 4):
         for path in LISTS:
             site.get(path)

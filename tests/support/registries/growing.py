@@ -24,7 +24,6 @@ from onnxreg.converters.importers.adopt import adopt_files
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search.catalogs import LocalCatalog
-from onnxreg.registry.store import directory
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import (
@@ -38,6 +37,7 @@ from onnxreg.registry.store.protocol import (
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.registry.transfer.mirror import mirror
+from onnxreg.schema.core import files
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from support.made_once import made_once, stock
@@ -320,7 +320,7 @@ def push_newest(size: int, root: Path) -> Counts:
 def search_one_changed(size: int, root: Path) -> Counts:
     """What was written a moment ago may change within the same tick of the clock, and is read again: not here."""
     registry = copy_of(make_models, size, root / "home")
-    with patch.object(directory, "TICK_NANOSECONDS", 0):
+    with patch.object(files, "SETTLED_NANOSECONDS", 0):
         search(registry)
         registry.tag(f"{NAME}:1.0.0", "beta")
         with counted(registry.store.root) as found:
