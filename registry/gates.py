@@ -22,8 +22,7 @@ from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.trust import signatures
-from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
-from onnxreg.registry.trust.trust_file import load_trust
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
@@ -211,16 +210,12 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
 
 
 def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> int:
-    """Return the line number of the policy that a promotion names. Raise GateError if the registry never had that policy,
-    or if the evidence is about another move.
-    """
+    """The line number of the policy that a promotion names. Raise GateError if there is no such policy, or other evidence."""
     channel = f"{log.name}:{move.tag}"
     seq = next((line.seq for line in policies.lines if line.digest == move.policy), None)
     if seq is None or move.evidence is None:
-        raise GateError(
-            f"{channel} was moved to {move.version} under a policy that the registry never had",
-            PROMOTE_ADVICE,
-        )
+        problem = f"{channel} was moved to {move.version} under a policy that the registry never had"
+        raise GateError(problem, PROMOTE_ADVICE)
     with about(f"{channel}: it is not evidence of a promotion", GateError, PROMOTE_ADVICE):
         evidence = PromotionEvidence.decode(log.fetch(move.evidence), "the evidence")
     stated = (evidence.name, evidence.channel, evidence.version, evidence.manifest, evidence.policy)
@@ -274,7 +269,7 @@ def promotion_documents(log: Log) -> set[Digest]:
 
 
 def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tuple[str, str]]:
-    """Yield the kind and text of a fault for each channel of a model that breaks the policy; see `verify.Audit`.
+    """Yield the kind and text of a fault for each channel that breaks the policy; see `verify.Audit`.
 
     The kind is `unpromoted` if a version came to the channel or its rollout without a promotion.
     """
@@ -296,10 +291,8 @@ def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tupl
 def check_free(reader: RegistryReader, name: str, channel: str) -> None:
     """Raise GateError if a channel is governed, since only a promotion moves a governed channel."""
     if read_policies(reader).policy.covering(name, channel):
-        raise GateError(
-            f"a policy governs {name}:{channel} in {reader.url}",
-            f"promote instead: reg promote {name}:VERSION {channel}",
-        )
+        hint = f"promote instead: reg promote {name}:VERSION {channel}"
+        raise GateError(f"a policy governs {name}:{channel} in {reader.url}", hint)
 
 
 class ChannelStatus(NamedTuple):
@@ -331,11 +324,10 @@ def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[Ch
 
 
 def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:
-    if log.versions[log.channels[tag].version].yanked:
-        return f"{log.channels[tag].version} is yanked"
+    version = log.channels[tag].version
+    if log.versions[version].yanked:
+        return f"{version} is yanked"
     try:
-        if reader.read_index(POLICY_LOG) is None:
-            return ""
         gate = ChannelGate(log, read_policies(reader), tag, trust)
         gate.check()
     except RegError as error:
@@ -344,14 +336,10 @@ def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:
 
 
 def with_policy(
-    log: PolicyLog,
-    policy: Policy,
-    actor: str | None = None,
-    reason: str | None = None,
-    sign: SignLine | None = None,
+    log: PolicyLog, policy: Policy, about: dict[str, Any], sign: SignLine | None = None
 ) -> PolicyLog:
     """Return the log with one more policy; nothing is written."""
-    event = PolicyEvent(**stamp(POLICY_LOG, actor, reason), rules=policy.to_json())
+    event = PolicyEvent(**about, rules=policy.to_json())
     line = LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)
     return PolicyLog(log.registry, (*log.lines, line))
 
@@ -361,7 +349,7 @@ def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[dict[st
 
     Signatures are judged by the user's trust file. Raise UnlistedError if the registry cannot list its models.
     """
-    policies = with_policy(read_policies(reader), policy)
+    policies = with_policy(read_policies(reader), policy, stamp(POLICY_LOG, None))
     for name in reader.names():
         try:
             index = reader.read_index(name)
@@ -389,8 +377,7 @@ def set_policy(
 ) -> LogLine | None:
     """Set a policy and return its new line; None if the registry's newest policy is equal.
 
-    Raise ConflictError in a mirror, or if another user sets a policy meanwhile. Raise GateError if the policy before
-    names keys and none of these keys signs the line.
+    Raise ConflictError in a mirror, or after another change; GateError if no key that the policy before names signs the line.
     """
     if store.is_mirror:
         raise mirror_error(store.registry_id)
@@ -400,12 +387,10 @@ def set_policy(
         return None
     signer = line_signer()
     sign = partial(sign_line, store.registry_id, signer) if signer else None
-    longer = with_policy(log, policy, actor, reason, sign)
+    longer = with_policy(log, policy, stamp(POLICY_LOG, actor, reason), sign)
     for _, problem in signatures.unauthorized_policies(load_trust(), longer.registry, longer.lines[-2:]):
-        raise GateError(
-            problem,
-            "sign with one of them: set REG_SIGNING_KEY, and trust it by that name: reg trust add NAME KEY",
-        )
+        how = "sign with one of them: set REG_SIGNING_KEY, and trust it by that name: reg trust add NAME KEY"
+        raise GateError(problem, how)
     known_heads.remember(store, POLICY_LOG, _publish(store, longer, index))
     return longer.lines[-1]
 
@@ -417,9 +402,8 @@ def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> 
         with store.push() as push:
             push.publish(POLICY_LOG, data, before.token if before else None)
     except LostRaceError as error:
-        raise ConflictError(
-            "somebody else set a policy meanwhile", "`reg policy show` shows it; then decide again"
-        ) from error
+        hint = "`reg policy show` shows it; then decide again"
+        raise ConflictError("somebody else set a policy meanwhile", hint) from error
     return IndexFile(data, "")
 
 
@@ -428,10 +412,8 @@ def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
     index = destination.read_index(POLICY_LOG)
     copy = policies_in(index, original.registry)
     if original.lines[: len(copy.lines)] != copy.lines[: len(original.lines)]:
-        raise ForkError(
-            f"two copies of registry {original.registry} have different policy logs",
-            "one of them was rewritten; nothing was changed",
-        )
+        two = f"two copies of registry {original.registry} have different policy logs"
+        raise ForkError(two, "one of them was rewritten; nothing was changed")
     if len(original.lines) > len(copy.lines):
         _publish(destination, original, index)
 
@@ -453,20 +435,17 @@ def promote(
     reason: str | None = None,
     actor: str | None = None,
 ) -> Promotion:
-    """Judge a version by the policy. If the version passes, move the channel.
+    """Judge a version by the policy. If it passes, move the channel, unless this policy promoted the version already.
 
-    Do nothing if this policy promoted the version already. Raise InputError if no policy governs the channel; NotFoundError
-    for an unknown version; ConflictError if the version is yanked, or another user moves the channel meanwhile.
+    Raise InputError if no policy governs the channel; ConflictError if the version is yanked, or the channel moves meanwhile.
     """
     check_channel(channel)
     source = CheckedReader(store, known_heads)
     policies = read_policies(source)
     if not policies.policy.covering(ref.name, channel):
         find(source, ref)  # the hint moves the channel to it
-        raise InputError(
-            f"no policy governs {ref.name}:{channel} in {store.url}",
-            f"`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it",
-        )
+        hint = f"`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it"
+        raise InputError(f"no policy governs {ref.name}:{channel} in {store.url}", hint)
 
     def judge(log: Log) -> tuple[Channel | None, PromotionEvidence]:
         version = log.find(ref).version
@@ -497,6 +476,10 @@ def _commit(store: RegistryStore, known_heads: KnownHeads, name: str, change: Ch
     return log
 
 
+MakeEvent = Callable[[Log, dict[str, Any], Rollout], Event]
+"""A function that makes the event about a rollout, given the keys that all these events have."""
+
+
 @dataclass(frozen=True)
 class Rollouts:
     """The rollouts in one registry, which may be a remote; `known_heads` are the user's known heads.
@@ -513,35 +496,20 @@ class Rollouts:
     ) -> Log:
         """Give a version to a share of a channel's devices, in percent.
 
-        Raise ConflictError if the channel has a rollout already, or holds the version; GateError if the version fails
-        the channel's policy; InputError for a malformed share or expression.
+        Raise ConflictError if the channel has a rollout already, or holds the version; GateError if the version fails.
         """
         check_percent(share)
         cohort = None if where is None else str(parse_cohort(where))
         located = find(CheckedReader(self.store, self.known_heads), ref)
-        version, manifest = located.version, located.entry.manifest
-
-        def begin(log: Log, about: dict[str, Any]) -> Event:
-            if channel in log.rollouts:
-                raise ConflictError(
-                    f"{log.name}:{channel} is being rolled out to {log.rollouts[channel].to}",
-                    f"`reg rollout finish {log.name} --channel {channel}` moves the channel, `halt` stops the rollout",
-                )
-            if about["expects"] == manifest:
-                raise ConflictError(f"{log.name}:{channel} is {version} already", "there is nothing to do")
-            return self._step(log, about, Rollout(version, manifest, share, secrets.token_hex(16), 0, cohort))
-
-        return self._change(ref.name, channel, reason, begin)
+        manifest, salt = located.entry.manifest, secrets.token_hex(16)
+        rollout = Rollout(located.version, manifest, share, salt, 0, cohort)
+        return self._change(ref.name, channel, reason, self._step, rollout)
 
     def advance(self, name: str, channel: str, share: float, reason: str | None = None) -> Log:
-        """Give the version to a larger share of the devices; devices that have the version keep it.
-
-        Raise InputError if the share is not larger; GateError as `start` does.
-        """
+        """Give the version to a larger share of the devices; devices that have the version keep it."""
         check_percent(share)
 
-        def widen(log: Log, about: dict[str, Any]) -> Event:
-            rollout = _current(log, channel)
+        def widen(log: Log, about: dict[str, Any], rollout: Rollout) -> Event:
             if share <= rollout.percent:
                 raise InputError(
                     f"{rollout.to} goes to {rollout.percent:g} % of the devices, which is not less than {share:g} %",
@@ -553,18 +521,12 @@ class Rollouts:
 
     def halt(self, name: str, channel: str, reason: str | None = None) -> Log:
         """Stop the rollout: every device gets the version that the channel holds."""
-
-        def halt(log: Log, about: dict[str, Any]) -> Event:
-            _current(log, channel)
-            return RolloutStep(**about)
-
-        return self._change(name, channel, reason, halt)
+        return self._change(name, channel, reason, lambda log, about, rollout: RolloutStep(**about))
 
     def finish(self, name: str, channel: str, reason: str | None = None) -> Log:
-        """Move the channel to the rollout's version. Raise GateError as `start` does."""
+        """Move the channel to the rollout's version. Raise GateError if the version fails."""
 
-        def finish(log: Log, about: dict[str, Any]) -> Event:
-            rollout = _current(log, channel)
+        def finish(log: Log, about: dict[str, Any], rollout: Rollout) -> Event:
             promotion = self._promotion(log, channel, rollout.to)
             del log.rollouts[channel]  # so that the channel may move
             return Tag(**about, **promotion, version=rollout.to, manifest=rollout.manifest)
@@ -580,13 +542,27 @@ class Rollouts:
         return RolloutStep(**about, **state, version=rollout.to)
 
     def _change(
-        self, name: str, channel: str, reason: str | None, make: Callable[[Log, dict[str, Any]], Event]
+        self, name: str, channel: str, reason: str | None, make: MakeEvent, new: Rollout | None = None
     ) -> Log:
+        """Append the event that `make` makes for the channel's rollout, or for a `new` one."""
+
         def change(log: Log) -> Collection[Digest]:
             if check_channel(channel) not in log.channels:
                 raise no_channel(name, channel, log.channels, f"; reg tag {name}:VERSION {channel} makes it")
-            holder = log.channels[channel].manifest
-            log.append(make(log, {**stamp(name, self.actor, reason), "tag": channel, "expects": holder}))
+            holder, current = log.channels[channel].manifest, log.rollouts.get(channel)
+            if (rollout := new or current) is None:
+                under_way = ", ".join(log.rollouts) or "no channel"
+                hint = f"rollouts are under way on {under_way}; `reg rollout start` begins one"
+                raise NotFoundError(f"nothing is rolled out to {name}:{channel}", hint)
+            if new is not None and current is not None:
+                raise ConflictError(
+                    f"{name}:{channel} is being rolled out to {current.to}",
+                    f"`reg rollout finish {name} --channel {channel}` moves the channel, `halt` stops the rollout",
+                )
+            if new is not None and new.manifest == holder:
+                raise ConflictError(f"{name}:{channel} is {new.to} already", "there is nothing to do")
+            about = {**stamp(name, self.actor, reason), "tag": channel, "expects": holder}
+            log.append(make(log, about, rollout))
             return []
 
         CheckedReader(self.store, self.known_heads).read_index(name)
@@ -595,12 +571,3 @@ class Rollouts:
     def _promotion(self, log: Log, channel: str, version: Version) -> dict[str, Digest]:
         policies = read_policies(CheckedReader(self.store, self.known_heads))
         return ChannelGate(log, policies, channel).promotion(version)
-
-
-def _current(log: Log, channel: str) -> Rollout:
-    if channel not in log.rollouts:
-        raise NotFoundError(
-            f"nothing is rolled out to {log.name}:{channel}",
-            f"rollouts are under way on {', '.join(log.rollouts) or 'no channel'}; `reg rollout start` begins one",
-        )
-    return log.rollouts[channel]

@@ -7,7 +7,6 @@ the query must meet the registry's policy. Imports little, as `lookup` does.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -16,8 +15,7 @@ from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import consult, read_blob, read_deltas
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
-from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.registry.trust.trust_file import trust_if_any
+from onnxreg.registry.trust.known_heads import KnownHeads, trust_if_any
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, IntegrityError, NotFoundError, about
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
@@ -63,11 +61,6 @@ class Resolution:
     rollout: "Rollout | None" = None
 
     @property
-    def is_by_rollout(self) -> bool:
-        """True if the device gets this version by a rollout, before the channel holds the version."""
-        return self.rollout is not None and self.rollout.manifest == self.located.entry.manifest
-
-    @property
     def rejected(self) -> tuple[Rejection, ...]:
         return self.outcome.rejected
 
@@ -84,6 +77,7 @@ class Resolution:
     def to_json(self) -> dict[str, Any]:
         """The document that `reg resolve --json` prints."""
         artifact, rollout = self.artifact.to_json(), self.rollout
+        is_by_rollout = rollout is not None and rollout.manifest == self.located.entry.manifest
         deltas = [{**delta.to_json(), "url": url} for delta, url in self.deltas]
         return {
             "name": self.located.name,
@@ -94,7 +88,7 @@ class Resolution:
             "files": [{**file.to_json(), "url": url} for file, url in self.files],
             "rejected": [rejection.to_json() for rejection in self.rejected],
             **({"deltas": deltas} if deltas else {}),
-            **({"rollout": {**rollout.to_json(), "in": self.is_by_rollout}} if rollout else {}),
+            **({"rollout": {**rollout.to_json(), "in": is_by_rollout}} if rollout else {}),
         }
 
 
@@ -187,17 +181,22 @@ def resolve_in(
     seed: str | None = None,
 ) -> Resolution:
     candidates = version_candidates(reader, log, ref, query, device, seed)
-    operators = partial(read_operators, reader)
+
+    def operators(digest: Digest) -> "tuple[Need, ...]":
+        from onnxreg.schema.manifest.operators import read_operator_set
+
+        with about(f"blob {digest.short}... is not an operator set", IntegrityError):
+            return read_operator_set(read_blob(reader, digest))
+
     outcome = resolve_among(log.state, candidates, query, device, operators, ref.is_bare)
     artifact = outcome.artifact
     if artifact is None or outcome.candidate is None:
         raise NoAnswerError(ref, outcome, query)
     version, entry, summary = outcome.candidate
     main = FileSummary("artifact", artifact.path, artifact.digest, artifact.size)
-    files = tuple(
-        (file, reader.blob_url(file.digest)) for file in (main, *artifact.files, *summary.shared_files)
-    )
-    digests = {file.digest for file, _ in files}
+    needed = (main, *artifact.files, *summary.shared_files)
+    files = tuple((file, reader.blob_url(file.digest)) for file in needed)
+    digests = {file.digest for file in needed}
     offered = [delta for delta in read_deltas(log.fetch, entry.deltas) if delta.new in digests]
     deltas = tuple((delta, reader.blob_url(delta.digest)) for delta in offered)
     located = LocatedVersion(log.name, version, entry, log.state.channels.get(ref.tag or ""))
@@ -242,14 +241,6 @@ def version_candidates(
         if carried is not None and located.version not in carried.get(log.name, ()):
             entry = entry.replace(held=())
         yield VersionCandidate(located.version, entry, summary)
-
-
-def read_operators(reader: RegistryReader, digest: Digest) -> "tuple[Need, ...]":
-    """Read an artifact's operator set. Raise IntegrityError if the blob is something else."""
-    from onnxreg.schema.manifest.operators import read_operator_set
-
-    with about(f"blob {digest.short}... is not an operator set", IntegrityError):
-        return read_operator_set(read_blob(reader, digest))
 
 
 @dataclass(frozen=True)

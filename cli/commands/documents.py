@@ -41,8 +41,8 @@ def sbom(
     With --json and --output nothing else is printed.
     """
     from onnxreg.registry.log.lookup import load, read_version
+    from onnxreg.registry.trust.known_heads import load_trust
     from onnxreg.registry.trust.signatures import latest_proofs
-    from onnxreg.registry.trust.trust_file import load_trust
     from onnxreg.schema.formats.sbom import BomSubject, bill
 
     if timestamp is not None and not TIME.fullmatch(timestamp):

@@ -159,8 +159,8 @@ def _signatures(
 ) -> Iterator[tuple[dict[str, Any], list[tuple[object, ...]]]]:
     """Yield a JSON document and table rows for each version in `ref`: the signatures on the version and its evaluations."""
     from onnxreg.registry.log.lookup import load
+    from onnxreg.registry.trust.known_heads import load_trust
     from onnxreg.registry.trust.signatures import signed_statements, unsigned
-    from onnxreg.registry.trust.trust_file import load_trust
 
     trust, log = load_trust(), load(reader, ref.name)
     only = None if ref.is_bare else log.find(ref, yanked=True, gone=True).version

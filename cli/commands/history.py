@@ -40,8 +40,8 @@ def log(
     signed: {status, keyid, key}}]}; status is trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
     """
     from onnxreg.registry.log.lookup import read_lines
+    from onnxreg.registry.trust.known_heads import load_trust
     from onnxreg.registry.trust.signatures import SignatureJudge, word_of, words
-    from onnxreg.registry.trust.trust_file import load_trust
 
     reader = session.limited(max_age).reader(remote, offline)
     log = read_lines(reader, name)

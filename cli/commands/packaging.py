@@ -76,7 +76,7 @@ def archive_verify(
     from onnxreg.cli.commands.health import fail, lines
     from onnxreg.registry.maintain.verification import verify as verify_registry
     from onnxreg.registry.store.archive_reader import open_archive
-    from onnxreg.registry.trust.trust_file import load_trust, read_trust_file
+    from onnxreg.registry.trust.known_heads import load_trust, read_trust_file
 
     archive = open_archive(file)
     trusted = load_trust() if trust is None else read_trust_file(trust)

@@ -68,7 +68,7 @@ def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]
     """The version of each channel of the model: since when, by whom, why, signed by whom, and if it resolves."""
     from onnxreg.registry.gates import in_production
     from onnxreg.registry.log.lookup import load
-    from onnxreg.registry.trust.trust_file import load_trust
+    from onnxreg.registry.trust.known_heads import load_trust
 
     try:
         ledger = load(reader, published.name, index=published.index)

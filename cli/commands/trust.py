@@ -34,7 +34,7 @@ def trust_show(session: Session) -> None:
     seq, head}]}; revoked is null or {date, reason}.
     """
     from onnxreg.registry.support.environment import trust_file
-    from onnxreg.registry.trust.trust_file import load_trust, trust_json
+    from onnxreg.registry.trust.known_heads import load_trust, trust_json
 
     trust, heads = trust_json(load_trust()), session.heads().to_json()
     keys, needs = trust["keys"], trust["require"]
@@ -69,7 +69,7 @@ def trust_add(
     models: list[str] | None = option("Only for models of this name or pattern; may be repeated.", "--model"),
 ) -> None:
     """Trust a key: its signatures count from now on. Confirm through another channel who owns it."""
-    from onnxreg.registry.trust.trust_file import add_key
+    from onnxreg.registry.trust.known_heads import add_key
 
     path = add_key(name, key, models or ())
     session.say(f"{name} is trusted; see {path}, where you also say what must be signed")

@@ -13,8 +13,8 @@ from onnxreg.registry.gates import check_evidence, read_policies
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.export_files import replacing
+from onnxreg.registry.trust.known_heads import load_trust
 from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for, signed_statements
-from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.compare.manifests import located_changes
 from onnxreg.schema.core import canonical, pointer
 from onnxreg.schema.core.digest import Digest

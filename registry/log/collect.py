@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from onnxreg.registry.log.commit import commit
-from onnxreg.registry.log.contents import present_versions, references
+from onnxreg.registry.log.contents import references
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import consult
 from onnxreg.registry.store.layout import BlobKey, is_system_path, model_of, note_path
@@ -18,10 +18,9 @@ from onnxreg.registry.store.protocol import Push, RegistryStore
 from onnxreg.registry.support.environment import stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, about
-from onnxreg.schema.core.ref import Version, check_name
+from onnxreg.schema.core.errors import IntegrityError, about
+from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.log.events import Fence
-from onnxreg.schema.log.state import newest_of
 
 PUSH_WAIT_SECONDS = 60.0
 """Seconds that a collector waits for a push that may still run, before it makes the push start over."""
@@ -168,20 +167,3 @@ def referred(
         if name not in earlier or earlier[name][0] != (index.token if index else None):
             earlier[name] = consult(remote, name, refers, index=index, new=True)
     return {digest for _, digests in earlier.values() for digest in digests}
-
-
-def expiring(log: Log, keep: int) -> list[Version]:
-    """The versions that expire if a model keeps only its `keep` newest releases, in the order of their publication.
-
-    Pre-releases above the newest release stay (at most `keep`), and so do pinned versions and versions of channels. Yanked
-    versions do not count, but stay if they would be among the newest unyanked. Raise InputError if nothing would be kept.
-    """
-    if keep < 1:
-        hint = "untag and drop or purge what must go"
-        raise InputError("the number of versions to keep must be at least 1", hint)
-    unyanked = {version: entry.replace(yanks=()) for version, entry in log.versions.items()}
-    keeping = {*newest_of(log.versions, keep), *newest_of(unyanked, keep)}
-    keeping |= {channel.version for channel in log.channels.values()}
-    keeping |= {rollout.to for rollout in log.rollouts.values()}
-    present = sorted(present_versions(log), key=lambda item: item[1].seq)
-    return [version for version, entry in present if version not in keeping and not entry.pinned]

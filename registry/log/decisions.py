@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from onnxreg.registry.log.collect import expiring
 from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.contents import files, present_versions
 from onnxreg.registry.log.log import LocatedVersion, Log
@@ -21,6 +20,7 @@ from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import Delta, encode_table
 from onnxreg.schema.log import events
 from onnxreg.schema.log.events import Deltas, Event, check_channel
+from onnxreg.schema.log.state import newest_of
 
 EventType = TypeVar("EventType", bound=Event)
 MAX_BLOBS_PER_PURGE = 500
@@ -134,12 +134,25 @@ class Decisions:
         return DecisionResult(target, bool(self._decide(log, decide)))
 
     def expiry(self, log: Log, keep: int) -> list[events.Expire]:
-        """The events that expire every version that `collect.expiring` names."""
-        gone = [LocatedVersion(log.name, version, log.versions[version]) for version in expiring(log, keep)]
-        return [self._about(events.Expire, target, f"--keep-versions {keep}") for target in gone]
+        """The events that expire all but the `keep` newest releases of a model, in the order of their publication.
+
+        Pre-releases above the newest release stay (at most `keep`), and so do pinned versions and versions of channels.
+        Yanked versions do not count, but stay if they would be among the newest unyanked. Raise InputError for no release.
+        """
+        if keep < 1:
+            hint = "untag and drop or purge what must go"
+            raise InputError("the number of versions to keep must be at least 1", hint)
+        unyanked = {version: entry.replace(yanks=()) for version, entry in log.versions.items()}
+        keeping = {*newest_of(log.versions, keep), *newest_of(unyanked, keep)}
+        keeping |= {channel.version for channel in log.channels.values()}
+        keeping |= {rollout.to for rollout in log.rollouts.values()}
+        present = sorted(present_versions(log), key=lambda item: item[1].seq)
+        old = [item for item in present if item[0] not in keeping and not item[1].pinned]
+        targets = (LocatedVersion(log.name, *item) for item in old)
+        return [self._about(events.Expire, target, f"--keep-versions {keep}") for target in targets]
 
     def expire(self, keep: int) -> list[Ref]:
-        """Let old versions of every model expire, and return these versions; see `collect.expiring`."""
+        """Let old versions of every model expire, and return these versions; see `expiry`."""
         decide = partial(self.expiry, keep=keep)
         record = [event for name in list(self.store.names()) for event in self._decide(name, decide)]
         return [Ref(event.name, str(event.version)) for event in record]

@@ -156,10 +156,8 @@ class Replay:
         entry = self.versions.get(event.version)
         if entry is not None and entry.manifest != event.manifest:
             manifests = f"{entry.manifest.short}... instead of {event.manifest.short}..."
-            raise ConflictError(
-                f"{self.name}:{event.version} is already published, with manifest {manifests}",
-                "a version never changes: publish under another version",
-            )
+            problem = f"{self.name}:{event.version} is already published, with manifest {manifests}"
+            raise ConflictError(problem, "a version never changes: publish under another version")
         if entry is None:
             twins = [self.versions[version] for version in self._manifests.get(event.manifest, ())]
             yanks = {yank for twin in twins for yank in twin.yanks}
@@ -230,10 +228,8 @@ class Replay:
         elif entry.gone is not None:
             raise ConflictError(f"{ref} is {entry.gone.how} already", f"`reg log {self.name}` says why")
         elif isinstance(event, events.Drop) and (entry.attested or entry.yanked):
-            raise ConflictError(
-                f"{ref} is yanked or has an evaluation on record, which stays",
-                f"`reg yank {ref}` takes it out of use, with its number; --undo takes a yank back",
-            )
+            hint = f"`reg yank {ref}` takes it out of use, with its number; --undo takes a yank back"
+            raise ConflictError(f"{ref} is yanked or has an evaluation on record, which stays", hint)
         self._end_rollouts(event.version)
         gone = Gone(HOW[event.kind], event.id)
         self._set(event.version, entry.replace(pinned=False, held=None, gone=gone, deltas=None))
@@ -603,10 +599,8 @@ class Log:
 
 def mirror_error(registry: str) -> ConflictError:
     """The error for a new event in a mirror."""
-    return ConflictError(
-        f"this is a mirror of registry {registry[:12]}..., and read-only",
-        "change the original, or make a registry of its own from it: reg mirror MIRROR NEW --new-id",
-    )
+    hint = "change the original, or make a registry of its own from it: reg mirror MIRROR NEW --new-id"
+    return ConflictError(f"this is a mirror of registry {registry[:12]}..., and read-only", hint)
 
 
 @lru_cache(16)

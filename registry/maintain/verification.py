@@ -27,8 +27,7 @@ from onnxreg.registry.store.protocol import (
     UnlistedError,
 )
 from onnxreg.registry.support import parallel
-from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
-from onnxreg.registry.trust.trust_file import load_trust
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError, RegError, fault
 from onnxreg.schema.core.progress import SILENT, Progress, count_cores

@@ -30,8 +30,7 @@ from onnxreg.registry.store.directory import DirectoryRegistry, DirectoryStore
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.support.disk import Disk, host_errors
-from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
-from onnxreg.registry.trust.trust_file import load_trust, trust_digest
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust, trust_digest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, NotFoundError, RegError
 from onnxreg.schema.core.files import FileState

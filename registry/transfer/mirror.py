@@ -23,8 +23,8 @@ from onnxreg.registry.transfer.exchange import (
     list_errors,
 )
 from onnxreg.registry.transfer.merge import ExchangeRequest, missing_lines
+from onnxreg.registry.trust.known_heads import load_trust
 from onnxreg.registry.trust.signatures import check_copied, enforce_policies
-from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress

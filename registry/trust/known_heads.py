@@ -1,16 +1,21 @@
-"""Rollback protection: the known head that a reader keeps of each log, and the rules for accepting an index file.
+"""The files by which a reader protects itself: the known head of each log, and the trust file. Imports little.
 
 A log only grows. So a log that is read must be the known log, with or without new lines, or an earlier state of it, and
 its state line must follow from the lines. `KnownHeads` keeps the last accepted head in `heads/<registry id>/<name>.json` of
-the user's state directory. Files are replaced atomically, and rejected files are never saved. Imports little.
+the user's state directory. Files are replaced atomically, and rejected files are never saved.
 """
 
+from __future__ import annotations
+
+import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from onnxreg.registry.log.log import Fetch, Log, StateError
 from onnxreg.registry.log.lookup import fetcher
@@ -22,21 +27,25 @@ from onnxreg.registry.store.protocol import (
     RegistryReader,
 )
 from onnxreg.registry.support.disk import host_errors, refuse_unlisted, replace_file
-from onnxreg.registry.support.environment import state_directory
-from onnxreg.registry.trust.trust_file import load_trust, trust_digest
+from onnxreg.registry.support.environment import state_directory, trust_file
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
+    ConflictError,
     ForkError,
     IntegrityError,
     RegError,
     about,
     fault,
 )
+from onnxreg.schema.core.files import read_given
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.log.state import SEGMENT_LINES, State
+
+if TYPE_CHECKING:
+    from onnxreg.schema.inputs.trust_file import Trust
 
 MAX_REMEMBERED_LINES = 256
 """The most digests of lines in a known head. The digests show if a shorter log is behind, or is another log."""
@@ -87,7 +96,7 @@ class KnownHead(Record, frozen=True):
         position = len(self.lines) - 1 - (self.seq - seq)
         return self.lines[position] if 0 <= position < len(self.lines) else None
 
-    def at(self, origin: str, seq: int) -> "KnownHead":
+    def at(self, origin: str, seq: int) -> KnownHead:
         """This head with the number of lines that a place has; the number of a place never shrinks."""
         places = [item for item in self.places.items() if item[0] != origin][-MAX_PLACES + 1 :]
         return self.replace(places=dict([*places, (origin, max(seq, self.places.get(origin, 0)))]))
@@ -202,10 +211,8 @@ def _observe_policies(
     places, seq = {} if before is None else before.places, len(digests)
     if before is not None and digests[before.seq - 1 : before.seq] != (before.head,):
         if before.digest_at(seq) == digests[-1] and places.get(origin, 0) <= seq:
-            raise StalePolicyError(
-                f"{url} has policy {seq} of the {before.seq} that the registry is known to have",
-                "have this copy brought up to date, or ask another place",
-            )
+            problem = f"{url} has policy {seq} of the {before.seq} that the registry is known to have"
+            raise StalePolicyError(problem, "have this copy brought up to date, or ask another place")
         lines = f"it has {seq} lines that are not the {before.seq} seen before"
         raise RollbackError(f"the policy log was put back or rewritten: {lines}", reset)
     newest = digests[-MAX_REMEMBERED_LINES:]
@@ -321,7 +328,7 @@ class KnownHeads:
         )
 
     def models(self, registry_id: str) -> list[str]:
-        """The names of a registry's models with a known head; `names` without the log of policies."""
+        """The names of a registry's models with a known head."""
         return [name for name in self.names(registry_id) if name != POLICY_LOG]
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -398,3 +405,67 @@ class CheckedReader(ReaderWrapper):
 def checked_reader(reader: RegistryReader, known_heads: KnownHeads) -> RegistryReader:
     """Wrap a reader so that index files are checked. Return the reader unchanged if it is wrapped already."""
     return reader if isinstance(reader, ReaderWrapper) else CheckedReader(reader, known_heads)
+
+
+# The trust file of the user on this machine. New entries are appended, so the lines that a person wrote do not change.
+
+
+def load_trust() -> Trust:
+    """Read the user's trust file; without a file, nothing is trusted or required. Raise InputError if malformed."""
+    from onnxreg.schema.inputs.trust_file import Trust
+
+    return trust_if_any() or Trust()
+
+
+def trust_if_any() -> Trust | None:
+    """Read the user's trust file; None if the file does not exist."""
+    return read_trust_file(trust_file()) if trust_file().is_file() else None
+
+
+def read_trust_file(path: Path) -> Trust:
+    """Read a trust file. Raise NotFoundError if it is missing, HostError if unreadable, InputError if malformed."""
+    from onnxreg.schema.inputs.trust_file import read_trust
+
+    return read_trust(read_given(path), str(path))
+
+
+def trust_digest() -> str:
+    """The digest (hex) of the user's trust file; "" if the file does not exist."""
+    path = trust_file()
+    return Digest.of(path.read_bytes()).hex if path.is_file() else ""
+
+
+def add_key(name: str, text: str, models: Collection[str]) -> Path:
+    """Add a key to the trust file. Raise ConflictError if the file has the name or the key already."""
+    from onnxreg.schema.inputs.trust_file import read_trust
+    from onnxreg.schema.signing.keys import PublicKey
+
+    public, trust, path = PublicKey.parse(text), load_trust(), trust_file()
+    if (key := trust.keys.get(public.id) or trust.named(name)) is not None:
+        raise ConflictError(f"{path} has key {key.name} already", "edit the file to change it")
+    words = {"key": str(public), "models": list(models)}  # TOML takes JSON's strings
+    lines = [f"[keys.{json.dumps(name, ensure_ascii=False)}]"]
+    lines += [f"{word} = {json.dumps(value, ensure_ascii=False)}" for word, value in words.items() if value]
+    with host_errors(f"writing {path}"):
+        before = path.read_text() if path.exists() else ""
+        after = "\n".join([*([before.rstrip("\n"), ""] if before.strip() else []), *lines, ""])
+        read_trust(after.encode(), str(path))
+        replace_file(path, after.encode())
+    return path
+
+
+def trust_json(trust: Trust) -> dict[str, list[dict[str, Any]]]:
+    """The keys and the requirements of a trust file, as JSON values."""
+    keys = [
+        {
+            "name": key.name,
+            "kind": key.key.kind,
+            "keyid": keyid,
+            "public": str(key.key),
+            "models": list(key.models),
+            **({"replaces": key.replaces} if key.replaces else {}),
+            "revoked": key.revoked and {"date": str(key.revoked.date), "reason": key.revoked.reason},
+        }
+        for keyid, key in trust.keys.items()
+    ]
+    return {"keys": keys, "require": [msgspec.to_builtins(need, enc_hook=str) for need in trust.requirements]}

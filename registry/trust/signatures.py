@@ -16,7 +16,7 @@ from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
 from onnxreg.registry.log.lookup import Release, load, log_of, read_blob, read_version
 from onnxreg.registry.signing import is_valid, sign_statement
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.registry.trust.trust_file import load_trust
+from onnxreg.registry.trust.known_heads import load_trust
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError, fault
@@ -120,8 +120,10 @@ class SignatureJudge:
             return SignatureVerdict("invalid", detail=error.message)
         return self.verdict(signature.keyid, signature.sig, line.signed_bytes(self.registry), line.seq)
 
-    def envelope(self, envelope: Envelope, seq: int) -> list[SignatureVerdict]:
-        """Judge the signatures of a statement that line `seq` announced."""
+    def envelope(self, envelope: Envelope | None, seq: int) -> list[SignatureVerdict]:
+        """Judge the signatures of a statement that line `seq` announced; none if there is no envelope."""
+        if envelope is None:
+            return []
         return [self.verdict(item.keyid, item.sig, envelope.signed, seq) for item in envelope.signatures]
 
 
@@ -169,10 +171,6 @@ class RecordedStatement:
             raise InputError(f"a signed {kind} is about another subject than its report")
         return report
 
-    def verdicts(self, judge: SignatureJudge, seq: int) -> list[SignatureVerdict]:
-        """Judge the signatures on the statement, which line `seq` announced."""
-        return [] if self.envelope is None else judge.envelope(self.envelope, seq)
-
 
 def evaluation_of(log: Log, event: Attest) -> EvaluationDocument | None:
     """The evaluation that an event announces; None for a statement of another kind.
@@ -207,7 +205,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
     """Yield the proofs among these attestations, oldest first, each with the trusted keys that signed it validly.
 
     The same report by the same signers is yielded once, at its first line, so a repetition does not look newer.
-    Malformed statements are skipped, as they prove nothing. Raise NotFoundError or IntegrityError if a blob is unreadable.
+    Malformed statements are skipped, as they prove nothing.
     """
     from onnxreg.schema.gates.statements import RecordedProof
 
@@ -220,7 +218,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
             with suppress(InputError):
                 statement = RecordedStatement.decode(event.media_type, data)
                 if (report := statement.report("proof")) is not None:
-                    verdicts = statement.verdicts(judge, lines.get(event.statement, 0))
+                    verdicts = judge.envelope(statement.envelope, lines.get(event.statement, 0))
         if report is not None:
             signers = trust.signers(item.keyid or "" for item in verdicts if item.status == "trusted")
             claims = {(report.encode(), names) for names in signers or (frozenset(),)}
@@ -353,15 +351,14 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
             wrong = f"the signature of line {line.seq} of {name} is wrong: {verdict.detail}"
             raise IntegrityError(wrong, SIGNERS_ADVICE)
         if any(line.seq > exempt[need] and not _counts(verdict, need) for need in needs):
-            why = str(verdict) or "it is unsigned"
-            raise IntegrityError(
-                f"line {line.seq} of {name} must be signed by a trusted key: {why}", SIGNERS_ADVICE
-            )
+            lack = f"line {line.seq} of {name} must be signed by a trusted key"
+            raise IntegrityError(f"{lack}: {str(verdict) or 'it is unsigned'}", SIGNERS_ADVICE)
 
 
 def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
-    """Count the lines at the start of a log that need no signature. Raise IntegrityError if the trust file names a line
-    that the log lacks. If it names none, at least the last line needs a signature, which covers all earlier lines.
+    """Count the lines at the start of a log that need no signature. Raise IntegrityError if the log lacks the anchor.
+
+    Without an anchor, at least the last line needs a signature, which covers all earlier lines.
     """
     anchor = need.anchor(registry, name)
     if anchor is None:
@@ -414,11 +411,13 @@ def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust
     needs = [need for need in trust.required(reader.registry_id, located.name) if need.versions]
     if not needs:
         return
-    verdicts = signatures_of(load(reader, located.name), trust, located.version, located.entry.manifest)
+    manifest = located.entry.manifest
+    verdicts = signatures_of(load(reader, located.name), trust, located.version, manifest)
     if not all(any(_counts(verdict, need) for verdict in verdicts) for need in needs):
         why = "; ".join(dict.fromkeys(map(str, verdicts))) or "nobody signed it"
+        which = f"{located.ref} with manifest {manifest.short}..."
         raise IntegrityError(
-            f"{located.ref} with manifest {located.entry.manifest.short}... must be signed by a trusted key: {why}",
+            f"{which} must be signed by a trusted key: {why}",
             "`reg verify --signatures` lists the signatures",
         )
 
@@ -446,8 +445,8 @@ def attest(
 ) -> AttestResult:
     """Record an evaluation as a blob and an event, signed if a key is given. A repeated call changes nothing.
 
-    Raise InputError if the report is malformed, is about bytes that are not an artifact of the version, or
-    was made against another parent than the artifact's. `label` is the name of the report in errors.
+    Raise InputError if the report, which errors call `label`, is malformed, or about other bytes than an artifact of the
+    version, or made against another parent than the artifact's.
     """
     from onnxreg.schema.gates.statements import EVALUATION, read_evaluation
 
@@ -456,9 +455,8 @@ def attest(
     evidence, source = artifact.certification.evidence, published.manifest.source
     parents = {artifact.parent, evidence.parent if evidence else None, source.digest if source else None}
     if evaluation.parent is not None and evaluation.parent not in parents and any(parents):
-        raise InputError(
-            f"the report compares with {evaluation.parent.short}..., which is not what {artifact.path} was made from"
-        )
+        source_digest = f"{evaluation.parent.short}..., which is not what {artifact.path} was made from"
+        raise InputError(f"the report compares with {source_digest}")
     data = _signed(EVALUATED, artifact.digest, report, key)
     verdict = (artifact.digest, evaluation.state)
     decisions.attest(published.ref, data, MEDIA_TYPE if key else EVALUATION, reason, verdict)
@@ -497,17 +495,12 @@ def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
     for artifact in published.manifest.artifacts:
         if artifact.digest == digest:
             return artifact
-    raise InputError(
-        f"{subject} is about {digest.short}..., which is not an artifact of {published.ref}",
-        "name the version whose bytes were evaluated",
-    )
+    problem = f"{subject} is about {digest.short}..., which is not an artifact of {published.ref}"
+    raise InputError(problem, "name the version whose bytes were evaluated")
 
 
 def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) -> dict[str, RecordedProof]:
-    """Return the newest proof of each artifact, by path; any signed proof is preferred to an unsigned proof.
-
-    Reports that were made by other rules than this program's are ignored.
-    """
+    """Return the newest proof of each artifact, by path; any signed proof is preferred to an unsigned proof."""
     children = {artifact.digest: artifact for artifact in manifest.artifacts if artifact.parent}
     latest: dict[str, RecordedProof] = {}
     proofs = recorded_proofs(log, attestations(log, digest, manifest), trust) if children else ()
@@ -570,7 +563,7 @@ def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJ
     kind, signers, artifact = "statement", "", event.artifact
     with suppress(InputError, IntegrityError, NotFoundError):
         statement = RecordedStatement.decode(event.media_type, read_blob(reader, event.statement))
-        signers = ", ".join(map(str, statement.verdicts(judge, seq)))
+        signers = ", ".join(map(str, judge.envelope(statement.envelope, seq)))
         if statement.kind in ("signature", "benchmark"):
             kind = statement.kind
         elif (report := statement.report("proof")) is not None:

@@ -23,6 +23,7 @@ keys = ["release"]                   # default: any trusted key
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -163,6 +164,7 @@ class Trust:
         ]
 
 
+@lru_cache(2)
 def read_trust(data: bytes, label: str) -> Trust:
     """Read a trust file. Raise InputError, naming the file and the place, if the file is malformed."""
     value = read_toml(data, label)

@@ -29,9 +29,8 @@ from onnxreg.registry.server.served_registry import Search, ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
-from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
 from onnxreg.registry.trust.signatures import SignatureJudge, latest_proofs, word_of, words
-from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.compare.overview import overview
 from onnxreg.schema.compare.version_history import HistoryEntry, ModelHistory, model_history
 from onnxreg.schema.core.digest import Digest

@@ -16,8 +16,8 @@ from onnxreg.registry.oci.client import OciClient, OciServer, OciTarget, fallbac
 from onnxreg.registry.oci.versions import SBOM, STATEMENTS, fetch_version, publish
 from onnxreg.registry.signing import Keystore, generate
 from onnxreg.registry.store import requests
+from onnxreg.registry.trust.known_heads import load_trust
 from onnxreg.registry.trust.signatures import signed_statements as signatures_of
-from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_STATEMENTS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError

@@ -21,8 +21,8 @@ from onnxreg.registry.oci.client import OciClient, OciTarget
 from onnxreg.registry.oci.versions import MODEL_PACK, fetch_version
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.trust.known_heads import load_trust
 from onnxreg.registry.trust.signatures import signed_statements as signatures_of
-from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, GateError, IntegrityError, NotFoundError, RemoteError
 

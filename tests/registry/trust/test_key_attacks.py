@@ -11,7 +11,7 @@ from support.registries.home import Home
 
 from onnxreg.cli.main import main
 from onnxreg.registry.signing import PrivateKey, generate
-from onnxreg.registry.trust.trust_file import add_key, load_trust
+from onnxreg.registry.trust.known_heads import add_key, load_trust
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.gates.policy import read_policy
 

@@ -2,8 +2,8 @@
 
 from onnxreg.registry.log.lookup import load, read_version
 from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.trust.known_heads import load_trust
 from onnxreg.registry.trust.signatures import attestations, recorded_proofs
-from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.statements import RecordedProof
 
