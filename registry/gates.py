@@ -1,12 +1,8 @@
 """Rules of channels: policies, promotion with evidence, rollouts, and the check of every governed read; see docs/gates.md.
 
-`ChannelGate` judges a version by the newest policy, and checks that the version of a governed channel was promoted.
-Everything is read again from the log and its blobs. No cache is trusted. A reader judges the channel's current version;
-`verify` judges the channel's past moves too.
-
-The owner's actions follow. A promotion moves a channel to a version that meets the policy; its event records the findings
-as evidence. The start of a rollout is a promotion, and so is each `advance`; `finish` moves the channel, which nothing else
-moves until then.
+`ChannelGate` judges a version by the newest policy. Everything is read again from the log and its blobs; no cache is trusted.
+A promotion moves a channel to a version that meets the policy; its event records the findings as evidence. The start of a
+rollout is a promotion, and so is each `advance`; `finish` moves the channel, which nothing else moves until then.
 """
 
 import secrets
@@ -418,14 +414,6 @@ def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
         _publish(destination, original, index)
 
 
-class Promotion(NamedTuple):
-    """The judged version, and True if the channel moved. `before` is the version that the channel held, if any."""
-
-    judged: PromotionEvidence
-    moved: bool
-    before: Version | None
-
-
 def promote(
     store: RegistryStore,
     known_heads: KnownHeads,
@@ -434,9 +422,10 @@ def promote(
     dry_run: bool = False,
     reason: str | None = None,
     actor: str | None = None,
-) -> Promotion:
+) -> tuple[PromotionEvidence, bool, Version | None]:
     """Judge a version by the policy. If it passes, move the channel, unless this policy promoted the version already.
 
+    Return the judgement, True if the channel moved, and the version that the channel held before, if any.
     Raise InputError if no policy governs the channel; ConflictError if the version is yanked, or the channel moves meanwhile.
     """
     check_channel(channel)
@@ -466,7 +455,7 @@ def promote(
     is_moved = not (judged.failed or is_repeated or dry_run)
     if is_moved:
         _commit(store, known_heads, ref.name, change)
-    return Promotion(judged, is_moved, current.version if current else None)
+    return judged, is_moved, current.version if current else None
 
 
 def _commit(store: RegistryStore, known_heads: KnownHeads, name: str, change: Change) -> Log:

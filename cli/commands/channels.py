@@ -163,12 +163,12 @@ def promote(
     from onnxreg.registry.gates import promote as move_channel
 
     registry, store = session.with_remote(remote)
-    promotion = move_channel(
+    judged, is_moved, held_before = move_channel(
         store or registry.store, registry.heads, Ref.parse(ref), channel, dry_run, reason, registry.actor
     )
-    judged, outcome = promotion.judged, None
-    if promotion.moved:
-        before = f", before {promotion.before}" if promotion.before else ""
+    outcome = None
+    if is_moved:
+        before = f", before {held_before}" if held_before else ""
         outcome = f"{judged.name}:{channel} is {judged.version}{before}"
     elif not judged.failed and dry_run:
         outcome = f"{judged.ref} may become {channel}"
@@ -178,8 +178,8 @@ def promote(
         "ref": judged.ref,
         "channel": judged.channel,
         "policy_holds": not judged.failed,
-        "moved": promotion.moved,
-        "before": promotion.before,
+        "moved": is_moved,
+        "before": held_before,
         "findings": [finding.to_json() for finding in judged.findings],
     }
     rows = [(finding.requirement, finding.verdict, finding.detail) for finding in judged.findings]

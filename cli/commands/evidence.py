@@ -59,14 +59,14 @@ def attest(
     registry, store = session.with_remote(remote)
     release = registry.get(ref, store)
     decisions = registry.decisions(release.name, store)
-    attestation = attest_evaluation(decisions, release, data, private, reason, str(report))
-    path, attested, state = attestation.path, attestation.evaluation.state, attestation.state
-    document = {"ref": release.ref, "artifact": attestation.evaluation.artifact, "path": path}
+    artifact, evaluation, state = attest_evaluation(decisions, release, data, private, reason, str(report))
+    stated, path = artifact.certification.state, artifact.path
+    document = {"ref": release.ref, "artifact": artifact.digest, "path": path}
     stays = f"it stays {state}: only a refusal changes the state of a published artifact"
     session.show(
-        document | {"stated": attestation.stated, "attested": attested, "state": state},
-        f"{release.ref} {path}: {attested}; its manifest says {attestation.stated}",
-        stays if state != attested else None,
+        document | {"stated": stated, "attested": evaluation.state, "state": state},
+        f"{release.ref} {path}: {evaluation.state}; its manifest says {stated}",
+        stays if state != evaluation.state else None,
     )
 
 

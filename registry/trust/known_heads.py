@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -308,8 +309,6 @@ class KnownHeads:
 
     def reset(self, registry_id: str, name: str | None = None) -> list[str]:
         """Forget the known head of a model, or of all models of a registry. Return the names of these models."""
-        import shutil
-
         names = [model for model in self.names(registry_id) if name in (None, model)]
         for model in names:
             self._path(registry_id, model).unlink(missing_ok=True)
@@ -320,12 +319,9 @@ class KnownHeads:
     def names(self, registry_id: str) -> list[str]:
         """The names of a registry's logs with a known head, sorted."""
         top = self._root / registry_id
-        files = [
-            Path(folder, name) for folder, _, names in os.walk(top, onerror=refuse_unlisted) for name in names
-        ]
-        return sorted(
-            path.relative_to(top).with_suffix("").as_posix() for path in files if path.suffix == ".json"
-        )
+        walk = os.walk(top, onerror=refuse_unlisted)
+        files = [Path(folder, name).relative_to(top) for folder, _, names in walk for name in names]
+        return sorted(path.with_suffix("").as_posix() for path in files if path.suffix == ".json")
 
     def models(self, registry_id: str) -> list[str]:
         """The names of a registry's models with a known head."""

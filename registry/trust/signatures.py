@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
 from onnxreg.registry.log.lookup import Release, load, log_of, read_blob, read_version
@@ -186,10 +186,9 @@ def evaluation_of(log: Log, event: Attest) -> EvaluationDocument | None:
         raise IntegrityError(f"{error.message} of {log.name}", error.hint) from error
     verdict = (evaluation.artifact, evaluation.state) if evaluation else (None, None)
     if verdict != (event.artifact, event.state):
-        raise IntegrityError(
-            f"an attest event of {log.name} says other things than its statement {event.statement.short}...",
-            "its writer made it up: do not rely on this version",
-        )
+        other = f"says other things than its statement {event.statement.short}..."
+        made_up = "its writer made it up: do not rely on this version"
+        raise IntegrityError(f"an attest event of {log.name} {other}", made_up)
     return evaluation
 
 
@@ -366,10 +365,8 @@ def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequenc
     digest = lines[anchor.seq - 1].digest if 0 < anchor.seq <= len(lines) else None
     if digest != anchor.head:
         which = "has no such line" if digest is None else f"has {digest.short}... there"
-        raise IntegrityError(
-            f"{name} is not the log that the trust file names: line {anchor.seq} must be {anchor.head.short}..., it {which}",
-            SIGNERS_ADVICE,
-        )
+        must = f"line {anchor.seq} must be {anchor.head.short}..., it {which}"
+        raise IntegrityError(f"{name} is not the log that the trust file names: {must}", SIGNERS_ADVICE)
     return anchor.seq
 
 
@@ -426,15 +423,6 @@ def _counts(verdict: SignatureVerdict, need: SignatureRequirement) -> bool:
     return verdict.status == "trusted" and (not need.keys or verdict.key in need.keys)
 
 
-class AttestResult(NamedTuple):
-    """The path of an artifact, its state in the manifest, the evaluation, and the state after the evaluation."""
-
-    path: str
-    stated: str
-    evaluation: EvaluationDocument
-    state: str
-
-
 def attest(
     decisions: Decisions,
     published: Release,
@@ -442,9 +430,10 @@ def attest(
     key: PrivateKey | None = None,
     reason: str | None = None,
     label: str = "report",
-) -> AttestResult:
+) -> tuple[Artifact, EvaluationDocument, str]:
     """Record an evaluation as a blob and an event, signed if a key is given. A repeated call changes nothing.
 
+    Return the artifact, the evaluation, and the state of the artifact from now on.
     Raise InputError if the report, which errors call `label`, is malformed, or about other bytes than an artifact of the
     version, or made against another parent than the artifact's.
     """
@@ -461,8 +450,7 @@ def attest(
     verdict = (artifact.digest, evaluation.state)
     decisions.attest(published.ref, data, MEDIA_TYPE if key else EVALUATION, reason, verdict)
     before = next(item.state for item in published.states if item.path == artifact.path)
-    state = effective_state(before, evaluation.state)
-    return AttestResult(artifact.path, artifact.certification.state, evaluation, state)
+    return artifact, evaluation, effective_state(before, evaluation.state)
 
 
 def attest_proof(

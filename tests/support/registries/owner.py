@@ -24,10 +24,11 @@ def promote(
     registry: Registry, ref: Any, channel: str, dry_run: bool = False, reason: Any = None, remote: Any = None
 ) -> Any:
     store = remote or registry.store
-    promoted = gates.promote(store, registry.heads, _ref(ref), channel, dry_run, reason, registry.actor)
-    judged = promoted.judged
+    judged, is_moved, before = gates.promote(
+        store, registry.heads, _ref(ref), channel, dry_run, reason, registry.actor
+    )
     more = {"findings": judged.findings, "holds": not judged.failed, "refuse": judged.refusal}
-    return SimpleNamespace(**promoted._asdict(), **more)
+    return SimpleNamespace(judged=judged, moved=is_moved, before=before, **more)
 
 
 def rollouts(registry: Registry, remote: Any = None) -> Rollouts:
