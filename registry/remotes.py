@@ -78,10 +78,7 @@ class RemoteCopy:
         return IndexFile(index.data, token.token if is_same else "")
 
     def age(self, name: str) -> float:
-        """Seconds since the registry last confirmed the index file, or until then, if a clock was turned back.
-
-        Raise NotFoundError if the index file was never confirmed.
-        """
+        """Seconds since the registry last confirmed the index file, or until then, if a clock was turned back."""
         try:
             return abs(time.time() - self._token(name).stat().st_mtime)
         except OSError:
@@ -113,10 +110,7 @@ class RemoteCopy:
 
     @contextmanager
     def doubted(self, name: str) -> Iterator[None]:
-        """After an IntegrityError in the block, read the index file in full the next time, even if it did not change.
-
-        Otherwise an index file that was damaged in transit would be used until the remote's own index file changes.
-        """
+        """After an IntegrityError in the block, read the index file in full next time: it may be damaged in transit."""
         try:
             yield
         except IntegrityError:
@@ -210,7 +204,6 @@ class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
 
 
 def remotes_file() -> Path:
-    """The file of all remotes of this user."""
     return state_directory() / "remotes.json"
 
 
@@ -247,7 +240,6 @@ class Remotes:
                 raise ConflictError(f"remote {name} is {present}", f"`reg remote remove {name}` first")
 
     def remove(self, name: str) -> None:
-        """Forget the name of a remote. Raise NotFoundError if the name is unknown."""
         with self._changing() as remotes:
             if remotes.urls.pop(name, None) is None:
                 raise NotFoundError(f"there is no remote {name}", "see `reg remote list`")

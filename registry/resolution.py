@@ -104,7 +104,7 @@ class NoAnswerError(NotFoundError):
         self.name, self.outcome = ref.name, outcome
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `Resolution.to_json`, with null for each key of the artifact."""
+        """The document of `Resolution.to_json` without an artifact."""
         nothing = dict.fromkeys(("version", "manifest", "size", "artifact"))
         rejected = [rejection.to_json() for rejection in self.outcome.rejected]
         return {"name": self.name, **nothing, "files": [], "rejected": rejected}

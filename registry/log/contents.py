@@ -29,9 +29,8 @@ ArtifactPaths = tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A choice of artifacts by format (empty: any format), precision (None: any), and member of a family (empty: any).
-
-    If `paths` is not empty, the choice is exactly the artifacts at these paths.
+    """A choice of artifacts by format (empty: any), precision (None: any), and member of a family (empty: any), or exactly the
+    artifacts at `paths`, if it is not empty.
     """
 
     formats: tuple[str, ...] = ()
@@ -259,7 +258,7 @@ def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference
 
 
 def references(log: Log) -> Iterator[Reference]:
-    """Every blob that a model refers to. Raise IntegrityError or NotFoundError if a document cannot be read."""
+    """Every blob that a model refers to."""
     yield from documents(log)
     for version, entry in present_versions(log):
         yield from files(log, version, entry)

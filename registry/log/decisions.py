@@ -28,10 +28,7 @@ MAX_BLOBS_PER_PURGE = 500
 
 
 class DecisionResult(NamedTuple):
-    """The version that a decision is about. `is_logged` is false if the log said so before and no event was appended.
-
-    `others` are the other versions to which the decision applies.
-    """
+    """The version that a decision is about, if an event was appended, and `others` to which the decision applies."""
 
     target: LocatedVersion
     is_logged: bool
@@ -209,7 +206,6 @@ class Decisions:
         return kind(**about, version=target.version, manifest=target.entry.manifest, **more)
 
     def _append(self, log: Log | str, record: Collection[Event]) -> bool:
-        """Append these events. Return False if there are no events."""
         return bool(self._decide(log, lambda _: record))
 
     def _decide(self, log: Log | str, decide: Callable[[Log], Collection[EventType]]) -> list[EventType]:

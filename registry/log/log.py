@@ -100,7 +100,6 @@ class Replay:
         self.tombstones, self.refused = list(start.tombstones), set(start.refused)
 
     def checkpoint(self) -> Checkpoint:
-        """The tables as the checkpoint that sealing writes."""
         tombstones, refused = tuple(self.tombstones), tuple(sorted(self.refused))
         return Checkpoint(dict(self.versions), dict(self.channels), tombstones, refused, dict(self.rollouts))
 
@@ -211,7 +210,6 @@ class Replay:
         )  # fmt: skip
 
     def _end_rollouts(self, version: Version) -> None:
-        """End every rollout of a version."""
         self.rollouts = {tag: rollout for tag, rollout in self.rollouts.items() if rollout.to != version}
 
     def _give_up(self, event: GivesUp) -> None:
@@ -522,7 +520,6 @@ class Log:
             )
 
     def manifest(self, version: Version) -> "Manifest":
-        """The manifest of a version. Raise IntegrityError or NotFoundError if the manifest cannot be read."""
         return self.read_manifest(self.versions[version].manifest)
 
     def read_manifest(self, digest: Digest) -> "Manifest":
@@ -598,7 +595,6 @@ class Log:
 
 
 def mirror_error(registry: str) -> ConflictError:
-    """The error for a new event in a mirror."""
     hint = "change the original, or make a registry of its own from it: reg mirror MIRROR NEW --new-id"
     return ConflictError(f"this is a mirror of registry {registry[:12]}..., and read-only", hint)
 
@@ -628,7 +624,6 @@ def read_segment(data: bytes, name: str) -> list[LogLine]:
 
 
 def read_line(raw: bytes, name: str) -> LogLine:
-    """Decode one line of a model's log. Raise IntegrityError if the line is malformed."""
     with about(f"the log of {name} cannot be read", IntegrityError):
         return LogLine.decode(raw)
 

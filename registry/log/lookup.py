@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Manifest
 
 MAX_LISTED_MODELS = 5
-"""The most models that the hint of an error names."""
 FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg index fetch` brings more"
 PATTERN = frozenset("*?[")
 """The characters by which a name counts as a pattern."""
@@ -133,7 +132,7 @@ def unknown_model(name: str, reader: RegistryReader) -> NotFoundError:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first `MAX_LISTED_MODELS` names of a registry's models, for the hint of an error."""
+    """The first names of a registry's models, for the hint of an error."""
     if not names:
         return "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
     more = f" and {len(names) - MAX_LISTED_MODELS} more" if len(names) > MAX_LISTED_MODELS else ""
