@@ -77,7 +77,7 @@ class Session:
         from onnxreg.registry.remotes import Remotes
         from onnxreg.registry.store.directory import DirectoryRegistry
 
-        return Remotes.load(DirectoryRegistry(self.root))
+        return Remotes(DirectoryRegistry(self.root))
 
     def heads(self) -> "KnownHeads":
         """The known heads of the user; notices about them go to stderr."""

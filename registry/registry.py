@@ -73,7 +73,7 @@ class Registry:
 
     @property
     def remotes(self) -> Remotes:
-        return Remotes.load(self.store)
+        return Remotes(self.store)
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:

@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
 from shlex import quote
@@ -207,26 +206,35 @@ def remotes_file() -> Path:
     return state_directory() / "remotes.json"
 
 
-def _load() -> _RemotesFile:
-    path, data = remotes_file(), b"{}"
-    with host_errors(f"reading {path}"), suppress(FileNotFoundError, NotADirectoryError):
-        data = read_bounded(path, MAX_DOCUMENT_BYTES)
-    with about(f"{path} is damaged", IntegrityError, "remove it, then add the remotes again"):
-        return _RemotesFile.decode(data, "it")
-
-
-@dataclass
 class Remotes:
-    """The remotes that this user configured in one registry, and the registry id of each URL that the user ever used."""
+    """The remotes (`urls`) that this user configured in one registry, and the registry id of each URL ever used (`pins`)."""
 
-    registry: DirectoryRegistry
-    urls: dict[str, str] = field(default_factory=dict)
-    pins: dict[str, str] = field(default_factory=dict)
+    def __init__(self, registry: DirectoryRegistry) -> None:
+        self.registry = registry
+        self._read()
 
-    @classmethod
-    def load(cls, registry: DirectoryRegistry) -> "Remotes":
-        file = _load()
-        return cls(registry, dict(file.names.get(str(registry.root.resolve()), {})), dict(file.pins))
+    def _read(self) -> None:
+        path, data = remotes_file(), b"{}"
+        with host_errors(f"reading {path}"), suppress(FileNotFoundError, NotADirectoryError):
+            data = read_bounded(path, MAX_DOCUMENT_BYTES)
+        with about(f"{path} is damaged", IntegrityError, "remove it, then add the remotes again"):
+            file = _RemotesFile.decode(data, str(path))
+        self._names, self.pins = file.names, file.pins
+        self.urls = self._names.get(str(self.registry.root.resolve()), {})
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Lock `remotes.json` and read it again; write what the block changed at the end."""
+        from onnxreg.registry.store.directory import exclusive
+
+        file = remotes_file()
+        with host_errors(f"writing {file}"), exclusive(file.with_suffix(".lock")):
+            self._read()
+            yield
+            names = {**self._names, str(self.registry.root.resolve()): self.urls}
+            data = _RemotesFile({path: urls for path, urls in names.items() if urls}, self.pins).encode()
+            _RemotesFile.decode(data, str(file))
+            replace_file(file, data)
 
     def add(self, name: str, url: str) -> None:
         """Remember a URL or path under a name. Raise ConflictError if the name has another URL."""
@@ -235,37 +243,22 @@ class Remotes:
         if not url:
             raise InputError(f"remote {name} needs a path or URL", f"reg remote add {name} PATH|URL")
         url = absolute(url)
-        with self._changing() as remotes:
-            if (present := remotes.urls.setdefault(name, url)) != url:
+        with self._changing():
+            if (present := self.urls.setdefault(name, url)) != url:
                 raise ConflictError(f"remote {name} is {present}", f"`reg remote remove {name}` first")
 
     def remove(self, name: str) -> None:
-        with self._changing() as remotes:
-            if remotes.urls.pop(name, None) is None:
+        with self._changing():
+            if self.urls.pop(name, None) is None:
                 raise NotFoundError(f"there is no remote {name}", "see `reg remote list`")
 
     def unpin(self, registry_id: str) -> list[str]:
         """Forget the URLs of a registry and return them. The next registry at such a URL counts as a new one."""
         urls = sorted(url for url, pin in self.pins.items() if pin == registry_id)
         if urls:
-            with self._changing() as remotes:
-                remotes.pins = {url: pin for url, pin in remotes.pins.items() if pin != registry_id}
+            with self._changing():
+                self.pins = {url: pin for url, pin in self.pins.items() if pin != registry_id}
         return urls
-
-    @contextmanager
-    def _changing(self) -> Iterator["Remotes"]:
-        """Lock `remotes.json`, yield its content to be changed, and write the file at the end."""
-        from onnxreg.registry.store.directory import exclusive
-
-        file = remotes_file()
-        with host_errors(f"writing {file}"), exclusive(file.with_suffix(".lock")):
-            remotes = Remotes.load(self.registry)
-            yield remotes
-            names = {**_load().names, str(self.registry.root.resolve()): remotes.urls}
-            data = _RemotesFile({path: urls for path, urls in names.items() if urls}, remotes.pins).encode()
-            _RemotesFile.decode(data, str(file))
-            replace_file(file, data)
-        self.urls, self.pins = remotes.urls, remotes.pins
 
     def url_of(self, remote: str | None) -> str:
         """The URL of a remote, given as a name, URL or path; None means the only remote, or the remote named origin."""
@@ -301,8 +294,8 @@ class Remotes:
         """Record the registry id of a remote, if the file can be written."""
         url = self.url_of(remote)
         if url not in self.pins:
-            with suppress(InputError, HostError, OSError), self._changing() as remotes:
-                remotes.pins[url] = store.registry_id
+            with suppress(InputError, HostError, OSError), self._changing():
+                self.pins[url] = store.registry_id
 
     def reach(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
         """Open a remote and check that its registry id is the recorded one.

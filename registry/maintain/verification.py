@@ -400,7 +400,7 @@ def _unknown_owner(remote: RegistryStore, file: TreeFile) -> str | None:
 def _remotes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
     """Check that each configured remote can be reached, and is the same registry as before."""
     assert isinstance(remote, DirectoryRegistry)
-    remotes = Remotes.load(remote)
+    remotes = Remotes(remote)
     for name in sorted(remotes.urls):
         try:
             other = remotes.reach(name)

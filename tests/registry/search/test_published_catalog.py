@@ -74,7 +74,7 @@ class Reader:
     """A search over a remote, what it said, and the time of the catalog that answered."""
 
     def __init__(self, root: Path, url: str) -> None:
-        self.reader = Remotes.load(DirectoryRegistry.create(root / "own")).read(url)
+        self.reader = Remotes(DirectoryRegistry.create(root / "own")).read(url)
         self.lines: list[str] = []
         self.time: str | None = None
 

@@ -247,7 +247,7 @@ def _remotes(directory: Path, data: bytes) -> None:
     registry = DirectoryRegistry(directory / "home")
     replace_file(remotes_file(), data)
     try:
-        remotes = Remotes.load(registry)
+        remotes = Remotes(registry)
     finally:
         remotes_file().unlink()
     for name in (None, "origin", "x", *remotes.urls):
