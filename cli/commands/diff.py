@@ -105,9 +105,11 @@ def _overruled(side: "Release") -> dict[str, str]:
 
 def _proofs(reader: "RegistryReader", version: "Release") -> dict[str, str]:
     """The recorded verdict of each artifact that `reg prove` compared with its parent, by the artifact's path."""
+    from onnxreg.registry.trust.known_heads import load_trust
     from onnxreg.registry.trust.signatures import proofs_by_path
 
-    return {path: proof.report.verdict for path, proof in proofs_by_path(reader, version).items()}
+    proofs = proofs_by_path(reader, version, load_trust())
+    return {path: proof.report.verdict for path, proof in proofs.items()}
 
 
 def _proof_changes(old: dict[str, str], new: dict[str, str]) -> list[str]:

@@ -16,7 +16,6 @@ from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
 from onnxreg.registry.log.lookup import Release, load, log_of, read_blob, read_version
 from onnxreg.registry.signing import is_valid, sign_statement
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.registry.trust.known_heads import load_trust
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError, fault
@@ -500,12 +499,12 @@ def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) ->
     return latest
 
 
-def proofs_by_path(reader: RegistryReader, version: Release) -> dict[str, RecordedProof]:
+def proofs_by_path(reader: RegistryReader, version: Release, trust: Trust) -> dict[str, RecordedProof]:
     """Return `latest_proofs` of a version that was read with its index file; empty if a statement cannot be read."""
     if any(artifact.parent for artifact in version.manifest.artifacts):
         with suppress(IntegrityError, NotFoundError):
             log = load(reader, version.name, index=version.index)
-            return latest_proofs(log, version.digest, version.manifest, load_trust())
+            return latest_proofs(log, version.digest, version.manifest, trust)
     return {}
 
 
