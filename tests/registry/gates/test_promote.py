@@ -140,8 +140,7 @@ def test_a_refusal_after_the_fact_stops_the_channel_and_wins_in_resolve(registry
     owner.promote(registry, f"{NAME}:1.1.0", "stable")
     for _ in range(2):
         artifact, evaluation, state = owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
-        verdicts = (artifact.certification.state, evaluation.state, state)
-        assert verdicts == ("certified", "refused", "refused")
+        assert (artifact.certification.state, evaluation.state, state) == ("certified", "refused", "refused")
     with pytest.raises(GateError, match="a later evaluation says refused"):
         registry.resolve(STABLE)
     assert {damage.kind for damage in owner.verify(registry).damages} == {"gate"}

@@ -24,9 +24,8 @@ def promote(
     registry: Registry, ref: Any, channel: str, dry_run: bool = False, reason: Any = None, remote: Any = None
 ) -> Any:
     store = remote or registry.store
-    judged, is_moved, before = gates.promote(
-        store, registry.heads, _ref(ref), channel, dry_run, reason, registry.actor
-    )
+    answer = gates.promote(store, registry.heads, _ref(ref), channel, dry_run, reason, registry.actor)
+    judged, is_moved, before = answer
     more = {"findings": judged.findings, "holds": not judged.failed, "refuse": judged.refusal}
     return SimpleNamespace(judged=judged, moved=is_moved, before=before, **more)
 
