@@ -10,12 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from onnxreg.converters.onnx.tensors import FLOATS, digest_of, dims_of, type_of
-from onnxreg.converters.prove.formula import (
-    StoredValue,
-    UnprovableError,
-    is_readable,
-    read_array,
-)
+from onnxreg.converters.prove.formula import StoredValue, UnprovableError, is_readable, read_array
 from onnxreg.schema.gates.statements import LargestError
 
 HALF_RULES: dict[str, tuple[float, float]] = {
@@ -175,20 +170,19 @@ def _compare_rows(
     error = f"by up to {worst:.4g} steps at {index}"
     if far > MAX_FAR_SHARE * count:
         raise UnprovableError(
-            f"{name} is another tensor: {far} of {count} weights are farther than a step, {error}"
+            f"{name} is another tensor: {far} of {count} weights are over a step off, {error}"
         )
     if worst > (comparison.largest.steps if comparison.largest else 0):
         comparison.largest = LargestError(steps=worst, tensor=name[:MAX_CHARACTERS], index=tuple(index))
     if beyond:
         nearest = "code" if child.is_coded else child.element
-        comparison.doubts.append(
-            f"{beyond} weights of {name} are not rounded to the nearest {nearest}, {error}"
-        )
+        comparison.doubts.append(f"{beyond} weights of {name} are not the nearest {nearest}, {error}")
 
 
 def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
     """Compare codes with values. Each code must be the nearest; a known rule must give the scales."""
-    name, axis, block = child.tensor.name or "", child.axis, child.block
+    name, block = child.tensor.name or "", child.block
+    axis: Any = child.axis
     scales, zeros = read_array(child.scale), np.zeros(1)
     if not block:
         spread = [size if at == axis else 1 for at, size in enumerate(dims_of(child.tensor))]
@@ -205,6 +199,7 @@ def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredVal
 
     low, high = np.full(scales.shape, np.inf), np.full(scales.shape, -np.inf)
     share = ARITHMETIC if type_of(child.scale) in WIDE else HALF_SCALE
+    alike = tuple(at for at, size in enumerate(scales.shape) if size == 1)
     group, before = block if block and axis == 0 else 1, comparison.clipped
 
     def measure(start: int, values: Any, codes: Any) -> tuple[Any, Any]:
@@ -212,7 +207,11 @@ def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredVal
         own = slice(start // group, -(-end // group)) if len(scales) > 1 else slice(None)
         steps, middle = scales[own].astype(np.float64), zeros[own].astype(np.float64)
         for extremes, function in ((low, np.minimum), (high, np.maximum)):
-            extremes[own] = function(extremes[own], _extreme(function, exact, scales, axis, block))
+            if block:
+                ends = function.reduceat(exact, range(0, exact.shape[axis], block), axis)
+            else:
+                ends = function.reduce(exact, alike, keepdims=True)
+            extremes[own] = function(extremes[own], ends)
         if block:
             at = np.arange(exact.shape[axis]) // block
             steps, middle = steps.take(at, axis), middle.take(at, axis)
@@ -236,14 +235,6 @@ def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredVal
         clipped = comparison.clipped - before
         note = f"; {clipped} of {child.size} weights are clipped" if clipped else ""
         comparison.doubts.append(f"no known rule gives the scales of {name}{note}")
-
-
-def _extreme(function: Any, values: Any, scales: Any, axis: int | None, block: int) -> Any:
-    """The smallest or largest of the values that share a scale, for each scale."""
-    if block:
-        return function.reduceat(values, range(0, values.shape[axis], block), axis)
-    axes = tuple(at for at, size in enumerate(scales.shape) if size == 1)
-    return function.reduce(values, axes, keepdims=True)
 
 
 _NAMES = """
@@ -286,36 +277,28 @@ def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int,
 def _unit_errors(
     comparison: Comparison, name: str, kind: str, start: int, wide: Any, narrow: Any
 ) -> tuple[Any, Any]:
-    """The errors of float16 or bfloat16 values that are not the nearest, in units in the last place; and a mask of them."""
-    nearest = wide.astype(np.float16 if kind == "float16" else ml_dtypes.bfloat16)
+    """The errors of float16 or bfloat16 values that are not the nearest, in units in the last place; and a mask of them.
+
+    Keeps the rules for float16 that give the most of these values.
+    """
+    nearest, size = wide.astype(np.float16 if kind == "float16" else ml_dtypes.bfloat16), np.abs(wide)
     equal = (narrow == nearest) & (np.signbit(narrow) == np.signbit(nearest))
     equal |= np.isnan(narrow) & np.isnan(nearest)
-    if kind == "float16":
-        equal = _by_rules(comparison, name, wide, narrow, equal)
+    special = ((size < 1.2e-07) & (size > 0)) | ((size >= 1e4) & np.isfinite(wide))
+    if kind == "float16" and special.any():
+        by_rule = {}
+        for rule in comparison.half_rules:
+            bounded = np.copysign(np.clip(size, *HALF_RULES[rule]), wide).astype(np.float16)
+            by_rule[rule] = np.where(special, bounded == narrow, equal)
+        most = max(int(one.sum()) for one in by_rule.values())
+        comparison.half_rules = [rule for rule, one in by_rule.items() if int(one.sum()) == most]
+        rule = comparison.half_rules[0]
+        equal, bound = by_rule[rule], min(HALF_RULES[rule][1], 65519.0)
+        if clipped := int((special & equal & (size > bound) & (size < INFINITE)).sum()):
+            comparison.clipped += clipped
+            comparison.doubts.append(f"{clipped} values of {name} are beyond float16 and were clipped")
     errors, wrong = np.zeros(wide.shape), ~equal
     if wrong.any():
         error = narrow[wrong].astype(np.float64) - wide[wrong]
         errors[wrong] = np.abs(error / np.spacing(nearest[wrong]).astype(np.float64))
     return errors, wrong
-
-
-def _by_rules(comparison: Comparison, name: str, wide: Any, narrow: Any, nearest: Any) -> Any:
-    """Keep the rules that give the most of these values; return a mask of the values that the kept rules give."""
-    size = np.abs(wide)
-    special = ((size < 1.2e-07) & (size > 0)) | ((size >= 1e4) & np.isfinite(wide))
-    if not special.any():
-        return nearest
-    equal = {
-        rule: np.where(
-            special, np.copysign(np.clip(size, *HALF_RULES[rule]), wide).astype(np.float16) == narrow, nearest
-        )
-        for rule in comparison.half_rules
-    }
-    most = max(int(one.sum()) for one in equal.values())
-    comparison.half_rules = [rule for rule, one in equal.items() if int(one.sum()) == most]
-    rule = comparison.half_rules[0]
-    bound = min(HALF_RULES[rule][1], 65519.0)
-    if clipped := int((special & equal[rule] & (size > bound) & (size < INFINITE)).sum()):
-        comparison.clipped += clipped
-        comparison.doubts.append(f"{clipped} values of {name} are beyond float16 and were clipped")
-    return equal[rule]

@@ -14,8 +14,8 @@ import onnx_ir as ir
 
 from onnxreg.converters.onnx.tensors import FLOATS, dims_of, is_numeric, type_of
 
-INPUT, ARGUMENT, CONSTANT = "input", "argument", "constant"
-"""Formulas without an operator: an input of the graph, an input of a subgraph, a stored value."""
+INPUT, CONSTANT = "input", "constant"
+"""Formulas without an operator: an input of the graph, a stored value."""
 COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean"})
 Attributes = tuple[tuple[str, Hashable], ...]
 NIBBLES = {"int4": np.int8, "uint4": np.uint8}
@@ -94,7 +94,8 @@ class Formula:
 
     `operator` has its domain in front, except for ai.onnx; `epoch` is the version since which the operator has this meaning.
     `output` is the number of the operator's output; `element` the element type, "" if unknown; `node` a name for people.
-    `shape_of` is a digest of the formula without its constants; operands of a commutative operator are sorted by `shape_of`.
+    `shape_of` is a digest of the formula without its constants, and without what follows from sizes of inputs; operands of a
+    commutative operator are sorted by `shape_of`.
     """
 
     operator: str
@@ -153,9 +154,9 @@ def computed(name: str, array: Any) -> StoredValue:
     return StoredValue(ir.Tensor(array, name=name), array.shape)
 
 
-def number(name: str, value: Any, kind: Any = np.float32) -> Formula:
+def number(name: str, value: Any, kind: Any = np.float32, tolerance: float = 0.0) -> Formula:
     """A constant that no file stores, such as an attribute."""
-    return constant(computed(name, np.asarray(value, kind)))
+    return constant(replace(computed(name, np.asarray(value, kind)), tolerance=tolerance))
 
 
 def unpacked(tensor: ir.TensorProtocol, bits: int, dims: tuple[int, ...]) -> StoredValue:

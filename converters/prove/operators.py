@@ -67,10 +67,8 @@ def epoch(domain: str, name: str, version: int) -> int:
 
 def depends_on_output_count(domain: str, name: str, version: int) -> bool:
     """Return True if the number of outputs may change a result: for variadic outputs, training, or an unknown operator."""
-    schema = find_schema(domain, name, version)
-    if schema is None or any(map(_is_variadic, schema.outputs)):
-        return True
-    return name == "BatchNormalization" and schema.since_version < 14
+    schema, is_training = find_schema(domain, name, version), name == "BatchNormalization" and version < 14
+    return schema is None or is_training or any(map(_is_variadic, schema.outputs))
 
 
 def default_attributes(domain: str, name: str, version: int) -> Mapping[str, Any]:
@@ -122,12 +120,6 @@ def result_types(
         text = bound.get(parameter.type_str, parameter.type_str) if parameter.is_homogeneous else ""
         kind = text.removeprefix("tensor(").removesuffix(")") if text.startswith("tensor(") else ""
         yield {"float": "float32", "double": "float64"}.get(kind, kind)
-
-
-def result_type(operator: str, version: int, operands: Sequence[Formula | None]) -> str:
-    """The element type of an operator's first output; the operator has its domain in front."""
-    domain, _, name = operator.rpartition(":")
-    return next(result_types(domain or DEFAULT_DOMAIN, name, version, operands), "")
 
 
 def _parameters(stated: Sequence[Any]) -> Iterator[Any]:

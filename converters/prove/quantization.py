@@ -11,7 +11,6 @@ from onnxreg.converters.prove.formula import (
     Operand,
     StoredValue,
     array_of,
-    computed,
     constant,
     number,
     same_arrays,
@@ -181,14 +180,12 @@ def _by_blocks(
     codes, steps, *middle = _plain(packed, scale, zero) or (None, None)
     if codes is None or steps is None or not steps.dims:
         return None
-    points = computed("zero points", np.full(steps.dims, 2 ** (bits - 1), np.uint8))
+    points = number("zero points", np.full(steps.dims, 2 ** (bits - 1)), np.uint8)
     for one in middle:
         if one.element != "uint8" or one.size != prod(steps.dims[:-1]) * -(-steps.dims[-1] * bits // 8):
             return None
-        points = unpacked(one.tensor, bits, steps.dims)
-    return coded(
-        constant(unpacked(codes.tensor, bits, dims), packed.node), scale, constant(points), axis, size
-    )
+        points = constant(unpacked(one.tensor, bits, steps.dims))
+    return coded(constant(unpacked(codes.tensor, bits, dims), packed.node), scale, points, axis, size)
 
 
 @rule("weights-by-blocks", f"{MICROSOFT}MatMulNBits")
@@ -203,13 +200,9 @@ def weights_by_blocks(make: Rewriter, formula: Formula) -> Operand:
     blocks = -(-rows // size)
     if (codes.element, codes.dims) != ("uint8", (columns, blocks, size * bits // 8)):
         return None
-    if steps.size != columns * blocks:
-        return None
-    scale = constant(computed(scale.node, steps.tensor.numpy().reshape(columns, blocks)))
+    scale = number(scale.node, steps.tensor.numpy().reshape(columns, blocks), None)
     weight = _by_blocks(packed, scale, zero, bits, (columns, rows), 1, size)
-    if weight is None or weight.constant is None:
-        return None
-    return make.plus(make.op("MatMul", source, constant(weight.constant.transpose((1, 0)))), bias)
+    return weight and make.plus(make.op("MatMul", source, make.op("Transpose", weight, perm=(1, 0))), bias)
 
 
 @rule("rows-by-blocks", f"{MICROSOFT}GatherBlockQuantized")

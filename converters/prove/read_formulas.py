@@ -1,6 +1,6 @@
 """Read a model file as formulas: the outputs, computed from inputs and constants."""
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from itertools import chain, repeat
 from json import dumps
@@ -17,15 +17,7 @@ from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
 from onnxreg.converters.onnx.onnx_graph import load_onnx, read_graph
 from onnxreg.converters.onnx.semantic import free_inputs, in_order
 from onnxreg.converters.prove import operators, quantization  # noqa: F401  which enters its rules
-from onnxreg.converters.prove.formula import (
-    ARGUMENT,
-    INPUT,
-    Formula,
-    Operand,
-    UnprovableError,
-    number,
-    stored,
-)
+from onnxreg.converters.prove.formula import INPUT, Formula, Operand, UnprovableError, number, stored
 from onnxreg.converters.prove.rewrites import Rewriter
 from onnxreg.converters.prove.shapes import Dims, Shapes, of_input
 from onnxreg.schema.manifest.parts import TensorSpec
@@ -42,18 +34,18 @@ class FormulaGraph:
     """The formulas of a file's outputs, the contract, and the counts of nodes and tensors that no output needs."""
 
     inputs: tuple[TensorSpec, ...]
-    outputs: Mapping[str, Formula]
-    specs: Mapping[str, TensorSpec]
+    outputs: tuple[TensorSpec, ...]
+    formulas: list[Formula]
     unread_tensors: int
     unread_nodes: int
     rewriter: Rewriter
 
 
-def read_formulas(path: Path, shapes: Shapes | None = None) -> FormulaGraph:
+def read_formulas(path: Path, parent: Shapes | None = None) -> FormulaGraph:
     """The formulas of an ONNX or ORT-format file.
 
     Args:
-        shapes: for a child, the shapes of the parent's inputs; by default, the shapes of the file's own inputs.
+        parent: for a child, what is known of the parent, which states the shapes of inputs for both.
 
     Raises InputError for a file that cannot be read, UnprovableError for a graph that the rules do not cover.
     """
@@ -69,20 +61,14 @@ def read_formulas(path: Path, shapes: Shapes | None = None) -> FormulaGraph:
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     nodes, tensors = len(graph), len(graph.initializers)
     RemoveUnusedNodesPass()(model)
-    reader = _Reader(shapes or Shapes(_input_dims(inputs)))
+    reader = _Reader(Shapes(_input_dims(inputs) if parent is None else parent.inputs))
     scope: Scope = {
         value: Formula(INPUT, (), (("name", spec.name),), element=spec.dtype, node=spec.name)
         for value, spec in zip(free_inputs(graph), inputs, strict=True)
     }
-    values = reader.graph(graph, scope, 0)
-    return FormulaGraph(
-        inputs,
-        {spec.name: value for spec, value in zip(outputs, values, strict=True)},
-        {spec.name: spec for spec in outputs},
-        tensors - len(graph.initializers),
-        nodes - len(graph),
-        reader.rewriter,
-    )
+    formulas = reader.graph(graph, scope, 0)
+    unread = tensors - len(graph.initializers), nodes - len(graph)
+    return FormulaGraph(inputs, outputs, formulas, *unread, reader.rewriter)
 
 
 def _input_dims(inputs: tuple[TensorSpec, ...]) -> dict[str, Dims]:
@@ -156,7 +142,7 @@ class _Reader:
                 yield stored(item, key)
                 continue
             scope |= {
-                argument: Formula(ARGUMENT, (), (("place", (depth, key, number_, at)),))
+                argument: Formula("argument", (), (("place", (depth, key, number_, at)),))
                 for at, argument in enumerate(free_inputs(item))
             }
             yield from self.graph(item, scope, depth + 1)

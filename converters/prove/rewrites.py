@@ -12,18 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.prove.formula import (
-    Formula,
-    Operand,
-    array_of,
-    computed,
-    constant,
-    is_number,
-    number,
-    split,
-)
-from onnxreg.converters.prove.operators import ELEMENTWISE, SINCE, UNARY, result_type
-from onnxreg.converters.prove.shapes import Shapes
+from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
+from onnxreg.converters.prove.formula import Formula, Operand, array_of, constant, is_number, number, split
+from onnxreg.converters.prove.operators import ELEMENTWISE, SINCE, UNARY, result_types
+from onnxreg.converters.prove.shapes import RESHAPES, Shapes, is_known
 
 MAX_DEPTH = 64
 """The most operators in a row that a transposition moves past."""
@@ -61,8 +53,8 @@ class Rewriter:
 
     def op(self, name: str, *operands: Operand, node: str | None = None, **attributes: Any) -> Formula:
         """The first output of an ONNX operator, in its newest meaning; by default it has the name of the node that is rewritten."""
-        epoch = SINCE.get(name, 1)
-        element, node = result_type(name, epoch, operands), self.node if node is None else node
+        epoch, node = SINCE.get(name, 1), self.node if node is None else node
+        element = next(result_types(DEFAULT_DOMAIN, name, epoch, operands), "")
         return self.rewritten(Formula(name, operands, tuple(attributes.items()), 0, element, node, epoch))
 
     def plus(self, value: Formula, summand: Operand) -> Formula:
@@ -77,7 +69,10 @@ class Rewriter:
             self.node = outer
             if result is not None:
                 self.used[name] += 1
-                return result
+                formula = result
+                break
+        if formula.constant is None and self.shapes.value(formula) is not None:
+            formula.shape_of = b""
         return formula
 
     def like(self, formula: Formula, *operands: Operand, **changes: Any) -> Formula:
@@ -173,16 +168,13 @@ def product_scaled_again(make: Rewriter, formula: Formula) -> Operand:
     return _scaled(make, *part) if inner[0].is_op("MatMul") else None
 
 
-def _scaled(make: Rewriter, product: Formula, factor: float, tolerance: float) -> Formula:
-    inner = _unscaled(make, product)
+def _scaled(make: Rewriter, value: Formula, factor: float, tolerance: float) -> Formula:
+    """The value times the factor; a product of matrices has one factor only."""
+    inner = _unscaled(make, value)
     if inner is not None and inner[0].is_op("MatMul"):
-        product, factor, tolerance = inner[0], factor * inner[1], max(tolerance, inner[2])
-    return _times(make, product, factor, tolerance)
-
-
-def _times(make: Rewriter, value: Formula, factor: float, tolerance: float) -> Formula:
-    stored = replace(computed("factor", np.array(factor, np.float32)), tolerance=tolerance)
-    return Formula("Mul", (value, constant(stored)), (), 0, value.element, make.node, 7)
+        value, factor, tolerance = inner[0], factor * inner[1], max(tolerance, inner[2])
+    stored = number("factor", factor, tolerance=tolerance)
+    return Formula("Mul", (value, stored), (), 0, value.element, make.node, 7)
 
 
 def _unscaled(make: Rewriter, formula: Operand) -> tuple[Formula, float, float] | None:
@@ -244,6 +236,17 @@ def constant_view(make: Rewriter, formula: Formula) -> Operand:
     if len(sizes) < len(dims) or prod(sizes) != source.size:
         return None
     return constant(source.reshape(sizes), formula.node)
+
+
+@rule("sizes", *RESHAPES)
+def known_sizes(make: Rewriter, formula: Formula) -> Operand:
+    """Drop a Reshape or Expand that changes no size; give any other the sizes themselves, if they are known, as an attribute."""
+    source, dims = formula.operands[0], make.shapes.by_rule(formula)
+    if dims is not None and dims == make.shapes.dims(source):
+        return source
+    if dims is None or not all(map(is_known, dims)) or len(formula.operands) < 2:
+        return None
+    return replace(formula, operands=(source,), attributes=(("sizes", (dims,)),))
 
 
 @rule("gemm", "Gemm")
@@ -313,7 +316,7 @@ def gelu(make: Rewriter, formula: Formula) -> Operand:
 def scaled_error(make: Rewriter, formula: Formula) -> Operand:
     """Replace a divisor of Erf's operand by a factor, which is rounded."""
     part = _unscaled(make, formula.operands[0])
-    return None if part is None else replace(formula, operands=(_times(make, *part),))
+    return None if part is None else replace(formula, operands=(_scaled(make, *part),))
 
 
 @rule("gelu", "Mul")

@@ -22,16 +22,18 @@ Dims = tuple[Size, ...]
 MAX_OPERATIONS = 200
 """The most operations of an expression; sizes of real graphs have a few operations."""
 MAX_FACTOR, MAX_CHOICES = 2**63, 4
-MAX_SPENT = 50_000
-"""The most operations of all expressions of a proof together; exports of encoders need some hundreds."""
+MAX_SPENT = 25_000
+"""The most operations of all expressions of a graph together; exports of encoders need some hundreds."""
 SPENT: ContextVar[int] = ContextVar("SPENT", default=0)
 SLICE = sympy.Function("slice", integer=True, nonnegative=True)
 """The size of an axis that is sliced between a start and an end."""
 MAX_ELEMENTS = 2**16
 """The most elements of a computed value, such as a shape, a mask or a factor."""
 MAX_COMPUTED = 2**24
-"""The most elements of all values that one proof computes."""
+"""The most elements of all values that are computed of one graph."""
 MAX_RANK = 64
+RESHAPES = ("Reshape", "Expand")
+"""Operators whose result has the elements of the first operand in another shape."""
 ENDLESS = 2**31 - 1
 """The smallest end of a slice that means the end of the axis."""
 REFUSED = (ValueError, TypeError, LookupError, ArithmeticError)
@@ -46,6 +48,10 @@ def of_input(name: str) -> Size:
 def fresh() -> Size:
     """A symbol for an unknown size."""
     return sympy.Dummy("?", integer=True, nonnegative=True)
+
+
+def is_known(size: Size) -> bool:
+    return not sympy.sympify(size).atoms(sympy.Dummy)
 
 
 def simple(size: Any) -> Size:
@@ -96,11 +102,14 @@ def is_equal(one: Size, other: Size) -> bool:
 
 
 class Shapes:
-    """Infers shapes and values, each once, from operands to results. `inputs` has the shapes of the graph's inputs by name."""
+    """Infers the shapes and values of one graph, each once. `inputs` has the shapes of the graph's inputs by name.
+
+    Operands are inferred before their results, so no chain of operators needs a deep stack.
+    """
 
     def __init__(self, inputs: Mapping[str, Dims]) -> None:
         SPENT.set(0)
-        self._inputs = inputs
+        self.inputs = inputs
         self._inferred: dict[Formula, tuple[Dims | None, Any]] = {}
         self._computed = 0
 
@@ -133,7 +142,9 @@ class Shapes:
 
     def by_rule(self, formula: Formula) -> Dims | None:
         """The shape of a result by the rule of the operator; None without a rule, or if the shape is not known."""
-        rule = _RULES.get(formula.operator)
+        rule, known = _RULES.get(formula.operator), formula.attribute("sizes")
+        if formula.operator in RESHAPES and known and isinstance(known[0], tuple):
+            return known[0]  # no attribute of a file has a tuple in a tuple
         try:
             dims = rule(self, formula, *map(self.dims, formula.operands)) if rule else None
         except REFUSED:  # TypeError too if a rule needs a shape that is not known
@@ -141,22 +152,15 @@ class Shapes:
         return dims if dims is None or len(dims) <= MAX_RANK else None
 
     def _of(self, formula: Formula) -> tuple[Dims | None, Any]:
-        waiting = [formula]
-        while waiting:
-            one = waiting[-1]
-            missing = [part for part in one.operands if part is not None and part not in self._inferred]
-            if one in self._inferred or not missing:
-                waiting.pop()
-            if one not in self._inferred and not missing:
-                self._inferred[one] = self._infer(one)
-            waiting += missing
+        if formula not in self._inferred:
+            self._inferred[formula] = self._infer(formula)
         return self._inferred[formula]
 
     def _infer(self, formula: Formula) -> tuple[Dims | None, Any]:
         if formula.constant is not None:
             return formula.constant.dims, None
         if formula.operator == INPUT:
-            return self._inputs.get(formula.attribute("name")), None
+            return self.inputs.get(formula.attribute("name")), None
         dims, compute = self.by_rule(formula), _COMPUTE.get(formula.operator)
         if dims is None or compute is None or formula.output or self._computed > MAX_COMPUTED:
             return dims, None
@@ -389,11 +393,11 @@ _COMPUTE: dict[str, Callable[..., Any]] = {
     ),
     "Div": _divide,
     "Equal": _equal,
-    "Expand": lambda formula, dims, source, sizes: np.broadcast_to(source, dims),
+    "Expand": lambda formula, dims, source, *_: np.broadcast_to(source, dims),
     "Gather": lambda formula, dims, source, index: np.take(source, index, axis=formula.attribute("axis", 0)),
     "Mul": lambda formula, dims, one, other: one * other,
     "Range": lambda formula, dims, start, limit, step: np.arange(start, limit, step, dtype=start.dtype),
-    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), lambda formula, dims, one, _: one.reshape(dims)),
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), lambda formula, dims, one, *_: one.reshape(dims)),
     "Shape": lambda formula, dims, sizes: sizes[_span(formula)],
     "Slice": _sliced,
     "Sqrt": lambda formula, dims, source: np.sqrt(source),

@@ -121,7 +121,8 @@ def check(seed: int, scratch: Path) -> int:
     onnx.save(model, scratch)
     graph = read_formulas(scratch)
     shapes, compared = graph.rewriter.shapes, 0
-    values = {name: shapes.value(formula) for name, formula in graph.outputs.items()}
+    results = zip(graph.outputs, graph.formulas, strict=True)
+    values = {spec.name: shapes.value(formula) for spec, formula in results}
     session = opened(model)
     for n, m in SIZES if session else ():
         feed = {"x": np.ones((n, m, 12), np.float32), "z": np.ones((n, m), np.float32)}

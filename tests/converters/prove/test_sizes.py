@@ -84,6 +84,15 @@ def test_values_that_grow_without_end_cost_no_more(tmp_path: Path) -> None:
     assert verdict(tmp_path, model, reshape(before.replace("(v59", "(v58")))[0] == "not-provable"
 
 
+@pytest.mark.parametrize(("steps", "expected"), [(200, "proven"), (300, "not-provable")])
+def test_the_elements_of_all_computed_values_are_bounded(tmp_path: Path, steps: int, expected: str) -> None:
+    head, size = "float[k] x => float[k] y", 2**16
+    body = "v0 = ConstantOfShape (size)" + "".join(f" v{at + 1} = Add (v{at}, v{at})" for at in range(steps))
+    parent = build(f"{body} y = Add (x, v{steps})", head, size=np.array([size]))
+    child = build("y = Add (x, v)", head, v=np.zeros(size, np.float32))
+    assert verdict(tmp_path, parent, child)[0] == expected
+
+
 def test_the_smallest_of_many_sizes_costs_no_more(tmp_path: Path) -> None:
     names, body = range(1, 50), "x0 = Identity (x)"
     for at in names:
