@@ -142,9 +142,9 @@ class Shapes:
 
     def by_rule(self, formula: Formula) -> Dims | None:
         """The shape of a result by the rule of the operator; None without a rule, or if the shape is not known."""
-        rule, known = _RULES.get(formula.operator), formula.attribute("sizes")
-        if formula.operator in RESHAPES and known and isinstance(known[0], tuple):
-            return known[0]  # no attribute of a file has a tuple in a tuple
+        rule, stated = _RULES.get(formula.operator), formula.attribute("sizes")
+        if formula.operator in RESHAPES and stated and isinstance(stated[0], tuple):
+            return stated[0]  # no attribute of a file has a tuple in a tuple
         try:
             dims = rule(self, formula, *map(self.dims, formula.operands)) if rule else None
         except REFUSED:  # TypeError too if a rule needs a shape that is not known

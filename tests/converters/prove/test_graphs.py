@@ -96,6 +96,8 @@ ROWS = [
       for name, value in {"half": 0.5, "one": 1, "root": 2**0.5}.items()),
     row(GELU.format(before=RELU), "h = Relu (x) r = Div (h, root) e = Erf (r) f = Add (e, one) m = Mul (h, half) y = Mul (m, f)", PROVEN),
     row(GELU.format(before=RELU), GELU.format(before=RELU), OTHER, root=1.5),
+    row("d = Div (x, twos) y = Erf (d)", "d = Div (x, two) y = Erf (d)", PROVEN),
+    row("d = Div (x, twos) y = Erf (d)", "d = Div (x, two) y = Erf (d)", OTHER, both={"head": "float x => float[1] y"}),
     row("y = LayerNormalization (x, a, a)", NORMAL, PROVEN),
     row("y = LayerNormalization (x, a, a)", NORMAL, OTHER, epsilon=np.full((1, 1, 1), 1e-5, np.float32)),
     row("y = SimplifiedLayerNormalization (x, b)", "y = SimplifiedLayerNormalization <epsilon = 0.1> (x, b)", OTHER, both={"head": SQUARE}),
