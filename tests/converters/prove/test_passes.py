@@ -25,38 +25,24 @@ PASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "float16 outside": ("OnnxFloatToFloat16", {"keep_io_types": False}),
     "float16 tables": ("OnnxFloatToFloat16", {"op_include_list": ("Gather",)}),
     "mixed": ("OrtMixedPrecision", {"atol": 1e-2}),
+    "static": ("OnnxStaticQuantization", {"op_types_to_quantize": ("MatMul", "Gemm")}),
     "other types outside": ("OnnxIODataTypeConverter", {"source_dtype": 1, "target_dtype": 10}),
 }
 
 
-def apply(model: Any, name: str, params: dict[str, Any], path: Path) -> Any:
-    result, _ = run("step", find(name)(list(feeds(2)), **params), model)
-    onnx.save(result, path)
-    return result
+STEPS = {name: [step] for name, step in PASSES.items()} | {
+    f"search: {item.name}": [(work["pass"], dict(work["params"])) for work in item.passes]
+    for item in library(True, None)
+}
 
 
-@pytest.mark.parametrize("name", PASSES)
-def test_a_pass_is_proven(family: dict[str, Path], name: str, tmp_path: Path) -> None:
-    kind, params = PASSES[name]
-    apply(parent(), kind, params, tmp_path / "child.onnx")
-    report = verdict_of(family[""], tmp_path / "child.onnx")
-    assert (report.verdict, report.reasons) == ("proven", ())
-    assert judge(onnx.load(family[""]), onnx.load(tmp_path / "child.onnx")) == "proven"
-
-
-@pytest.mark.parametrize("candidate", library(True, None), ids=lambda item: item.name)
-def test_a_candidate_of_the_search_is_proven(family: dict[str, Path], candidate: Any, tmp_path: Path) -> None:
-    model = parent()
-    for work in candidate.passes:
-        model = apply(model, work["pass"], dict(work["params"]), tmp_path / "child.onnx")
-    report = verdict_of(family[""], tmp_path / "child.onnx")
-    assert (report.verdict, report.reasons) == ("proven", ())
-    assert judge(onnx.load(family[""]), onnx.load(tmp_path / "child.onnx")) == "proven"
-
-
-def test_static_quantization_is_bounded(family: dict[str, Path], tmp_path: Path) -> None:
-    params = {"op_types_to_quantize": ("MatMul", "Gemm")}
-    apply(parent(), "OnnxStaticQuantization", params, tmp_path / "child.onnx")
-    report = verdict_of(family[""], tmp_path / "child.onnx")
-    assert report.verdict == judge(onnx.load(family[""]), onnx.load(tmp_path / "child.onnx")) == "bounded"
-    assert report.ranges
+@pytest.mark.parametrize("name", STEPS)
+def test_children_of_passes(family: dict[str, Path], name: str, tmp_path: Path) -> None:
+    model, path = parent(), tmp_path / "child.onnx"
+    for kind, params in STEPS[name]:
+        model, _ = run("step", find(kind)(list(feeds(2)), **params), model)
+    onnx.save(model, path)
+    report = verdict_of(family[""], path)
+    assert report.verdict == judge(onnx.load(family[""]), onnx.load(path))
+    assert report.verdict == ("bounded" if name == "static" else "proven"), report.reasons
+    assert bool(report.ranges) == bool(report.reasons) == (name == "static")
