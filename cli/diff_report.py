@@ -151,7 +151,7 @@ def _figure(row: FigureRow, artifact: str) -> tuple[str, ...]:
     old, new = ("-" if value is None else f"{value:.4f}" for value in (row.old, row.new))
     interval = "" if row.interval is None else f"{row.interval[0]:+.3f}, {row.interval[1]:+.3f}"
     change = "" if row.change is None else f"{row.change:+.4f}"
-    return row.name, artifact, old, new, change, interval, row.verdict_text
+    return row.name, artifact, old, new, change, interval, "now fails" if row.is_new_failure else row.verdict
 
 
 def _fact_table(rows: Sequence[FactRow]) -> Table:

@@ -48,13 +48,9 @@ if TYPE_CHECKING:
 class Registry:
     """A registry on this machine, and its transfers from and to others.
 
-    Args:
-        root: the registry's directory; default: `REG_HOME`, else the user's data directory.
-        create: if no registry exists, True creates an empty one and False raises NotFoundError; None does
-            neither, for work on remotes only.
-        actor: the claimed author of events, "" for nobody; default: `REG_ACTOR`, else `user@host`.
-
-    `heads` are the newest states that this user saw of each log.
+    `root` is the directory, by default `REG_HOME`, else the user's data directory. If no registry exists, `create` True
+    creates an empty one and False raises NotFoundError; None does neither, for work on remotes only. `actor` is the claimed
+    author of events, "" for nobody, by default `REG_ACTOR`, else `user@host`.
     """
 
     def __init__(
@@ -66,6 +62,7 @@ class Registry:
             self.store.check_exists()
         self.actor = actor
         self.heads = KnownHeads()
+        """The newest states that this user saw of each log."""
 
     @property
     def id(self) -> str:

@@ -52,8 +52,7 @@ class PrivateKey:
         """The key as PKCS #8 PEM, encrypted by PBES2 with the library's best choice, scrypt or PBKDF2."""
         form = library().form
         protection = form.BestAvailableEncryption(secret.encode())
-        pem: bytes = self._key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, protection)
-        return pem
+        return bytes(self._key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, protection))
 
     @classmethod
     def of(cls, key: Any) -> "PrivateKey":
@@ -63,9 +62,8 @@ class PrivateKey:
         for kind, prefix in SPKI.items():
             if spki.startswith(prefix):
                 return cls(PublicKey(kind, spki[len(prefix) :]), key)
-        raise InputError(
-            "the private key is neither Ed25519 nor ECDSA P-256", "`reg key new NAME` makes one that is"
-        )
+        hint = "`reg key new NAME` makes one that is"
+        raise InputError("the private key is neither Ed25519 nor ECDSA P-256", hint)
 
     @classmethod
     def load(cls, pem: bytes, secret: str | None) -> "PrivateKey":
@@ -90,9 +88,8 @@ class Keystore:
     def new(self, name: str, kind: str, secret: str | None = None) -> PublicKey:
         """Make a key and write its two files, each one whole. Raise ConflictError if the name is taken."""
         if not _NAME.fullmatch(name):
-            raise InputError(
-                f"not a name for a key: {name[:80]!r}", "use letters and digits, such as release-2026"
-            )
+            hint = "use letters and digits, such as release-2026"
+            raise InputError(f"not a name for a key: {name[:80]!r}", hint)
         key = generate(kind)
         pem = key.pem(passphrase(name, new=True) if secret is None else secret)
         with host_errors(f"writing key {name}"):

@@ -9,7 +9,7 @@ from onnxreg.cli import diff_report
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import REMOTE, argument, complete_name, flag, option
-from onnxreg.cli.output import counted, fold_line, paint, printable, write_bytes
+from onnxreg.cli.output import counted, fold_line, paint, printable, write_bytes, write_file
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview, overview
 from onnxreg.schema.compare.severity import SEVERITIES
@@ -144,10 +144,8 @@ def _write_page(
     screen: DiffOverview,
 ) -> None:
     from onnxreg.registry.server.pages.rendering import report
-    from onnxreg.registry.support.disk import outfile
 
     page = report(old, new, changes, screen, list(diff_report.doubts_of((old, new))))
-    with outfile(target) as file:
-        file.write(page)
+    write_file(target.resolve(), page)
     if not session.quiet:
         print(f"written to {target}", file=sys.stderr)

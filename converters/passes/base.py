@@ -15,7 +15,7 @@ from onnxreg.converters.onnx.onnx_graph import check_light, graph_inputs
 from onnxreg.converters.onnx.tensors import tensor_bytes, without_weights
 from onnxreg.converters.passes.tools import graph, model_file
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.schema.core.document import InvalidValueError
+from onnxreg.schema.core.document import invalid
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 from onnxreg.schema.manifest.parts import Step
 
@@ -63,9 +63,7 @@ class Pass(ABC, Generic[In, Out]):
         try:
             return cls.Params(**params)
         except ValidationError as error:
-            raise InvalidValueError(
-                error, f"a parameter of pass {cls.id}", cls.Params.model_fields
-            ) from error
+            raise invalid(error, f"a parameter of pass {cls.id}") from error
 
     def requires(self, subject: In) -> None:
         """Raise InputError or ConversionError if the pass cannot work on `subject`."""

@@ -13,7 +13,7 @@ from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.location import hub_id
 from onnxreg.converters.tasks.code import NO_CONSENT, Consent
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import InvalidValueError
+from onnxreg.schema.core.document import invalid
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Code
@@ -132,7 +132,7 @@ class Task(ABC):
             self.options: Any = self.Options(**options)
         except ValidationError as error:
             label = f"an option of task {self.id}"
-            raise InvalidValueError(error, label, self.Options.model_fields) from error
+            raise invalid(error, label) from error
 
     @classmethod
     def of(cls, head: TaskHead) -> type[Self]:

@@ -191,7 +191,7 @@ def write_dossier(bundle: DossierBundle, target: Path) -> None:
 
 
 def render(dossier: dict[str, Any]) -> bytes:
-    """Render the HTML page as UTF-8. Raise HostError, with the name of the extra, if jinja2 is not installed."""
+    """Render the HTML page as UTF-8. Raise HostError if jinja2 is not installed."""
     try:
         from jinja2 import Environment, FileSystemLoader
 
@@ -254,9 +254,10 @@ FINDINGS = {"Demand": "requirement", "Verdict": "verdict", "Finding": "detail"}
 
 
 class _VersionTables:
-    """The tables of a version, from its verified log. `keyids` are the ids of the keys whose signatures were cited.
+    """The tables of a version, from its verified log, by the methods that a profile names in `generate`.
 
-    `channels` has the channel that the ref names, else all channels that ever held the version.
+    `channels` has the channel that the ref names, else all channels that ever held the version; `keyids` has the ids of
+    the keys whose signatures were cited.
     """
 
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
@@ -267,12 +268,9 @@ class _VersionTables:
         self.policies, self.trust = read_policies(reader), load_trust()
         self.keyids: set[str | None] = set()
         self.published = self.lines[located.entry.seq - 1]
-        pointed = {
-            line.event.tag
-            for line in self.lines
-            if isinstance(line.event, Tag | RolloutStep) and line.event.manifest == self.digest
-        }
-        self.channels = [ref.tag] if ref.tag and ref.tag in self.ledger.channels else sorted(pointed)
+        moves = (line.event for line in self.lines if isinstance(line.event, Tag | RolloutStep))
+        pointed = sorted({move.tag for move in moves if move.manifest == self.digest})
+        self.channels = [ref.tag] if ref.tag and ref.tag in self.ledger.channels else pointed
         self.manifest = self.ledger.read_manifest(self.digest)
 
     def _blob(self, digest: Digest) -> Source:
@@ -281,22 +279,16 @@ class _VersionTables:
 
     def of_field(self, field: ProfileField) -> list[Table]:
         """The tables of a field of a profile; empty if the registry has no data for the field."""
-        match field.generate or field.from_:
-            case "signatures":
-                return self._signatures()
-            case "changes":
-                return self._changes()
-            case "history":
-                return self._history()
-            case "policy":
-                return self._policy()
-            case "manifest":
-                sources = [self._blob(self.digest)]
-            case "published":
-                sources = [Source.of_line(self.published)]
-            case _:
-                lines = map(Source.of_line, self.lines)
-                sources = [line for line in lines if field.chooses(line.value, self.digest)]
+        if field.generate is not None:
+            tables: list[Table] = getattr(self, f"_{field.generate}")()
+            return tables
+        if field.from_ == "manifest":
+            sources = [self._blob(self.digest)]
+        elif field.from_ == "published":
+            sources = [Source.of_line(self.published)]
+        else:
+            lines = map(Source.of_line, self.lines)
+            sources = [line for line in lines if field.chooses(line.value, self.digest)]
         if field.columns is None:
             quotes = (source.quote(field.value or "") for source in sources)
             return [{"rows": [[cell]]} for cell in quotes if cell is not BLANK]
@@ -315,8 +307,7 @@ class _VersionTables:
         for seq, items in groupby(releases, key=lambda item: item.seq):
             line = self.lines[seq - 1]
             assert isinstance(line.event, Attest)
-            places = "/seq", "/event/time", "/event/statement"
-            announced = tuple(map(Source.of_line(line).quote, places))
+            announced = tuple(map(Source.of_line(line).quote, ("/seq", "/event/time", "/event/statement")))
             for index, item in enumerate(items):
                 _refuse_wrong(line, item.verdict)
                 envelope, at = self._blob(line.event.statement), f"/signatures/{index}"

@@ -12,7 +12,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from onnxreg.registry.support.disk import check_outfile, outfile
+from onnxreg.registry.support.disk import check_outfile, host_errors, replacement
 from onnxreg.schema.core.errors import InputError, missing_extra
 from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind
 
@@ -33,7 +33,7 @@ def check_file(target: Path) -> None:
 def write(target: Path, rows: Iterator[Row]) -> int:
     """Write a table and return the number of rows. A complete table replaces an earlier one."""
     numbers = count()
-    with outfile(target) as file:
+    with host_errors(f"writing {target}"), replacement(target.resolve()) as file:
         WRITERS[target.suffix](file, (row for row, _ in zip(rows, numbers, strict=False)))
     return next(numbers)
 

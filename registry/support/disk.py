@@ -298,10 +298,3 @@ def check_outfile(target: Path) -> None:
         raise InputError(f"there is no directory {target.parent}", "make it first, or name another")
     if any((above / "registry.json").exists() for above in path.parents):
         raise InputError(f"{target} is inside a registry", "name a file outside of it")
-
-
-@contextmanager
-def outfile(target: Path) -> Iterator[BinaryIO]:
-    """Open a file of the user for writing; see `replacement`. Raise HostError if writing fails."""
-    with host_errors(f"writing {target}"), replacement(target.resolve()) as file:
-        yield file

@@ -38,10 +38,7 @@ def wilson(share: float, samples: int) -> Interval:
 
 
 def difference(old: float, old_interval: Interval, new: float, new_interval: Interval) -> Interval:
-    """The interval of `new - old`, from the intervals of two independent figures (Zou and Donner, Stat. Med. 27, 2008).
-
-    A figure outside its own interval, which a bootstrap can give, counts as the nearer end of the interval.
-    """
+    """The interval of `new - old` (Zou and Donner, Stat. Med. 27, 2008). A figure outside its interval counts as its end."""
     low = hypot(max(new - new_interval[0], 0.0), max(old_interval[1] - old, 0.0))
     high = hypot(max(new_interval[1] - new, 0.0), max(old - old_interval[0], 0.0))
     return new - old - low, new - old + high
@@ -84,11 +81,6 @@ class FigureRow(Document):
     def is_new_failure(self) -> bool:
         """True if the check fails in the new version, and did not fail in the old one."""
         return self.new_check == "fail" and self.old_check != "fail"
-
-    @property
-    def verdict_text(self) -> str:
-        """The verdict for people; a check that newly fails counts more than any change of its value."""
-        return "now fails" if self.is_new_failure else self.verdict
 
     @property
     def rank(self) -> tuple[bool, int, float, str, str]:

@@ -49,7 +49,8 @@ class Spot(NamedTuple):
 
     def key(self, key: str) -> "Spot":
         """The place of a key inside this place."""
-        path, pattern = (_join(text, key) for text in (self.path, self.pattern))
+        step = f".{key}" if _PLAIN.fullmatch(key) else f"[{json.dumps(key)}]"
+        path, pattern = ((text + step).removeprefix(".") for text in (self.path, self.pattern))
         before, after = (pointer.child(side, key) for side in self.pointers)
         return self._replace(path=path, pattern=pattern, pointers=(before, after))
 
@@ -165,9 +166,3 @@ def _names(items: Sequence[Any], positions: Collection[int], namer: Namer) -> di
             name = f"{stem}#{counts[stem]}"
         names[name] = position
     return {position: name for name, position in names.items()}
-
-
-def _join(path: str, key: str) -> str:
-    if not _PLAIN.fullmatch(key):
-        return f"{path}[{json.dumps(key)}]"
-    return f"{path}.{key}" if path else key

@@ -42,8 +42,6 @@ MAX_NAMED = 3
 """The number of figures, files or changes of one kind that a sentence or a fact names at most."""
 MAX_SUBJECT_LETTERS = 40
 """The longest text of one change among several; if one is longer, only the fields are named, without values."""
-NO_EFFECT = ""
-"""The cause of changes without effect on an app."""
 _OF_EVALUATIONS = ("report:", "certificate:", "item-scores:")
 """Roles of companion files that an evaluation writes."""
 
@@ -196,7 +194,7 @@ def _places(
             cause = causes.get(change.artifact or "", first_cause)
             spot = (FACT, "other") if cause is None else (FOLLOWS, cause)
         if change.severity == "cosmetic" and spot[0] == FACT and spot[1] != "tools":
-            spot = (FOLLOWS, NO_EFFECT)
+            spot = (FOLLOWS, "")
         elif spot[0] == FOLLOWS and change.severity in SEVERE:
             spot = (FACT, "certification" if spot[1] == EVALUATION else "other")
         yield spot
@@ -290,11 +288,10 @@ def _figures_sentence(figures: Sequence[FigureRow]) -> str:
         low, high = sorted(map(abs, row.interval or (0, 0)))
         interval = f"(95 %: {low:.3g} to {high:.3g})" if row.interval else "(no interval)"
         worse.append(f"{row.name} in {row.path} by {abs(row.change or 0):.3g} {interval}")
+    unclear = f"; {counts['unclear']} changed by less than the interval" if counts["unclear"] else ""
+    text = f"Of {total} none is clearly worse{unclear}."
     if worse:
         text = f"{len(worse)} of {total} got worse: {_listed(worse)}."
-    else:
-        unclear = f"; {counts['unclear']} changed by less than the interval" if counts["unclear"] else ""
-        text = f"Of {total} none is clearly worse{unclear}."
     return f"{text} {others} not compared: no common suite." if others else text
 
 

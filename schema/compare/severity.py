@@ -122,19 +122,6 @@ def _moved(sign: int, worse: Severity) -> Judge:
     )
 
 
-def _rank(*order: Any) -> Judge:
-    """Judge a value by its rank in `order`, from worst to best: a lower rank than before is degrading.
-
-    An absent value has the rank of the second one in `order`; to add or remove a value of this rank is cosmetic.
-    """
-
-    def judge(delta: JsonChange) -> Severity:
-        old, new = (1 if side not in order else order.index(side) for side in (delta.old, delta.new))
-        return "degrading" if new < old else "notable" if new > old or delta.op == "changed" else "cosmetic"
-
-    return judge
-
-
 _QUALITY_LOST = re.compile(r"recall_delta|loss|error_rate|perplexity", re.IGNORECASE)
 _QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
 
@@ -172,7 +159,7 @@ def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
     return lambda delta: "notable" if is_harmless(delta) else "breaking"
 
 
-def _reshaped(harmless: tuple[str, str]) -> Judge:
+def _reshaped(harmless: tuple[str, ...]) -> Judge:
     """Judge a changed axis. An input axis that becomes dynamic accepts the old inputs; an output axis that becomes
     fixed has one of the old shapes. The name of a dynamic axis does not matter."""
 
@@ -215,12 +202,19 @@ def _cosmetic(noun: str) -> Rule:
 
 
 def _ranked(noun: str, *order: Any) -> Rule:
-    return Rule(noun, _rank(*order), _rank(*order), _rank(*order))
+    """A rule that judges a value by its rank in `order`, from worst to best: a lower rank than before is degrading.
+
+    An absent value has the rank of the second one in `order`; to add or remove a value of this rank is cosmetic.
+    """
+
+    def judge(delta: JsonChange) -> Severity:
+        old, new = (1 if side not in order else order.index(side) for side in (delta.old, delta.new))
+        return "degrading" if new < old else "notable" if new > old or delta.op == "changed" else "cosmetic"
+
+    return Rule(noun, judge, judge, judge)
 
 
-def _tensor(
-    side: str, noun: str, added: Severity, reordered: Severity, harmless: tuple[str, str]
-) -> dict[str, Rule]:
+def _tensor(side: str, noun: str, added: Severity, reordered: Severity, *harmless: str) -> dict[str, Rule]:
     at = f"artifacts[].metadata.{side}"
     return {
         f"{at}*": FIELD,
@@ -236,14 +230,11 @@ def _tensor(
 _LOADER = Rule("loader", changed=_moved(1, "breaking"), why="an older runtime may refuse it")
 _PIECES = _cosmetic("pieces")
 """The rule for pieces, which follow from the bytes; a change of the bytes' digest is reported."""
-_IN_MINIMAL_BUILD = _breaking_unless(lambda delta: not delta.at.names[0].startswith("ort"))
+_KERNEL = _breaking_unless(lambda delta: not delta.at.names[0].startswith("ort"))
 """Minimal builds load ORT-format models, and have only the requested kernels."""
-_OPERATOR = Rule(
-    "operator",
-    added=_IN_MINIMAL_BUILD,
-    changed=_IN_MINIMAL_BUILD,
-    why="a minimal build must have its kernel",
-)
+_OPERATOR = Rule("operator", added=_KERNEL, changed=_KERNEL, why="a minimal build must have its kernel")
+_DOMAIN = _breaking_unless(lambda delta: delta.at.pattern.endswith(('["ai.onnx"]', '[""]')))
+"""Every graph needs ai.onnx, whose opset was not recorded before."""
 _STEP = Rule("step", reordered="notable")
 _BASIS = Rule("certification-basis")
 
@@ -257,8 +248,8 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "artifacts[].certification.state": _ranked("certification", "refused", "unknown", "certified"),
     },
     "contract": {
-        **_tensor("inputs", "input", "breaking", "notable", ("static", "dynamic")),
-        **_tensor("outputs", "output", "notable", "breaking", ("dynamic", "static")),
+        **_tensor("inputs", "input", "breaking", "notable", "static", "dynamic"),
+        **_tensor("outputs", "output", "notable", "breaking", "dynamic", "static"),
         "artifacts[].kv_cache*": Rule("kv-cache"),
         "artifacts[].kv_cache.bytes_per_token": Rule("kv-cache", changed=_moved(1, "degrading")),
         "artifacts[].kv_cache.max_tokens": Rule("kv-cache", changed=_moved(-1, "breaking")),
@@ -280,12 +271,7 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "artifacts[].metadata.opset": _LOADER,
         "artifacts[].metadata.unsupported_ops*": Rule("unsupported-operator"),
         "artifacts[].operators*": _OPERATOR,
-        # every graph needs ai.onnx, whose opset was not recorded before
-        "artifacts[].opset_imports*": replace(
-            _LOADER,
-            noun="opset",
-            added=_breaking_unless(lambda delta: delta.at.pattern.endswith(('["ai.onnx"]', '[""]'))),
-        ),
+        "artifacts[].opset_imports*": replace(_LOADER, noun="opset", added=_DOMAIN),
         "artifacts[].ort_format": _LOADER,
         "minimum_opset": _LOADER,
     },
@@ -324,7 +310,7 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
             removed=lambda delta: "degrading" if delta.old["verdict"] == "pass" else "notable",
         ),
         "artifacts[].checks[].value": Rule("check-value", changed=_measure, note=_other_suite),
-        "artifacts[].checks[].verdict": Rule("check-verdict", changed=_rank("fail", "unknown", "pass")),
+        "artifacts[].checks[].verdict": _ranked("check-verdict", "fail", "unknown", "pass"),
         "artifacts[].checks[]*": Rule("check"),
     },
     "other": {

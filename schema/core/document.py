@@ -1,6 +1,6 @@
 """The base of every pydantic document: frozen and strict, with keys kept that this build does not know."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -15,7 +15,7 @@ from pydantic import (
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import convert
-from onnxreg.schema.core.errors import InputError, suggest, value_error
+from onnxreg.schema.core.errors import InputError, value_error
 from onnxreg.schema.core.ref import PATTERN, check_name, check_path
 
 T = TypeVar("T")
@@ -58,12 +58,12 @@ class Document(BaseModel):
 
     @classmethod
     def from_json(cls, value: Any, label: str = "document") -> Self:
-        """Validate a decoded JSON value. Raise InvalidValueError, naming the path of the first wrong field."""
+        """Validate a decoded JSON value. Raise InputError, naming the path of the first wrong field."""
         return cls._validate(canonical.encode(value, label), label)
 
     @classmethod
     def decode(cls, data: bytes, label: str = "document") -> Self:
-        """Validate JSON bytes. Raise InvalidValueError, naming the path of the first wrong field."""
+        """Validate JSON bytes. Raise InputError, naming the path of the first wrong field."""
         canonical.decode(data, label)
         return cls._validate(data, label)
 
@@ -72,10 +72,7 @@ class Document(BaseModel):
         try:
             return cls.model_validate_json(data, by_alias=True, by_name=False)
         except ValidationError as error:
-            schema = cls.model_json_schema()
-            parts = (schema, *schema.get("$defs", {}).values())
-            keys = [key for part in parts for key in part.get("properties", ())]
-            raise InvalidValueError(error, label, keys) from error
+            raise invalid(error, label) from error
 
 
 class WrittenDocument(Document):
@@ -84,25 +81,17 @@ class WrittenDocument(Document):
     model_config = ConfigDict(extra="forbid")
 
 
-class InvalidValueError(InputError):
-    """A document with an invalid value. The message has the first fault, `location` its keys and positions (from 0).
-
-    An unknown key counts as first, because it is often a misspelled missing key; the hint is the most similar of `keys`.
-    """
-
-    def __init__(self, error: ValidationError, label: str, keys: Iterable[str]) -> None:
-        problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
-        problem, hint = problems[0], ""
-        self.location = problem["loc"]
-        words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
-        if problem["type"] == "extra_forbidden":
-            words, key = "there is no such key", str(self.location[-1])
-            hint = suggest(key, sorted(set(keys) - {key}), " ", 0.7).strip()
-        elif problem["type"] == "missing":
-            words = "it is missing"
-        elif problem["type"] == "string_type" and isinstance(problem["input"], int | float):
-            words += ": write it in quotes"  # YAML reads some texts as numbers
-        path = ".".join(map(str, self.location))
-        location = f" at {(path if path.isprintable() else repr(path))[:200]}" if path else ""
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        super().__init__(f"{label} is not valid{location}: {words[:200]}{more}", hint)
+def invalid(error: ValidationError, label: str) -> InputError:
+    """The error for a document with invalid values: the first one, or an unknown key, which may be a misspelled missing one."""
+    problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
+    problem = problems[0]
+    words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
+    words = {"extra_forbidden": "there is no such key", "missing": "it is missing"}.get(
+        problem["type"], words
+    )
+    if problem["type"] == "string_type" and isinstance(problem["input"], int | float):
+        words += ": write it in quotes"  # YAML reads some texts as numbers
+    path = ".".join(map(str, problem["loc"]))
+    location = f" at {(path if path.isprintable() else repr(path))[:200]}" if path else ""
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return InputError(f"{label} is not valid{location}: {words[:200]}{more}")

@@ -132,7 +132,7 @@ def test_a_check_that_fails_on_another_suite_is_shown(full: dict[str, Any], repl
     new["artifacts"][1]["checks"][4]["verdict"] = "fail"
     (row,) = [row for row in compared(full, new).figures if row.changes]
     assert (row.verdict, row.change, row.old_check, row.new_check) == ("uncompared", None, "pass", "fail")
-    assert row.verdict_text == "now fails"
+    assert row.is_new_failure
 
 
 def test_sizes_and_figures_beyond_all_measure(full: dict[str, Any]) -> None:

@@ -41,10 +41,8 @@ def refused(value: dict[str, Any]) -> InputError:
     return caught.value
 
 
-def test_a_key_that_is_near_is_told() -> None:
-    error = refused({"output": []})
-    assert error.message == "r.yaml is not valid at output: there is no such key"
-    assert error.hint.startswith("did you mean output")
+def test_an_unknown_key_is_named() -> None:
+    assert refused({"output": []}).message == "r.yaml is not valid at output: there is no such key"
 
 
 def test_of_several_faults_the_unknown_key_is_first() -> None:
