@@ -180,7 +180,19 @@ def resolve_in(
     device: "Device | None" = None,
     seed: str | None = None,
 ) -> Resolution:
-    candidates = version_candidates(reader, log, ref, query, device, seed)
+    """Resolve a query in a log. For a device with a seed, the version of a rollout is tried first."""
+    rolled_out = rolled_out_to(log.state, ref.tag, device, seed, ref.digest)
+    versions = releases(log.state) if ref.is_bare else rolled_out
+    refs = [Ref(log.name, str(version)) for version in versions]
+    carried = innermost(reader).carried
+
+    def candidates() -> Iterator[VersionCandidate]:
+        for candidate in refs if ref.is_bare and refs else [*refs, ref]:
+            name, version, entry, _ = located = log.find(candidate)
+            summary = log.summary(located, query.member)
+            if carried is not None and version not in carried.get(name, ()):
+                entry = entry.replace(held=())  # an archive lacks the files
+            yield VersionCandidate(version, entry, summary)
 
     def operators(digest: Digest) -> "tuple[Need, ...]":
         from onnxreg.schema.manifest.operators import read_operator_set
@@ -188,7 +200,7 @@ def resolve_in(
         with about(f"blob {digest.short}... is not an operator set", IntegrityError):
             return read_operator_set(read_blob(reader, digest))
 
-    outcome = resolve_among(log.state, candidates, query, device, operators, ref.is_bare)
+    outcome = resolve_among(log.state, candidates(), query, device, operators, ref.is_bare)
     artifact = outcome.artifact
     if artifact is None or outcome.candidate is None:
         raise NoAnswerError(ref, outcome, query)
@@ -218,31 +230,6 @@ def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
     return consult(reader, ref.name, read)
 
 
-def version_candidates(
-    reader: RegistryReader,
-    log: Log,
-    ref: Ref,
-    query: Query,
-    device: "Device | None" = None,
-    seed: str | None = None,
-) -> Iterator[VersionCandidate]:
-    """Yield the versions that a ref may mean, newest first. For a device with a seed, the version of a rollout is first.
-
-    If an archive lacks the files of a version, the version is yielded without artifacts.
-    """
-    rolled_out = rolled_out_to(log.state, ref.tag, device, seed, ref.digest)
-    versions = releases(log.state) if ref.is_bare else rolled_out
-    refs = [Ref(log.name, str(version)) for version in versions]
-    carried = innermost(reader).carried
-    for candidate in refs if ref.is_bare and refs else [*refs, ref]:
-        located = log.find(candidate)
-        summary = log.summary(located, query.member)
-        entry = located.entry
-        if carried is not None and located.version not in carried.get(log.name, ()):
-            entry = entry.replace(held=())
-        yield VersionCandidate(located.version, entry, summary)
-
-
 @dataclass(frozen=True)
 class DeviceCoverage:
     """The answer for a device, or for a pipeline's member on it."""
@@ -250,10 +237,6 @@ class DeviceCoverage:
     device: "Device"
     answer: Resolution | NoAnswerError
     member: str | None = None
-
-    @property
-    def is_stranded(self) -> bool:
-        return isinstance(self.answer, NoAnswerError)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `reg resolve --json` with the device's name, and without the model's name and the URLs."""
@@ -278,8 +261,8 @@ def coverage(
             return nothing
 
     def read(log: Log) -> list[DeviceCoverage]:
-        newest = next(version_candidates(reader, log, ref, query), None)
-        members = newest.summary.members if newest and query.member is None else ()
+        newest = log.find(ref)
+        members = log.summary(newest).members if query.member is None else ()
         questions = [replace(query, member=name) for name in members] or [query]
         rows = [
             DeviceCoverage(device, answer(log, device, question), question.member)
@@ -288,7 +271,7 @@ def coverage(
         ]
         located = [row.answer.located for row in rows if isinstance(row.answer, Resolution)]
         if not located and ref.tag is not None:
-            located = [log.find(ref)]
+            located = [newest]
         for target in {target.version: target for target in located}.values():
             check_version_trust(reader, ref, target, log.index)
         return rows

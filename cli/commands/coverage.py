@@ -3,7 +3,7 @@
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import ANYTHING, REF, REMOTE, option, read_devices, takes_query
 from onnxreg.cli.output import counted, size, table
-from onnxreg.registry.resolution import DeviceCoverage, coverage
+from onnxreg.registry.resolution import DeviceCoverage, NoAnswerError, coverage
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.requirements import Query
@@ -36,7 +36,7 @@ def command(
         hint = "name presets (see `reg builtin devices`) or files with devices"
         raise InputError("no device is described", hint)
     coverages = coverage(session.reader(remote), Ref.parse(ref), query, fleet)
-    without = {id(item.device) for item in coverages if item.is_stranded}
+    without = {id(item.device) for item in coverages if isinstance(item.answer, NoAnswerError)}
     stranded = [device for device in fleet if id(device) in without]
     session.show(
         {"ref": ref, "stranded": len(stranded), "devices": coverages},

@@ -216,8 +216,7 @@ class Decisions:
             record[:] = decide(log)
             for event in record:
                 log.append(event)
-            kinds = events.Expire | events.Purge | events.Drop
-            gone = [event.version for event in record if isinstance(event, kinds)]
+            gone = [event.version for event in record if isinstance(event, events.GiveUp)]
             return withdraw_deltas(log, gone, self.actor) if gone else () if record else None
 
         name, first = (log, None) if isinstance(log, str) else (log.name, log)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, lru_cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from onnxreg.registry.store.layout import UPGRADE, other_registry
 from onnxreg.registry.store.protocol import IndexFile
@@ -54,14 +54,6 @@ Fetch = Callable[[Digest], bytes]
 """A function that reads a small blob (manifest, checkpoint, segment) and checks its digest."""
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 RESTORE_ADVICE = "restore it from a mirror (reg verify shows more)"
-
-
-GivesUp = events.Expire | events.Purge | events.Drop
-HOW: dict[str, Literal["expired", "purged", "dropped"]] = {
-    "expire": "expired",
-    "purge": "purged",
-    "drop": "dropped",
-}
 
 
 class LocatedVersion(NamedTuple):
@@ -130,7 +122,7 @@ class Replay:
                     self._set(version, self.versions[version].replace(yanks=tuple(sorted(yanks))))
             case events.Pin() | events.Unpin():
                 self._set(event.version, self._present(event).replace(pinned=isinstance(event, events.Pin)))
-            case events.Expire() | events.Purge() | events.Drop():
+            case events.GiveUp():
                 self._give_up(event)
             case events.Restore():
                 if (entry := self._known(event)).gone != Gone("expired", event.expire):
@@ -212,7 +204,7 @@ class Replay:
     def _end_rollouts(self, version: Version) -> None:
         self.rollouts = {tag: rollout for tag, rollout in self.rollouts.items() if rollout.to != version}
 
-    def _give_up(self, event: GivesUp) -> None:
+    def _give_up(self, event: events.GiveUp) -> None:
         """Mark a version as without files. Raise ConflictError if a channel holds it, or a pin, unless it is purged."""
         entry, ref = self._known(event), f"{self.name}:{event.version}"
         holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
@@ -229,7 +221,7 @@ class Replay:
             hint = f"`reg yank {ref}` takes it out of use, with its number; --undo takes a yank back"
             raise ConflictError(f"{ref} is yanked or has an evaluation on record, which stays", hint)
         self._end_rollouts(event.version)
-        gone = Gone(HOW[event.kind], event.id)
+        gone = Gone(event.how, event.id)
         self._set(event.version, entry.replace(pinned=False, held=None, gone=gone, deltas=None))
         if isinstance(event, events.Drop):
             self._manifests.get(event.manifest, {}).pop(event.version, None)
@@ -541,7 +533,7 @@ class Log:
         self.check_own()
         for tag, rollout in self.rollouts.items():
             moves = isinstance(event, events.Tag | events.Untag) and event.tag == tag
-            if moves or (isinstance(event, GivesUp) and event.version == rollout.to):
+            if moves or (isinstance(event, events.GiveUp) and event.version == rollout.to):
                 raise ConflictError(
                     f"{rollout.to} is being rolled out to {self.name}:{tag}",
                     f"`reg rollout finish {self.name} --channel {tag}` moves the channel, `halt` stops the rollout",
@@ -634,6 +626,5 @@ def _damage(name: str) -> Iterator[None]:
     try:
         yield
     except (ConflictError, InputError) as error:
-        raise IntegrityError(
-            f"the log of {name} cannot be read: {error.message}", error.hint or VERIFY_ADVICE
-        ) from error
+        hint = error.hint or VERIFY_ADVICE
+        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", hint) from error

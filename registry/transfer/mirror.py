@@ -28,7 +28,7 @@ from onnxreg.registry.trust.signatures import check_copied, enforce_policies
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.log.events import Drop, Expire, Hold, Purge
+from onnxreg.schema.log.events import GiveUp, Hold
 
 
 @dataclass
@@ -139,7 +139,7 @@ def _verbatim(
                 check_copied(log, trust)
                 # A log that the trust file accepted is the one to copy; any other is read again, not kept in memory.
                 behind[name] = log if trust.concerns(log.registry, name) else None
-                frees_blobs |= any(isinstance(line.event, Expire | Purge | Drop | Hold) for line in lines)
+                frees_blobs |= any(isinstance(line.event, GiveUp | Hold) for line in lines)
     for name, accepted in behind.items():
         with list_errors(name, report.skipped):
             log = accepted or load(source, name)

@@ -173,9 +173,8 @@ def observe(
         for version, summary in log.state.summaries.items():
             former = state.summaries.get(version, summary)
             if summary != former and summary.manifest == former.manifest:
-                raise ChangedSummaryError(
-                    f"the index says other things of {name}:{version} than before", VERIFY_ADVICE
-                )
+                problem = f"the index says other things of {name}:{version} than before"
+                raise ChangedSummaryError(problem, VERIFY_ADVICE)
     except (StateError, ChangedStateError, ChangedSummaryError) as error:
         # 8. If not, the known state may be of a place that was damaged: the whole log and the manifests decide.
         try:

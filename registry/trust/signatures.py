@@ -412,10 +412,8 @@ def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust
     if not all(any(_counts(verdict, need) for verdict in verdicts) for need in needs):
         why = "; ".join(dict.fromkeys(map(str, verdicts))) or "nobody signed it"
         which = f"{located.ref} with manifest {manifest.short}..."
-        raise IntegrityError(
-            f"{which} must be signed by a trusted key: {why}",
-            "`reg verify --signatures` lists the signatures",
-        )
+        hint = "`reg verify --signatures` lists the signatures"
+        raise IntegrityError(f"{which} must be signed by a trusted key: {why}", hint)
 
 
 def _counts(verdict: SignatureVerdict, need: SignatureRequirement) -> bool:

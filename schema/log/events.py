@@ -142,11 +142,16 @@ class Unpin(VersionEvent, frozen=True, kw_only=True, tag="unpin"):
     """The pin of a version was taken back."""
 
 
-class Expire(VersionEvent, frozen=True, kw_only=True, tag="expire"):
-    """A retention policy expired a version, whose files may then be deleted.
+class GiveUp(VersionEvent, frozen=True, kw_only=True):
+    """The files of a version may be deleted from now on; `how` is what the version then is."""
 
-    The manifest stays, and no other version ever gets the version's number.
-    """
+    how: ClassVar[Literal["expired", "purged", "dropped"]]
+
+
+class Expire(GiveUp, frozen=True, kw_only=True, tag="expire"):
+    """A retention policy expired a version. The manifest stays, and no other version ever gets the version's number."""
+
+    how = "expired"
 
 
 class Restore(VersionEvent, frozen=True, kw_only=True, tag="restore"):
@@ -155,17 +160,20 @@ class Restore(VersionEvent, frozen=True, kw_only=True, tag="restore"):
     expire: Digest
 
 
-class Purge(VersionEvent, frozen=True, kw_only=True, tag="purge"):
+class Purge(GiveUp, frozen=True, kw_only=True, tag="purge"):
     """A version was taken down, and its `blobs`, such as leaked bytes, must never return to this model.
 
     The manifest stays, unless it is one of the blobs.
     """
 
+    how = "purged"
     blobs: tuple[Digest, ...]
 
 
-class Drop(VersionEvent, frozen=True, kw_only=True, tag="drop"):
+class Drop(GiveUp, frozen=True, kw_only=True, tag="drop"):
     """A version that was never sent to another registry was withdrawn; its number can be used again."""
+
+    how = "dropped"
 
 
 class Hold(VersionEvent, frozen=True, kw_only=True, tag="hold"):
