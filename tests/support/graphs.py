@@ -1,9 +1,14 @@
 """Small ONNX graphs for tests."""
 
+import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+
+from onnxreg.converters.passes.pass_contract import PassContract
 
 Weight = tuple[int, ...] | np.ndarray[Any, Any]
 
@@ -21,9 +26,11 @@ def graph(
 ) -> Any:
     """An `onnx.ModelProto` of ONNX's own text. A weight is a value, or the shape of float32 numbers drawn with a seed.
 
-    `named` calls the nodes node0, node1 and so on; `more` is text behind the graph, such as functions.
+    `named` calls the nodes node0, node1 and so on; `more` is text behind the graph, such as functions. Domains that the
+    body names are of version 1.
     """
-    domains = '"" : ' + str(opset) + (', "local" : 1' if "local." in body else "")
+    others = sorted(set(re.findall(r"([a-z]+(?:\.[a-z]+)*)\.[A-Za-z]+ ?[(<]", body + more)))
+    domains = ", ".join([f'"" : {opset}', *(f'"{domain}" : 1' for domain in others)])
     model = onnx.parser.parse_model(
         f"<ir_version: {ir}, opset_import: [{domains}]> g ({inputs}) => ({outputs}) {{ {body} }} {more}"
     )
@@ -47,6 +54,21 @@ def store(model: Any, name: str, value: Any) -> None:
     model.graph.initializer.append(tensor)
 
 
+def put(path: str, value: Any) -> Callable[[Any], None]:
+    """An edit of a model that sets one field: `graph.node.-1.input.0` is names of fields and indices."""
+
+    def edit(model: Any) -> None:
+        *parents, last = (int(part) if part.strip("-").isdigit() else part for part in path.split("."))
+        for part in parents:
+            model = model[part] if isinstance(part, int) else getattr(model, part)
+        if isinstance(last, int):
+            model[last] = value
+        else:
+            setattr(model, last, value)
+
+    return edit
+
+
 def stored(model: Any) -> dict[str, Any]:
     """The weights of a graph by name."""
     return {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
@@ -55,3 +77,24 @@ def stored(model: Any) -> dict[str, Any]:
 def operators(model: Any) -> list[str]:
     """The operators of a graph, node by node."""
     return [node.op_type for node in model.graph.node]
+
+
+def write_ort(source: Path, level: str = "ALL", target: Path | None = None) -> Path:
+    """Let ONNX Runtime write a file in its format, beside the source or elsewhere; the level is of its optimizations."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(target or source.with_suffix(".ort"))
+    options.graph_optimization_level = getattr(
+        onnxruntime.GraphOptimizationLevel, "ORT_DISABLE_ALL" if level == "NONE" else f"ORT_ENABLE_{level}"
+    )
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    return Path(options.optimized_model_filepath)
+
+
+def contract(make: Callable[[], Any], subject: Callable[[], Any]) -> type[PassContract]:
+    """The contract suite of a pass: pytest collects it under a name that begins with Test."""
+    methods = {"make": lambda self: make(), "subject": lambda self: subject()}
+    return type("Contract", (PassContract,), methods)

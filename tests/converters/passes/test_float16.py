@@ -1,6 +1,7 @@
 """Float16: what stays float32 on request, by need or by search, and what other runtimes would make of the rest."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
-from support.graphs import graph, store, stored
+from support.graphs import contract, graph, store, stored
 
 from onnxreg.converters.passes import float16
 from onnxreg.converters.passes.base import public_types, run
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16, OrtMixedPrecision, minimize, to_float16
-from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
+from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.tools import samples
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -37,10 +38,8 @@ def model() -> Any:
 
 def squares() -> Any:
     """Squares of values near 400 overflow float16; the products and the other multiplication do not."""
-    body = (
-        "h = MatMul(x, weight) small = Mul(h, tenth) big = Mul(h, thousand) square = Mul(big, big)"
-        " back = Mul(square, millionth) sum = Add(small, back) logits = MatMul(sum, weight)"
-    )
+    body = """h = MatMul(x, weight) small = Mul(h, tenth) big = Mul(h, thousand) square = Mul(big, big)
+        back = Mul(square, millionth) sum = Add(small, back) logits = MatMul(sum, weight)"""
     subject = made(body, tenth=0.1, thousand=1000.0, millionth=1e-6)
     for index, node in enumerate(subject.graph.node):
         node.name = f"{node.op_type}/{index}"
@@ -49,10 +48,8 @@ def squares() -> Any:
 
 def norm() -> Any:
     """The length of each row: values near 400, the squares of which float16 cannot hold."""
-    body = (
-        "h = MatMul(x, weight) big = Mul(h, thousand) square = Mul(big, big)"
-        " mean = ReduceMean(square, axes) length = Sqrt(mean) logits = Div(big, length)"
-    )
+    body = """h = MatMul(x, weight) big = Mul(h, thousand) square = Mul(big, big)
+        mean = ReduceMean(square, axes) length = Sqrt(mean) logits = Div(big, length)"""
     return made(body, thousand=1000.0, axes=np.array([-1]))
 
 
@@ -60,28 +57,9 @@ def long() -> Any:
     return made("h = MatMul(x, weight) r = Relu(h) s = Add(r, r) logits = MatMul(s, weight)")
 
 
-class TestHalf(PassContract):
-    def make(self) -> OnnxFloatToFloat16:
-        return OnnxFloatToFloat16(op_block_list=["Add"])
-
-    def subject(self) -> Any:
-        return model()
-
-
-class TestPlainHalf(PassContract):
-    def make(self) -> OnnxFloatToFloat16:
-        return OnnxFloatToFloat16(keep_io_types=False)
-
-    def subject(self) -> Any:
-        return model()
-
-
-class TestMixed(PassContract):
-    def make(self) -> OrtMixedPrecision:
-        return OrtMixedPrecision()
-
-    def subject(self) -> Any:
-        return squares()
+TestHalf = contract(lambda: OnnxFloatToFloat16(op_block_list=["Add"]), model)
+TestPlainHalf = contract(lambda: OnnxFloatToFloat16(keep_io_types=False), model)
+TestMixed = contract(OrtMixedPrecision, squares)
 
 
 def kinds(subject: Any) -> dict[str, int]:
@@ -107,20 +85,14 @@ def test_two_readers_in_float32_of_one_value_do_not_collide(params: dict[str, An
     assert step.result["weight_bytes"] == {"before": 6400, "after": 3200}
 
 
-def test_operators_that_stay_read_float32() -> None:
+def test_operators_that_stay_read_float32_and_their_weights_keep_their_values() -> None:
     half, _ = run("fp16", OnnxFloatToFloat16(op_include_list=["MatMul"]), model())
     found = kinds(half)
     read = {node.op_type: {found.get(name) for name in node.input} for node in half.graph.node}
     assert read["Softmax"] == read["Add"] == {FLOAT}
-
-
-def test_weights_of_operators_that_stay_keep_their_values() -> None:
-    subject = graph(
-        "y = MatMul(x, halved) z = Add(y, kept)",
-        outputs="float[n, 40] y, float[n, 40] z",
-        halved=(40, 40),
-        kept=(40, 40),
-    )
+    weights = {"halved": (40, 40), "kept": (40, 40)}
+    sides = "float[n, 40] x", "float[n, 40] y, float[n, 40] z"
+    subject = graph("y = MatMul(x, halved) z = Add(y, kept)", *sides, **weights)
     before = stored(subject)
     half, step = run("fp16", OnnxFloatToFloat16(op_block_list=("Add",)), subject)
     assert (step.result["float16_weights"], step.result["float32_weights"]) == (1, 1)
@@ -159,38 +131,22 @@ def test_weights_are_bounded_as_asked() -> None:
     assert set(stored(half)["weight"].reshape(-1).tolist()) == {-1e4}
 
 
-def evaluate(subject: Any) -> tuple[Any, Any]:
-    """The outputs of `norm()` and of a graph where float16 is computed in float16: onnx's reference."""
-    x = np.random.default_rng(1).normal(size=(4, 40)).astype(np.float32)
-    return tuple(ReferenceEvaluator(each).run(None, {"x": x})[0] for each in (norm(), subject))
-
-
 def test_overflowing_nodes_stay_float32_and_are_recorded() -> None:
+    """ONNX Runtime on a CPU does not show the overflow: without ranges the proof holds, and others get NaN or 0."""
+    feed = {"x": np.random.default_rng(1).normal(size=(4, 40)).astype(np.float32)}
+    expected = ReferenceEvaluator(norm()).run(None, feed)[0]
+    near = partial(np.allclose, b=expected, rtol=1e-2, atol=1e-3)
     half, step = run_and_compare("fp16", OnnxFloatToFloat16(), norm())
     assert step.result["overflowing"] == ["Mul_2", "ReduceMean_3", "Sqrt_4"]
-    expected, got = evaluate(half)
-    np.testing.assert_allclose(got, expected, rtol=1e-2, atol=1e-3)
-
-
-def test_onnx_runtime_on_a_cpu_does_not_show_the_overflow() -> None:
-    """Without ranges the proof holds, and other runtimes get NaN or 0."""
+    assert near(ReferenceEvaluator(half).run(None, feed)[0])
     plain = to_float16(norm())
-    feed = {"x": np.random.default_rng(1).normal(size=(4, 40)).astype(np.float32)}
-    on_a_cpu = samples.all_outputs(plain, [feed], "the graph")[0]["logits"]
+    assert near(samples.all_outputs(plain, [feed], "the graph")[0]["logits"])
     with pytest.warns(RuntimeWarning, match="overflow encountered in multiply"):
-        expected, got = evaluate(plain)
-    np.testing.assert_allclose(on_a_cpu, expected, rtol=1e-2, atol=1e-3)
-    assert not np.allclose(got, expected, rtol=1e-2, atol=1e-3)
-
-
-def test_an_include_list_that_names_an_overflow_is_refused() -> None:
-    with pytest.raises(ConversionError, match="Mul_2 are beyond float16"):
-        run("fp16", OnnxFloatToFloat16(op_include_list=["MatMul", "Mul"]), norm())
-
-
-def test_samples_of_ones_own_show_the_ranges() -> None:
+        assert not near(ReferenceEvaluator(plain).run(None, feed)[0])
     small = [{"x": np.full((1, 40), 1e-4, np.float32)}]
     assert run("fp16", OnnxFloatToFloat16(small), norm())[1].result["overflowing"] == []
+    with pytest.raises(ConversionError, match="Mul_2 are beyond float16"):
+        run("fp16", OnnxFloatToFloat16(op_include_list=["MatMul", "Mul"]), norm())
 
 
 def same_names() -> Any:
@@ -202,25 +158,24 @@ def same_names() -> Any:
     return graph(f"y = If(c) {branches}", "bool c, float[n, 1] x", "float[n, 2] y")
 
 
+def halved() -> Any:
+    return run("half", OnnxFloatToFloat16(), model())[0]
+
+
 @pytest.mark.parametrize(
-    ("subject", "error"),
+    ("subject", "error", "work"),
     [
-        (same_names(), ConversionError),
-        (graph("y = Add(x, x)"), ConversionError),
-        (made("h = MatMul(x, b) b = Relu(h) logits = MatMul(b, weight)"), InputError),
+        (same_names, ConversionError, OnnxFloatToFloat16),
+        (lambda: graph("y = Add(x, x)"), ConversionError, OnnxFloatToFloat16),
+        (lambda: made("h = MatMul(x, b) b = Relu(h) logits = MatMul(b, weight)"), InputError, OnnxFloatToFloat16),
+        (halved, ConversionError, OnnxFloatToFloat16),
+        (halved, ConversionError, OrtMixedPrecision),
     ],
-    ids=["branches with weights of one name", "no weights", "a graph in a circle"],
-)
-def test_graphs_that_cannot_become_float16(subject: Any, error: Any) -> None:
+    ids=["branches with weights of one name", "no weights", "a circle", "float16", "float16 for a search"],
+)  # fmt: skip
+def test_graphs_that_cannot_become_float16(subject: Any, error: Any, work: Any) -> None:
     with pytest.raises(error):
-        run("fp16", OnnxFloatToFloat16(), subject)
-
-
-@pytest.mark.parametrize("again", [OnnxFloatToFloat16(), OrtMixedPrecision()])
-def test_a_second_conversion_that_changes_nothing_is_an_error(again: Any) -> None:
-    half, _ = run("half", OnnxFloatToFloat16(), model())
-    with pytest.raises(ConversionError):
-        run("again", again, half)
+        run("fp16", work(), subject())
 
 
 @pytest.mark.parametrize("half", [OnnxFloatToFloat16, OrtMixedPrecision])
@@ -284,15 +239,14 @@ def test_a_search_that_does_not_hold_is_an_error(
         run("mixed", OrtMixedPrecision(params.pop("data", None), **params), subject())
 
 
-def test_a_search_that_ends_early_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_ends_early_says_so_and_without_one_the_list_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, step = run("mixed", OrtMixedPrecision(search=False, op_block_list=["Mul"]), squares())
+    assert step.result["float32_nodes"] == ["Mul/1", "Mul/2", "Mul/3", "Mul/4"]
     monkeypatch.setattr(float16, "MAX_TRIALS", 6)
     _, step = run("mixed", OrtMixedPrecision(atol=2e-4), squares())
     assert (step.result["minimal"], step.result["trials"]) == (False, 6)
-
-
-def test_without_a_search_the_list_decides() -> None:
-    _, step = run("mixed", OrtMixedPrecision(search=False, op_block_list=["Mul"]), squares())
-    assert step.result["float32_nodes"] == ["Mul/1", "Mul/2", "Mul/3", "Mul/4"]
 
 
 @pytest.mark.parametrize("search", [True, False])

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.graphs import graph, stored
 
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
@@ -30,10 +31,8 @@ def write(folder: Path, rows: int) -> Path:
     """A graph of four embedding tables of so many rows and a product, all in one sparse file beside it."""
     tables = "".join(f"h{i} = Gather(table{i}, ids) " for i in range(TABLES))
     sums = " ".join(f"s{i} = Add({'h0' if i == 1 else f's{i - 1}'}, h{i})" for i in range(1, TABLES))
-    parsed = onnx.parser.parse_model(
-        f'<ir_version: 8, opset_import: ["" : 18]> g (int64[batch, sequence] ids) => (float[batch, sequence, {WIDTH}] y)'
-        f" {{ {tables} {sums} y = MatMul(s{TABLES - 1}, weight) }}"
-    )
+    body = f"{tables} {sums} y = MatMul(s{TABLES - 1}, weight)"
+    parsed = graph(body, "int64[batch, sequence] ids", f"float[batch, sequence, {WIDTH}] y")
     draw = np.random.default_rng(0)
     shapes = {**{f"table{i}": (rows, WIDTH) for i in range(TABLES)}, "weight": (WIDTH, WIDTH)}
     with (folder / "weights.bin").open("wb") as file:
@@ -63,33 +62,33 @@ def convert(path: Path, work: Pass[Any, Any], limit: int) -> tuple[Path, Any]:
     return target, step.result
 
 
-def publish_and_pull(path: Path, root: Path) -> None:
-    """The files arrive elsewhere with the bytes that they left with."""
+def check_published(path: Path, root: Path) -> None:
+    """All files are published, each with its size."""
     workspace = root / "workspace"
     workspace.mkdir()
-    names = sorted(file.name for file in path.parent.iterdir())
-    sizes = {name: (path.parent / name).stat().st_size for name in names}
+    sizes = {file.name: file.stat().st_size for file in path.parent.iterdir()}
     registry = Registry(root / "registry")
     published = registry.add(adopt_files([path], workspace, name="acme/large"), "1.0.0")
     (artifact,) = published.manifest.artifacts
-    stored = {artifact.path: artifact.size, **{file.path: file.size for file in artifact.files}}
-    assert stored == sizes
+    assert {file.path: file.size for file in (artifact, *artifact.files)} == sizes
+
+
+LIMIT = model_file.MAX_INLINE_WEIGHT_BYTES
+SIZES = [(300, 1000), pytest.param(2_200_000, LIMIT, marks=pytest.mark.large)]
+"""Rows of a table, and the most bytes of weights inside a file."""
 
 
 @pytest.mark.parametrize("rows", [300, pytest.param(2_200_000, marks=pytest.mark.large)])
 def test_half_of_a_large_model_is_one_file(rows: int, tmp_path: Path) -> None:
     path = write(tmp_path, rows)
-    target, result = convert(path, OnnxFloatToFloat16(), model_file.MAX_INLINE_WEIGHT_BYTES)
+    target, result = convert(path, OnnxFloatToFloat16(), LIMIT)
     assert result["weight_bytes"]["before"] == 2 * result["weight_bytes"]["after"]
     assert [file.name for file in target.parent.iterdir()] == ["model.onnx"]
     assert inspect_file(target).precision == "float16"
-    publish_and_pull(target, tmp_path)
+    check_published(target, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("rows", "limit"),
-    [(300, 1000), pytest.param(2_200_000, model_file.MAX_INLINE_WEIGHT_BYTES, marks=pytest.mark.large)],
-)
+@pytest.mark.parametrize(("rows", "limit"), SIZES)
 def test_a_large_result_keeps_external_weights(rows: int, limit: int, tmp_path: Path) -> None:
     path = write(tmp_path, rows)
     target, result = convert(path, OnnxDynamicQuantization(), limit)
@@ -97,13 +96,10 @@ def test_a_large_result_keeps_external_weights(rows: int, limit: int, tmp_path: 
     facts = inspect_file(target)
     assert facts.external_data == ("model.onnx.data",)
     assert facts.weights.weights_quantized == 1
-    publish_and_pull(target, tmp_path)
+    check_published(target, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("rows", "limit"),
-    [(300, 1000), pytest.param(2_200_000, model_file.MAX_INLINE_WEIGHT_BYTES, marks=pytest.mark.large)],
-)
+@pytest.mark.parametrize(("rows", "limit"), SIZES)
 def test_a_recipe_runs_over_a_large_model_and_twice_gives_the_same(
     rows: int, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,18 +129,14 @@ def test_a_recipe_runs_over_a_large_model_and_twice_gives_the_same(
     assert inspect_file(tmp_path / "files" / "model.onnx").opset == 21
 
 
-@pytest.mark.parametrize(
-    "work",
-    [
-        OnnxOpVersionConversion(target_opset=21),
-        DynamicToFixedShape(dim_param=["batch", "sequence"], dim_value=[2, 3]),
-    ],
-    ids=["opset", "shape"],
-)
-@pytest.mark.parametrize(
-    ("rows", "limit"),
-    [(300, 1000), pytest.param(2_200_000, model_file.MAX_INLINE_WEIGHT_BYTES, marks=pytest.mark.large)],
-)
+UNTOUCHED = {
+    "opset": OnnxOpVersionConversion(target_opset=21),
+    "shape": DynamicToFixedShape(dim_param=["batch", "sequence"], dim_value=[2, 3]),
+}
+
+
+@pytest.mark.parametrize("work", UNTOUCHED.values(), ids=UNTOUCHED)
+@pytest.mark.parametrize(("rows", "limit"), SIZES)
 def test_weights_survive_what_does_not_touch_them(work: Any, rows: int, limit: int, tmp_path: Path) -> None:
     path = write(tmp_path, rows)
     before = {tensor.name: tensor.raw_data[:256] for tensor in model_file.load(path).graph.initializer}
@@ -163,12 +155,8 @@ def test_the_same_model_gives_the_same_files(tmp_path: Path) -> None:
     assert found[0] == found[1]
     again = model_file.load(tmp_path / "one" / "m.onnx")
     assert again == loaded
-    offsets = [
-        int(e.value)
-        for t in onnx.load(tmp_path / "one" / "m.onnx", load_external_data=False).graph.initializer
-        for e in t.external_data
-        if e.key == "offset"
-    ]
+    tensors = onnx.load(tmp_path / "one" / "m.onnx", load_external_data=False).graph.initializer
+    offsets = [int(e.value) for tensor in tensors for e in tensor.external_data if e.key == "offset"]
     assert offsets == sorted(offsets)
     assert all(offset % 4096 == 0 for offset in offsets)
 
@@ -206,12 +194,9 @@ def test_external_data_that_is_cut_short_or_outside_is_an_input_error(tmp_path: 
 
 @pytest.mark.parametrize("work", [OnnxDynamicQuantization, OnnxStaticQuantization, OnnxFloatToFloat16])
 def test_weights_that_are_also_inputs_are_changed(tmp_path: Path, work: type[Any]) -> None:
-    head = "(float[n, 64] x, float[64, 64] W) => (float[n, 64] y)"
-    model = onnx.parser.parse_model(
-        f'<ir_version: 3, opset_import: ["" : 13]> g {head} {{ y = MatMul(x, W) }}'
-    )
-    weight = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "W"))
+    sides = "float[n, 64] x, float[64, 64] W", "float[n, 64] y"
+    model = graph("y = MatMul(x, W)", *sides, ir=3, opset=13, W=(64, 64))
+    weight = stored(model)["W"]
     onnx.save(model, tmp_path / "model.onnx")
     rows = [{"x": weight[:4]}]
     after, _ = run_and_compare("step", work(rows), model_file.load(tmp_path / "model.onnx"), feeds=rows)

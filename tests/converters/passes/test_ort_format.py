@@ -10,47 +10,28 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from support.graphs import graph, write_ort
 
 from onnxreg.converters.passes import file_passes
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.file_passes import OrtFormat, canonicalize
 from onnxreg.schema.core.errors import ConversionError, HostError
 
-GRAPH = """
-<ir_version: 8, opset_import: ["" : 18]>
-g (float[batch, 8] x) => (float[batch, width] y, int64[three] s) {
-    a = MatMul(x, weight)
-    b = Softmax(a)
-    c = Add(b, a)
-    d = Mul(c, c)
-    s = Shape(d)
-    y = Concat<axis = 1>(d, c)
-}
-"""
+BODY = """a = MatMul(x, weight) b = Softmax(a) c = Add(b, a) d = Mul(c, c) s = Shape(d)
+    y = Concat<axis = 1>(d, c)"""
 FEED = {"x": np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)}
 
 
 def write_model(directory: Path, width: int = 5) -> Path:
-    graph = onnx.parser.parse_model(GRAPH)
     weight = np.arange(8 * width, dtype=np.float32).reshape(8, width)
-    graph.graph.initializer.append(onnx.numpy_helper.from_array(weight, "weight"))
-    path = directory / "model.onnx"
-    onnx.save(graph, path)
-    return path
-
-
-@pytest.fixture
-def raw(tmp_path: Path) -> Path:
-    """ONNX Runtime's own file, which is never the same twice."""
-    return convert(write_model(tmp_path))
+    sides = "float[batch, 8] x", "float[batch, width] y, int64[three] s"
+    onnx.save(graph(BODY, *sides, weight=weight), directory / "model.onnx")
+    return directory / "model.onnx"
 
 
 def convert(source: Path) -> Path:
-    options = ort.SessionOptions()
-    options.optimized_model_filepath = str(source.with_name("raw.ort"))
-    options.add_session_config_entry("session.save_model_format", "ORT")
-    ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
-    return source.with_name("raw.ort")
+    """ONNX Runtime's own file, which is never the same twice."""
+    return write_ort(source, target=source.with_name("raw.ort"))
 
 
 def outputs(path: Path) -> list[bytes]:
@@ -77,22 +58,15 @@ def test_two_conversions_differ_and_their_canonical_forms_do_not(tmp_path: Path,
 def test_a_file_that_would_be_another_model_stays_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_passes, "canonicalize", lambda source, target: False)
-    files, step = run("ort", OrtFormat(), write_model(tmp_path), "fp32")
-    assert files.reproducible is False
-    assert step.result == {"canonical": False}
-    assert outputs(files.path)
-    assert not list(tmp_path.glob("*.canonical.ort"))
-
-
-def test_a_head_that_does_not_parse_back_is_seen(
-    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     write = file_passes._write_head
     monkeypatch.setattr(
         file_passes, "_write_head", lambda version, table, *sizes: write(version, table[1:], *sizes)
     )
-    assert not canonicalize(raw, tmp_path / "canonical.ort")
+    assert not canonicalize(convert(write_model(tmp_path)), tmp_path / "canonical.ort")
+    files, step = run("ort", OrtFormat(), write_model(tmp_path), "fp32")
+    assert (files.reproducible, step.result) == (False, {"canonical": False})
+    assert outputs(files.path)
+    assert not list(tmp_path.glob("*.canonical.ort"))
 
 
 @pytest.mark.parametrize("with_types", [True, False])
@@ -102,11 +76,8 @@ def test_the_files_and_the_config_are_those_of_onnxruntime(tmp_path: Path, with_
     source = write_model(tmp_path)
     files, step = run("ort", OrtFormat(enable_type_reduction=with_types), source, "fp32")
     assert step.result == {"canonical": True}
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "model.onnx",
-        "model.ort",
-        f"model.required_operators{'_and_types' * with_types}.config",
-    ]
+    config = f"model.required_operators{'_and_types' * with_types}.config"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "model.ort", config]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         create_config_from_models([files.path], tmp_path / "theirs", with_types)
@@ -115,16 +86,13 @@ def test_the_files_and_the_config_are_those_of_onnxruntime(tmp_path: Path, with_
     assert str(tmp_path).encode() not in files.path.read_bytes()
 
 
-def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    broken = tmp_path / "model.onnx"
-    broken.write_bytes(b"not a model")
+def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"not a model")
     with pytest.raises(ConversionError) as caught:
-        run("ort", OrtFormat(), broken, "fp32")
+        run("ort", OrtFormat(), tmp_path / "model.onnx", "fp32")
     assert str(tmp_path) not in caught.value.message
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
-
-def test_a_head_that_cannot_be_sorted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(source: Path, target: Path) -> bool:
         target.write_bytes(b"half")
         raise struct.error("another layout")
