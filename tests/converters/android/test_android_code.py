@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.exports import export_android
 
+from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.schema.core.errors import InputError
 
 OWN_CODE = """
@@ -32,17 +33,16 @@ def own(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def test_trusted_code_is_exported_and_the_trust_recorded(own: Path, tmp_path: Path) -> None:
-    import onnxruntime as ort
-
-    (tmp_path / "w").mkdir()
-    options = {"int8": False}
-    draft = export_android(own, tmp_path / "w", name="acme/own", options=options, trust_remote_code=True)
-    assert draft.fields["recipe"]["trust_remote_code"] is True
-    session = ort.InferenceSession(str(tmp_path / "w" / "model.onnx"), providers=["CPUExecutionProvider"])
-    ones = [[1, 1, 1]]
-    (logits,) = session.run(["logits"], {item.name: ones for item in session.get_inputs()})
-    assert logits.min() > 50
+def test_trusted_code_is_exported_and_the_trust_recorded(own: Path, bert: Path, tmp_path: Path) -> None:
+    for source, trusted in ((own, True), (bert, False)):
+        workspace = tmp_path / f"trusted is {trusted}"
+        workspace.mkdir()
+        options = {"int8": False}
+        draft = export_android(source, workspace, "acme/own", options, trust_remote_code=trusted)
+        assert draft.fields["recipe"]["trust_remote_code"] is trusted
+        session = load_session(workspace / "model.onnx")
+        (logits,) = session.run(["logits"], {item.name: [[1, 1, 1]] for item in session.get_inputs()})
+        assert (logits.min() > 50) is trusted
 
 
 def test_code_that_is_not_trusted_leaves_nothing(own: Path, tmp_path: Path) -> None:
@@ -50,9 +50,3 @@ def test_code_that_is_not_trusted_leaves_nothing(own: Path, tmp_path: Path) -> N
     with pytest.raises(InputError, match="wants its own code to run"):
         export_android(str(own), tmp_path / "w", name="acme/own")
     assert list((tmp_path / "w").iterdir()) == []
-
-
-def test_the_recipe_records_absent_trust(bert: Path, tmp_path: Path) -> None:
-    (tmp_path / "w").mkdir()
-    draft = export_android(str(bert), tmp_path / "w", name="acme/x", options={"int8": False})
-    assert draft.fields["recipe"]["trust_remote_code"] is False

@@ -67,8 +67,11 @@ def write_suite(path: Path, texts: Sequence[Sequence[str]]) -> Path:
     return path
 
 
+Evaluate = Callable[..., Draft]
+
+
 @pytest.fixture
-def evaluate(tagger: Path, tmp_path: Path) -> Callable[..., Draft]:
+def evaluate(tagger: Path, tmp_path: Path) -> Evaluate:
     def run(texts: Sequence[Sequence[str]], source: Path = tagger, **options: Any) -> Draft:
         (tmp_path / "w").mkdir()
         suite = write_suite(tmp_path / "suite.jsonl", texts)
@@ -78,79 +81,57 @@ def evaluate(tagger: Path, tmp_path: Path) -> Callable[..., Draft]:
     return run
 
 
-def check_bound(draft: Draft, suite: Path) -> dict[str, Any]:
-    """What holds in every state; returns the manifest's JSON."""
-    found = manifest_of(draft)
-    for artifact in found.artifacts:
-        metadata = artifact.metadata.to_json()
-        assert [spec["name"] for spec in metadata["inputs"]][:2] == ["input_ids", "attention_mask"]
-        assert metadata["operators"] and metadata["opset"] == 18
-        if artifact.precision == "float32":
-            assert artifact.certification.to_json() == {"state": "unknown", "reasons": ["not evaluated"]}
-    certificates = {file.path: file for file in found.files if file.role == "certificate"}
-    assert set(certificates) == {
-        f"certificates/{path}.json" for path in ("model_fp16.onnx", "model_int8.onnx")
-    }
-    (fp16,) = [artifact for artifact in found.artifacts if artifact.path == "model_fp16.onnx"]
-    assert fp16.certification.evidence is not None
-    assert fp16.certification.evidence.report == certificates["certificates/model_fp16.onnx.json"].digest
-    (int8,) = [artifact for artifact in found.artifacts if artifact.path == "model_int8.onnx"]
-    evidence = int8.certification.evidence
-    assert evidence is not None and int8.certification.rule == "G4/interval"
-    assert (evidence.artifact, evidence.report) == (
-        int8.digest,
-        certificates["certificates/model_int8.onnx.json"].digest,
-    )
-    assert evidence.suite == Digest.of(suite.read_bytes())
-    assert found.source is not None and evidence.parent == found.source.digest
-    for path in draft.paths():
-        assert b"private-" not in (draft.root / path).read_bytes()
-    value: dict[str, Any] = json.loads(found.encode())
-    return value
+def certificate(draft: Draft) -> dict[str, Any]:
+    path = draft.root / "certificates" / "model_int8.onnx.json"
+    (metric,) = json.loads(path.read_text())["metrics"]
+    return dict(metric)
 
 
-def int8_of(value: dict[str, Any]) -> dict[str, Any]:
-    (found,) = [artifact for artifact in value["artifacts"] if artifact["format"] == "onnx-int8"]
-    return dict(found)
-
-
-def test_certified(evaluate: Callable[..., Draft], tmp_path: Path) -> None:
-    draft = evaluate(CLEAR)
-    value = check_bound(draft, tmp_path / "suite.jsonl")
-    assert int8_of(value)["certification"]["state"] == "certified"
-    recalls = {check["name"]: check["value"] for check in int8_of(value)["checks"]}
-    assert recalls["character_recall/NAME"] == recalls["character_recall/DATE"] == 1.0
-
-
-def test_refused(evaluate: Callable[..., Draft], tmp_path: Path) -> None:
-    draft = evaluate([*CLEAR, *HAZY])
-    value = check_bound(draft, tmp_path / "suite.jsonl")
-    certification = int8_of(value)["certification"]
-    assert certification["state"] == "refused" and certification["reasons"][0].startswith("NAME loses")
-    assert certificate(draft)["loss"] > 0.005
+CASES: dict[str, tuple[list[list[str]], dict[str, Any], str, str]] = {
+    "clear": (CLEAR, {}, "certified", ""),
+    "hazy": ([*CLEAR, *HAZY], {}, "refused", "NAME loses"),
+    "near the limit": ([*CLEAR * 10, *HAZY[:6]], {}, "unknown", "unclear"),
+    "little gold": (CLEAR, {"min_gold_chars": 281}, "unknown", "NAME has 280 gold characters"),
+    "no gold": ([["the patient was seen"]], {}, "unknown", "the suite has no gold"),
+    "random weights": (CLEAR, {}, "unknown", "the parent itself"),
+}
 
 
 @pytest.mark.parametrize(
-    ("texts", "options"),
-    [
-        (CLEAR, {"min_gold_chars": 281}),
-        pytest.param([["the patient was seen"]], {}, marks=pytest.mark.more),
-    ],
-    ids=["little gold", "no gold"],
+    "case", [*list(CASES)[:4], *(pytest.param(case, marks=pytest.mark.more) for case in list(CASES)[4:])]
 )
-def test_unknown(
-    evaluate: Callable[..., Draft], tmp_path: Path, texts: list[list[str]], options: dict[str, Any]
+def test_the_state_of_int8_is_bound_to_the_suite_and_its_parent(
+    evaluate: Evaluate, tagger: Path, bert: Path, tmp_path: Path, case: str
 ) -> None:
-    draft = evaluate(texts, **options)
-    value = check_bound(draft, tmp_path / "suite.jsonl")
-    assert int8_of(value)["certification"]["state"] == "unknown"
-
-
-@pytest.mark.more
-def test_random_weights_are_not_certified(evaluate: Callable[..., Draft], bert: Path, tmp_path: Path) -> None:
-    draft = evaluate(CLEAR, source=bert)
-    value = check_bound(draft, tmp_path / "suite.jsonl")
-    assert int8_of(value)["certification"]["state"] == "unknown"
+    texts, options, state, reason = CASES[case]
+    draft = evaluate(texts, bert if case == "random weights" else tagger, **options)
+    manifest = manifest_of(draft)
+    full, fp16, int8, _ = manifest.artifacts
+    assert full.certification.to_json() == {"state": "unknown", "reasons": ["not evaluated"]}
+    certificates = {file.path: file.digest for file in manifest.files if file.role == "certificate"}
+    assert [*certificates] == [f"certificates/{each.path}.json" for each in (fp16, int8)]
+    for artifact in (fp16, int8):
+        evidence = artifact.certification.evidence
+        assert evidence is not None and manifest.source is not None
+        assert (evidence.artifact, evidence.parent) == (artifact.digest, manifest.source.digest)
+        assert evidence.report == certificates[f"certificates/{artifact.path}.json"]
+        assert evidence.suite == Digest.of((tmp_path / "suite.jsonl").read_bytes())
+    for path in draft.paths():
+        assert b"private-" not in (draft.root / path).read_bytes()
+    record = certificate(draft)
+    assert (int8.certification.state, int8.certification.rule, record["state"]) == (
+        state,
+        "G4/interval",
+        state,
+    )
+    assert reason in " ".join(int8.certification.reasons)
+    if case == "clear":
+        recalls = {check["name"]: check["value"] for check in int8.to_json()["checks"]}
+        assert recalls["character_recall/NAME"] == recalls["character_recall/DATE"] == 1.0
+    elif case == "near the limit":
+        assert record["loss"] >= 0.005 > record["interval"][0]
+    elif case == "hazy":
+        assert record["loss"] > 0.005
 
 
 def test_without_a_suite_nothing_was_evaluated(tagger: Path, tmp_path: Path) -> None:
@@ -160,7 +141,9 @@ def test_without_a_suite_nothing_was_evaluated(tagger: Path, tmp_path: Path) -> 
     assert not any(file.role == "certificate" for file in found.files)
 
 
-def test_windows_are_as_long_as_what_is_published(evaluate: Callable[..., Draft], tagger: Path) -> None:
+def test_windows_are_as_long_as_what_is_published(
+    evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torch
 
     seen: list[int] = []
@@ -170,76 +153,48 @@ def test_windows_are_as_long_as_what_is_published(evaluate: Callable[..., Draft]
         seen.append(ids.shape[-1])
         return whole(self, ids)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.nn.Embedding, "forward", watched)
-        draft = evaluate([["the patient was seen by Dr"] * 10] * 3, max_seq_length=16)
+    monkeypatch.setattr(torch.nn.Embedding, "forward", watched)
+    draft = evaluate([["the patient was seen by Dr"] * 10] * 3, max_seq_length=16)
     assert draft.fields["max_sequence_length"] == max(seen) == 16
 
 
 @pytest.mark.parametrize(
-    "options", [{"min_gold_chars": 0}, {"min_parent_recall": 0.0}, {"min_parent_recall": 70}]
-)
-def test_a_floor_out_of_range_stops_the_export_before_it_begins(
-    evaluate: Callable[..., Draft], tmp_path: Path, options: dict[str, Any]
+    ("options", "message"),
+    [
+        *(({key: value}, "minimum evidence") for key, value in (
+            ("min_gold_chars", 0), ("min_parent_recall", 0.0), ("min_parent_recall", 70))),
+        ({"eval_suite": "bad.json"}, "item 1: `text` is malformed"),
+    ],
+)  # fmt: skip
+def test_floors_and_suites_that_cannot_be_stop_the_export_before_it_begins(
+    tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InputError, match="minimum evidence"):
-        evaluate(CLEAR, source=tmp_path / "never-read", **options)
-    assert list((tmp_path / "w").iterdir()) == []
-
-
-def test_a_bad_suite_stops_the_export_before_it_begins(tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
-    (tmp_path / "suite.json").write_text('[{"text": ""}]')
-    options = {"eval_suite": tmp_path / "suite.json"}
-    with pytest.raises(InputError, match="item 1: `text` is malformed"):
-        export_android(str(tmp_path / "never-read"), tmp_path / "w", name="acme/x", options=options)
+    (tmp_path / "bad.json").write_text('[{"text": ""}]')
+    chosen = {"eval_suite": write_suite(tmp_path / "suite.jsonl", CLEAR), **options}
+    chosen["eval_suite"] = tmp_path / chosen["eval_suite"]
+    with pytest.raises(InputError, match=message):
+        export_android(tmp_path / "never-read", tmp_path / "w", name="acme/x", options=chosen)
     assert list((tmp_path / "w").iterdir()) == []
 
 
 FOREIGN = [["the patient", "PATIENT:w20 w21", "was seen on", "DATE:w30 w31", "in", "CITY:Oslo", "."]] * 40
 """The model says NAME of what is PATIENT here, and knows no cities."""
-
-
-def certificate(draft: Draft) -> dict[str, Any]:
-    path = draft.root / "certificates" / "model_int8.onnx.json"
-    (metric,) = json.loads(path.read_text())["metrics"]
-    return dict(metric)
+MAPPED = {"label_map": {"PATIENT": "NAME"}}
 
 
 @pytest.mark.parametrize(
     ("label_map", "state", "settings"),
     [
-        ({}, "unknown", {"other_labels": {"CITY": 40}, "label_map": {"PATIENT": "NAME"}}),
-        (
-            {"CITY": None},
-            "certified",
-            {"other_labels": {}, "label_map": {"PATIENT": "NAME"}, "excluded_labels": {"CITY": 40}},
-        ),
-        (
-            {"CITY": None, "PATIENT": None},
-            "certified",
-            {"other_labels": {}, "excluded_labels": {"CITY": 40, "PATIENT": 40}},
-        ),
+        ({}, "unknown", {"other_labels": {"CITY": 40}, **MAPPED}),
+        ({"CITY": None}, "certified", {"other_labels": {}, "excluded_labels": {"CITY": 40}, **MAPPED}),
+        ({"CITY": None, "PATIENT": None}, "certified", {"other_labels": {}, "excluded_labels": {"CITY": 40, "PATIENT": 40}}),
     ],
-)
+)  # fmt: skip
 def test_every_label_with_gold_is_judged_mapped_or_excluded_by_name(
-    evaluate: Callable[..., Draft], label_map: dict[str, str | None], state: str, settings: dict[str, Any]
+    evaluate: Evaluate, label_map: dict[str, str | None], state: str, settings: dict[str, Any]
 ) -> None:
-    draft = evaluate(FOREIGN, label_map=label_map)
-    record = certificate(draft)
+    record = certificate(evaluate(FOREIGN, label_map=label_map))
     assert record["state"] == state
-    floors = {"min_gold_chars": 200, "min_parent_recall": 0.5}
-    assert record["settings"] == floors | settings
+    assert record["settings"] == {"min_gold_chars": 200, "min_parent_recall": 0.5, **settings}
     assert any("CITY" in reason for reason in record["reasons"])
-
-
-def test_a_loss_near_the_limit_is_unclear_and_refuses_nothing(evaluate: Callable[..., Draft]) -> None:
-    draft = evaluate([*CLEAR * 10, *HAZY[:6]])
-    record = certificate(draft)
-    assert record["loss"] >= 0.005 > record["interval"][0]
-    assert (
-        record["state"]
-        == int8_of(json.loads(manifest_of(draft).encode()))["certification"]["state"]
-        == "unknown"
-    )
-    assert record["reasons"][0].startswith("unclear")

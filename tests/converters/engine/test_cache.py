@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +51,10 @@ def entry(cache: StepCache) -> Path:
     return place
 
 
-def test_an_entry_answers_its_own_key_only(cache: StepCache, tmp_path: Path) -> None:
-    assert found(cache, tmp_path / "a") == FILES
-    assert found(cache, tmp_path / "b", {**KEY, "params": {}}) is None
-    assert found(StepCache(tmp_path / "elsewhere"), tmp_path / "c") is None
-
-
-def test_known_digests_are_kept_and_compared_with_the_files(cache: StepCache, tmp_path: Path) -> None:
+def test_an_entry_answers_its_own_key_and_its_digests(cache: StepCache, tmp_path: Path) -> None:
+    assert found(cache, tmp_path / "own") == FILES
+    assert found(cache, tmp_path / "other", {**KEY, "params": {}}) is None
+    assert found(StepCache(tmp_path / "elsewhere"), tmp_path / "none") is None
     digests = json.loads((entry(cache) / ENTRY_FILE).read_bytes())["files"]
     for name, known in {"true": digests, "false": {"model.onnx": digests["sub/data"]}}.items():
         cache.keep("steps", {"pass": name}, made(tmp_path / name), known)
@@ -80,31 +78,29 @@ def test_a_damaged_entry_is_removed_and_can_be_made_again(
     assert found(cache, tmp_path / "b") == FILES
 
 
-def test_an_entry_is_found_where_files_cannot_be_linked(
+def failing(number: int) -> Any:
+    def fail(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_an_entry_is_found_where_files_cannot_be_linked_and_nothing_is_written_over(
     cache: StepCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_link(*_: Any) -> None:
-        raise OSError(errno.EXDEV, "another file system")
-
-    monkeypatch.setattr(os, "link", no_link)
-    cache.keep("steps", {"other": 1}, made(tmp_path / "two"))
-    assert found(cache, tmp_path / "a") == found(cache, tmp_path / "b", {"other": 1}) == FILES
-
-
-def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     made(tmp_path, {"a": b"a", "b": b"b"})
     with pytest.raises(FileExistsError):
         link_or_copy(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == b"b"
+    monkeypatch.setattr(os, "link", failing(errno.EXDEV))
+    cache.keep("steps", {"other": 1}, made(tmp_path / "two"))
+    assert found(cache, tmp_path / "x") == found(cache, tmp_path / "y", {"other": 1}) == FILES
 
 
 def test_a_full_disk_keeps_nothing_and_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "no space left on device")
-
     cache = StepCache(tmp_path / "cache")
     monkeypatch.setattr(module.canonical, "encode", lambda value, what: b"{}")
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "write_bytes", failing(errno.ENOSPC))
     cache.keep("steps", KEY, tmp_path)
     cache.remember("exports", KEY, "x")
     assert [path for path in cache.root.rglob("*") if path.is_file()] == []
@@ -123,22 +119,15 @@ def test_values_are_remembered_and_replaced(cache: StepCache) -> None:
 def test_many_make_one_entry_at_once(tmp_path: Path) -> None:
     cache, source = StepCache(tmp_path / "cache"), made(tmp_path / "made")
     gate = threading.Barrier(8)
-    wrong: list[Any] = []
 
     def work(number: int) -> None:
         gate.wait()
         for turn in range(5):
             cache.keep("steps", KEY, source)
-            got = found(cache, tmp_path / f"{number}-{turn}")
-            if got != FILES:
-                wrong.append(got)
+            assert found(cache, tmp_path / f"{number}-{turn}") == FILES
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    with ThreadPoolExecutor(8) as pool:
+        assert len(list(pool.map(work, range(8)))) == 8
     assert [path.name for path in cache.root.iterdir()] == ["steps"]
 
 

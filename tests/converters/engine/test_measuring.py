@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.graphs import graph
+from support.tasks.checkpoints import load_checkpoint
 
 from onnxreg.converters.engine import measure
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks import text
+from onnxreg.converters.tasks.checkpoint import TOKENS
 from onnxreg.converters.tasks.task import Sample
 from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.inputs.recipe_file import RecipeCheck
@@ -23,7 +26,7 @@ def agreement(expected: Any, got: Any, mask: list[list[int]]) -> measure.Agreeme
     return measure.agreement(*sides, "logits")
 
 
-def test_padding_does_not_count() -> None:
+def test_padding_does_not_count_and_outputs_without_a_token_axis_count_whole() -> None:
     expected = np.array([[[3.0, 1.0], [0.0, 2.0]], [[1.0, 0.0], [5.0, 5.0]]], np.float32)
     got = expected.copy()
     got[1, 1] = np.nan
@@ -32,34 +35,16 @@ def test_padding_does_not_count() -> None:
     assert (found.positions, found.max_abs_diff) == (3, 1.75)
     assert found.argmax_agreement == pytest.approx(2 / 3)
     assert found.min_cosine == pytest.approx(0.25 / np.hypot(0.5, 0.25))
+    sample = Sample([{"attention_mask": np.array([[1, 0], [1, 1]])}], [{"embeddings": np.ones((2, 2))}])
+    assert measure.counting(sample.expected, sample)[0]["embeddings"].shape == (2, 2)
 
 
-def test_outputs_keep_no_memory_of_the_session(home: Path) -> None:
-    feed = {"x": np.ones((1, 64), np.float32)}
-    session = load_session(home / "mlp.onnx")
-    (outputs,) = measure.run_session(session, [feed], "the graph")
-    assert outputs["y"].flags.owndata
-    assert np.array_equal(outputs["y"], session.run(None, feed)[0])
-
-
-def test_a_graph_with_the_length_of_its_example_in_it_is_refused_with_the_sizes(tmp_path: Path) -> None:
-    model = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 17]>
-        g (float[batch, sequence] x) => (float[batch, sequence] y) <int64[2] shape = {-1, 4}> {
-            flat = Reshape(x, shape)
-            y = Add(x, flat)
-        }"""
-    )
-    onnx.save(model, tmp_path / "model.onnx")
-    feeds = [{"x": np.ones(shape, np.float32)} for shape in ((1, 4), (1, 6), (3, 4))]
-    with pytest.raises(ConversionError, match=r"\[1, 4\] or \[3, 4\], and not of \[1, 6\]") as caught:
-        measure.run(tmp_path / "model.onnx", feeds)
-    assert "use_dynamo_exporter" in str(caught.value.hint)
-    with pytest.raises(ConversionError, match="does not run in ONNX Runtime"):
-        measure.run(tmp_path / "model.onnx", feeds[1:2])
-
-
-def test_logits_of_zero_agree_with_each_other() -> None:
+def test_numbers_of_tokens_are_compared_together_and_zeros_agree() -> None:
+    """A question's start logits: which token is the largest is what counts, and padding is no token."""
+    expected = np.array([[1.0, 5.0, 9.0]], np.float32)
+    for got, same in (([[2.0, 4.0, 0.0]], 1.0), ([[5.0, 4.0, 9.0]], 0.0)):
+        found = agreement(expected, np.array(got, np.float32), [[1, 1, 0]])
+        assert (found.positions, found.argmax_agreement, found.min_cosine < 1) == (1, same, True)
     zeros = np.zeros((1, 1, 2), np.float32)
     assert agreement(zeros, zeros, [[1]]).min_cosine == 1
 
@@ -71,57 +56,58 @@ def test_runs_without_an_element_do_not_count(shape: tuple[int, ...]) -> None:
     assert measure.agreement(runs, runs, "scores") == measure.agreement(runs[1:], runs[1:], "scores")
 
 
-def test_numbers_of_tokens_are_compared_together() -> None:
-    """A question's start logits: which token is the largest is what counts, and padding is no token."""
-    expected = np.array([[1.0, 5.0, 9.0]], np.float32)
-    for got, same in (([[2.0, 4.0, 0.0]], 1.0), ([[5.0, 4.0, 9.0]], 0.0)):
-        found = agreement(expected, np.array(got, np.float32), [[1, 1, 0]])
-        assert (found.positions, found.argmax_agreement) == (1, same)
-        assert found.min_cosine < 1
+def test_outputs_keep_no_memory_of_the_session(home: Path) -> None:
+    feed = {"x": np.ones((1, 64), np.float32)}
+    session = load_session(home / "mlp.onnx")
+    (outputs,) = measure.run_session(session, [feed], "the graph")
+    assert outputs["y"].flags.owndata
+    assert np.array_equal(outputs["y"], session.run(None, feed)[0])
 
 
-def test_outputs_without_a_token_axis_count_whole() -> None:
-    feeds = [{"attention_mask": np.array([[1, 0], [1, 1]])}]
-    pooled = np.ones((2, 2), np.float32)
-    sample = Sample(feeds, [{"embeddings": pooled}])
-    assert measure.counting(sample.expected, sample)[0]["embeddings"].shape == (2, 2)
-
-
-def check(value: float, **asked: Any) -> dict[str, Any]:
-    limit = RecipeCheck(**asked) if asked else None
-    metric = asked.get("metric", "max_abs_diff")
-    return measure.judge({"name": "parity"}, metric, value, limit, "model.onnx", scale=10.0)
-
-
-def test_a_limit_gives_a_verdict_and_figures_are_rounded() -> None:
-    limited = check(0.123456789, metric="max_abs_diff", max=0.2)
-    assert (limited["value"], limited["limit"], limited["verdict"]) == (0.123457, 0.2, "pass")
-    free = check(0.5)
-    assert "limit" not in free and free["verdict"] == "info"
+def test_a_graph_with_the_length_of_its_example_in_it_is_refused_with_the_sizes(tmp_path: Path) -> None:
+    sides = "float[batch, sequence] x", "float[batch, sequence] y"
+    model = graph("flat = Reshape(x, shape) y = Add(x, flat)", *sides, opset=17, shape=np.array([-1, 4]))
+    onnx.save(model, tmp_path / "model.onnx")
+    feeds = [{"x": np.ones(shape, np.float32)} for shape in ((1, 4), (1, 6), (3, 4))]
+    with pytest.raises(ConversionError, match=r"\[1, 4\] or \[3, 4\], and not of \[1, 6\]") as caught:
+        measure.run(tmp_path / "model.onnx", feeds)
+    assert "use_dynamo_exporter" in str(caught.value.hint)
+    with pytest.raises(ConversionError, match="does not run in ONNX Runtime"):
+        measure.run(tmp_path / "model.onnx", feeds[1:2])
 
 
 @pytest.mark.parametrize(
-    ("value", "asked"),
+    ("value", "asked", "verdict"),
     [
-        (0.3, {"metric": "max_abs_diff", "max": 0.2}),
-        (0.3, {"metric": "max_abs_diff", "share": 0.02}),
-        (float("nan"), {"metric": "max_abs_diff", "max": 0.2}),
-        (0.4, {"metric": "min_cosine", "min": 0.5}),
-        (float("nan"), {"metric": "min_cosine", "min": 0.5}),
-        (0.2, {"metric": "argmax_agreement", "min": 0.5}),
+        (0.5, {}, "info"),
+        (0.123456789, {"metric": "max_abs_diff", "max": 0.2}, "pass"),
+        (0.3, {"metric": "max_abs_diff", "max": 0.2}, None),
+        (0.3, {"metric": "max_abs_diff", "share": 0.02}, None),
+        (float("nan"), {"metric": "max_abs_diff", "max": 0.2}, None),
+        (0.4, {"metric": "min_cosine", "min": 0.5}, None),
+        (float("nan"), {"metric": "min_cosine", "min": 0.5}, None),
+        (0.2, {"metric": "argmax_agreement", "min": 0.5}, None),
     ],
 )
-def test_values_beyond_a_limit_are_refused(value: float, asked: dict[str, Any]) -> None:
-    with pytest.raises(ConversionError, match=r"model\.onnx does not meet its recipe"):
-        check(value, **asked)
+def test_a_limit_gives_a_verdict_and_figures_are_rounded(
+    value: float, asked: dict[str, Any], verdict: str | None
+) -> None:
+    limit, metric = RecipeCheck(**asked) if asked else None, asked.get("metric", "max_abs_diff")
+
+    def judge() -> dict[str, Any]:
+        return dict(measure.judge({"name": "parity"}, metric, value, limit, "model.onnx", scale=10.0))
+
+    if verdict is None:
+        with pytest.raises(ConversionError, match=r"model\.onnx does not meet its recipe"):
+            judge()
+        return
+    record = judge()
+    assert (record["value"], record["verdict"]) == (round(value, 6), verdict)
+    assert record.get("limit") == asked.get("max")
 
 
 @pytest.mark.parametrize("longest", [1, 5, 40, 512])
-def test_sample_covers_padding_and_the_longest_row(bert: Any, longest: int) -> None:
-    from support.tasks.checkpoints import load_checkpoint
-
-    from onnxreg.converters.tasks.checkpoint import TOKENS
-
+def test_sample_covers_padding_and_the_longest_row(bert: Path, longest: int) -> None:
     tokenizer = load_checkpoint(str(bert), "x", TOKENS).tokenizer
     inputs = ("input_ids", "attention_mask", "token_type_ids")
     feeds = text.sample_feeds(tokenizer, None, inputs, longest)
