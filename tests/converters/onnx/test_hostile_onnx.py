@@ -14,10 +14,11 @@ from onnxreg.converters.onnx.facts import inspect_file
 from onnxreg.schema.core.errors import InputError
 
 DEFAULT, LOCAL = helper.make_opsetid("", 18), helper.make_opsetid("local", 1)
+node, YES = helper.make_node, helper.make_tensor("k", TensorProto.BOOL, [], [True])
 
 
-def value(name: str, dims: tuple[int, ...] = (1, 4)) -> Any:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+def value(name: str) -> Any:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 4))
 
 
 def model_of(nodes: list[Any], tensors: tuple[Any, ...] = (), functions: tuple[Any, ...] = ()) -> Any:
@@ -25,70 +26,64 @@ def model_of(nodes: list[Any], tensors: tuple[Any, ...] = (), functions: tuple[A
     return helper.make_model(graph, opset_imports=[DEFAULT, LOCAL], functions=functions, ir_version=10)
 
 
-def function(name: str, nodes: list[Any]) -> Any:
+def function(name: str, *nodes: Any) -> Any:
     return helper.make_function("local", name, ["a"], ["c"], nodes, [DEFAULT, LOCAL])
+
+
+def calling(called: str, *functions: Any) -> Any:
+    return model_of([node(called, ["x"], ["y"], domain="local")], (), functions)
 
 
 def caller(name: str, called: str, times: int) -> Any:
     """A function that calls another one a few times."""
     names = [f"b{index}" for index in range(times)]
-    nodes = [helper.make_node(called, ["a"], [name], domain="local") for name in names]
-    return function(name, [*nodes, helper.make_node("Sum", names, ["c"])])
+    calls = (node(called, ["a"], [name], domain="local") for name in names)
+    return function(name, *calls, node("Sum", names, ["c"]))
 
 
 def chain(length: int, times: int) -> Any:
     """Functions each of which calls the next one; the last computes."""
     functions = [caller(f"f{index}", f"f{index + 1}", times) for index in range(length)]
-    last = function(f"f{length}", [helper.make_node("Relu", ["a"], ["c"])])
-    return model_of([helper.make_node("f0", ["x"], ["y"], domain="local")], (), (*functions, last))
+    return calling("f0", *functions, function(f"f{length}", node("Relu", ["a"], ["c"])))
+
+
+def branch(*nodes: Any, gives: str = "o") -> Any:
+    return helper.make_graph(nodes, "b", [], [value(gives)])
 
 
 def recursion_in_a_branch() -> Any:
-    calls = helper.make_graph([helper.make_node("f", ["a"], ["t"], domain="local")], "t", [], [value("t")])
-    other = helper.make_graph([helper.make_node("Identity", ["a"], ["e"])], "e", [], [value("e")])
-    branch = helper.make_node("If", ["k"], ["c"], then_branch=calls, else_branch=other)
-    yes = helper.make_node("Constant", [], ["k"], value=helper.make_tensor("k", TensorProto.BOOL, [], [True]))
-    return model_of(
-        [helper.make_node("f", ["x"], ["y"], domain="local")], (), (function("f", [yes, branch]),)
-    )
+    calls, other = branch(node("f", ["a"], ["o"], domain="local")), branch(node("Identity", ["a"], ["o"]))
+    choice = node("If", ["k"], ["c"], then_branch=calls, else_branch=other)
+    return calling("f", function("f", node("Constant", [], ["k"], value=YES), choice))
 
 
 def much_text() -> Any:
     """A function with a megabyte of text that is called a thousand times."""
-    text = helper.make_node("Constant", [], ["k"], value_string=b"x" * 2**20)
-    big = function("f", [text, helper.make_node("Identity", ["a"], ["c"])])
+    text = node("Constant", [], ["k"], value_string=b"x" * 2**20)
     names = ["x", *(f"v{index}" for index in range(999)), "y"]
-    calls = [helper.make_node("f", [a], [b], domain="local") for a, b in pairwise(names)]
-    return model_of(calls, (), (big,))
+    calls = [node("f", [a], [b], domain="local") for a, b in pairwise(names)]
+    return model_of(calls, (), (function("f", text, node("Identity", ["a"], ["c"])),))
 
 
 def two_of_one_name() -> Any:
-    one = function("f", [helper.make_node("Relu", ["a"], ["c"])])
-    return model_of([helper.make_node("f", ["x"], ["y"], domain="local")], (), (one, one))
+    return calling("f", *[function("f", node("Relu", ["a"], ["c"]))] * 2)
 
 
 def many_branches() -> Any:
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["o"])], "b", [], [value("o")])
-    branches = [
-        helper.make_node("If", ["k"], [f"v{index}"], then_branch=graph, else_branch=graph)
-        for index in range(6000)
-    ]
-    yes = helper.make_tensor("k", TensorProto.BOOL, [], [True])
-    return model_of([*branches, helper.make_node("Relu", ["x"], ["y"])], (yes,))
+    side = branch(node("Identity", ["x"], ["o"]))
+    choices = [node("If", ["k"], [f"v{at}"], then_branch=side, else_branch=side) for at in range(6000)]
+    return model_of([*choices, node("Relu", ["x"], ["y"])], (YES,))
 
 
 def stored(dims: tuple[int, ...], data: bytes = bytes(16)) -> Any:
-    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, raw_data=data)
-    tensor.dims.extend(dims)
-    return model_of([helper.make_node("Add", ["x", "w"], ["y"])], (tensor,))
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=dims, raw_data=data)
+    return model_of([node("Add", ["x", "w"], ["y"])], (tensor,))
 
 
 def listed(kind: int, dims: tuple[int, ...], **values: Any) -> Any:
     """A graph with an attribute whose tensor is stored value by value."""
     tensor = TensorProto(data_type=kind, dims=dims, **values)
-    return model_of(
-        [helper.make_node("Constant", [], ["w"], value=tensor), helper.make_node("Relu", ["x"], ["y"])]
-    )
+    return model_of([node("Constant", [], ["w"], value=tensor), node("Relu", ["x"], ["y"])])
 
 
 def no_attribute_type() -> Any:
@@ -97,9 +92,8 @@ def no_attribute_type() -> Any:
 
 
 def a_branch_that_makes_nothing() -> Any:
-    graph = helper.make_graph([], "b", [], [value("x")])
-    yes = helper.make_tensor("k", TensorProto.BOOL, [], [True])
-    return model_of([helper.make_node("If", ["k"], ["y"], then_branch=graph, else_branch=graph)], (yes,))
+    side = branch(gives="x")
+    return model_of([node("If", ["k"], ["y"], then_branch=side, else_branch=side)], (YES,))
 
 
 def external(dims: tuple[int, ...] = (4,), **entries: str) -> Any:
@@ -113,18 +107,15 @@ def external(dims: tuple[int, ...] = (4,), **entries: str) -> Any:
 
 
 def versions(version: int) -> Any:
-    model = model_of([helper.make_node("Relu", ["x"], ["y"])])
+    model = model_of([node("Relu", ["x"], ["y"])])
     model.opset_import[0].version = version
     return model
 
 
 def nested(depth: int) -> bytes:
     """Subgraphs in each other, deeper than any library would write them."""
-    suffix, heads, size = (
-        b"\x12\x01g",
-        list[bytes](),
-        3,
-    )  # the name of each graph, its field numbers and lengths
+    suffix, size = b"\x12\x01g", 3  # the name of each graph
+    heads: list[bytes] = []  # its field numbers and lengths
     for _ in range(depth):
         head = b""
         for number, before in ((6, b"\x0a\x0bthen_branch"), (5, b"\x22\x02If"), (1, b"")):
@@ -132,7 +123,7 @@ def nested(depth: int) -> bytes:
         heads.append(head)
         size += len(head) + len(suffix)
     graph = b"".join(reversed(heads)) + suffix * (depth + 1)
-    whole: bytes = model_of([helper.make_node("Relu", ["x"], ["y"])]).SerializeToString()
+    whole: bytes = model_of([node("Relu", ["x"], ["y"])]).SerializeToString()
     return whole + bytes([7 << 3 | 2]) + varint(len(graph)) + graph
 
 
@@ -143,29 +134,24 @@ def varint(number: int) -> bytes:
 
 def a_map() -> Any:
     """What a classifier of scikit-learn gives by default."""
-    model = model_of([helper.make_node("Relu", ["x"], ["y"])])
+    model = model_of([node("Relu", ["x"], ["y"])])
     kind = model.graph.output.add(name="z").type.sequence_type.elem_type.map_type
     kind.key_type = TensorProto.INT64
     kind.value_type.tensor_type.elem_type = TensorProto.FLOAT
     return model
 
 
+FLOAT, INT4, COMPLEX = TensorProto.FLOAT, TensorProto.INT4, TensorProto.COMPLEX64
 HOSTILE: dict[str, tuple[Callable[[], Any], str]] = {
-    "functions that call each other twice": (
-        lambda: chain(60, 2),
-        "more than 250,000 nodes once its local functions",
-    ),
+    "functions that call each other twice": (lambda: chain(60, 2), "more than 250,000 nodes once its local functions"),
     "functions in a long row": (lambda: chain(500, 1), "call each other more than 200 deep"),
     "a function that calls itself in a branch": (recursion_in_a_branch, "a local function calls itself"),
-    "a function that calls itself": (
-        lambda: model_of([helper.make_node("f", ["x"], ["y"], domain="local")], (), (caller("f", "f", 1),)),
-        "a local function calls itself",
-    ),
+    "a function that calls itself": (lambda: calling("f", caller("f", "f", 1)), "a local function calls itself"),
     "two functions of one name": (two_of_one_name, "two local functions have one name"),
     "a long text in a function that is called often": (much_text, "more than 512 MiB of nodes once"),
     "many branches": (many_branches, "more than 10,000 subgraphs"),
     "10 MB of branches in each other": (lambda: nested(250_000), "is not an ONNX file"),
-    "nodes in a ring": (lambda: model_of([helper.make_node("Add", ["x", "y"], ["y"])]), "not a valid graph"),
+    "nodes in a ring": (lambda: model_of([node("Add", ["x", "y"], ["y"])]), "not a valid graph"),
     "an attribute without a type": (no_attribute_type, "an attribute has no type"),
     "a branch that makes nothing": (a_branch_that_makes_nothing, "a value that it does not make"),
     "a negative dimension": (lambda: stored((-1,)), "a negative dimension"),
@@ -173,28 +159,19 @@ HOSTILE: dict[str, tuple[Callable[[], Any], str]] = {
     "more elements than there can be": (lambda: stored((2**62, 4)), "values of 16 bytes"),
     "too few bytes": (lambda: stored((4,), bytes(15)), "values of 15 bytes, its shape takes 16"),
     "too many bytes": (lambda: stored((4,), bytes(17)), "values of 17 bytes, its shape takes 16"),
-    "too few values": (lambda: listed(TensorProto.FLOAT, (4,), float_data=[1.0] * 3), "values of 12 bytes"),
-    "too few packed values": (lambda: listed(TensorProto.INT4, (5,), int32_data=[1, 2]), "values of 2 bytes"),
-    "half a complex number": (
-        lambda: listed(TensorProto.COMPLEX64, (1,), float_data=[1.0]),
-        "not a valid graph",
-    ),
-    "more external elements than there can be": (
-        lambda: external((2**40, 2**20)),
-        "is cut short",
-    ),
+    "too few values": (lambda: listed(FLOAT, (4,), float_data=[1.0] * 3), "values of 12 bytes"),
+    "too few packed values": (lambda: listed(INT4, (5,), int32_data=[1, 2]), "values of 2 bytes"),
+    "half a complex number": (lambda: listed(COMPLEX, (1,), float_data=[1.0]), "not a valid graph"),
+    "more external elements than there can be": (lambda: external((2**40, 2**20)), "is cut short"),
     "an offset of 5000 digits": (lambda: external(offset="9" * 5000), "is not a number of bytes"),
     "an offset of 19 digits": (lambda: external(offset="9" * 19), "is not a number of bytes"),
     "an offset in Arabic digits": (lambda: external(offset="٣"), "is not a number of bytes"),
-    "a length that is too short": (
-        lambda: external((8,), length="16"),
-        "needs 32 bytes of w.bin, it names 16",
-    ),
+    "a length that is too short": (lambda: external((8,), length="16"), "needs 32 bytes of w.bin, it names 16"),
     "a pipe as external data": (lambda: external(location="pipe"), "which is missing"),
     "a device as external data": (lambda: external(location="zeros"), "a link that leads out of its folder"),
     "a map": (a_map, "values that are maps; export the classifier without them (zipmap: False)"),
     "an operator set of version 2**62": (lambda: versions(2**62), "which no operator set has"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", HOSTILE)

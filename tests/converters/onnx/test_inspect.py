@@ -1,251 +1,149 @@
-"""Facts of ONNX files: small graphs written as text, each about one fact."""
+"""Facts of ONNX and ORT-format files: small graphs written as text, each about one fact."""
 
-import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper, parser
+from onnx import TensorProto, helper
+from support.graphs import graph, write_ort
 
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_file
 from onnxreg.schema.core.errors import InputError
 
-BERT = Path(__file__).parents[1].parent / "fixtures/openmed-v1/bert"
-HEAD = '<ir_version: 10, opset_import: ["" : 18]>'
+BERT = Path(__file__).parents[2] / "fixtures/openmed-v1/bert"
+TWICE = """<domain: "local", opset_import: ["" : 18, "local" : 1]> twice (a) => (b) { c = local.once(a) b = Abs(c) }
+<domain: "local", opset_import: ["" : 18]> once (a) => (b) { b = Neg(a) }"""
+OLD = '<domain: "local", opset_import: ["" : 12]> old (a) => (b) { b = Relu(a) }'
+BRANCHES = (
+    "y = If (c) <then_branch = a () => (int64[r, m] p) { p = NonZero(x) },"
+    " else_branch = b () => (int64[r, m] p) { q = Abs(x) p = NonZero(q) }>"
+)
 
 
-def save(path: Path, text: str) -> Path:
-    onnx.save(parser.parse_model(text), path)
-    return path
-
-
-def facts_of(tmp_path: Path, text: str) -> GraphFacts:
-    return inspect_file(save(tmp_path / "model.onnx", text))
+def facts_of(
+    tmp_path: Path, body: str, inputs: str = "float[n] x", outputs: str = "float[n] y", **more: Any
+) -> GraphFacts:
+    """The facts of a graph; `stated` are types that the file states of values within."""
+    stated = more.pop("stated", {})
+    model = graph(body, inputs, outputs, ir=10, **more)
+    infos = [helper.make_tensor_value_info(name, kind, ["n"]) for name, kind in stated.items()]
+    model.graph.value_info.extend(infos)
+    onnx.save(model, tmp_path / "model.onnx")
+    return inspect_file(tmp_path / "model.onnx")
 
 
 def test_contract_axes_and_dtypes(tmp_path: Path) -> None:
-    facts = facts_of(
-        tmp_path,
-        f"""{HEAD}
-        g (int64[batch, sequence] input_ids, float[?, 3] pixels) => (float[batch, sequence, 7] logits, bool flag)
-        {{ logits = Foo(input_ids) flag = Bar(pixels) }}""",
-    )
+    sides = "int64[batch, s] ids, float[?, 3] pixels", "float[batch, s, 7] logits, bool flag, float[] any"
+    facts = facts_of(tmp_path, "logits = Foo(ids) flag = Bar(pixels) any = Neg(pixels)", *sides)
     ids, pixels = facts.inputs
-    logits, flag = facts.outputs
-    assert (ids.name, ids.dtype, ids.axes) == ("input_ids", "int64", ("batch", "sequence"))
-    assert [dim.to_json() for dim in pixels.shape] == [
-        {"kind": "dynamic", "name": ""},
-        {"kind": "static", "value": 3},
-    ]
-    assert pixels.axes == ("", "")
-    assert logits.axes == ("batch", "sequence", "labels")
-    assert logits.shape[-1].value == 7
+    logits, flag, unranked = facts.outputs
+    assert (ids.name, ids.dtype, ids.axes) == ("ids", "int64", ("batch", "s"))
+    shape = [{"kind": "dynamic", "name": ""}, {"kind": "static", "value": 3}]
+    assert ([dim.to_json() for dim in pixels.shape], pixels.axes) == (shape, ("", ""))
+    assert (logits.axes, logits.shape[-1].value) == (("batch", "s", "labels"), 7)
     assert flag.to_json() == {"name": "flag", "dtype": "bool", "axes": [], "shape": []}
+    assert unranked.to_json() == {"name": "any", "dtype": "float32"}
 
 
-def test_unknown_rank_is_not_a_scalar(tmp_path: Path) -> None:
-    facts = facts_of(tmp_path, f"{HEAD} g (float[] x) => (float[] y) {{ y = Neg(x) }}")
-    assert facts.inputs[0].to_json() == {"name": "x", "dtype": "float32"}
+FLOAT, HALF = ("float",), ("MLFloat16",)
+NEG, ABS, RELU = ("Neg", 13), ("Abs", 13), ("Relu", 14)
+OPERATORS: dict[str, tuple[str, dict[str, Any], dict[tuple[str, int], tuple[str, ...]]]] = {
+    "inferred types": ("h = Cast<to: int = 10>(x) y = Neg(h)", {}, {("Cast", 13): FLOAT, NEG: HALF}),
+    "stale types": ("h = Neg(x) y = Abs(h)", {"stated": {"h": TensorProto.FLOAT16}}, {NEG: FLOAT, ABS: FLOAT}),
+    "stated types": ("h = own.Op(x) y = Abs(h)", {"stated": {"h": TensorProto.FLOAT16}}, {("Op", 1): FLOAT, ABS: HALF}),
+    "a variadic parameter": ("y = Concat<axis = 0>(x, x, x, x, x)", {}, {("Concat", 13): FLOAT}),
+    "subgraphs": (BRANCHES, {"inputs": "bool c, float[n] x", "outputs": "int64[r, m] y"},
+                  {("If", 16): ("bool",), ("NonZero", 13): FLOAT, ABS: FLOAT}),
+    "local functions": ("h = local.twice(x) y = Relu(h)", {"more": TWICE}, {NEG: FLOAT, ABS: FLOAT, RELU: FLOAT}),
+    "functions of another opset": ("h = local.old(x) y = Relu(h)", {"more": OLD}, {("Relu", 6): (), RELU: FLOAT}),
+}  # fmt: skip
 
 
-def test_operators_carry_since_versions_and_types(tmp_path: Path) -> None:
-    facts = facts_of(
-        tmp_path,
-        f"""{HEAD} g (float[n] x, int64[n] i) => (float[n] y, int64[n] j)
-        {{ y = Add(x, x) j = Add(i, i) }}""",
+@pytest.mark.parametrize("case", OPERATORS)
+def test_operators_carry_since_versions_and_types_in_first_seen_order(tmp_path: Path, case: str) -> None:
+    body, more, expected = OPERATORS[case]
+    facts = facts_of(tmp_path, body, **more)
+    assert {(entry.name, entry.opset): entry.inputs.get("0", ()) for entry in facts.operators} == expected
+    assert (
+        facts.operator_names == tuple(dict.fromkeys(name for name, _ in expected)) or case == "stated types"
     )
-    assert [entry.to_json() for entry in facts.operators] == [
-        {
-            "domain": "ai.onnx",
-            "name": "Add",
-            "opset": 14,
-            "inputs": {"0": ["float", "int64_t"], "1": ["float", "int64_t"]},
-            "outputs": {"0": ["float", "int64_t"]},
-        }
-    ]
 
 
-def test_types_of_intermediate_values_are_inferred(tmp_path: Path) -> None:
-    facts = facts_of(
-        tmp_path,
-        f"{HEAD} g (float[n] x) => (float16[n] y) {{ h = Cast<to: int = 10>(x) y = Neg(h) }}",
+def test_types_are_those_of_all_nodes_and_both_names_of_the_default_domain_are_one(tmp_path: Path) -> None:
+    sides = "float[n] x, int64[n] i", "float[n] y, int64[n] j"
+    both = ["float", "int64_t"]
+    add = {"inputs": {"0": both, "1": both}, "outputs": {"0": both}}
+    for domain in ("", "ai.onnx"):
+        model = graph("y = Add(x, x) j = Add(i, i)", *sides)
+        model.opset_import[0].domain = domain
+        onnx.save(model, tmp_path / "model.onnx")
+        (entry,) = inspect_file(tmp_path / "model.onnx").operators
+        assert entry.to_json() == {"domain": "ai.onnx", "name": "Add", "opset": 14, **add}
+
+
+BLOCKS = "y = com.microsoft.MatMulNBits <K = 64, N = 16, bits = {}, block_size = 32> (x, q, s)"
+PACKED = {"q": np.zeros((16, 2, 16), np.uint8), "s": np.ones((16, 2), np.float32)}
+CODES = {"q": np.zeros((64, 32), np.int8), "scale": np.ones(32, np.float32), "zero": np.zeros(32, np.int8)}
+FULL, SHORT = np.zeros((64, 64), np.float32), np.zeros((64, 64), np.float16)
+WEIGHTS: dict[str, tuple[str, dict[str, Any], tuple[int, int, int, int, str]]] = {
+    "shared by two nodes": ("h = MatMul(x, w) y = MatMul(h, w)", {"w": SHORT}, (0, 1, 0, 64 * 64 * 2, "float16")),
+    "of two types": ("h = MatMul(x, w) y = Gather(v, h)", {"w": FULL, "v": SHORT}, (0, 2, 0, 64 * 64 * 6, "mixed")),
+    "int8": ("w = DequantizeLinear <axis = 1, block_size = 0> (q, scale, zero) h = MatMul(x, w) y = MatMul(h, v)",
+             {**CODES, "v": np.zeros((32, 8), np.float32)}, (1, 2, 64 * 32, 64 * 32 + 32 * 8 * 4, "int8")),
+    "4 bits": (BLOCKS.format(4), PACKED, (1, 1, 16 * 2 * 16, 16 * 2 * 16, "int4")),
+    "bits that are not whole, which count as not stated": (BLOCKS.format("8.0"), PACKED, (1, 1, 512, 512, "int4")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WEIGHTS)
+def test_weights(tmp_path: Path, case: str) -> None:
+    body, weights, expected = WEIGHTS[case]
+    facts = facts_of(tmp_path, body, "float[n, 64] x", "float[a, b] y", opset=21, **weights)
+    keys = ("weights_quantized", "weights_total", "bytes_quantized", "bytes_total")
+    assert (facts.weights.to_json(), facts.precision) == (
+        dict(zip(keys, expected[:4], strict=True)),
+        expected[4],
     )
-    neg = next(entry for entry in facts.operators if entry.name == "Neg")
-    assert neg.inputs == {"0": ("MLFloat16",)}
 
 
-def test_stale_value_info_does_not_win(tmp_path: Path) -> None:
-    model = parser.parse_model(f"{HEAD} g (float[n] x) => (float[n] y) {{ h = Neg(x) y = Abs(h) }}")
-    model.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.FLOAT16, ["n"]))
-    onnx.save(model, tmp_path / "stale.onnx")
-    types = {entry.name: entry.inputs["0"] for entry in inspect_file(tmp_path / "stale.onnx").operators}
-    assert types == {"Neg": ("float",), "Abs": ("float",)}
-
-
-def test_stated_types_of_what_onnx_does_not_know_hold(tmp_path: Path) -> None:
-    text = HEAD.replace("]", ', "own" : 1]') + " g (float[n] x) => (float[n] y) { h = own.Op(x) y = Abs(h) }"
-    model = parser.parse_model(text)
-    model.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.FLOAT16, ["n"]))
-    onnx.save(model, tmp_path / "own.onnx")
-    types = {entry.name: entry.inputs["0"] for entry in inspect_file(tmp_path / "own.onnx").operators}
-    assert types == {"Op": ("float",), "Abs": ("MLFloat16",)}
-
-
-def test_both_names_of_the_default_domain(tmp_path: Path) -> None:
-    text = f"{HEAD} g (float[2, n] x) => (float[2, m] y) {{ y = MatMul(x, x) }}"
-    facts = [facts_of(tmp_path, text.replace('""', name)) for name in ('""', '"ai.onnx"')]
-    assert [one.operators[0].opset for one in facts] == [13, 13]
-
-
-def test_operands_of_a_variadic_parameter_share_a_position(tmp_path: Path) -> None:
-    facts = facts_of(
-        tmp_path, f"{HEAD} g (float[n] x) => (float[m] y) {{ y = Concat<axis: int = 0>(x, x, x, x, x) }}"
-    )
-    assert facts.operators[0].inputs == {"0": ("float",)}
-
-
-def test_operators_inside_subgraphs_in_first_seen_order(tmp_path: Path) -> None:
-    facts = facts_of(
-        tmp_path,
-        f"""{HEAD} g (bool c, float[n] x) => (int64[r, m] y) {{
-          y = If (c) <
-            then_branch = a () => (int64[r, m] p) {{ p = NonZero(x) }},
-            else_branch = b () => (int64[r, m] p) {{ q = Abs(x) p = NonZero(q) }}
-          >
-        }}""",
-    )
-    assert facts.operator_names == ("If", "NonZero", "Abs")
-    nonzero = next(entry for entry in facts.operators if entry.name == "NonZero")
-    assert nonzero.inputs == {"0": ("float",)}
-
-
-def test_local_functions_are_replaced_by_their_bodies(tmp_path: Path) -> None:
-    facts = facts_of(
-        tmp_path,
-        """<ir_version: 10, opset_import: ["" : 18, "local" : 1]>
-        g (float[n] x) => (float[n] y) { h = local.twice(x) y = Relu(h) }
-        <domain: "local", opset_import: ["" : 18, "local" : 1]> twice (a) => (b) { c = local.once(a) b = Abs(c) }
-        <domain: "local", opset_import: ["" : 18]> once (a) => (b) { b = Neg(a) }""",
-    )
-    assert facts.operator_names == ("Neg", "Abs", "Relu")
-    assert {entry.name: entry.inputs.get("0") for entry in facts.operators}["Neg"] == ("float",)
-
-
-def test_functions_of_another_opset_are_listed_under_it(tmp_path: Path) -> None:
-    facts = facts_of(
-        tmp_path,
-        """<ir_version: 10, opset_import: ["" : 18, "local" : 1]>
-        g (float[n] x) => (float[n] y) { h = local.old(x) y = Relu(h) }
-        <domain: "local", opset_import: ["" : 12]> old (a) => (b) { b = Relu(a) }""",
-    )
-    assert [(entry.name, entry.opset) for entry in facts.operators] == [("Relu", 6), ("Relu", 14)]
-
-
-def weights_model(nodes: list[onnx.NodeProto], **tensors: np.ndarray) -> onnx.ModelProto:
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 64])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(value, name) for name, value in tensors.items()],
-    )
-    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=10)
-
-
-def test_weights_shared_by_two_nodes_count_once(tmp_path: Path) -> None:
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "w"], ["y"])]
-    onnx.save(weights_model(nodes, w=np.zeros((64, 64), np.float16)), tmp_path / "m.onnx")
-    facts = inspect_file(tmp_path / "m.onnx")
-    assert (facts.weights.weights_total, facts.precision) == (1, "float16")
-
-
-def test_weights_quantize_dequantize(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["w"], axis=1, block_size=0),
-        helper.make_node("MatMul", ["x", "w"], ["h"]),
-        helper.make_node("MatMul", ["h", "v"], ["y"]),
-    ]
-    model = weights_model(
-        nodes,
-        q=np.zeros((64, 32), np.int8),
-        scale=np.ones(32, np.float32),
-        zero=np.zeros(32, np.int8),
-        v=np.zeros((32, 8), np.float32),
-    )
-    onnx.save(model, tmp_path / "m.onnx")
-    facts = inspect_file(tmp_path / "m.onnx")
-    assert facts.weights.to_json() == {
-        "weights_quantized": 1,
-        "weights_total": 2,
-        "bytes_quantized": 64 * 32,
-        "bytes_total": 64 * 32 + 32 * 8 * 4,
-    }
-    assert facts.precision == "int8"
-
-
-@pytest.mark.parametrize("bits", [4, 8.0])  # a number of bits that is not whole counts as not stated
-def test_weights_four_bit_packed(bits: float, tmp_path: Path) -> None:
-    node = helper.make_node(
-        "MatMulNBits", ["x", "q", "s"], ["y"], domain="com.microsoft", K=64, N=16, bits=bits, block_size=32
-    )
-    model = weights_model([node], q=np.zeros((16, 2, 16), np.uint8), s=np.ones((16, 2), np.float32))
-    onnx.save(model, tmp_path / "m.onnx")
-    facts = inspect_file(tmp_path / "m.onnx")
-    assert (facts.weights.weights_total, facts.weights.bytes_quantized) == (1, 16 * 2 * 16)
-    assert facts.precision == "int4"
-
-
-def test_weights_of_two_float_types_are_mixed(tmp_path: Path) -> None:
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Gather", ["v", "h"], ["y"])]
-    model = weights_model(nodes, w=np.zeros((64, 64), np.float32), v=np.zeros((64, 64), np.float16))
-    onnx.save(model, tmp_path / "m.onnx")
-    assert inspect_file(tmp_path / "m.onnx").precision == "mixed"
-
-
-def external(tmp_path: Path, location: str = "model.onnx.data") -> onnx.ModelProto:
-    model = weights_model([helper.make_node("MatMul", ["x", "w"], ["y"])], w=np.ones((64, 64), np.float32))
-    onnx.save(
-        model,
-        tmp_path / "model.onnx",
-        save_as_external_data=True,
-        location="model.onnx.data",
-        size_threshold=0,
-    )
+def external(tmp_path: Path, location: str) -> None:
+    """A graph whose weights are in `model.onnx.data`, it says in another place."""
+    model = graph("y = MatMul(x, w)", "float[n, 64] x", "float[a, b] y", w=(64, 64))
+    options = {"save_as_external_data": True, "location": "model.onnx.data", "size_threshold": 0}
+    onnx.save(model, tmp_path / "model.onnx", **options)
     model = onnx.load(tmp_path / "model.onnx", load_external_data=False)
     for entry in model.graph.initializer[0].external_data:
         if entry.key == "location":
             entry.value = location
     onnx.save(model, tmp_path / "model.onnx")
-    return model
 
 
-def test_external_data_is_listed_and_not_read(tmp_path: Path) -> None:
-    external(tmp_path)
-    facts = inspect_file(tmp_path / "model.onnx")
-    assert facts.external_data == ("model.onnx.data",)
-    assert facts.weights.bytes_total == 64 * 64 * 4
+@pytest.mark.parametrize(
+    "location", ["model.onnx.data", "/etc/passwd", "../model.onnx.data", "a/../../x", "C:\\x", "", "a\0b"]
+)
+def test_external_data_is_listed_and_not_read_and_outside_the_folder_refused(
+    tmp_path: Path, location: str
+) -> None:
+    external(tmp_path, location)
+    if location == "model.onnx.data":
+        facts = inspect_file(tmp_path / "model.onnx")
+        assert (facts.external_data, facts.weights.bytes_total) == (("model.onnx.data",), 64 * 64 * 4)
+        return
+    with pytest.raises(InputError, match=r"model\.onnx keeps tensors in .* not a file beside it"):
+        inspect_file(tmp_path / "model.onnx")
 
 
 def test_external_data_of_attributes_in_subgraphs(tmp_path: Path) -> None:
-    tensor = numpy_helper.from_array(np.ones(2, np.float32), "v")
-    tensor.ClearField("raw_data")
-    tensor.data_location = TensorProto.EXTERNAL
+    body = "y = If(c) <then_branch = t () => (float[2] p) { p = Constant <value = float[2] {1, 1}> () }, else_branch = e () => (float[2] p) { p = Identity(x) }>"
+    model = graph(body, "bool c, float[2] x", "float[2] y")
+    tensor = model.graph.node[0].attribute[0].g.node[0].attribute[0].t
+    tensor.CopyFrom(TensorProto(name="v", data_type=1, dims=[2], data_location=TensorProto.EXTERNAL))
     tensor.external_data.add(key="location", value="deep/values.bin")
-    branch = helper.make_graph(
-        [helper.make_node("Constant", [], ["p"], value=tensor)],
-        "branch",
-        [],
-        [helper.make_tensor_value_info("p", TensorProto.FLOAT, [2])],
-    )
-    graph = helper.make_graph(
-        [helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)],
-        "g",
-        [helper.make_tensor_value_info("c", TensorProto.BOOL, [])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
-    )
-    onnx.save(helper.make_model(graph, ir_version=10), tmp_path / "model.onnx")
+    onnx.save(model, tmp_path / "model.onnx")
     with pytest.raises(InputError, match=r"deep/values\.bin, which is missing"):
         inspect_file(tmp_path / "model.onnx")
     (tmp_path / "deep").mkdir()
@@ -253,66 +151,104 @@ def test_external_data_of_attributes_in_subgraphs(tmp_path: Path) -> None:
     assert inspect_file(tmp_path / "model.onnx").external_data == ("deep/values.bin",)
 
 
-@pytest.mark.parametrize("location", ["/etc/passwd", "../model.onnx.data", "a/../../x", "C:\\x", "", "a\0b"])
-def test_external_data_outside_the_folder_is_refused(tmp_path: Path, location: str) -> None:
-    external(tmp_path, location)
-    with pytest.raises(InputError, match=r"model\.onnx keeps tensors in .* not a file beside it"):
+# Files that cannot be read
+
+
+@pytest.fixture(scope="module")
+def conditional(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A graph with branches; its `.ort`, without optimizations, is beside it."""
+    path = tmp_path_factory.mktemp("ort") / "model.onnx"
+    sides = "bool c, float[n] x", "int64[r, m] y, float[n, 3] logits"
+    weights = {"w": np.array([[1, 2, 3]], np.float32), "s": np.array([-1, 1])}
+    onnx.save(graph(f"{BRANCHES} h = Reshape(x, s) logits = MatMul(h, w)", *sides, ir=10, **weights), path)
+    write_ort(path, "NONE")
+    return path
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+UNREADABLE: dict[str, bytes | slice] = {
+    "empty.onnx": b"",
+    "text.onnx": b"this is no model\n",
+    "cut.onnx": slice(-7),
+    "zip.onnx": b"PK\x03\x04" + bytes(60),
+    "json.onnx": b'{"format": "openmed-onnx"}',
+    "headless.onnx": onnx.ModelProto(ir_version=10).SerializeToString(),
+    "empty.ort": b"",
+    "text.ort": b"x" * 100,
+    "head.ort": slice(8),
+    "half.ort": slice(1000),
+    "cut.ort": slice(-64),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_unreadable_files_are_named(conditional: Path, tmp_path: Path, name: str) -> None:
+    path, data = tmp_path / name, UNREADABLE[name]
+    if isinstance(data, slice):
+        data = conditional.with_suffix(path.suffix).read_bytes()[data]
+    path.write_bytes(data)
+    with pytest.raises(
+        InputError, match=rf"^{name} is not an (ONNX|ORT-format) file, or is cut short"
+    ) as caught:
+        inspect_file(path)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (POINTER, "Git LFS pointer"),
+        (graph("y = Relu(x)").SerializeToString().replace(b"Relu", b"Re\xffu"), r"^model\.onnx "),
+    ],
+    ids=["pointer", "an operator that is not text"],
+)
+def test_a_pointer_and_names_that_are_no_text(tmp_path: Path, data: bytes, message: str) -> None:
+    (tmp_path / "model.onnx").write_bytes(data)
+    with pytest.raises(InputError, match=message):
         inspect_file(tmp_path / "model.onnx")
 
 
-def test_unreadable_files_are_named(tmp_path: Path) -> None:
-    whole = save(tmp_path / "w.onnx", f"{HEAD} g (float[n] x) => (float[n] y) {{ y = Relu(x) }}").read_bytes()
-    cases = {
-        "empty": b"",
-        "text": b"this is no model\n",
-        "cut": whole[:-7],
-        "zip": b"PK\x03\x04" + bytes(60),
-        "json": b'{"format": "openmed-onnx"}',
-        "headless": onnx.ModelProto(ir_version=10).SerializeToString(),
-    }
-    for name, data in cases.items():
-        path = tmp_path / f"{name}.onnx"
-        path.write_bytes(data)
-        with pytest.raises(
-            InputError, match=rf"^{name}\.onnx is not an ONNX file, or is cut short"
-        ) as caught:
-            inspect_file(path)
-        assert caught.value.hint
-
-
-def test_a_git_lfs_pointer_is_recognised(tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n")
-    with pytest.raises(InputError, match="Git LFS pointer"):
-        inspect_file(path)
-
-
-@pytest.mark.more
-def test_damaged_bytes_never_raise_anything_else(tmp_path: Path) -> None:
-    whole = (BERT / "model_int8.onnx").read_bytes()
-    random = np.random.default_rng(3)
-    path = tmp_path / "damaged.onnx"
-    refused = 0
+@pytest.mark.parametrize("suffix", [pytest.param(".onnx", marks=pytest.mark.more), ".ort"])
+def test_damaged_bytes_never_raise_anything_else(conditional: Path, tmp_path: Path, suffix: str) -> None:
+    source = conditional.with_suffix(".ort") if suffix == ".ort" else BERT / "model_int8.onnx"
+    whole, random = source.read_bytes(), np.random.default_rng(3)
+    path, refused = tmp_path / f"damaged{suffix}", 0
     for _ in range(150):
         data = bytearray(whole)
-        for position in random.integers(0, len(data), 4):
+        for position in random.integers(8 if suffix == ".ort" else 0, len(data), 4):
             data[position] = random.integers(256)
         path.write_bytes(data)
         try:
             inspect_file(path)
         except InputError:
             refused += 1
-    assert 20 < refused < 150
+    assert 20 < refused < (150 if suffix == ".onnx" else 151)
 
 
-def test_operator_names_that_are_no_text(tmp_path: Path) -> None:
-    path = save(tmp_path / "model.onnx", f"{HEAD} g (float[n] x) => (float[n] y) {{ y = Relu(x) }}")
-    path.write_bytes(path.read_bytes().replace(b"Relu", b"Re\xffu"))
-    with pytest.raises(InputError, match=r"^model\.onnx "):
-        inspect_file(path)
+# ORT format
 
 
-def test_a_real_export() -> None:
-    claimed = json.loads((BERT / "openmed-onnx.json").read_text())["artifacts"][0]["metadata"]
-    fields = inspect_file(BERT / "model.onnx").fields()["metadata"]
-    assert fields == {key: claimed[key] for key in ("inputs", "outputs", "operators", "opset")}
+def test_facts_of_ort_format_are_those_of_its_graph(conditional: Path) -> None:
+    facts, source = inspect_file(conditional.with_suffix(".ort")), inspect_file(conditional)
+    assert (facts.inputs, facts.outputs[1]) == (source.inputs, source.outputs[1])
+    assert facts.outputs[1].axes == ("n", "labels")
+    assert facts.operator_names == ("If", "Abs", "NonZero", "Reshape", "MatMul")
+    assert facts.operators == source.operators
+    assert facts.ort_format is not None and facts.ort_format >= 6
+    assert facts.fields()["ort_format"] == facts.ort_format
+    assert facts.opset_imports["ai.onnx"] == 18
+    assert (facts.weights, facts.precision) == (source.weights, "float32")
+
+
+def test_a_real_conversion_is_read_without_torch_and_the_runtime() -> None:
+    """onnxruntime.tools imports torch; the bindings alone do not need it."""
+    facts, source = inspect_file(BERT / "model.ort"), inspect_file(BERT / "model.onnx")
+    assert (facts.inputs, facts.outputs) == (source.inputs, source.outputs)
+    assert {"com.microsoft:BiasGelu", "com.microsoft:FusedMatMul"} <= set(facts.operator_names)
+    assert not {"Erf", "Identity", "Constant"} & set(facts.operator_names)
+    code = (
+        "import sys; from pathlib import Path; from onnxreg.converters.onnx.facts import inspect_file;"
+        f"inspect_file(Path({str(BERT / 'model.ort')!r}));"
+        "sys.exit(bool({'torch', 'onnxruntime'} & sys.modules.keys()))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

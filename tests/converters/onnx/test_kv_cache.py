@@ -6,8 +6,7 @@ from typing import Any
 
 import onnx
 import pytest
-from onnx import TensorProto
-from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
+from support.graphs import graph
 
 from onnxreg.converters.importers.adopt import adopt_files
 from onnxreg.converters.onnx.facts import with_kv_caches
@@ -98,28 +97,26 @@ def test_the_longest_context_is_that_of_the_files_beside_the_graph(
 
 
 @pytest.mark.parametrize(
-    "inputs",
+    "changes",
     [
-        decoder(layers=0),
-        decoder(form="decoder.{}"),
-        decoder(form="{}.scale"),
-        decoder(shape=("batch", "heads", "past", 64)),
-        decoder(shape=("batch", 8, "past")),
-        decoder(dtype="str"),
-        decoder(dtype="unknown"),
+        *({"form": form} for form in ("decoder.{}", "{}.scale")),
+        *({"shape": shape} for shape in (("batch", "heads", "past", 64), ("batch", 8, "past"))),
+        *({"dtype": dtype} for dtype in ("str", "unknown")),
+        {"layers": 0},
     ],
-    ids=("no past", "names before", "names after", "open heads", "another rank", "texts", "an unknown type"),
+    ids=str,
 )
-def test_a_cache_that_is_not_known_is_not_recorded(tmp_path: Path, inputs: list[dict[str, Any]]) -> None:
-    assert cache_of(tmp_path, inputs, {"genai_config.json": GENAI}) is None
+def test_a_cache_that_is_not_known_is_not_recorded(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert cache_of(tmp_path, decoder(**changes), {"genai_config.json": GENAI}) is None
 
 
 def test_files_that_are_added_are_read(tmp_path: Path) -> None:
     """A graph as Optimum writes it, with its past and its config."""
-    names = [f"past_key_values.0.{side}" for side in ("key", "value")]
-    tensors = [make_tensor_value_info(name, TensorProto.FLOAT, ["b", 2, "p", 16]) for name in (*names, "y")]
-    graph = make_graph([make_node("Add", names, ["y"])], "g", tensors[:2], tensors[2:])
-    onnx.save(make_model(graph, opset_imports=[make_opsetid("", 18)], ir_version=8), tmp_path / "m.onnx")
+    kind = "float[b, 2, p, 16]"
+    model = graph("y = Add(k, v)", f"{kind} k, {kind} v", f"{kind} y")
+    for at, side in enumerate(("key", "value")):
+        model.graph.input[at].name = model.graph.node[0].input[at] = f"past_key_values.0.{side}"
+    onnx.save(model, tmp_path / "m.onnx")
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     (tmp_path / "workspace").mkdir()
     files = [tmp_path / "m.onnx", tmp_path / "config.json"]

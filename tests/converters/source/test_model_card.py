@@ -21,9 +21,6 @@ from onnxreg.converters.source.source_files import read_license
     ],
 )
 def test_the_licence_of_a_model_card(tmp_path: Path, card: str, stated: str | None) -> None:
+    assert read_license(tmp_path) is None
     (tmp_path / "README.md").write_bytes(card.encode())
     assert read_license(tmp_path) == stated
-
-
-def test_no_model_card(tmp_path: Path) -> None:
-    assert read_license(tmp_path) is None

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,13 +28,10 @@ def test_a_checkpoint(make_checkpoint: Callable[..., Path], name: str, data: byt
         find_checkpoint(str(checkpoint), TOKENS)
 
 
-def test_a_suite(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "suite.jsonl").write_bytes(data)
-    with pytest.raises(InputError, match=r"suite\.jsonl is a (Git LFS pointer|web page)"):
-        read_bytes(tmp_path / "suite.jsonl")
-
-
-def test_calibration_data(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "rows.npz").write_bytes(data)
-    with pytest.raises(InputError, match=r"rows\.npz is a (Git LFS pointer|web page)"):
-        read_arrays(tmp_path / "rows.npz")
+@pytest.mark.parametrize(("name", "read"), [("suite.jsonl", read_bytes), ("rows.npz", read_arrays)])
+def test_a_suite_and_calibration_data(
+    tmp_path: Path, name: str, read: Callable[[Path], Any], data: bytes
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError, match=f"{re.escape(name)} is a (Git LFS pointer|web page)"):
+        read(tmp_path / name)

@@ -7,59 +7,32 @@ import pytest
 
 from onnxreg.converters.source.source_files import is_absolute_path, scrub, scrub_file
 
+PATHS = (
+    "/home/jane/model", "/tmp/x/", "/Users/jane doe/my model", "~/models/a", "~jane/models/a", "C:\\Users\\jane", "d:/models/a",
+    "\\\\server\\share\\model", "file:///home/jane/model",
+)  # fmt: skip
+OTHERS = (
+    "", "/", "//", "/x", "acme/pii", "a/b/c", "</s>", "https://hub.example/acme/pii", "B-DATE/TIME", "~", "C:", "model.onnx",
+)  # fmt: skip
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "/home/jane/model",
-        "/tmp/x/",
-        "/Users/jane doe/my model",
-        "~/models/a",
-        "~jane/models/a",
-        "C:\\Users\\jane",
-        "d:/models/a",
-        "\\\\server\\share\\model",
-        "file:///home/jane/model",
-    ],
-)
+
+@pytest.mark.parametrize("text", [*PATHS, *OTHERS])
 def test_paths(text: str) -> None:
-    assert is_absolute_path(text)
+    assert is_absolute_path(text) is (text in PATHS)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "/",
-        "//",
-        "/x",
-        "acme/pii",
-        "a/b/c",
-        "</s>",
-        "https://hub.example/acme/pii",
-        "B-DATE/TIME",
-        "~",
-        "C:",
-        "model.onnx",
-    ],
-)
-def test_no_paths(text: str) -> None:
-    assert not is_absolute_path(text)
-
-
-def test_identity_becomes_the_name_and_others_keep_their_last_part() -> None:
-    value = {
-        "_name_or_path": "/home/jane/model",
-        "nested": [{"tokenizer_file": "C:\\work\\tokenizer.json"}, 3, None],
-        "kept": "acme/pii",
-    }
+def test_identity_becomes_the_name_and_others_keep_their_last_part_and_no_key_is_lost() -> None:
+    nested = [{"tokenizer_file": "C:\\work\\tokenizer.json"}, 3, None]
+    value = {"_name_or_path": "/home/jane/model", "nested": nested, "kept": "acme/pii"}
+    value["paths"] = {"/home/jane/a": 1, "/home/joe/a": "/home/joe/b", "a": 2}
     result, changed = scrub(value, "acme/pii")
     assert result == {
         "_name_or_path": "acme/pii",
         "nested": [{"tokenizer_file": "tokenizer.json"}, 3, None],
         "kept": "acme/pii",
+        "paths": {"a_": 1, "a__": "b", "a": 2},
     }
-    assert changed == ["_name_or_path", "nested.0.tokenizer_file"]
+    assert changed == ["_name_or_path", "nested.0.tokenizer_file", "paths.a_", "paths.a__"]
 
 
 @pytest.mark.parametrize(
@@ -79,10 +52,8 @@ def test_identity_becomes_the_name_and_others_keep_their_last_part() -> None:
     ],
 )
 def test_paths_in_running_text(text: str, expected: str) -> None:
-    assert scrub({"note": text}, "acme/a", Path("/work/site")) == (
-        {"note": expected},
-        ["note"] * (text != expected),
-    )
+    changed = ["note"] * (text != expected)
+    assert scrub({"note": text}, "acme/a", Path("/work/site")) == ({"note": expected}, changed)
 
 
 @pytest.mark.parametrize(
@@ -108,38 +79,19 @@ def test_places_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert scrub(text, "acme/a")[0] == "from a to b in c"
 
 
-def test_keys_are_scrubbed_and_none_is_lost() -> None:
-    value = {"paths": {"/home/jane/a": 1, "/home/joe/a": "/home/joe/b", "a": 2}}
-    result, changed = scrub(value, "acme/a")
-    assert result == {"paths": {"a_": 1, "a__": "b", "a": 2}}
-    assert changed == ["paths.a_", "paths.a__"]
-
-
-def test_tokens_and_labels_in_a_config_are_kept() -> None:
-    tokens = {"3": {"content": "/home/jane/a"}}
-    value = {
-        "added_tokens_decoder": tokens,
-        "label2id": {"/home/jane/a": 0},
-        "id2label": {"0": "/home/jane/a"},
-    }
+def test_tokens_and_labels_are_kept(tmp_path: Path) -> None:
+    path = "/home/jane/a"
+    value = {"added_tokens_decoder": {"3": {"content": path}}, "label2id": {path: 0}, "id2label": {"0": path}}
     assert scrub(value, "acme/a") == (value, [])
+    for name in ("tokenizer.json", "vocab.json", "id2label.json", "added_tokens.json"):
+        (tmp_path / name).write_text(json.dumps({"0": "/usr/bin/python"}))
+        assert scrub_file(tmp_path / name, "a") is None
 
 
-def test_a_file_without_paths_is_left_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
+def test_a_file_without_paths_is_left_and_text_survives_whatever_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer_config.json"
     path.write_text('{"a":   1}')
     assert scrub_file(path, "a") is None
-
-
-def test_tokens_are_not_paths(tmp_path: Path) -> None:
-    for name in ("tokenizer.json", "vocab.json", "id2label.json", "added_tokens.json"):
-        path = tmp_path / name
-        path.write_text(json.dumps({"0": "/usr/bin/python"}))
-        assert scrub_file(path, "a") is None
-
-
-def test_text_survives_whatever_it_holds(tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer_config.json"
     value = {"a": "\ud83d \u00e9", "b": 10**30, "c": 1e-12}
     path.write_text(json.dumps(value | {"name_or_path": "/home/jane/model"}))
     scrubbed = scrub_file(path, "acme/a")
