@@ -36,18 +36,15 @@ def checkpoint(name: str, task: str, request: pytest.FixtureRequest, root: Path)
 def tagger(request: pytest.FixtureRequest, root: Path) -> None:
     """A token classifier, and texts on which it is right."""
     (root / "source").symlink_to(request.getfixturevalue("bert"))
-    for name, text in {
-        "choose": "the patient was seen by Dr w20",
-        "confirm": "Dr w20 was seen by the patient",
-    }.items():
+    texts = {"choose": "the patient was seen by Dr w20", "confirm": "Dr w20 was seen by the patient"}
+    for name, text in texts.items():
+        words = re.finditer(r"\w+", text)
         spans = [
-            {"start": word.start(), "end": word.end(), "label": "DATE", "text": word[0]}
-            for word in re.finditer(r"\w+", text)
+            {"start": word.start(), "end": word.end(), "label": "DATE", "text": word[0]} for word in words
         ]
         row = {"text": text, "gold_spans": spans, "metadata": {"source": "notes"}}
-        (root / f"{name}.jsonl").write_text(
-            "".join(json.dumps({"id": f"{name} {number}", **row}) + "\n" for number in range(20))
-        )
+        rows = (json.dumps({"id": f"{name} {number}", **row}) for number in range(20))
+        (root / f"{name}.jsonl").write_text("".join(f"{row}\n" for row in rows))
 
 
 def net(request: pytest.FixtureRequest, root: Path) -> None:
@@ -92,42 +89,26 @@ def family(request: pytest.FixtureRequest, root: Path) -> None:
     (root / "family.yaml").write_text(json.dumps(small.DOCUMENT | {"name": "acme/frozen"}))
 
 
+FOR_TASKS = {
+    "BERT": "token-classification", "DistilBERT": "text-classification", "RoBERTa": "question-answering",
+    "XLM-R": "feature-extraction", "ELECTRA": "pooling", "ALBERT": "token-classification", "MPNet": "pooling",
+    "DeBERTa-v3": "text-classification", "ModernBERT": "token-classification",
+}  # fmt: skip
+ANDROID = "export source --profile android"
 EXPORTS: dict[str, tuple[Write, str]] = {
-    **{
-        f"{name} for {task}": (partial(checkpoint, name, task), f"export source --task {task} --quantize")
-        for name, task in {
-            "BERT": "token-classification",
-            "DistilBERT": "text-classification",
-            "RoBERTa": "question-answering",
-            "XLM-R": "feature-extraction",
-            "ELECTRA": "pooling",
-            "ALBERT": "token-classification",
-            "MPNet": "pooling",
-            "DeBERTa-v3": "text-classification",
-            "ModernBERT": "token-classification",
-        }.items()
-    },
-    "android": (partial(checkpoint, "BERT", "token-classification"), "export source --profile android"),
-    "android of DistilBERT": (
-        partial(checkpoint, "DistilBERT", "token-classification"),
-        "export source --profile android --license MIT",
-    ),
-    "judged": (tagger, "export source --profile android --eval-suite choose.jsonl"),
-    "certified": (
-        tagger,
-        "export source --profile android --certify --eval-suite choose.jsonl --confirm-suite confirm.jsonl",
-    ),
+    **{f"{name} for {task}": (partial(checkpoint, name, task), f"export source --task {task} --quantize") for name, task in FOR_TASKS.items()},
+    "android": (partial(checkpoint, "BERT", "token-classification"), ANDROID),
+    "android of DistilBERT": (partial(checkpoint, "DistilBERT", "token-classification"), f"{ANDROID} --license MIT"),
+    "judged": (tagger, f"{ANDROID} --eval-suite choose.jsonl"),
+    "certified": (tagger, f"{ANDROID} --certify --eval-suite choose.jsonl --confirm-suite confirm.jsonl"),
     "an ONNX file": (net, "add mlp.onnx --license MIT"),
     "an ONNX file quantized": (net, "export mlp.onnx --quantize"),
-    "a pipeline": (
-        net,
-        "add --member detector=det.onnx --member recognizer=rec.onnx --member classifier=cls.onnx",
-    ),
+    "a pipeline": (net, "add --member detector=det.onnx --member recognizer=rec.onnx --member classifier=cls.onnx"),
     "a vision model": (vision, "export net.py:build --checkpoint best.pth --recipe orchard.yaml"),
     "a decoder": (llama, "export source --recipe decoder.yaml"),
     "OpenMed": (openmed, "import openmed"),
     "a family": (family, "export --recipe family.yaml"),
-}
+}  # fmt: skip
 LOOSE = {"tools", "size", "seconds", "path_of_python", "library", "libraries"}
 """Keys whose values belong to the machine."""
 
@@ -157,9 +138,7 @@ def differences(frozen: Any, now: Any, where: str = "") -> Iterator[str]:
     elif isinstance(frozen, list) and isinstance(now, list) and len(frozen) == len(now):
         for number, pair in enumerate(zip(frozen, now, strict=True)):
             yield from differences(*pair, f"{where}[{number}]")
-    elif (
-        isinstance(frozen, float | int) and isinstance(now, float | int) and float in map(type, (frozen, now))
-    ):
+    elif {type(frozen), type(now)} in ({float}, {float, int}):
         if not np.isclose(frozen, now, rtol=3 if abs(frozen) < 0.05 else 0.05, atol=1e-6):
             yield f"{where} is {now}, not {frozen}"
     elif frozen != now:
@@ -177,7 +156,7 @@ def test_an_export_gives_its_frozen_manifest(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capfdbinary: pytest.CaptureFixture[bytes],
+    capfdbinary: Any,
 ) -> None:
     write, line = EXPORTS[kind]
     write(request, tmp_path)

@@ -19,8 +19,13 @@ def loaded(code: str) -> set[str]:
     return {name if name.startswith("onnxreg.") else name.partition(".")[0] for name in modules}
 
 
-def test_the_package_loads_nothing_but_itself() -> None:
-    assert not loaded("import onnxreg.converters") & {*HEAVY, "pydantic", "onnxreg.schema.manifest.manifest"}
+def test_the_package_loads_nothing_but_itself_until_export_is_asked_for() -> None:
+    found = loaded("import onnxreg.converters")
+    assert not found & {*HEAVY, "numpy", "pydantic", "onnxreg.schema.manifest.manifest"}
+    code = """import onnxreg.converters as it; assert callable(it.export)
+try: it.nothing
+except AttributeError as error: assert "nothing" in str(error)"""
+    assert not loaded(code) & {"torch", "transformers", "onnxruntime"}
 
 
 @pytest.mark.parametrize("module", sampled(["engine.run_plan", "request", "families.export_family"], 2))
@@ -36,7 +41,4 @@ def test_a_task_is_placed_without_the_parts_of_a_profile(tmp_path: Path) -> None
     asked = f"ExportRequest({str(tmp_path)!r}, name='tiny', task='default')"
     found = loaded(f"from onnxreg.converters.request import ExportRequest; {asked}.plan()")
     assert "onnxreg.converters.tasks.text" in found
-    assert not found & {
-        *HEAVY,
-        "onnxreg.converters.evaluation.metrics",
-    }
+    assert not found & {*HEAVY, "onnxreg.converters.evaluation.metrics"}

@@ -11,8 +11,8 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import numpy_helper
 from safetensors.numpy import save_file
+from support.graphs import graph, store, write_ort
 from support.registries import retrained
 
 from onnxreg.converters.delta.make import ModelFile, make_delta, read_extents
@@ -53,34 +53,36 @@ def write_onnx(path: Path, model: onnx.ModelProto, **options: Any) -> Path:
     return path
 
 
-def pair(root: Path, *dtypes: type, **options: Any) -> list[ModelFile]:
-    """A model before and after a training."""
-    models = [retrained.model(step, *dtypes) for step in range(2)]
-    return [
-        model_file(write_onnx(root / str(step) / "m.onnx", model, **options))
-        for step, model in enumerate(models)
-    ]
+def likeness(old: Path, new: Path, target: Path) -> float:
+    """The share of a delta that there is."""
+    value = share(model_file(old), model_file(new), target)
+    assert value is not None
+    return value
 
 
 @pytest.mark.parametrize(
     ("dtype", "limit"), [(np.float32, 0.5), (np.float16, 0.36), (np.int8, 0.07)], ids=lambda item: str(item)
 )
 def test_a_fine_tune(tmp_path: Path, dtype: type, limit: float) -> None:
-    value = share(*pair(tmp_path, dtype), tmp_path / "delta")
-    assert value is not None and value < limit
+    old, new = (write_onnx(tmp_path / f"{step}.onnx", retrained.model(step, dtype)) for step in range(2))
+    assert likeness(old, new, tmp_path / "delta") < limit
     assert any(span.op == DIFFERENCE for span in spans(tmp_path / "delta"))
-    share(*pair(tmp_path, dtype), tmp_path / "again")
+    likeness(old, new, tmp_path / "again")
     assert (tmp_path / "delta").read_bytes() == (tmp_path / "again").read_bytes()
 
 
-def test_safetensors(tmp_path: Path) -> None:
-    for step in range(2):
-        save_file(
-            {"weight": retrained.weights(step), "steps": np.full(10, step)}, tmp_path / f"{step}.safetensors"
-        )
-    files = [model_file(tmp_path / f"{step}.safetensors") for step in range(2)]
-    value = share(*files, tmp_path / "delta")
-    assert value is not None and value < 0.5
+def test_safetensors_and_a_tensor_of_many_blocks(tmp_path: Path) -> None:
+    """Blocks end inside of a tensor, and equal blocks become one copy."""
+    old, new = tmp_path / "old.safetensors", tmp_path / "new.safetensors"
+    for step, path in enumerate((old, new)):
+        save_file({"weight": retrained.weights(step), "steps": np.full(10, step)}, path)
+    assert likeness(old, new, tmp_path / "delta") < 0.5
+    values = np.random.default_rng(1).normal(0, 1, 3 * BLOCK_BYTES // 4 + 1000).astype(np.float32)
+    save_file({"weight": values}, old)
+    values[-10:] *= 1.001
+    save_file({"weight": values}, new)
+    assert likeness(old, new, tmp_path / "delta") < 0.001
+    assert [span.op for span in spans(tmp_path / "delta")].count(COPY) <= 2
 
 
 def test_external_data_is_matched_by_the_model_beside_it(tmp_path: Path) -> None:
@@ -94,45 +96,28 @@ def test_external_data_is_matched_by_the_model_beside_it(tmp_path: Path) -> None
 
 
 def test_ort_from_onnx_and_from_another_ort(tmp_path: Path) -> None:
-    from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
-
-    files = []
-    for step in range(2):
-        source = write_onnx(tmp_path / str(step) / "m.onnx", retrained.model(step))
-        options = SessionOptions()
-        options.optimized_model_filepath = str(source.with_suffix(".ort"))
-        options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.add_session_config_entry("session.save_model_format", "ORT")
-        InferenceSession(source, options)
-        files.append((model_file(source), model_file(source.with_suffix(".ort"))))
-    within = share(*files[1], tmp_path / "within")
-    between = share(files[0][1], files[1][1], tmp_path / "between")
-    assert within is not None and within < 0.01
-    assert between is not None and between < 0.5
+    sources = [write_onnx(tmp_path / str(step) / "m.onnx", retrained.model(step)) for step in range(2)]
+    made = [write_ort(source, "BASIC") for source in sources]
+    assert likeness(sources[1], made[1], tmp_path / "within") < 0.01
+    assert likeness(*made, tmp_path / "between") < 0.5
 
 
-def test_names_and_order_of_another_producer(tmp_path: Path) -> None:
+def test_names_and_order_of_another_producer_and_equal_tensors_that_are_copied(tmp_path: Path) -> None:
     renamed = retrained.model(1, weight="onnx::MatMul_1", bias="b2")
     reordered = list(reversed(renamed.graph.initializer))
     del renamed.graph.initializer[:]
     renamed.graph.initializer.extend(reordered)
-    old = model_file(write_onnx(tmp_path / "old.onnx", retrained.model(0)))
-    value = share(old, model_file(write_onnx(tmp_path / "new.onnx", renamed)), tmp_path / "delta")
-    assert value is not None and value < 0.5
-
-
-def test_equal_tensors_under_other_names_are_copied(tmp_path: Path) -> None:
-    old = model_file(write_onnx(tmp_path / "old.onnx", retrained.model(1)))
-    new = model_file(write_onnx(tmp_path / "new.onnx", retrained.model(1, weight="other")))
-    value = share(old, new, tmp_path / "delta")
-    assert value is not None and value < 0.005
+    old, new = (tmp_path / f"{name}.onnx" for name in ("old", "new"))
+    assert likeness(write_onnx(old, retrained.model(0)), write_onnx(new, renamed), tmp_path / "delta") < 0.5
+    write_onnx(old, retrained.model(1))
+    write_onnx(new, retrained.model(1, weight="other"))
+    assert likeness(old, new, tmp_path / "delta") < 0.005
     assert max(spans(tmp_path / "delta"), key=lambda span: span.length).op == COPY
 
 
 def test_a_training_from_scratch_gets_no_delta(tmp_path: Path) -> None:
     other = retrained.model(0)
-    values = np.random.default_rng(99).normal(0, 0.05, (500, 600)).astype(np.float32)
-    other.graph.initializer[0].CopyFrom(numpy_helper.from_array(values, "weight"))
+    store(other, "weight", np.random.default_rng(99).normal(0, 0.05, (500, 600)).astype(np.float32))
     old = model_file(write_onnx(tmp_path / "old.onnx", retrained.model(0)))
     assert share(old, model_file(write_onnx(tmp_path / "new.onnx", other)), tmp_path / "delta") is None
 
@@ -141,41 +126,38 @@ def test_a_text_file_is_copies_and_literals(tmp_path: Path) -> None:
     words = "".join(f'"word{index}": {index},\n' for index in range(20_000))
     (tmp_path / "a.json").write_text(words)
     (tmp_path / "b.json").write_text(words.replace('"word777"', '"Word777"'))
-    value = share(model_file(tmp_path / "a.json"), model_file(tmp_path / "b.json"), tmp_path / "delta")
-    assert value is not None and value < 0.01
+    assert likeness(tmp_path / "a.json", tmp_path / "b.json", tmp_path / "delta") < 0.01
 
 
 def test_modes_do_not_depend_on_the_build_of_zlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = pair(tmp_path, np.float16)
-    share(old, new, tmp_path / "first")
+    old, new = (write_onnx(tmp_path / f"{step}.onnx", retrained.model(step, np.float16)) for step in range(2))
+    likeness(old, new, tmp_path / "first")
     compressobj: Callable[..., Any] = zlib.compressobj
     monkeypatch.setattr(zlib, "compressobj", lambda level, *rest: compressobj(min(level, 1), *rest))
-    share(old, new, tmp_path / "second")
+    likeness(old, new, tmp_path / "second")
     plans = [[span._replace(payload=b"") for span in spans(tmp_path / name)] for name in ("first", "second")]
     assert plans[0] == plans[1]
 
 
-@pytest.mark.parametrize("name", ["m.onnx", "m.ort", "m.safetensors"])
-@pytest.mark.parametrize("data", [b"", b"nonsense" * 9000, b"\x00" * 9000, b"\xff" * 9000])
-def test_a_file_that_cannot_be_parsed_has_no_tensors(tmp_path: Path, name: str, data: bytes) -> None:
+HEADERS = (
+    "[]",
+    '{"a":[]}',
+    '{"a":{"dtype":"F32","shape":[[1]],"data_offsets":[0,4000]}}',
+    '{"a":{"dtype":"F32","shape":[1000],"data_offsets":[0.5,4000.5]}}',
+    "[" * 100_000,
+)
+UNPARSED = {
+    **{f"{data[:8]!r} as {name}": (name, data) for name in ("m.onnx", "m.ort", "m.safetensors")
+       for data in (b"", b"nonsense" * 9000, b"\x00" * 9000, b"\xff" * 9000)},
+    **{header[:40]: ("m.safetensors", len(header).to_bytes(8, "little") + header.encode() + bytes(5000)) for header in HEADERS},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNPARSED)
+def test_a_file_that_cannot_be_parsed_has_no_tensors(tmp_path: Path, case: str) -> None:
+    name, data = UNPARSED[case]
     (tmp_path / name).write_bytes(data)
     assert read_extents({name: tmp_path / name}) == {name: []}
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        "[]",
-        '{"a":[]}',
-        '{"a":{"dtype":"F32","shape":[[1]],"data_offsets":[0,4000]}}',
-        '{"a":{"dtype":"F32","shape":[1000],"data_offsets":[0.5,4000.5]}}',
-        "[" * 100_000,
-    ],
-)
-def test_an_unexpected_header_of_safetensors_names_no_tensors(tmp_path: Path, header: str) -> None:
-    path = tmp_path / "m.safetensors"
-    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + bytes(5000))
-    assert read_extents({path.name: path}) == {path.name: []}
 
 
 def test_tensors_that_begin_with_equal_bytes_are_told_apart(tmp_path: Path) -> None:
@@ -185,9 +167,7 @@ def test_tensors_that_begin_with_equal_bytes_are_told_apart(tmp_path: Path) -> N
         onnx.numpy_helper.from_array(np.r_[np.zeros(100), np.full(size, at)].astype(np.float32), name)
         for at, (name, size) in enumerate(sizes.items(), 1)
     ]
-    model = onnx.parser.parse_model(
-        '<ir_version: 9, opset_import: ["" : 18]> g (float[1] x) => (float[1] y) { y = Relu (x) }'
-    )
+    model = graph("y = Relu (x)", "float[1] x", "float[1] y", ir=9)
     for tensor in (second, first):
         model.graph.node.insert(0, onnx.helper.make_node("Constant", [], [tensor.name], value=tensor))
     model.graph.initializer.extend(stored)
@@ -216,17 +196,3 @@ def test_any_two_files(tmp_path_factory: pytest.TempPathFactory, old: bytes, edi
     (root / "old.bin").write_bytes(old)
     (root / "new.bin").write_bytes(new)
     share(model_file(root / "old.bin"), model_file(root / "new.bin"), root / "delta")
-
-
-def test_a_tensor_of_many_blocks(tmp_path: Path) -> None:
-    """Blocks end inside of a tensor, and equal blocks become one copy."""
-    size = 3 * BLOCK_BYTES // 4 + 1000
-    values = np.random.default_rng(1).normal(0, 1, size).astype(np.float32)
-    changed = values.copy()
-    changed[-10:] *= 1.001
-    for name, array in (("old", values), ("new", changed)):
-        save_file({"weight": array}, tmp_path / f"{name}.safetensors")
-    old, new = (model_file(tmp_path / f"{name}.safetensors") for name in ("old", "new"))
-    value = share(old, new, tmp_path / "delta")
-    assert value is not None and value < 0.001
-    assert [span.op for span in spans(tmp_path / "delta")].count(COPY) <= 2

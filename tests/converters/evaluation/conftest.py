@@ -12,7 +12,7 @@ import onnx
 import pytest
 import torch
 import transformers
-from onnx import TensorProto, helper, numpy_helper
+from support.graphs import graph
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from onnxreg.schema.core.digest import Digest
@@ -20,41 +20,15 @@ from onnxreg.schema.manifest.manifest import Source
 
 TAGS = ("O", "B-NAME", "I-NAME", "B-CITY", "I-CITY")
 WORDS = (
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "meets",
-    "in",
-    "and",
-    "Ada",
-    "Bo",
-    "Cy",
-    "Oslo",
-    "Rome",
-    "New",
-    "York",
-)
+    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "meets", "in", "and", "Ada", "Bo", "Cy", "Oslo", "Rome", "New", "York",
+)  # fmt: skip
 TRUTH = {
-    "Ada": "B-NAME",
-    "Bo": "B-NAME",
-    "Cy": "I-NAME",
-    "Oslo": "B-CITY",
-    "Rome": "B-CITY",
-    "New": "B-CITY",
-    "York": "I-CITY",
-}
-BASE = {
-    "scheme": "dynamic",
-    "weight_type": "qint8",
-    "op_types": ["MatMul", "Gemm"],
-    "calibration": "none",
-    "target": "arm64-cpu",
-    "output": "model_int8.onnx",
-}
+    "Ada": "B-NAME", "Bo": "B-NAME", "Cy": "I-NAME", "Oslo": "B-CITY", "Rome": "B-CITY", "New": "B-CITY", "York": "I-CITY",
+}  # fmt: skip
 
 Opinion = Mapping[str, str]
 """The tag a model gives a word; `O` where it says nothing."""
+MakePath = Callable[..., Path]
 
 
 @dataclass(frozen=True)
@@ -63,6 +37,9 @@ class Checkpoint:
     tokenizer: Any
     labels: tuple[str, ...]
     source: Source
+
+
+MakeCheckpoint = Callable[..., Checkpoint]
 
 
 class Lookup(torch.nn.Module):
@@ -83,75 +60,52 @@ def logit_table(opinion: Opinion, tags: Sequence[str]) -> np.ndarray:
     return table
 
 
-def lookup_graph(
-    table: np.ndarray, inputs: Sequence[str] = ("input_ids", "attention_mask")
-) -> onnx.ModelProto:
-    ids = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"]) for name in inputs]
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", "sequence", table.shape[1]])
-    node = helper.make_node("Gather", ["table", "input_ids"], ["logits"])
-    graph = helper.make_graph([node], "lookup", ids, [logits], [numpy_helper.from_array(table, "table")])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-
-
 @pytest.fixture(scope="session")
 def tokenizer() -> "transformers.PreTrainedTokenizerFast":
-    words = Tokenizer(
-        models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]")
-    )
+    vocabulary = {word: number for number, word in enumerate(WORDS)}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.post_processor = processors.TemplateProcessing(
-        "[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=words, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]"
-    )
+    special = [("[CLS]", 2), ("[SEP]", 3)]
+    words.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=special)
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "pad", "cls", "sep")}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=words, **names)
 
 
 @pytest.fixture
-def checkpoint(tokenizer: "transformers.PreTrainedTokenizerFast") -> Callable[..., Checkpoint]:
+def checkpoint(tokenizer: "transformers.PreTrainedTokenizerFast") -> MakeCheckpoint:
     """A parent with an opinion."""
 
     def make(opinion: Opinion = TRUTH, tags: Sequence[str] = TAGS) -> Checkpoint:
-        return Checkpoint(
-            Lookup(logit_table(opinion, tags)),
-            tokenizer,
-            tuple(tags),
-            Source(id="acme/names", digest=Digest.of(b"weights")),
-        )
+        source = Source(id="acme/names", digest=Digest.of(b"weights"))
+        return Checkpoint(Lookup(logit_table(opinion, tags)), tokenizer, tuple(tags), source)
 
     return make
 
 
 @pytest.fixture
-def candidate(tmp_path: Path) -> Callable[..., Path]:
+def candidate(tmp_path: Path) -> MakePath:
     """The same as an ONNX file."""
 
     def make(opinion: Opinion = TRUTH, tags: Sequence[str] = TAGS) -> Path:
-        path = tmp_path / "model_int8.onnx"
-        path.write_bytes(lookup_graph(logit_table(opinion, tags)).SerializeToString())
-        return path
+        inputs = ", ".join(f"int64[batch, sequence] {name}" for name in ("input_ids", "attention_mask"))
+        output, table = f"float[batch, sequence, {len(tags)}] logits", logit_table(opinion, tags)
+        model = graph("logits = Gather(table, input_ids)", inputs, output, ir=9, table=table)
+        onnx.save(model, tmp_path / "model_int8.onnx")
+        return tmp_path / "model_int8.onnx"
 
     return make
 
 
 @pytest.fixture
-def write_suite(tmp_path: Path) -> Callable[..., Path]:
-    """Fixtures as JSON lines, from texts where gold stands as `<LABEL:words>`."""
+def write_suite(tmp_path: Path) -> MakePath:
+    """Fixtures as JSON lines, from texts with their gold as `<LABEL:words>`."""
 
     def write(texts: Sequence[str], name: str = "suite.jsonl") -> Path:
-        rows = [
-            json.dumps(annotated(text) | {"id": f"secret-id-{number}"}) for number, text in enumerate(texts)
-        ]
-        path = tmp_path / name
-        path.write_text("\n".join(rows))
-        return path
+        rows = ({**annotated(text), "id": f"secret-id-{number}"} for number, text in enumerate(texts))
+        (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
+        return tmp_path / name
 
     return write
-
-
-@pytest.fixture
-def base() -> dict[str, Any]:
-    return dict(BASE)
 
 
 def annotated(marked: str) -> dict[str, Any]:

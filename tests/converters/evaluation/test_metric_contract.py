@@ -103,51 +103,57 @@ class Shortness(Metric):
 '''
 
 
-def install(folder: Path, monkeypatch: pytest.MonkeyPatch, *entries: str, module: str = MODULE) -> None:
-    """The files of an installed package with these entry points."""
-    (folder / "other_metrics.py").write_text(module)
-    (folder / "other-1.0.dist-info").mkdir()
-    (folder / "other-1.0.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: other-metrics\nVersion: 1.0\n"
-    )
-    (folder / "other-1.0.dist-info" / "top_level.txt").write_text("other_metrics\n")
-    (folder / "other-1.0.dist-info" / "entry_points.txt").write_text(
-        "\n".join(["[onnxreg.metrics]", *entries])
-    )
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.delitem(sys.modules, "other_metrics", raising=False)
-    toolchain.distributions.cache_clear()
+Install = Callable[..., None]
 
 
-def export(make_checkpoint: Callable[..., Path], directory: Path) -> Path:
-    (directory / "suite.jsonl").write_text("".join(f'{{"text": "w1{n} w2{n}"}}\n' for n in range(9)))
-    value = {
-        "task": "pooling",
-        "steps": [
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Write the files of an installed package with these entry points."""
+
+    def write(*entries: str, module: str = MODULE) -> None:
+        (tmp_path / "other_metrics.py").write_text(module)
+        info = tmp_path / "other-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-metrics\nVersion: 1.0\n")
+        (info / "top_level.txt").write_text("other_metrics\n")
+        (info / "entry_points.txt").write_text("\n".join(["[onnxreg.metrics]", *entries]))
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, "other_metrics", raising=False)
+        toolchain.distributions.cache_clear()
+
+    return write
+
+
+SHORTNESS = "shortness = other_metrics:Shortness"
+
+
+@pytest.fixture
+def export(make_checkpoint: Callable[..., Path], tmp_path: Path) -> Callable[[], Any]:
+    """Export an encoder whose INT8 graph the metric judges; the certificate."""
+
+    def run() -> Any:
+        (tmp_path / "suite.jsonl").write_text("".join(f'{{"text": "w1{n} w2{n}"}}\n' for n in range(9)))
+        steps = [
             {"name": "fp32", "pass": "OnnxConversion"},
             {"name": "int8", "pass": "OnnxDynamicQuantization", "input": "fp32"},
-        ],
-        "outputs": [{"step": "int8", "path": "model_int8.onnx"}],
-        "evaluation": {
-            "suite": str(directory / "suite.jsonl"),
-            "metrics": [{"metric": "shortness", "limit": 5.0}],
-        },
-    }
-    workspace = directory / "w"
-    workspace.mkdir()
-    plan = plan_export(RecipeFile.from_json(value), str(make_checkpoint("bert", "")), "acme/x")
-    assert len(plan.warnings()) <= 1
-    execute(plan, workspace)
-    return workspace / "certificates" / "model_int8.onnx.json"
+        ]
+        judged = {"suite": str(tmp_path / "suite.jsonl"), "metrics": [{"metric": "shortness", "limit": 5.0}]}
+        outputs = [{"step": "int8", "path": "model_int8.onnx"}]
+        value = {"task": "pooling", "steps": steps, "outputs": outputs, "evaluation": judged}
+        (tmp_path / "w").mkdir()
+        plan = plan_export(RecipeFile.from_json(value), str(make_checkpoint("bert", "")), "acme/x")
+        assert len(plan.warnings()) <= 1
+        execute(plan, tmp_path / "w")
+        return json.loads((tmp_path / "w" / "certificates" / "model_int8.onnx.json").read_bytes())
+
+    return run
 
 
-def test_a_metric_of_another_package_judges_and_is_recorded(
-    make_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(tmp_path, monkeypatch, "shortness = other_metrics:Shortness")
+def test_a_metric_of_another_package_judges_and_is_recorded(install: Install, export: Any) -> None:
+    install(SHORTNESS)
     assert metrics.names() == [*[metric.id for metric in metrics.METRICS], "shortness"]
     assert "other_metrics" not in sys.modules
-    (record,) = json.loads(export(make_checkpoint, tmp_path).read_bytes())["metrics"]
+    (record,) = export()["metrics"]
     assert (record["metric"], record["version"], record["limit"]) == ("shortness", 3, 5.0)
     assert record["package"] in ("other-metrics", "other_metrics")
     assert record["samples"] == 9
@@ -162,40 +168,28 @@ def test_a_metric_of_another_package_judges_and_is_recorded(
     ],
 )
 def test_a_metric_that_is_broken_publishes_nothing(
-    make_checkpoint: Callable[..., Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    fault: str,
-    message: str,
+    install: Install, export: Any, fault: str, message: str
 ) -> None:
-    module = MODULE.replace("fault = None", f"fault = {fault!r}")
-    install(tmp_path, monkeypatch, "shortness = other_metrics:Shortness", module=module)
+    install(SHORTNESS, module=MODULE.replace("fault = None", f"fault = {fault!r}"))
     with pytest.raises(ConversionError, match=message):
-        export(make_checkpoint, tmp_path)
+        export()
 
 
 METHODS = {
-    "columns": "labels",
-    "settings": "items, labels",
-    "judge": "table, limit, settings",
-    "value": "rows",
-    "skill": "rows",
-    "loss": "parent, value",
-    "supports": "items",
-    "check": "limit, settings",
-    "warnings": "items, settings",
+    "columns": "labels", "settings": "items, labels", "judge": "table, limit, settings", "value": "rows", "skill": "rows",
+    "loss": "parent, value", "supports": "items", "check": "limit, settings", "warnings": "items, settings",
     "obstacles": "items, groups, settings",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("method", sampled(METHODS, 4))
 def test_a_metric_whose_code_fails_anywhere_is_blamed_without_a_word_of_the_suite(
-    make_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    install: Install, export: Any, method: str
 ) -> None:
     fault = f"\n    def {method}(self, {METHODS[method]}):\n        raise KeyError('secret text')\n"
-    install(tmp_path, monkeypatch, "shortness = other_metrics:Shortness", module=MODULE + fault)
+    install(SHORTNESS, module=MODULE + fault)
     with pytest.raises(EvaluationError) as caught:
-        export(make_checkpoint, tmp_path)
+        export()
     assert caught.value.message.startswith("the metric shortness fails: KeyError in other_metrics.py, line ")
     assert "secret" not in caught.value.message + caught.value.hint
 
@@ -207,35 +201,28 @@ def test_an_interval_is_absent_if_a_resample_is_infinite() -> None:
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "", "x y"])
 def test_a_metric_whose_id_is_no_name_of_a_file_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    install: Install, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     entry = EntryPoint(name, "other_metrics:Shortness", "onnxreg.metrics")
     monkeypatch.setattr(toolchain, "entry_points", lambda group: [entry])
-    install(tmp_path, monkeypatch, module=MODULE.replace('"shortness"', repr(name)))
+    install(module=MODULE.replace('"shortness"', repr(name)))
     with pytest.raises(HostError, match="is not a metric with the id"):
         metrics.find(name)
 
 
 @pytest.mark.parametrize(
-    ("entries", "family", "message"),
+    ("entry", "name", "family", "message"),
     [
-        (["shortness = other_metrics:Nothing"], HostError, "does not load"),
-        (["other = other_metrics:Shortness"], HostError, "is not a metric with the id other"),
-        (
-            ["accuracy = other_metrics:Shortness"],
-            ConflictError,
-            "two packages bring a metric called accuracy",
-        ),
-        (["shortness = other_metrics:Shortness"], InputError, "no metric is called 'shortnes'"),
+        ("shortness = other_metrics:Nothing", "shortness", HostError, "does not load"),
+        ("other = other_metrics:Shortness", "other", HostError, "is not a metric with the id other"),
+        ("accuracy = other_metrics:Shortness", "other", ConflictError, "two packages bring a metric called accuracy"),
+        (SHORTNESS, "shortnes", InputError, "no metric is called 'shortnes'"),
     ],
     ids=["absent", "another id", "ours", "misspelt"],
-)
+)  # fmt: skip
 def test_a_plug_in_that_cannot_be_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: list[str], family: type[Exception], message: str
+    install: Install, entry: str, name: str, family: type[Exception], message: str
 ) -> None:
-    install(tmp_path, monkeypatch, *entries)
-    name = {"HostError": entries[0].partition(" ")[0], "ConflictError": "other", "InputError": "shortnes"}[
-        family.__name__
-    ]
+    install(entry)
     with pytest.raises(family, match=message):
         metrics.find(name)

@@ -18,6 +18,7 @@ from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 RANDOM = np.random.RandomState(0)
+NO_SUBJECT: Any = SimpleNamespace()
 LABELS = ("negative", "neutral", "positive")
 
 
@@ -49,18 +50,23 @@ def test_values_of_any_pairs_are_those_of_scipy_to_the_bit(rows: Any) -> None:
     np.testing.assert_equal(metrics.find("spearman").value(rows), expected)
 
 
-def test_ranks_as_scikit_learn_ranks_them() -> None:
-    from sklearn.metrics import top_k_accuracy_score
+def test_ranks_and_documents_as_scikit_learn_ranks_them() -> None:
+    from sklearn.metrics import ndcg_score, top_k_accuracy_score
 
     values, right = RANDOM.normal(size=(200, 12)).round(1), RANDOM.randint(0, 12, 200)
-    evaluator = LabelledRows(SimpleNamespace())  # type: ignore[arg-type]
-    ranks = [
-        evaluator.read(ModelInput(0, {}, ("y", int(label))), {"y": row[None]})
-        for row, label in zip(values, right, strict=True)
-    ]
+    evaluator = LabelledRows(NO_SUBJECT)
+    pairs = zip(values, right, strict=True)
+    ranks = [evaluator.read(ModelInput(0, {}, ("y", int(label))), {"y": row[None]}) for row, label in pairs]
     for k, name in ((1, "top_1"), (5, "top_5")):
         expected = top_k_accuracy_score(right, values, k=k, labels=range(12))
         assert value(name, [None] * 200, ranks) == pytest.approx(expected)
+    vectors = RANDOM.normal(size=(40, 21, 8))
+    relevance = RANDOM.randint(0, 4, (40, 20)).astype(float)
+    items = [Texts(("q",) * 21, relevance=tuple(row)) for row in relevance]
+    query, documents = vectors[:, :1], vectors[:, 1:]
+    norms = np.linalg.norm(query, axis=2) * np.linalg.norm(documents, axis=2)
+    cosines = (query * documents).sum(axis=2) / norms
+    assert value("ndcg_10", items, list(vectors)) == pytest.approx(ndcg_score(relevance, cosines, k=10))
 
 
 def test_a_model_that_always_says_the_commonest_class_has_no_skill() -> None:
@@ -70,18 +76,6 @@ def test_a_model_that_always_says_the_commonest_class_has_no_skill() -> None:
         metric = metrics.find(name)
         assert metric.skill(metric.scores(items, [0] * 200, [0] * 200, LABELS)) == 0.0
         assert metric.skill(metric.scores(items, right, right, LABELS)) == 1.0
-
-
-def test_documents_as_scikit_learn_ranks_them() -> None:
-    from sklearn.metrics import ndcg_score
-
-    vectors = RANDOM.normal(size=(40, 21, 8))
-    relevance = RANDOM.randint(0, 4, (40, 20)).astype(float)
-    items = [Texts(("q",) * 21, relevance=tuple(row)) for row in relevance]
-    query, documents = vectors[:, :1], vectors[:, 1:]
-    norms = np.linalg.norm(query, axis=2) * np.linalg.norm(documents, axis=2)
-    cosines = (query * documents).sum(axis=2) / norms
-    assert value("ndcg_10", items, list(vectors)) == pytest.approx(ndcg_score(relevance, cosines, k=10))
 
 
 @pytest.mark.parametrize(
@@ -111,28 +105,19 @@ def test_spans_as_seqeval_counts_them() -> None:
     from seqeval.metrics import f1_score as span_f1
     from seqeval.scheme import IOB2
 
+    ten = "0123456789"
     items = [
-        Fixture("0123456789", (TextSpan(0, 4, "A"), TextSpan(6, 8, "B"))),
-        Fixture("0123456789", (TextSpan(2, 8, "A"),)),
+        Fixture(ten, (TextSpan(0, 4, "A"), TextSpan(6, 8, "B"))),
+        Fixture(ten, (TextSpan(2, 8, "A"),)),
         Fixture("0123", ()),
     ]
     predictions = [tags("AAAA..B..."), tags("..AAAAAA.."), tags(".BB.")]
-    gold = [
-        ["B-A", "I-A", "I-A", "I-A", "O", "O", "B-B", "I-B", "O", "O"],
-        ["O", "O", "B-A", *["I-A"] * 5, "O", "O"],
-        ["O"] * 4,
-    ]
-    said = [
-        ["B-A", "I-A", "I-A", "I-A", "O", "O", "B-B", "O", "O", "O"],
-        ["O", "O", "B-A", *["I-A"] * 5, "O", "O"],
-        ["O", "B-B", "I-B", "O"],
-    ]
-    expected = span_f1(gold, said, mode="strict", scheme=IOB2)
-    assert (
-        value("span_f1", items, predictions, labels=("A", "B"))
-        == pytest.approx(expected)
-        == pytest.approx(4 / 7)
-    )
+    gold = ["B-A I-A I-A I-A O O B-B I-B O O", "O O B-A I-A I-A I-A I-A I-A O O", "O O O O"]
+    said = ["B-A I-A I-A I-A O O B-B O O O", "O O B-A I-A I-A I-A I-A I-A O O", "O B-B I-B O"]
+    sides = ([words.split() for words in side] for side in (gold, said))
+    expected = span_f1(*sides, mode="strict", scheme=IOB2)
+    assert expected == pytest.approx(4 / 7)
+    assert value("span_f1", items, predictions, labels=("A", "B")) == pytest.approx(expected)
 
 
 def test_perplexity_is_the_exponential_of_the_mean_over_tokens() -> None:
@@ -166,15 +151,12 @@ def test_a_table_does_not_tell_the_order_of_the_items(
     assert (again.parent == table.parent).all() and (again.candidate == table.candidate).all()
 
 
+HEAD = b"group,parent:a,candidate:a\n"
+
+
 @pytest.mark.parametrize(
     "data",
-    [
-        b"",
-        b"group\n",
-        b"group,parent:a,candidate:a\n0,1,2\n1,0,2\n",
-        b"group,parent:a,candidate:a\n0,1\n",
-        b"\xff",
-    ],
+    [b"", b"group\n", HEAD + b"0,1,2\n1,0,2\n", HEAD + b"0,1\n", b"\xff"],
     ids=["empty", "no columns", "another order", "a short row", "no text"],
 )
 def test_invalid_tables_are_refused(data: bytes) -> None:
@@ -200,13 +182,17 @@ class Steady(Metric):
         return float(rows.mean())
 
 
+def table_of(parent: Any, candidate: Any, groups: Any = None) -> ScoreTable:
+    return ScoreTable.of(("score",), parent, candidate, groups)
+
+
 @pytest.mark.parametrize(
     ("loss", "state"), [(0.05, "certified"), (0.1, "refused"), (0.2, "refused"), (-0.3, "certified")]
 )
 def test_the_rule_is_strict_about_the_limit(loss: float, state: str) -> None:
     parent = np.full((10, 1), 0.5)
-    table = ScoreTable.of(("score",), parent, parent - loss)
-    judgement = Steady().judge(table, 0.1 if loss != 0.1 else 0.5 - (0.5 - 0.1), {})
+    limit = 0.1 if loss != 0.1 else 0.5 - (0.5 - 0.1)
+    judgement = Steady().judge(table_of(parent, parent - loss), limit, {})
     assert judgement.state == state and judgement.loss == pytest.approx(loss)
     assert judgement.interval == pytest.approx((loss, loss))
 
@@ -214,38 +200,33 @@ def test_the_rule_is_strict_about_the_limit(loss: float, state: str) -> None:
 def test_a_loss_whose_interval_spans_the_limit_is_unclear() -> None:
     parent, candidate = np.ones((200, 1)), np.ones((200, 1))
     candidate[:2] = 0
-    table = ScoreTable.of(("score",), parent, candidate)
+    table = table_of(parent, candidate)
     judgement = Steady().judge(table, 0.008, {})
     assert judgement.interval is not None and judgement.interval[0] < 0.008 < judgement.interval[1]
     assert judgement.state == "unknown" and judgement.reasons[0].startswith("unclear")
     wide = Steady().judge(table, 0.012, {})
     assert wide.state == "certified" and len(wide.reasons) == 2
-    assert Steady().judge(table, 0.012, {"margin": True}).state == "unknown"
-    assert Steady().judge(table, 0.012, {"other_labels": {"SSN": 3}}).state == "unknown"
-    lost = ScoreTable.of(("score",), parent, parent * 0)
-    assert Steady().judge(lost, 0.008, {}).state == "refused"
+    for settings in ({"margin": True}, {"other_labels": {"SSN": 3}}):
+        assert Steady().judge(table, 0.012, settings).state == "unknown"
+    assert Steady().judge(table_of(parent, parent * 0), 0.008, {}).state == "refused"
 
 
 def test_few_items_or_a_parent_that_guesses_prove_nothing() -> None:
-    poor = np.full((10, 1), 0.1)
-    assert Steady().judge(ScoreTable.of(("score",), poor, poor * 0), 0.01, {}).state == "unknown"
-    one_group = ScoreTable.of(("score",), poor + 0.5, poor, [0] * 10)
-    metric = Steady()
+    poor, metric = np.full((10, 1), 0.1), Steady()
+    assert metric.judge(table_of(poor, poor * 0), 0.01, {}).state == "unknown"
     metric.min_groups = 2  # type: ignore[misc]
-    assert metric.judge(one_group, 0.01, {}).state == "unknown"
+    assert metric.judge(table_of(poor + 0.5, poor, [0] * 10), 0.01, {}).state == "unknown"
+
+
+class Broken(Steady):
+    def value(self, rows: Any) -> float:
+        return 1 / float(rows.sum() - 3) if rows.sum() == 3 else math.nan
 
 
 def test_a_metric_that_gives_nan_or_fails_is_an_error() -> None:
-    class Broken(Steady):
-        def value(self, rows: Any) -> float:
-            return math.nan
-
-    class Raising(Steady):
-        def value(self, rows: Any) -> float:
-            raise ZeroDivisionError("nothing to divide")
-
-    table = ScoreTable.of(("score",), np.ones((3, 1)), np.ones((3, 1)))
-    with pytest.raises(ConversionError, match="steady gives nan"):
-        Broken().judge(table, 0.1, {})
-    with pytest.raises(ConversionError, match=r"steady fails: ZeroDivisionError in test_metrics\.py"):
-        Raising().judge(table, 0.1, {})
+    for count, message in (
+        (2, "steady gives nan"),
+        (3, r"steady fails: ZeroDivisionError in test_metrics\.py"),
+    ):
+        with pytest.raises(ConversionError, match=message):
+            Broken().judge(table_of(np.ones((count, 1)), np.ones((count, 1))), 0.1, {})

@@ -1,15 +1,13 @@
 """The scores of an artifact are taken from the cache only if everything that shapes them is equal."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.evaluation import subject_of
 
-from onnxreg.converters.evaluation import evaluate
 from onnxreg.converters.evaluation import evaluate as module
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation, plan_evaluation
 from onnxreg.converters.evaluation.metrics import SpanF1
@@ -34,12 +32,7 @@ class Memory:
 
 
 @pytest.fixture
-def judge(
-    checkpoint: Callable[..., SimpleNamespace],
-    candidate: Callable[..., Path],
-    write_suite: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Callable[..., bool]:
+def judge(checkpoint: Any, candidate: Any, write_suite: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Judge by a cache; returns True if the artifact was run."""
     cache, runs = Memory(), []
     subject, path = subject_of(checkpoint()), candidate()
@@ -54,68 +47,53 @@ def judge(
         SourceEvaluation(plan, lambda: subject, False, cache, key or {"subject": 1}).judge(artifact, path)
         return bool(runs)
 
-    run.cache, run.path = cache, path  # type: ignore[attr-defined]
+    vars(run).update(cache=cache, path=path)
     assert run()
     assert not run()
     return run
 
 
-def test_other_options_and_sources_are_judged_anew(judge: Callable[..., bool]) -> None:
+def test_other_options_sources_and_bytes_are_judged_anew(judge: Any) -> None:
     assert judge({"subject": 2})
     assert judge(metrics=[{"metric": "character_recall"}])
     assert judge(half="choose", seed=1)
     assert judge(half="choose", seed=2)
     assert not judge()
-
-
-@pytest.mark.parametrize("library", ["scikit-learn", "scipy"])
-def test_another_library_is_judged_anew(
-    judge: Callable[..., bool], monkeypatch: pytest.MonkeyPatch, library: str
-) -> None:
-    versions = evaluate.package_versions
-    monkeypatch.setattr(evaluate, "package_versions", lambda names: {**versions(names), library: "0.0"})
-    assert judge()
-
-
-def test_another_version_of_a_metric_or_of_its_package_is_judged_anew(
-    judge: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(SpanF1, "packages", ("numpy",))
-    assert judge()
-    monkeypatch.setattr(SpanF1, "version", 2)
-    assert judge()
-
-
-def test_other_batches_tools_and_processors_are_judged_anew(
-    judge: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SCORES_VERSION", module.SCORES_VERSION + 1)
-    assert judge()
-    monkeypatch.setattr(module, "tools", lambda: {"onnxruntime": "0.0"})
-    assert judge()
-    monkeypatch.setattr(module, "instruction_set", lambda: "another")
-    assert judge()
-
-
-def test_other_bytes_of_the_file_and_beside_it_are_judged_anew(judge: Any) -> None:
     (judge.path.parent / "genai_config.json").write_text("{}")
     assert judge()
     judge.path.write_bytes(judge.path.read_bytes() + b"\x72\x00")
     assert judge()
 
 
+def with_library(library: str) -> Any:
+    versions = module.package_versions
+    return lambda names: {**versions(names), library: "0.0"}
+
+
 @pytest.mark.parametrize(
-    "value",
+    ("owner", "name", "value"),
     [
-        None,
-        3,
-        [],
-        {"table": ""},
-        [{"table": "group\n0\n", "facts": {}}, {}],
-        [{"table": "x", "facts": {}}],
-        [{}],
+        (module, "package_versions", with_library("scikit-learn")),
+        (module, "package_versions", with_library("scipy")),
+        (SpanF1, "packages", ("numpy",)),
+        (SpanF1, "version", 2),
+        (module, "SCORES_VERSION", module.SCORES_VERSION + 1),
+        (module, "tools", lambda: {"onnxruntime": "0.0"}),
+        (module, "instruction_set", lambda: "another"),
     ],
-    ids=str,
+)
+def test_other_libraries_versions_batches_tools_and_processors_are_judged_anew(
+    judge: Any, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, value: Any
+) -> None:
+    monkeypatch.setattr(owner, name, value)
+    assert judge()
+
+
+TABLE = {"table": "group\n0\n", "facts": {}}
+
+
+@pytest.mark.parametrize(
+    "value", [None, 3, [], {"table": ""}, [TABLE, {}], [{"table": "x", "facts": {}}], [{}]], ids=str
 )
 def test_a_damaged_entry_is_judged_anew(judge: Any, value: Any) -> None:
     (key,) = judge.cache.values

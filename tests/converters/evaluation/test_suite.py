@@ -1,4 +1,3 @@
-import codecs
 import json
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,8 @@ from onnxreg.converters.evaluation.suite import Fixture, TextSpan, load
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 
-ROW = {
-    "id": "a",
-    "text": "Ada in Rome",
-    "gold_spans": [{"start": 0, "end": 3, "label": "NAME", "text": "Ada"}],
-}
+SPAN = {"start": 0, "end": 3, "label": "NAME", "text": "Ada"}
+ROW = {"id": "a", "text": "Ada in Rome", "gold_spans": [SPAN]}
 READ = Fixture("Ada in Rome", (TextSpan(0, 3, "NAME"),))
 
 
@@ -23,20 +19,25 @@ def write(tmp_path: Path, content: Any, name: str = "suite.json") -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("list.json", json.dumps([ROW])),
-        ("object.json", json.dumps({"suite": "golden", "version": 1, "fixtures": [ROW]})),
-        ("lines.jsonl", "\n" + json.dumps(ROW) + "\r\n\n"),
-        ("LINES.JSONL", json.dumps(ROW)),
-    ],
-)
-def test_three_shapes_read_the_same(tmp_path: Path, name: str, content: str) -> None:
-    path = write(tmp_path, content.encode(), name)
-    suite = load(path)
-    assert suite.items == (READ,)
-    assert suite.digest == Digest.of(path.read_bytes())
+ANOTHER = json.dumps(ROW | {"id": "b"})
+SHAPES: dict[str, tuple[str, int]] = {
+    "list.json": (json.dumps([ROW]), 1),
+    "object.json": (json.dumps({"suite": "golden", "version": 1, "fixtures": [ROW]}), 1),
+    "lines.jsonl": (f"\n{json.dumps(ROW)}\r\n\n", 1),
+    "LINES.JSONL": (json.dumps(ROW), 1),
+    "two.jsonl": (f"{json.dumps(ROW)}\r\n{ANOTHER}\n", 2),
+    "marked.jsonl": (f"\ufeff{json.dumps(ROW)}\r\n{ANOTHER}\n", 2),
+    "empty.json": ("[]", 0),
+    "nothing.json": (json.dumps({"fixtures": []}), 0),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_three_shapes_read_the_same(tmp_path: Path, name: str) -> None:
+    content, count = SHAPES[name]
+    suite = load(write(tmp_path, content.encode(), name))
+    assert suite.items == (READ,) * count
+    assert suite.digest == Digest.of(content.encode())
 
 
 @pytest.mark.parametrize("spans", ["gold_spans", "entities"])
@@ -47,9 +48,12 @@ def test_aliases(tmp_path: Path, spans: str, label: str, identity: str) -> None:
     assert load(write(tmp_path, [row])).items == (READ,)
 
 
-def test_a_canonical_label_counts_before_a_label(tmp_path: Path) -> None:
+def test_a_canonical_label_counts_before_a_label_and_spans_of_two_labels_may_nest(tmp_path: Path) -> None:
     row = ROW | {"gold_spans": [{"start": 0, "end": 3, "label": "forename", "canonical_label": "NAME"}]}
     assert load(write(tmp_path, [row])).items == (READ,)
+    spans = [(0, 11, "PERSON"), (0, 3, "NAME"), (3, 6, "NAME")]
+    row = ROW | {"gold_spans": [{"start": a, "end": b, "label": label} for a, b, label in spans]}
+    assert len(load(write(tmp_path, [row])).items[0].spans) == 3
 
 
 def test_offsets_count_code_points_and_lines_end_at_line_feeds_only(tmp_path: Path) -> None:
@@ -57,26 +61,6 @@ def test_offsets_count_code_points_and_lines_end_at_line_feeds_only(tmp_path: Pa
     row = {"text": text, "gold_spans": [{"start": 5, "end": 8, "label": "NAME", "text": "Ada"}]}
     path = write(tmp_path, json.dumps(row, ensure_ascii=False).encode(), "suite.jsonl")
     assert load(path).items == (Fixture(text, (TextSpan(5, 8, "NAME"),)),)
-
-
-def test_spans_of_different_labels_may_nest_and_neighbours_may_touch(tmp_path: Path) -> None:
-    spans = [(0, 11, "PERSON"), (0, 3, "NAME"), (3, 6, "NAME")]
-    row = ROW | {"gold_spans": [{"start": a, "end": b, "label": label} for a, b, label in spans]}
-    assert len(load(write(tmp_path, [row])).items[0].spans) == 3
-
-
-@pytest.mark.parametrize("name", ["suite.jsonl"])
-@pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
-def test_a_byte_order_mark_is_passed_over(tmp_path: Path, name: str, mark: bytes) -> None:
-    data = mark + (json.dumps(ROW) + "\r\n" + json.dumps(ROW | {"id": "b"}) + "\n").encode()
-    suite = load(write(tmp_path, data, name))
-    assert [item.text for item in suite.items] == [ROW["text"]] * 2
-    assert suite.digest == Digest.of(data)
-
-
-@pytest.mark.parametrize("content", [[], {"fixtures": []}])
-def test_an_empty_suite_is_read(tmp_path: Path, content: Any) -> None:
-    assert load(write(tmp_path, content)).items == ()
 
 
 def span(**changes: Any) -> dict[str, Any]:
@@ -98,11 +82,7 @@ BAD = [
     ("a text that is a number", [ROW | {"text": 5}], "`text` is malformed"),
     ("no gold key", [{"id": "a", "text": "Ada"}], "`gold_spans` is malformed"),
     ("gold that is no list", [ROW | {"gold_spans": {"start": 0}}], "`gold_spans` is malformed"),
-    (
-        "a span that is no object",
-        [ROW | {"gold_spans": [[0, 3, "NAME"]]}],
-        "`gold_spans` is malformed at [0]",
-    ),
+    ("a span that is no object", [ROW | {"gold_spans": [[0, 3, "NAME"]]}], "`gold_spans` is malformed at [0]"),
     ("no start", [span(start=None)], "span 1 is malformed"),
     ("a start that is text", [span(start="0")], "span 1 is malformed"),
     ("an end that is a fraction", [span(end=3.0)], "span 1 is malformed"),
@@ -117,28 +97,16 @@ BAD = [
     ("a span text in other case", [span(text="ada")], "is not the text at"),
     ("an empty span text", [span(text="")], "is not the text at"),
     ("a span text that is a number", [span(text=3)], "is not the text at"),
-    (
-        "overlap in one label",
-        [ROW | {"gold_spans": [*span()["gold_spans"], *span(start=2)["gold_spans"]]}],
-        "overlap",
-    ),
-    (
-        "the same span twice",
-        [ROW | {"gold_spans": [*span()["gold_spans"], *span()["gold_spans"]]}],
-        "overlap",
-    ),
+    ("overlap in one label", [ROW | {"gold_spans": [*span()["gold_spans"], *span(start=2)["gold_spans"]]}], "overlap"),
+    ("the same span twice", [ROW | {"gold_spans": span()["gold_spans"] * 2}], "overlap"),
     ("an id twice", [ROW, ROW | {"text": "Ada Lovelace"}], "item 2: its id was used before, at item 1"),
-    (
-        "an id twice under two keys",
-        [ROW, {"fixture_id": "a"} | {k: ROW[k] for k in ("text", "gold_spans")}],
-        "used",
-    ),
+    ("an id twice under two keys", [ROW, {"fixture_id": "a", **{k: ROW[k] for k in ("text", "gold_spans")}}], "used"),
     ("an id that is a list", [ROW | {"id": ["a"]}], "`id` is neither"),
     ("a duplicate key", b'[{"Ada in Rome": 1, "Ada in Rome": 2}]', "not valid JSON"),
     ("a whole number out of range", b'[{"text": "a", "phone": 9007199254740993000.0}]', "out of range"),
     ("NaN", b'[{"text": "a", "gold_spans": [], "metadata": NaN}]', "not valid JSON"),
     ("deep nesting", b"[" * 5000 + b"]" * 5000, "nested deeper"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("content", "message"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
@@ -152,14 +120,11 @@ def test_a_bad_suite_is_refused_without_a_word_of_its_text(
     assert "90071" not in caught.value.message + caught.value.hint
 
 
-def test_a_bad_line_is_named_by_its_number(tmp_path: Path) -> None:
+def test_a_bad_line_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
     for line in (b"{broken", b'{"Ada": 1, "Ada": 2}'):
         path = write(tmp_path, json.dumps(ROW).encode() + b"\n\n" + line, "suite.jsonl")
         with pytest.raises(InputError, match=r"line 3 is not valid JSON$"):
             load(path)
-
-
-def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no evaluation suite"):
         load(tmp_path / "absent.json")
     with pytest.raises(InputError, match="directory"):

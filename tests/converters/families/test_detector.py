@@ -9,6 +9,7 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.graphs import graph
 
 from onnxreg.converters.families.detector import (
     Detector,
@@ -21,7 +22,6 @@ from onnxreg.converters.families.detector import (
     rejection,
     wilson,
 )
-from onnxreg.converters.families.heads import make_graph
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.schema.core.errors import InputError
 
@@ -40,10 +40,8 @@ def embedded(rows: np.ndarray, name: str = "rows.npz") -> Rows:
     return Rows(name, "sha256:" + "0" * 64, keys_of(rows), rows)
 
 
-def fitted(
-    rows: np.ndarray, held_out: np.ndarray, percentile: float = 95.0, shrinkage: Any = None
-) -> Detector:
-    return fit(embedded(rows, "fit.npz"), embedded(held_out, "calibrate.npz"), percentile, shrinkage)
+def fitted(rows: np.ndarray, held_out: np.ndarray, shrinkage: Any = None) -> Detector:
+    return fit(embedded(rows, "fit.npz"), embedded(held_out, "calibrate.npz"), 95.0, shrinkage)
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +50,9 @@ def detector() -> Detector:
 
 
 def session_of(detector: Detector, opset: int = 18) -> Any:
-    graph = detector_graph(detector, "embedding", opset)
-    onnx.checker.check_model(graph, full_check=True)
-    return model_file.session(graph)
+    made = detector_graph(detector, "embedding", opset)
+    onnx.checker.check_model(made, full_check=True)
+    return model_file.session(made)
 
 
 def test_fresh_rows_are_rejected_as_often_as_it_says() -> None:
@@ -91,18 +89,14 @@ def test_a_rate_is_that_of_the_graph_and_not_of_float64() -> None:
     assert found["value"] != (detector.distances(narrow) > detector.threshold).mean()
 
 
-def test_a_detector_that_misses_outliers_fails(detector: Detector) -> None:
+def test_a_detector_that_misses_outliers_fails_and_the_interval_is_wilsons(detector: Detector) -> None:
     session, metric = session_of(detector), "true_positive_rate"
     alike, far = (
         rejection(session, embedded(draw(300, 9, shift)), "x", metric, 0.9) for shift in (0.0, 50.0)
     )
     assert (alike["verdict"], far["verdict"], far["value"], far["samples"]) == ("fail", "pass", 1.0, 300)
     assert far["interval"][0] <= far["value"] <= far["interval"][1]
-
-
-def test_the_interval_is_wilsons() -> None:
-    """statsmodels: proportion_confint(5, 50, method="wilson")."""
-    assert wilson(5, 50) == pytest.approx((0.04347, 0.21361), abs=1e-5)
+    assert wilson(5, 50) == pytest.approx((0.04347, 0.21361), abs=1e-5)  # as statsmodels says
     assert wilson(0, 9)[0] == 0.0
 
 
@@ -186,19 +180,14 @@ def test_a_degenerate_fit_is_refused(what: str) -> None:
         estimate_covariance(rows(), shrinkage)
 
 
-def test_shrinkage_carries_the_dimension_that_a_layer_norm_takes() -> None:
-    found = estimate_covariance(normed(draw()))
-    assert found.rank == DIMENSION - 1
-    assert 0 < found.shrinkage < 1
-    assert 1 < found.condition < 1e6
-
-
-def test_shrinkage_is_what_ledoit_and_wolf_say() -> None:
+def test_shrinkage_is_what_ledoit_and_wolf_say_and_carries_what_a_layer_norm_takes() -> None:
     """Their estimate falls with the rows; its value for identity covariance tends to 1."""
     few, many = (estimate_covariance(draw(count)).shrinkage for count in (64, 6400))
     assert 0 < many < few < 1
     sphere = np.random.default_rng(8).normal(size=(500, DIMENSION))
     assert estimate_covariance(sphere).shrinkage > 0.9
+    found = estimate_covariance(normed(draw()))
+    assert (found.rank, 0 < found.shrinkage < 1, 1 < found.condition < 1e6) == (DIMENSION - 1, True, True)
 
 
 @given(st.lists(st.floats(-6, 6), min_size=8, max_size=8))
@@ -216,10 +205,8 @@ WIDTH = 12
 @pytest.fixture
 def embedder(tmp_path: Path) -> Embedder:
     """Flattens images `[n, 3, 2, 2]` into embeddings."""
-    node = onnx.helper.make_node("Flatten", ["input"], ["embedding"])
-    sides = {"input": ("FLOAT", ["n", 3, 2, 2])}, {"embedding": ("FLOAT", ["n", WIDTH])}
-    graph = make_graph("flat", [node], {}, *sides, 18)  # type: ignore[arg-type]
-    return Embedder(model_file.session(graph), "embedding", tmp_path)
+    flat = graph("embedding = Flatten(input)", "float[n, 3, 2, 2] input", f"float[n, {WIDTH}] embedding")
+    return Embedder(model_file.session(flat), "embedding", tmp_path)
 
 
 def images(count: int, seed: int = 0) -> Any:
