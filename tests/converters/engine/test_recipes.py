@@ -139,7 +139,6 @@ def outputs(*pairs: tuple[str, str | None]) -> dict[str, Any]:
             {"steps": [INT8], "checks": [{**LIMIT, "output": output}, {**LIMIT, "output": output, "max": 1000.0}]},
             "two checks limit max_abs_diff of",
         ) for output in ("*", "int8.onnx")},
-        "data for a pass that takes none": ({"steps": [{**ORT, "data": __file__}]}, "step ort: OrtFormat takes no data"),
         "nothing": ({"steps": []}, "recipe.yaml"),
         "a typo": ({"steps": [INT8], "stpes": []}, "recipe.yaml.* at stpes"),
         "a typo in a step": ({"steps": [{**INT8, "param": {}}]}, "recipe.yaml.*param"),
@@ -151,6 +150,12 @@ def outputs(*pairs: tuple[str, str | None]) -> dict[str, Any]:
 def test_a_tree_that_cannot_be_run(value: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read(**value)
+
+
+def test_data_for_a_pass_that_takes_none(home: Path) -> None:
+    recipe = from_value({"task": "onnx", "steps": [{**ORT, "data": "rows.npz"}]}, "recipe.yaml")
+    with pytest.raises(InputError, match="step ort: OrtFormat takes no data"):
+        tree.nodes(recipe, home)
 
 
 # Olive
