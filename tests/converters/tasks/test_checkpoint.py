@@ -36,7 +36,7 @@ def refused(directory: Path, family: type[RegError], **options: Any) -> str:
     return caught.value.message
 
 
-def resave(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def resave(directory: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     from safetensors.torch import load_file, save_file
 
     tensors = load_file(directory / "model.safetensors")
@@ -64,25 +64,25 @@ def test_a_checkpoint_is_loaded_for_export(bert: Path) -> None:
     }
 
 
-def test_a_half_precision_checkpoint_becomes_float32(checkpoint: Path) -> None:
+def test_half_precision_becomes_float32_and_old_buffers_are_no_trained_weights(checkpoint: Path) -> None:
     import torch
 
+    names = ("bert.pooler.dense.weight", "bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
+    resave(checkpoint, lambda tensors: tensors.update({name: torch.ones(32, 32) for name in names}))
     resave(checkpoint, lambda tensors: tensors.update({name: t.half() for name, t in tensors.items()}))
     change(checkpoint / "config.json", dtype="float16")
     loaded = load_checkpoint(str(checkpoint), "x", TOKENS)
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
 
 
-def test_a_model_file_is_no_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / "model.onnx").write_bytes(b"")
-    with pytest.raises(InputError, match="is a file, not the directory of a checkpoint") as caught:
-        load_checkpoint(str(tmp_path / "model.onnx"), "x", TOKENS)
-    assert f"reg export {tmp_path / 'model.onnx'} --quantize" in caught.value.hint
-
-
-def test_a_package_that_the_tokenizer_needs_is_named(
+def test_a_model_file_and_a_package_that_the_tokenizer_needs_are_named(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (checkpoint / "model.onnx").write_bytes(b"")
+    with pytest.raises(InputError, match="is a file, not the directory of a checkpoint") as caught:
+        load_checkpoint(str(checkpoint / "model.onnx"), "x", TOKENS)
+    assert f"reg export {checkpoint / 'model.onnx'} --quantize" in caught.value.hint
+
     def load(*_: Any, **__: Any) -> Any:
         raise ImportError("LlamaTokenizer requires the SentencePiece library but it was not found")
 
@@ -94,14 +94,9 @@ def test_a_package_that_the_tokenizer_needs_is_named(
 def test_an_encoder_without_a_head_is_refused_with_the_keys(make_checkpoint: Make, checkpoint: Path) -> None:
     encoder = make_checkpoint("bert", task="")
     assert "not a token classifier: config.json says BertModel" in refused(encoder, InputError)
-    resave(
-        checkpoint,
-        lambda tensors: [tensors.pop(name) for name in list(tensors) if "classifier" in name] and None,
-    )
-    assert (
-        refused(checkpoint, InputError)
-        == "the checkpoint has no values for classifier.bias, classifier.weight"
-    )
+    resave(checkpoint, lambda tensors: [tensors.pop(name) for name in list(tensors) if "classifier" in name])
+    message = "the checkpoint has no values for classifier.bias, classifier.weight"
+    assert refused(checkpoint, InputError) == message
 
 
 def put(name: str, content: str | bytes) -> Callable[[Path], Any]:
@@ -132,9 +127,7 @@ def shard(name: str) -> Callable[[Path], Any]:
 
 
 def prefixed(root: Path) -> None:
-    resave(
-        root, lambda tensors: [tensors.update({f"net.{k}": tensors.pop(k)}) for k in list(tensors)] and None
-    )
+    resave(root, lambda tensors: [tensors.update({f"net.{k}": tensors.pop(k)}) for k in list(tensors)])
 
 
 def more_tokens(root: Path) -> None:
@@ -180,14 +173,6 @@ def test_a_broken_checkpoint_is_refused(checkpoint: Path, what: str) -> None:
     assert message in found and str(checkpoint) not in found
 
 
-def test_the_pooler_and_buffers_of_older_versions_are_no_trained_weights(checkpoint: Path) -> None:
-    import torch
-
-    names = ("bert.pooler.dense.weight", "bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
-    resave(checkpoint, lambda tensors: tensors.update({name: torch.ones(32, 32) for name in names}))
-    assert load_checkpoint(str(checkpoint), "x", TOKENS).labels
-
-
 @pytest.mark.parametrize(
     ("architecture", "hint"),
     [
@@ -230,48 +215,33 @@ class Evil:
         return os.mkdir, (str(self.path),)
 
 
-def test_a_pickle_may_hold_tensors_only(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_pickle_may_hold_tensors_only_and_safetensors_win(checkpoint: Path, tmp_path: Path) -> None:
     import torch
     from safetensors.torch import load_file
 
+    path, evil = checkpoint / "pytorch_model.bin", Evil(tmp_path / "ran")
+    torch.save(evil, path)
+    assert load_checkpoint(str(checkpoint), "x", TOKENS).labels[0] == "O"
     tensors = load_file(checkpoint / "model.safetensors")
     (checkpoint / "model.safetensors").unlink()
-    torch.save(tensors, checkpoint / "pytorch_model.bin")
+    torch.save(tensors, path)
     assert load_checkpoint(str(checkpoint), "x", TOKENS).labels[0] == "O"
-    torch.save({**tensors, "classifier.bias": Evil(tmp_path / "ran")}, checkpoint / "pytorch_model.bin")
+    torch.save({**tensors, "classifier.bias": evil}, path)
     assert "more than tensors" in refused(checkpoint, InputError)
     assert not (tmp_path / "ran").exists()
 
 
-def test_safetensors_win_over_a_pickle(checkpoint: Path, tmp_path: Path) -> None:
-    import torch
-
-    torch.save(Evil(tmp_path / "ran"), checkpoint / "pytorch_model.bin")
-    assert load_checkpoint(str(checkpoint), "x", TOKENS).labels[0] == "O"
-    assert not (tmp_path / "ran").exists()
+HUB_IDS = {"acme/Model": "acme/Model", "acme/model@v1.0": "acme/model", "model": "model", "tests": None}
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("acme/Model", "acme/Model"),
-        ("acme/model@v1.0", "acme/model"),
-        ("model", "model"),
-        ("tests", None),
-    ],
-)
-def test_hub_ids(source: str, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("source", [*HUB_IDS, "/abs/model", "./model", "a/b/c", "file.txt", "acme/model@"])
+def test_hub_ids(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tests").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert hub_id(source) == expected
-
-
-@pytest.mark.parametrize("source", ["/abs/model", "./model", "a/b/c", "file.txt", "acme/model@"])
-def test_neither_a_directory_nor_a_hub_id(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     (tmp_path / "file.txt").write_text("")
     monkeypatch.chdir(tmp_path)
+    if source in HUB_IDS:
+        assert hub_id(source) == HUB_IDS[source]
+        return
     with pytest.raises(NotFoundError, match="no such checkpoint directory"):
         hub_id(source)
 
@@ -314,7 +284,7 @@ def test_the_hub_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
 
     refused = httpx2.Response(404, request=httpx2.Request("GET", "https://hub.example"))
 
-    cases = [
+    cases: list[tuple[Exception, type[Exception], str]] = [
         (
             errors.RepositoryNotFoundError("none", response=refused),
             NotFoundError,
@@ -335,9 +305,7 @@ def test_the_hub_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
             locate("acme/tagger@v9")
 
 
-def test_a_checkpoint_without_a_tokenizer(make_checkpoint: Callable[..., Path]) -> None:
-    checkpoint = make_checkpoint()
+def test_a_checkpoint_without_a_tokenizer(checkpoint: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (checkpoint / name).unlink()
-    loaded = load_checkpoint(str(checkpoint), "acme/tiny", TOKENS)
-    assert loaded.tokenizer is None
+    assert load_checkpoint(str(checkpoint), "acme/tiny", TOKENS).tokenizer is None

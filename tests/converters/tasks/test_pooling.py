@@ -44,24 +44,29 @@ def checkpoint(encoder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(encoder, tmp_path / "checkpoint"))
 
 
-def hidden(directory: Path, feed: dict[str, Any]) -> Any:
-    """What the encoder itself gives."""
+def pooled(directory: Path, feed: dict[str, Any]) -> tuple[Any, Any]:
+    """What the graph of a checkpoint gives, and what the encoder itself gives for each position."""
+    import onnxruntime
     import torch
     from transformers import AutoModel
 
-    model = AutoModel.from_pretrained(directory, attn_implementation="eager").eval()
-    with torch.no_grad():
-        found = model(**{name: torch.from_numpy(array) for name, array in feed.items()})
-    return found.last_hidden_state.numpy()
-
-
-def run(graph: bytes, feed: dict[str, Any]) -> Any:
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(export(directory, "pooling"), providers=["CPUExecutionProvider"])
     (output,) = session.get_outputs()
     assert (output.name, output.shape) == ("embeddings", ["batch", 32])
-    return session.run(None, feed)[0]
+    model = AutoModel.from_pretrained(directory, attn_implementation="eager").eval()
+    with torch.no_grad():
+        states = model(**{name: torch.from_numpy(array) for name, array in feed.items()})
+    return session.run(None, feed)[0], states.last_hidden_state.numpy()
+
+
+def find(checkpoint: Path, **options: Any) -> Any:
+    return task_catalog.find("pooling")(**options).find(str(checkpoint))
+
+
+def load(checkpoint: Path, directory: Path, **options: Any) -> Any:
+    directory.mkdir()
+    task = task_catalog.find("pooling")(**options)
+    return task.load(task.find(str(checkpoint)), "x", directory)
 
 
 def feed_of(mask: list[list[int]]) -> dict[str, Any]:
@@ -83,29 +88,19 @@ KEYS = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "last": 
 def test_each_mode_is_over_the_positions_that_count(mode: str, checkpoint: Path) -> None:
     modes = {f"pooling_mode_{key}": name == mode for name, key in KEYS.items()}
     say(checkpoint, {**CONFIG, **modes}, ["Transformer", "Pooling"])
-    graph = export(checkpoint, "pooling")
-    assert isinstance(graph, bytes)
     for mask in ([[1, 1, 1, 1, 1]], [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 0]]):
-        feed = feed_of(mask)
-        states = hidden(checkpoint, feed)
+        got, states = pooled(checkpoint, feed_of(mask))
         expected = [POOLED[mode](row[np.array(keep) == 1]) for row, keep in zip(states, mask, strict=True)]
-        np.testing.assert_allclose(run(graph, feed), np.stack(expected), atol=1e-5)
+        np.testing.assert_allclose(got, np.stack(expected), atol=1e-5)
 
 
-def test_the_last_token_is_found_where_the_padding_is_at_the_left(checkpoint: Path) -> None:
+def test_the_last_token_is_found_where_the_padding_is_at_the_left_and_norms_are_1(checkpoint: Path) -> None:
     say(checkpoint, {**CONFIG, "pooling_mode_lasttoken": True})
-    graph = export(checkpoint, "pooling")
-    assert isinstance(graph, bytes)
-    feed = feed_of([[0, 0, 1, 1], [1, 1, 1, 1]])
-    np.testing.assert_allclose(run(graph, feed), hidden(checkpoint, feed)[:, -1], atol=1e-5)
-
-
-def test_normalized_embeddings_are_as_long_as_1(checkpoint: Path) -> None:
+    got, states = pooled(checkpoint, feed_of([[0, 0, 1, 1], [1, 1, 1, 1]]))
+    np.testing.assert_allclose(got, states[:, -1], atol=1e-5)
     say(checkpoint, {**CONFIG, "pooling_mode_mean_tokens": True}, ["Transformer", "Pooling", "Normalize"])
-    graph = export(checkpoint, "pooling")
-    assert isinstance(graph, bytes)
-    found = run(graph, feed_of([[1, 1, 0], [1, 1, 1]]))
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+    got, _ = pooled(checkpoint, feed_of([[1, 1, 0], [1, 1, 1]]))
+    np.testing.assert_allclose(np.linalg.norm(got, axis=1), 1, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -124,34 +119,44 @@ def test_the_documents_of_a_sentence_encoder_are_read(
     assert read_pooling(say(tmp_path, pooling, modules, length)) == expected
 
 
-@pytest.mark.parametrize(
-    ("pooling", "modules", "message"),
-    [
-        ({"pooling_mode_weightedmean_tokens": True}, None, "pools by 'weightedmean_tokens'"),
-        ({"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, None, "several ways at once"),
-        ([1], None, "not a JSON object"),
-        ({}, ["Transformer", "Pooling", "Dense"], "Transformer, Pooling, Dense"),
-        ({}, ["Transformer"], "runs a text through Transformer;"),
-        ({}, [], "runs a text through ;"),
-        ({}, ["StaticEmbedding"], "StaticEmbedding"),
-        ({"token_weights": [1]}, None, r"token_weights in 1_Pooling/config\.json"),
-    ],
-)
-def test_unsupported_pooling_is_refused_before_the_load(
-    pooling: Any, modules: Any, message: str, checkpoint: Path
+BERT, OTHER = "sentence_bert_config.json", "config_sentence_transformers.json"
+MEAN = {**CONFIG, "pooling_mode": "mean"}
+TEXT_METHOD = {"method": "get_text_features", "method_output_name": "x"}
+REFUSED: list[tuple[Any, Any, dict[str, Any], str]] = [
+    ({"pooling_mode_weightedmean_tokens": True}, None, {}, "pools by 'weightedmean_tokens'"),
+    ({"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, None, {}, "several ways at once"),
+    ([1], None, {}, "not a JSON object"),
+    ({}, ["Transformer", "Pooling", "Dense"], {}, "Transformer, Pooling, Dense"),
+    ({}, ["Transformer"], {}, "runs a text through Transformer;"),
+    ({}, [], {}, "runs a text through ;"),
+    ({}, ["StaticEmbedding"], {}, "StaticEmbedding"),
+    ({"token_weights": [1]}, None, {}, r"token_weights in 1_Pooling/config\.json"),
+    *((None, None, {"modules.json": value}, r"modules\.json") for value in (
+        {}, [{"type": "a.Pooling"}], [{"type": "a.Transformer", "path": "../x"}], ["a"], [1])),
+    *((MEAN, ["Transformer", "Pooling"], {file: settings}, key) for file, settings, key in (
+        (BERT, {"transformer_task": "fill-mask"}, "transformer_task"),
+        (BERT, {"module_output_name": "sentence_embedding"}, "module_output_name"),
+        (BERT, {"modality_config": {"text": TEXT_METHOD}}, "modality_config.text"),
+        (BERT, {"processing_kwargs": {"text": {"add_special_tokens": False}}}, "processing_kwargs.text"),
+        (BERT, {"config_args": {"is_decoder": True}}, "config_args.is_decoder"),
+        (BERT, {"config_args": {"use_sliding_window": True}}, "config_args.use_sliding_window"),
+        (OTHER, {"truncate_dim": 16}, "truncate_dim"),
+        (OTHER, {"default_prompt_name": "query"}, "default_prompt_name"),
+        (OTHER, {"default_prompt_name": ["query"]}, "default_prompt_name"),
+    )),
+    ({**MEAN, "include_prompt": False}, ["Transformer", "Pooling"], {OTHER: {"prompts": {"query": "find: "}}}, "include_prompt"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pooling", "modules", "files", "message"), REFUSED)
+def test_what_shapes_a_vector_and_is_not_done_is_refused_before_the_load(
+    pooling: Any, modules: Any, files: dict[str, Any], message: str, checkpoint: Path
 ) -> None:
     say(checkpoint, pooling, modules)
+    for file, settings in files.items():
+        (checkpoint / file).write_text(json.dumps(settings))
     with pytest.raises(InputError, match=message):
-        task_catalog.find("pooling")().find(str(checkpoint))
-
-
-@pytest.mark.parametrize(
-    "value", [{}, [{"type": "a.Pooling"}], [{"type": "a.Transformer", "path": "../x"}], ["a"], [1]]
-)
-def test_modules_that_are_malformed(value: Any, checkpoint: Path) -> None:
-    (checkpoint / "modules.json").write_text(json.dumps(value))
-    with pytest.raises(InputError, match=r"modules\.json"):
-        task_catalog.find("pooling")().find(str(checkpoint))
+        find(checkpoint)
 
 
 def test_the_digest_covers_the_pooling(checkpoint: Path) -> None:
@@ -164,55 +169,31 @@ def test_the_digest_covers_the_pooling(checkpoint: Path) -> None:
 
 def test_the_mode_is_on_record_and_may_be_asked_for(checkpoint: Path, tmp_path: Path) -> None:
     say(checkpoint, {**CONFIG, "pooling_mode_cls_token": True}, length=16)
-    for number, (options, mode, length) in enumerate(
-        [({}, "cls", 16), ({"mode": "max", "normalize": True}, "max", 40), ({"max_seq_length": 8}, "cls", 8)]
-    ):
-        task = task_catalog.find("pooling")(**options)
-        directory = tmp_path / str(number)
-        directory.mkdir()
-        subject = task.load(task.find(str(checkpoint)), "x", directory)
+    asked = [
+        ({}, "cls", 16),
+        ({"mode": "max", "normalize": True}, "max", 40),
+        ({"max_seq_length": 8}, "cls", 8),
+    ]
+    for number, (options, mode, length) in enumerate(asked):
+        subject = load(checkpoint, tmp_path / str(number), **options)
         assert subject.resolved_options["pooling"] == {"mode": mode, "normalize": "normalize" in options}
         assert subject.resolved_options["max_seq_length"] == length == subject.fields["max_sequence_length"]
 
 
-@pytest.mark.parametrize(
-    ("file", "settings", "key"),
-    [
-        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task"),
-        ("sentence_bert_config.json", {"module_output_name": "sentence_embedding"}, "module_output_name"),
-        ("sentence_bert_config.json", {"modality_config": {"text": {"method": "get_text_features", "method_output_name": "x"}}}, "modality_config.text"),
-        ("sentence_bert_config.json", {"processing_kwargs": {"text": {"add_special_tokens": False}}}, "processing_kwargs.text"),
-        ("sentence_bert_config.json", {"config_args": {"is_decoder": True}}, "config_args.is_decoder"),
-        ("sentence_bert_config.json", {"config_args": {"use_sliding_window": True}}, "config_args.use_sliding_window"),
-        ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim"),
-        ("config_sentence_transformers.json", {"default_prompt_name": "query"}, "default_prompt_name"),
-        ("config_sentence_transformers.json", {"default_prompt_name": ["query"]}, "default_prompt_name"),
-    ],
-)  # fmt: skip
-def test_a_setting_that_shapes_a_vector_and_is_not_done_is_refused(
-    file: str, settings: Any, key: str, checkpoint: Path
-) -> None:
-    say(checkpoint, {**CONFIG, "pooling_mode": "mean"}, ["Transformer", "Pooling"])
-    (checkpoint / file).write_text(json.dumps(settings))
-    with pytest.raises(InputError, match=key):
-        task_catalog.find("pooling")().find(str(checkpoint))
-
-
 def test_settings_that_version_6_writes_for_an_ordinary_model_are_taken(checkpoint: Path) -> None:
     text = {"method": "forward", "method_output_name": "last_hidden_state"}
+    arguments = {
+        "attn_implementation": "sdpa",
+        "add_pooling_layer": False,
+        "revision": "main",
+        "torch_dtype": "auto",
+    }
     transformer = {
         "transformer_task": "feature-extraction",
         "modality_config": {"text": text},
-        "module_output_name": "token_embeddings",
-        "processing_kwargs": {},
-        "unpad_inputs": None,
-        "model_args": {
-            "attn_implementation": "sdpa",
-            "add_pooling_layer": False,
-            "revision": "main",
-            "torch_dtype": "auto",
-        },
+        "model_args": arguments,
     }
+    transformer |= {"module_output_name": "token_embeddings", "processing_kwargs": {}, "unpad_inputs": None}
     pooling = {"embedding_dimension": 32, "pooling_mode": "cls", "include_prompt": False}
     say(checkpoint, pooling, ["Transformer", "Pooling", "Dropout", "Normalize"])
     (checkpoint / "sentence_bert_config.json").write_text(json.dumps(transformer))
@@ -222,28 +203,20 @@ def test_settings_that_version_6_writes_for_an_ordinary_model_are_taken(checkpoi
     assert (read.mode, read.normalize, read.prompt) == ("cls", True, "")
 
 
-def subject(checkpoint: Path, directory: Path, **options: Any) -> Any:
-    directory.mkdir()
-    task = task_catalog.find("pooling")(**options)
-    return task.load(task.find(str(checkpoint)), "x", directory)
-
-
-def test_the_longest_input_may_be_in_the_tokenizer(checkpoint: Path, tmp_path: Path) -> None:
-    path = checkpoint / "tokenizer_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": 8}))
-    loaded = subject(checkpoint, tmp_path / "tokenizer")
-    assert loaded.fields["max_sequence_length"] == 8
-    say(checkpoint, length=12)
-    assert subject(checkpoint, tmp_path / "both").fields["max_sequence_length"] == 12
-    (checkpoint / "sentence_bert_config.json").rename(checkpoint / "sentence_roberta_config.json")
-    assert subject(checkpoint, tmp_path / "older").fields["max_sequence_length"] == 12
-
-
-def test_lower_case_is_in_the_published_tokenizer(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_longest_input_may_be_in_the_tokenizer_which_may_be_for_lower_case(
+    checkpoint: Path, tmp_path: Path
+) -> None:
     from tokenizers import Tokenizer
 
+    path = checkpoint / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": 8}))
+    assert load(checkpoint, tmp_path / "tokenizer").fields["max_sequence_length"] == 8
+    say(checkpoint, length=12)
+    assert load(checkpoint, tmp_path / "both").fields["max_sequence_length"] == 12
+    (checkpoint / "sentence_bert_config.json").rename(checkpoint / "sentence_roberta_config.json")
+    assert load(checkpoint, tmp_path / "older").fields["max_sequence_length"] == 12
     (checkpoint / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
-    subject(checkpoint, tmp_path / "out")
+    load(checkpoint, tmp_path / "out")
     published = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
     assert published.encode("THE PATIENT").tokens == ["the", "patient"]
 
@@ -254,7 +227,7 @@ def test_the_default_prompt_is_published_and_put_before_each_text(checkpoint: Pa
 
     settings = {"prompts": {"query": "the patient ", "document": ""}, "default_prompt_name": "query"}
     (checkpoint / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    loaded = subject(checkpoint, tmp_path / "out")
+    loaded = load(checkpoint, tmp_path / "out")
     assert loaded.resolved_options["pooling"]["prompt"] == "the patient "
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert settings.items() <= config.items()
@@ -268,10 +241,3 @@ def test_the_default_prompt_is_published_and_put_before_each_text(checkpoint: Pa
     )
     assert first["embeddings"][0]["vector"] == second["embeddings"][0]["vector"]
     assert first["prompt"] == "the patient " and "prompt" not in second
-
-
-def test_prompts_that_do_not_count_are_refused(checkpoint: Path) -> None:
-    say(checkpoint, {**CONFIG, "pooling_mode": "mean", "include_prompt": False}, ["Transformer", "Pooling"])
-    (checkpoint / "config_sentence_transformers.json").write_text('{"prompts": {"query": "find: "}}')
-    with pytest.raises(InputError, match="include_prompt"):
-        task_catalog.find("pooling")().find(str(checkpoint))

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from support.sampling import sampled
+from support.tasks.architectures import TEXT, save_text_model
 
 from onnxreg.converters import export
 from onnxreg.converters.engine.plan import plan_export
@@ -53,11 +54,6 @@ def draft_of(source: Path, task: str, workspace: Path, **asked: Any) -> Draft:
     return execute(plan_export(task_recipe(task, **asked), str(source), "acme/x"), workspace)
 
 
-def test_every_task_has_a_row_here() -> None:
-    tasks = {name for name, task in task_catalog.TASKS.items() if issubclass(task, TextTask)}
-    assert tasks <= GIVES.keys() <= tasks | task_catalog.ALIASES.keys()
-
-
 TYPED = {
     "feature-extraction": ("default", "Feature_Extraction"),
     "pooling": ("embeddings", "sentence-similarity", "similarity"),
@@ -69,47 +65,41 @@ TYPED = {
 """Names that people type, by the task that they mean."""
 
 
-def test_names_of_other_libraries_are_aliases_and_ours_are_recorded() -> None:
+def test_every_task_has_a_row_here_and_names_of_other_libraries_are_aliases() -> None:
+    tasks = {name for name, task in task_catalog.TASKS.items() if issubclass(task, TextTask)}
+    assert tasks <= GIVES.keys() <= tasks | task_catalog.ALIASES.keys()
     for task, names in TYPED.items():
         assert {task_catalog.find(name).id for name in names} == {task}
     assert set(task_catalog.ALIASES.values()) <= task_catalog.TASKS.keys() - {"image-classification"}
     assert not task_catalog.ALIASES.keys() & task_catalog.TASKS.keys()
-    assert (
-        task_recipe("embeddings") == task_recipe("pooling")
-        and task_recipe("ner").task == "token-classification"
-    )
-
-
-def test_the_page_lists_every_alias() -> None:
+    assert task_recipe("embeddings") == task_recipe("pooling")
+    assert task_recipe("ner").task == "token-classification"
     page = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text()
-    listed = {
-        alias: row[0]
-        for line in page.splitlines()
-        if (row := re.findall("`([^`]+)`", line)) and row[0] in task_catalog.TASKS
-        for alias in row[1:]
-    }
+    rows = [row for line in page.splitlines() if (row := re.findall("`([^`]+)`", line))]
+    listed = {alias: row[0] for row in rows if row[0] in task_catalog.TASKS for alias in row[1:]}
     assert task_catalog.ALIASES.items() <= listed.items()
 
 
-@pytest.mark.parametrize(
-    ("typed", "near"),
-    [("embedings", "embeddings"), ("token-clasification", "token-classification"), ("nerr", "ner")],
+OF_OTHERS = (
+    "automatic-speech-recognition",
+    "translation",
+    "audio-classification",
+    "visual-question-answering",
 )
-def test_a_mistyped_name_gets_the_nearest(typed: str, near: str) -> None:
-    with pytest.raises(InputError, match=f"no task is called '{typed}'") as caught:
-        task_catalog.find(typed, TextTask)
-    assert str(caught.value.hint).startswith(f"did you mean {near}")
+NEAR = {"embedings": "embeddings", "token-clasification": "token-classification", "nerr": "ner"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["automatic-speech-recognition", "translation", "audio-classification", "visual-question-answering"],
-)
-def test_a_task_that_is_not_here_is_not_taken_for_another(name: str) -> None:
-    with pytest.raises(InputError) as caught:
+@pytest.mark.parametrize("name", [*NEAR, *OF_OTHERS])
+def test_a_mistyped_name_gets_the_nearest_and_a_task_that_is_not_here_is_not_taken_for_another(
+    name: str,
+) -> None:
+    with pytest.raises(InputError, match=f"no task is called '{name}'") as caught:
         task_catalog.find(name)
     hint = str(caught.value.hint)
-    assert "did you mean" not in hint and "Optimum" in hint and "reg import" in hint
+    if name in NEAR:
+        assert hint.startswith(f"did you mean {NEAR[name]}")
+    else:
+        assert "did you mean" not in hint and "Optimum" in hint and "reg import" in hint
 
 
 @pytest.mark.parametrize("family", sampled(["bert", "distilbert"], 2))
@@ -123,14 +113,11 @@ def test_inputs_outputs_and_axes_are_those_of_txtai(task: str, family: str, make
     assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 14)]
 
 
-def tiny(name: str, directory: Path, suffix: str = "") -> Path:
-    """A tiny checkpoint of an architecture of docs/architectures.md."""
-    import sys
-
-    sys.path.insert(0, str(Path(__file__).parent))
-    from support.tasks.architectures import TEXT, save_text_model
-
+def tiny(name: str, directory: Path, suffix: str = "", **config: Any) -> Path:
+    """A tiny checkpoint of an architecture of docs/architectures.md, with these values in its config."""
     save_text_model(next(one for one in TEXT if one.name == name), suffix, directory)
+    path = directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
     return directory
 
 
@@ -142,76 +129,45 @@ def test_token_types_that_a_model_has_no_embeddings_for_are_no_input(name: str, 
     assert list(shapes(model.graph.input)) == ["input_ids", "attention_mask"]
 
 
-def decoder(directory: Path, suffix: str = "", **config: Any) -> Path:
-    """A tiny GPT-2 whose config is changed."""
-    tiny("GPT-2", directory, suffix)
-    path = directory / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
-    return directory
-
-
 def test_a_decoder_is_exported_without_a_cache(tmp_path: Path) -> None:
-    source = decoder(tmp_path / "gpt2")
+    source = tiny("GPT-2", tmp_path / "gpt2")
     draft = draft_of(source, "default", tmp_path / "work")
     assert shapes(onnx.load(draft.root / "model.onnx").graph.output).keys() == {"last_hidden_state"}
     told = json.loads((draft.root / "config.json").read_text())
     assert told["use_cache"] is json.loads((source / "config.json").read_text())["use_cache"] is True
 
 
-def test_a_decoder_that_knows_no_padding_classifies_nothing(tmp_path: Path) -> None:
-    source = decoder(tmp_path / "gpt2", "ForSequenceClassification", pad_token_id=None)
+def test_a_decoder_without_padding_and_an_encoder_decoder_are_refused_with_the_reason(tmp_path: Path) -> None:
+    source = tiny("GPT-2", tmp_path / "gpt2", "ForSequenceClassification", pad_token_id=None)
     with pytest.raises(ConversionError, match="if no padding token is defined"):
         export(source, "text-classification")
-
-
-def test_an_encoder_decoder_is_refused_with_the_reason(tmp_path: Path) -> None:
-    source = decoder(tmp_path / "t5", is_encoder_decoder=True)
+    source = tiny("GPT-2", tmp_path / "t5", is_encoder_decoder=True)
     for task in ("default", "token-classification"):
         with pytest.raises(InputError, match="takes the words so far as a second input") as caught:
             export(source, task)
         assert "reg import" in str(caught.value.hint)
 
 
-MODULES = [("", "models.Transformer"), ("1_Pooling", "models.Pooling"), ("2_Dense", "models.Dense")]
-
-
-def sentences(source: Path, target: Path) -> Path:
-    """A copy of a checkpoint with further modules of sentence-transformers, and files that are none of theirs."""
-    shutil.copytree(source, target)
-    modules = [
-        {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.{kind}"}
-        for at, (path, kind) in enumerate(MODULES)
-    ]
-    (target / "modules.json").write_text(json.dumps(modules))
-    (target / "config_sentence_transformers.json").write_text(json.dumps({"cache_dir": str(target)}))
-    for path in (
-        "1_Pooling/config.json",
-        "2_Dense/config.json",
-        "2_Dense/model.safetensors",
-        "3_Other/config.json",
-    ):
-        (target / path).parent.mkdir(exist_ok=True)
-        (target / path).write_text('{"pooling_mode_cls_token": true}')
-    return target
+MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense"}
+FILES = ("1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors", "3_Other/config.json")
 
 
 def test_the_modules_of_sentence_transformers_come_along(make_checkpoint: Make, tmp_path: Path) -> None:
-    source = sentences(make_checkpoint("bert", task=""), tmp_path / "checkpoint")
+    """Files that are of no module do not, and trained weights of one are not left out."""
+    source = Path(shutil.copytree(make_checkpoint("bert", task=""), tmp_path / "checkpoint"))
+    modules = [
+        {"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in MODULES.items()
+    ]
+    (source / "modules.json").write_text(json.dumps(modules))
+    (source / "config_sentence_transformers.json").write_text(json.dumps({"cache_dir": str(source)}))
+    for path in FILES:
+        (source / path).parent.mkdir(exist_ok=True)
+        (source / path).write_text('{"pooling_mode_cls_token": true}')
     draft = draft_of(source, "default", tmp_path / "work")
     companions = {file.path for file in draft.companions if file.role == "other"}
-    assert companions == {
-        "modules.json",
-        "config_sentence_transformers.json",
-        "1_Pooling/config.json",
-        "2_Dense/config.json",
-        "2_Dense/model.safetensors",
-    }
+    assert companions == {"modules.json", "config_sentence_transformers.json", *FILES[:3]}
     assert (draft.root / "modules.json").read_bytes() == (source / "modules.json").read_bytes()
     assert str(tmp_path) not in (draft.root / "config_sentence_transformers.json").read_text()
-
-
-def test_trained_weights_of_a_module_are_not_left_out(make_checkpoint: Make, tmp_path: Path) -> None:
-    source = sentences(make_checkpoint("bert", task=""), tmp_path / "checkpoint")
     (source / "2_Dense" / "model.safetensors").rename(source / "2_Dense" / "pytorch_model.bin")
     with pytest.raises(InputError, match="2_Dense"):
         export(source)
@@ -295,17 +251,13 @@ def test_a_model_that_switches_its_attention_by_length_is_refused(tmp_path: Path
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     source = tiny("BERT", tmp_path / "bigbird")
     size = len(AutoTokenizer.from_pretrained(source))
-    config = AutoConfig.for_model(
-        "big_bird", vocab_size=size, block_size=8, num_random_blocks=1, max_position_embeddings=256, **shape
-    )
+    shape |= {"block_size": 8, "num_random_blocks": 1, "max_position_embeddings": 256, "vocab_size": size}
+    config = AutoConfig.for_model("big_bird", **shape)
     model = AutoModel.from_config(config)
     for parameter in model.parameters():
         parameter.data.mul_(3)
     model.save_pretrained(source)
     with pytest.raises(ConversionError, match="changes when it runs"):
         export(source)
-    recipe = task_recipe("default", max_seq_length=56)
-    workspace = tmp_path / "work"
-    workspace.mkdir()
-    draft = execute(plan_export(recipe, str(source), "acme/x"), workspace)
+    draft = draft_of(source, "default", tmp_path / "work", max_seq_length=56)
     assert draft.fields["max_sequence_length"] == 56

@@ -18,12 +18,6 @@ def module(width: int = 3) -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(4, width), torch.nn.BatchNorm1d(width))
 
 
-@pytest.fixture
-def trained() -> torch.nn.Module:
-    torch.manual_seed(3)
-    return module()
-
-
 FORMS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "plain": lambda state: state,
     "model_state_dict": lambda state: {"epoch": 3, "model_state_dict": state, "optimizer_state_dict": {"lr": 1.0}},
@@ -43,31 +37,24 @@ FORMS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_that_programs_save(trained: torch.nn.Module, tmp_path: Path, form: str) -> None:
-    path = tmp_path / "best.pth"
-    torch.save(FORMS[form](trained.state_dict()), path)
-    filled = module()
+def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    return all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))
+
+
+@pytest.mark.parametrize("form", [*FORMS, "safetensors", "the prefix is of the module"])
+def test_every_form_that_programs_save(tmp_path: Path, form: str) -> None:
+    torch.manual_seed(3)
+    trained, filled, path = module(), module(), tmp_path / "best.pth"
+    if form == "safetensors":
+        path = path.with_suffix(".safetensors")
+        save_file(trained.state_dict(), path)
+    elif form in FORMS:
+        torch.save(FORMS[form](trained.state_dict()), path)
+    else:
+        trained, filled = (torch.nn.ModuleDict({"model": each}) for each in (trained, filled))
+        torch.save({"state_dict": trained.state_dict()}, path)
     load_into(filled, path)
-    assert all(
-        torch.equal(one, two)
-        for one, two in zip(filled.state_dict().values(), trained.state_dict().values(), strict=True)
-    )
-
-
-def test_a_module_whose_own_names_begin_with_the_prefix(tmp_path: Path) -> None:
-    whole = torch.nn.ModuleDict({"model": module()})
-    torch.save({"state_dict": whole.state_dict()}, tmp_path / "last.ckpt")
-    filled = torch.nn.ModuleDict({"model": module()})
-    load_into(filled, tmp_path / "last.ckpt")
-    assert torch.equal(filled["model"][0].weight, whole["model"][0].weight)
-
-
-def test_safetensors(trained: torch.nn.Module, tmp_path: Path) -> None:
-    save_file(trained.state_dict(), tmp_path / "best.safetensors")
-    filled = module()
-    load_into(filled, tmp_path / "best.safetensors")
-    assert torch.equal(filled.state_dict()["0.weight"], trained.state_dict()["0.weight"])
+    assert same(filled, trained)
 
 
 class Bomb:

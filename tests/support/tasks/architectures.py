@@ -7,8 +7,8 @@ it against the model on padded and unpadded batches.
 """
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,42 +28,24 @@ HEADS: Mapping[str, str] = {
 """Of each task of text the class of checkpoint that it takes."""
 
 SIZE: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "max_position_embeddings": 40,
-}
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 40,
+}  # fmt: skip
 _DISTILBERT = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "max_position_embeddings": 40}
 _T5 = {"d_model": 32, "d_ff": 64, "num_layers": 2, "num_heads": 4, "d_kv": 8}
 _GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40}
 _ROBERTA = {**SIZE, "type_vocab_size": 1, "max_position_embeddings": 42, "layer_norm_eps": 1e-5}
 _DEBERTA = {
-    **SIZE,
-    "type_vocab_size": 0,
-    "relative_attention": True,
-    "position_biased_input": False,
-    "max_relative_positions": -1,
-    "layer_norm_eps": 1e-7,
-    "pooler_hidden_size": 32,
-    "pooler_hidden_act": "gelu",
-}
+    **SIZE, "type_vocab_size": 0, "relative_attention": True, "position_biased_input": False, "max_relative_positions": -1,
+    "layer_norm_eps": 1e-7, "pooler_hidden_size": 32, "pooler_hidden_act": "gelu",
+}  # fmt: skip
 _DEBERTA_V3 = {
-    **_DEBERTA,
-    "pos_att_type": "p2c|c2p",
-    "position_buckets": 8,
-    "norm_rel_ebd": "layer_norm",
-    "share_att_key": True,
-}
+    **_DEBERTA, "pos_att_type": "p2c|c2p", "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True,
+}  # fmt: skip
 _MODERNBERT = {
-    **SIZE,
-    "num_hidden_layers": 4,
-    "local_attention": 8,
-    "global_attn_every_n_layers": 3,
-    "classifier_pooling": "mean",
-    "norm_bias": False,
-    "attention_bias": False,
-}
+    **SIZE, "num_hidden_layers": 4, "local_attention": 8, "global_attn_every_n_layers": 3, "classifier_pooling": "mean",
+    "norm_bias": False, "attention_bias": False,
+}  # fmt: skip
+_NARROW = {**SIZE, "embedding_size": 16}
 _LLAMA = {**SIZE, "num_key_value_heads": 2, "tie_word_embeddings": False}
 _QWEN2 = {**SIZE, "num_key_value_heads": 2, "use_sliding_window": False, "tie_word_embeddings": True}
 SPECIAL = {f"{role}_token_id": f"{role}_token" for role in ("pad", "cls", "sep", "bos", "eos")}
@@ -73,7 +55,7 @@ SPARE = 4
 
 @dataclass(frozen=True)
 class Architecture:
-    """`name` as people call it, `kind` as transformers does; `make` writes the checkpoint of a class into a directory.
+    """`name` as people call it, `kind` as transformers does.
 
     `config` has the values of the checkpoint that was published, but for its sizes; `tokenizer` is the class of its
     tokenizer, none for one of words.
@@ -83,7 +65,6 @@ class Architecture:
     kind: str
     config: Mapping[str, Any]
     tokenizer: str | None = None
-    make: "Callable[[Architecture, str, Path], None]" = field(default=lambda *a: save_text_model(*a))
 
 
 TEXT: Sequence[Architecture] = (
@@ -91,12 +72,8 @@ TEXT: Sequence[Architecture] = (
     Architecture("DistilBERT", "distilbert", _DISTILBERT, "DistilBertTokenizer"),
     Architecture("RoBERTa", "roberta", _ROBERTA, "RobertaTokenizer"),
     Architecture("XLM-R", "xlm-roberta", _ROBERTA, "XLMRobertaTokenizer"),
-    Architecture(
-        "ELECTRA", "electra", {**SIZE, "embedding_size": 16, "type_vocab_size": 2}, "ElectraTokenizer"
-    ),
-    Architecture(
-        "ALBERT", "albert", {**SIZE, "embedding_size": 16, "hidden_act": "gelu_new"}, "AlbertTokenizer"
-    ),
+    Architecture("ELECTRA", "electra", {**_NARROW, "type_vocab_size": 2}, "ElectraTokenizer"),
+    Architecture("ALBERT", "albert", {**_NARROW, "hidden_act": "gelu_new"}, "AlbertTokenizer"),
     Architecture("MPNet", "mpnet", {**SIZE, "max_position_embeddings": 42}, "MPNetTokenizer"),
     Architecture("DeBERTa", "deberta", {**_DEBERTA, "pos_att_type": "c2p|p2c"}, "DebertaTokenizer"),
     Architecture("DeBERTa-v3", "deberta-v2", _DEBERTA_V3, "DebertaV2Tokenizer"),
@@ -116,14 +93,10 @@ def save_text_model(architecture: Architecture, suffix: str, directory: Path) ->
     import torch
     import transformers
 
-    tokenizer = (
-        word_tokenizer() if architecture.tokenizer is None else trained_tokenizer(architecture.tokenizer)
-    )
+    tokenizer = trained_tokenizer(architecture.tokenizer) if architecture.tokenizer else word_tokenizer()
     ids = {key: getattr(tokenizer, name) for key, name in SPECIAL.items()}
-    sizes = {
-        "vocab_size": len(tokenizer) + SPARE,
-        **{key: tokenizer.vocab[name] for key, name in ids.items() if name},
-    }
+    sizes = {key: tokenizer.vocab[name] for key, name in ids.items() if name}
+    sizes["vocab_size"] = len(tokenizer) + SPARE
     config = transformers.AutoConfig.for_model(architecture.kind, **architecture.config, **sizes)
     kind = getattr(transformers, f"AutoModel{suffix}")
     if type(config) not in kind._model_mapping:
@@ -162,7 +135,7 @@ def word_tokenizer() -> Any:
 
 def row(
     architecture: Architecture,
-    heads: Mapping[str, str] = HEADS,
+    heads: Any = HEADS,
     workspaces: Path | None = None,
     checkpoints: Path | None = None,
 ) -> list[str]:
@@ -181,7 +154,7 @@ def _cell(architecture: Architecture, task: str, suffix: str, checkpoints: Path,
     checkpoint = checkpoints / f"checkpoint{suffix}"
     try:
         if not checkpoint.is_dir():
-            architecture.make(architecture, suffix, checkpoint)
+            save_text_model(architecture, suffix, checkpoint)
     except LookupError:
         return "-"
     try:

@@ -25,13 +25,10 @@ KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "ViT": ("vit", {**_VIT, "image_size": SIDE, "patch_size": 8}),
     "Swin": ("swin", {**_SWIN, "image_size": SIDE}),
     "ResNet": ("resnet", {**_STAGES, "embedding_size": 16, "layer_type": "basic"}),
-    "EfficientNet": (
-        "efficientnet",
-        {"width_coefficient": 0.25, "depth_coefficient": 0.1, "hidden_dim": 320, "image_size": SIDE},
-    ),
+    "EfficientNet": ("efficientnet", {"width_coefficient": 0.25, "depth_coefficient": 0.1, "hidden_dim": 320, "image_size": SIDE}),
     "MobileNetV2": ("mobilenet_v2", {"depth_multiplier": 0.35, "image_size": SIDE}),
     "ConvNeXt": ("convnext", {**_STAGES, "num_stages": 2, "patch_size": 4, "image_size": SIDE}),
-}
+}  # fmt: skip
 """By the names of people, what transformers calls each, and its configuration."""
 STEPS: Mapping[str, dict[str, Any]] = {
     "float16": {"pass": "OnnxFloatToFloat16"},
@@ -75,14 +72,10 @@ def row(name: str, workspaces: Path | None = None) -> list[str]:
 def _cell(directory: Path, step: dict[str, Any] | None, workspace: Path) -> str:
     steps = [{"name": "fp32", "pass": "OnnxConversion", "params": {"target_opset": 17}}]
     steps += [] if step is None else [{"name": "made", "input": "fp32", **step}]
+    options = {"input": [3, SIDE, SIDE], "checkpoint": "net.safetensors", "outputs": ["logits"], "samples": 4}
     value = {
         "task": "image-classification",
-        "options": {
-            "input": [3, SIDE, SIDE],
-            "checkpoint": "net.safetensors",
-            "outputs": ["logits"],
-            "samples": 4,
-        },
+        "options": options,
         "steps": steps,
         "outputs": [{"step": each["name"]} for each in steps],
         "checks": [{"output": "fp32.onnx", "metric": "max_abs_diff", "share": 0.001}],
@@ -99,12 +92,8 @@ def _cell(directory: Path, step: dict[str, Any] | None, workspace: Path) -> str:
 
 def table() -> str:
     """In Markdown, one row for each family."""
-    lines = [
-        architectures.line(["architecture", "float32", *STEPS]),
-        "|" + "---|" * (2 + len(STEPS)),
-        *(architectures.line([name, *row(name)]) for name in KINDS),
-    ]
-    return "\n".join(lines)
+    lines = [architectures.line(["architecture", "float32", *STEPS]), "|" + "---|" * (2 + len(STEPS))]
+    return "\n".join([*lines, *(architectures.line([name, *row(name)]) for name in KINDS)])
 
 
 if __name__ == "__main__":
