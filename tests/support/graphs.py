@@ -79,19 +79,23 @@ def operators(model: Any) -> list[str]:
     return [node.op_type for node in model.graph.node]
 
 
-def write_ort(source: Path, level: str = "ALL", target: Path | None = None) -> Path:
-    """Let ONNX Runtime write a file in its format, beside the source or elsewhere; the level is of its optimizations."""
+def write_optimized(source: Path, level: str, target: Path) -> Path:
+    """Let ONNX Runtime write a graph as it optimizes it at a level, in its own format if the target is an `.ort` file."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(target or source.with_suffix(".ort"))
-    options.graph_optimization_level = getattr(
-        onnxruntime.GraphOptimizationLevel, "ORT_DISABLE_ALL" if level == "NONE" else f"ORT_ENABLE_{level}"
-    )
-    options.add_session_config_entry("session.save_model_format", "ORT")
-    options.log_severity_level = 3
+    options.optimized_model_filepath, options.log_severity_level = str(target), 4
+    name = "ORT_DISABLE_ALL" if level == "NONE" else f"ORT_ENABLE_{level}"
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, name)
+    if target.suffix == ".ort":
+        options.add_session_config_entry("session.save_model_format", "ORT")
     onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    return Path(options.optimized_model_filepath)
+    return target
+
+
+def write_ort(source: Path, level: str = "ALL") -> Path:
+    """The graph in ONNX Runtime's format, beside the source."""
+    return write_optimized(source, level, source.with_suffix(".ort"))
 
 
 def contract(make: Callable[[], Any], subject: Callable[[], Any]) -> type[PassContract]:

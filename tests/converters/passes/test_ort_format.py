@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from support.graphs import graph, write_ort
+from support.graphs import graph, write_optimized
 
 from onnxreg.converters.passes import file_passes
 from onnxreg.converters.passes.base import run
@@ -31,7 +31,7 @@ def write_model(directory: Path, width: int = 5) -> Path:
 
 def convert(source: Path) -> Path:
     """ONNX Runtime's own file, which is never the same twice."""
-    return write_ort(source, target=source.with_name("raw.ort"))
+    return write_optimized(source, "ALL", source.with_name("raw.ort"))
 
 
 def outputs(path: Path) -> list[bytes]:

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnxruntime.quantization import quantize_dynamic
 from onnxruntime.quantization.shape_inference import quant_pre_process
+from support.graphs import write_optimized
 from support.processor import no_quadratic_time
 from support.prove.children import feeds, verdict_of
 from support.prove.edits import change_sizes, outputs
@@ -140,10 +140,7 @@ SCALED = "float[b, h, n, 8] q, float[b, h, 8, n] k => float[b, h, n, n] y"
 def test_factors_that_optimizers_join_are_those_of_the_parent(tmp_path: Path, body: str) -> None:
     parent = build(body, SCALED, r=0.5946)
     onnx.save(parent, tmp_path / "p.onnx")
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    options.optimized_model_filepath, options.log_severity_level = str(tmp_path / "c.onnx"), 4
-    onnxruntime.InferenceSession(str(tmp_path / "p.onnx"), options, providers=["CPUExecutionProvider"])
+    write_optimized(tmp_path / "p.onnx", "EXTENDED", tmp_path / "c.onnx")
     child = onnx.load(tmp_path / "c.onnx")
     (node,) = child.graph.node
     assert node.op_type == "FusedMatMul" and verdict(tmp_path, parent, child)[0] == "proven"
@@ -158,21 +155,12 @@ def test_what_optimizers_make_of_an_export_is_proven(name: str, tmp_path: Path) 
     architecture = next(one for one in TEXT if one.name == name)
     save_text_model(architecture, "ForTokenClassification", tmp_path / "model")
     (tmp_path / "work").mkdir()
-    draft = execute(
-        plan_export(task_recipe("token-classification"), str(tmp_path / "model"), "acme/x"), tmp_path / "work"
-    )
+    plan = plan_export(task_recipe("token-classification"), str(tmp_path / "model"), "acme/x")
+    draft = execute(plan, tmp_path / "work")
     parent, children = draft.root / "model.onnx", []
     for level in ("BASIC", "EXTENDED"):
         for form in ("onnx", "ort"):
-            options = onnxruntime.SessionOptions()
-            options.graph_optimization_level = getattr(
-                onnxruntime.GraphOptimizationLevel, f"ORT_ENABLE_{level}"
-            )
-            options.optimized_model_filepath = str(tmp_path / f"{level}.{form}")
-            if form == "ort":
-                options.add_session_config_entry("session.save_model_format", "ORT")
-            onnxruntime.InferenceSession(str(parent), options, providers=["CPUExecutionProvider"])
-            children.append(tmp_path / f"{level}.{form}")
+            children.append(write_optimized(parent, level, tmp_path / f"{level}.{form}"))
     with quiet():
         for symbolic in (False, True):
             first, child = (tmp_path / f"{step}{symbolic}.onnx" for step in ("first", "child"))

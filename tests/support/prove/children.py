@@ -1,6 +1,7 @@
 """A small encoder as exporters write one, and its children as quantizers write them."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.prove.prove import prove
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.statements import FaithfulnessReport
+from support.graphs import graph
 
 HEADS, HIDDEN, WORDS, LABELS = 2, 32, 50, 5
 BODY = """
@@ -86,12 +88,9 @@ def parent(seed: int = 0) -> Any:
     def weight(*dims: int) -> Any:
         return draw.normal(size=dims).astype(np.float32) * np.float32(0.1)
 
-    shapes = {
-        "q": (HIDDEN, HIDDEN),
-        "k": (HIDDEN, HIDDEN),
-        "v": (HIDDEN, HIDDEN),
-        "wide": (HIDDEN, 2 * HIDDEN),
-    }
+    wide, square = (HIDDEN, 2 * HIDDEN), (HIDDEN, HIDDEN)
+    shapes = {"q": square, "k": square, "v": square, "wide": wide}
+    floats = {"root": HIDDEN**0.5, "two": 2, "epsilon": 1e-12, "square_root": 2**0.5, "unity": 1, "half": 0.5}
     tensors = {
         "table": weight(WORDS, HIDDEN),
         "positions": weight(16, HIDDEN),
@@ -103,31 +102,15 @@ def parent(seed: int = 0) -> Any:
         **{f"gamma{at}": 1 + weight(HIDDEN) for at in (0, 1)},
         **{f"beta{at}": weight(HIDDEN) for at in (0, 1)},
         "lowest": np.array(np.finfo(np.float32).min),
-        "root": np.array(HIDDEN**0.5, np.float32),
-        "two": np.array(2, np.float32),
-        "epsilon": np.array(1e-12, np.float32),
-        "square_root": np.array(2**0.5, np.float32),
-        "unity": np.array(1, np.float32),
-        "half": np.array(0.5, np.float32),
-        "middle_axes": np.array([1, 2]),
-        "zero_axis": np.array([0]),
-        "unit_place": np.array(1),
-        "heads": np.array([HEADS]),
-        "rest": np.array([-1]),
-        "last": np.array([-1]),
-        "start": np.array(0),
-    }
-    text = (
-        '<ir_version: 8, opset_import: ["" : 18]> encoder '
-        "(int64[batch, length] input_ids, int64[batch, length] attention_mask, int64[batch, length] place_ids)"
-        f" => (float[batch, {LABELS}] logits) {{ {BODY} }}"
+        **{name: np.array(value, np.float32) for name, value in floats.items()},
+        "middle_axes": [1, 2], "zero_axis": [0], "heads": [HEADS], "rest": [-1], "last": [-1], "unit_place": 1, "start": 0,
+    }  # fmt: skip
+    inputs = ", ".join(
+        f"int64[batch, length] {name}" for name in ("input_ids", "attention_mask", "place_ids")
     )
-    model = onnx.parser.parse_model(text)
+    model = graph(BODY, inputs, f"float[batch, {LABELS}] logits", **tensors)
     for number, node in enumerate(model.graph.node):
         node.name = f"{node.op_type}_{number}"
-    model.graph.initializer.extend(
-        onnx.numpy_helper.from_array(array, name) for name, array in tensors.items()
-    )
     return onnx.shape_inference.infer_shapes(model)
 
 
@@ -164,14 +147,8 @@ def dynamic(weight_type: str, per_channel: bool, reduce_range: bool) -> Make:
 
 def static(form: str, per_channel: bool) -> Make:
     def make(source: Path, target: Path) -> None:
-        quantize_static(
-            source,
-            target,
-            _Feeds(),
-            quant_format=QuantFormat[form],
-            per_channel=per_channel,
-            weight_type=QuantType.QInt8,
-        )
+        options = {"quant_format": QuantFormat[form], "per_channel": per_channel}
+        quantize_static(source, target, _Feeds(), weight_type=QuantType.QInt8, **options)
 
     return make
 
@@ -183,33 +160,22 @@ def half(**options: Any) -> Make:
     return make
 
 
-def blocks(bits: int, symmetric: bool, size: int = 32) -> Make:
-    def make(source: Path, target: Path) -> None:
-        quantizer = MatMulNBitsQuantizer(
-            onnx.load(source), bits=bits, block_size=size, is_symmetric=symmetric
-        )
-        quantizer.process()
-        onnx.save(quantizer.model.model, target)
+def quantized(source: Path, target: Path, **options: Any) -> None:
+    quantizer = MatMulNBitsQuantizer(onnx.load(source), **options)
+    quantizer.process()
+    onnx.save(quantizer.model.model, target)
 
-    return make
+
+def blocks(bits: int, symmetric: bool, size: int = 32) -> Make:
+    return partial(quantized, bits=bits, block_size=size, is_symmetric=symmetric)
 
 
 def rows(symmetric: bool, form: str = "QOperator") -> Make:
     """4 bits by blocks, embedding tables too, or as pairs of operators."""
-
-    def make(source: Path, target: Path) -> None:
-        operators = ("MatMul", "Gather") if form == "QOperator" else ("MatMul",)
-        config = DefaultWeightOnlyQuantConfig(
-            block_size=32,
-            is_symmetric=symmetric,
-            quant_format=QuantFormat[form],
-            op_types_to_quantize=operators,
-        )
-        quantizer = MatMulNBitsQuantizer(onnx.load(source), algo_config=config)
-        quantizer.process()
-        onnx.save(quantizer.model.model, target)
-
-    return make
+    operators = ("MatMul", "Gather") if form == "QOperator" else ("MatMul",)
+    options = {"quant_format": QuantFormat[form], "op_types_to_quantize": operators}
+    config = DefaultWeightOnlyQuantConfig(block_size=32, is_symmetric=symmetric, **options)
+    return partial(quantized, algo_config=config)
 
 
 def preprocessed(source: Path, target: Path) -> None:
@@ -220,14 +186,8 @@ def preprocessed(source: Path, target: Path) -> None:
 
 
 PROVEN: dict[str, Make] = {
-    **{
-        f"dynamic {kind}{' channels' if channels else ''}{' reduced' if reduced else ''}": dynamic(
-            kind, channels, reduced
-        )
-        for kind in ("QInt8", "QUInt8")
-        for channels in (False, True)
-        for reduced in (False, True)
-    },
+    **{f"dynamic {kind}{' channels' * channels}{' reduced' * reduced}": dynamic(kind, channels, reduced)
+       for kind in ("QInt8", "QUInt8") for channels in (False, True) for reduced in (False, True)},
     "float16": half(),
     "float16 io": half(keep_io_types=True),
     "float16 1e4": half(min_positive_val=1e-7, max_finite_val=1e4, keep_io_types=True),

@@ -10,6 +10,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,12 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 EXPECTED = {"olive_OnnxKQuantQuantization": "bounded", "olive_OnnxHqqQuantization": "not-provable"}
 """The verdicts that are not `proven`: these choose scales by searching, or zero points that are not codes."""
 Make = Callable[[str], None]
+
+
+def halve(source: str, convert: Callable[..., Any], keep: bool, path: str) -> None:
+    import onnx
+
+    onnx.save(convert(onnx.load(source), keep_io_types=keep), path)
 
 
 def onnxruntime(source: str) -> Iterator[tuple[str, Make]]:
@@ -51,31 +58,19 @@ def onnxruntime(source: str) -> Iterator[tuple[str, Make]]:
         for channels in (False, True):
             for reduced in (False, True):
                 options = {"kind": kind, "per_channel": channels, "reduce_range": reduced}
-                yield (
-                    f"dynamic_{kind}_{channels}_{reduced}",
-                    lambda path, options=options: dynamic(path, **options),
-                )
+                yield f"dynamic_{kind}_{channels}_{reduced}", partial(dynamic, **options)
     for bits in (4, 8):
         for symmetric in (False, True):
-            yield f"blocks_{bits}_{symmetric}", lambda path, form=(bits, symmetric): blocks(path, *form)
+            yield f"blocks_{bits}_{symmetric}", partial(blocks, bits=bits, symmetric=symmetric)
     yield "preprocessed", preprocessed
-    yield (
-        "half",
-        lambda path: onnx.save(convert_float_to_float16(onnx.load(source), keep_io_types=True), path),
-    )
+    yield "half", partial(halve, source, convert_float_to_float16, True)
 
 
 def onnxconverter(source: str) -> Iterator[tuple[str, Make]]:
-    import onnx
     from onnxconverter_common.float16 import convert_float_to_float16
 
     for keep in (False, True):
-        yield (
-            f"half_{keep}",
-            lambda path, keep=keep: onnx.save(
-                convert_float_to_float16(onnx.load(source), keep_io_types=keep), path
-            ),
-        )
+        yield f"half_{keep}", partial(halve, source, convert_float_to_float16, keep)
 
 
 def openmed(source: str) -> Iterator[tuple[str, Make]]:
@@ -101,7 +96,7 @@ def optimum(source: str) -> Iterator[tuple[str, Make]]:
 
     for target in ("arm64", "avx2", "avx512", "avx512_vnni"):
         for channels in (False, True):
-            yield f"{target}_{channels}", lambda path, form=(target, channels): quantize(path, *form)
+            yield f"{target}_{channels}", partial(quantize, target=target, channels=channels)
 
 
 def olive(source: str) -> Iterator[tuple[str, Make]]:
@@ -119,20 +114,16 @@ def olive(source: str) -> Iterator[tuple[str, Make]]:
         shutil.copy(done.model_path, path)
 
     channels = {"per_channel": True, "op_types_to_quantize": ["MatMul", "Gemm"]}
-    for number, (module, name, config) in enumerate(
-        [
-            ("quantization", "OnnxDynamicQuantization", {}),
-            ("quantization", "OnnxDynamicQuantization", {"quant_preprocess": True}),
-            ("quantization", "OnnxDynamicQuantization", channels),
-            ("float16_conversion", "OnnxFloatToFloat16", {}),
-            ("float16_conversion", "OnnxFloatToFloat16", {"keep_io_types": True}),
-            ("rtn_quantization", "OnnxBlockWiseRtnQuantization", {}),
-            ("rtn_quantization", "OnnxBlockWiseRtnQuantization", {"is_symmetric": False, "block_size": 32}),
-            ("kquant_quantization", "OnnxKQuantQuantization", {}),
-            ("hqq_quantization", "OnnxHqqQuantization", {}),
-        ]
-    ):
-        yield f"olive_{name}-{number}", lambda path, form=(module, name, config): run(path, *form)
+    passes: dict[tuple[str, str], list[dict[str, Any]]] = {
+        ("quantization", "OnnxDynamicQuantization"): [{}, {"quant_preprocess": True}, channels],
+        ("float16_conversion", "OnnxFloatToFloat16"): [{}, {"keep_io_types": True}],
+        ("rtn_quantization", "OnnxBlockWiseRtnQuantization"): [{}, {"is_symmetric": False, "block_size": 32}],
+        ("kquant_quantization", "OnnxKQuantQuantization"): [{}],
+        ("hqq_quantization", "OnnxHqqQuantization"): [{}],
+    }
+    for (module, name), configs in passes.items():
+        for number, config in enumerate(configs):
+            yield f"olive_{name}-{number}", partial(run, module=module, name=name, config=config)
 
 
 if __name__ == "__main__":
