@@ -27,24 +27,15 @@ from queue import SimpleQueue
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
-PACKAGES = {
+PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "log": (("schema/log", "registry/log"), ("schema/log", "registry/log", "registry/test_frozen.py")),
-    "trust": (
-        ("registry/trust", "registry/signing.py", "schema/signing"),
-        ("registry/trust", "registry/gates"),
-    ),
-    "transfer": (
-        ("registry/transfer", "registry/publish.py", "registry/remotes.py"),
-        ("registry/transfer", "registry/log"),
-    ),
+    "trust": (("registry/trust", "registry/signing.py", "schema/signing"), ("registry/trust", "registry/gates")),
+    "transfer": (("registry/transfer", "registry/publish.py", "registry/remotes.py"), ("registry/transfer", "registry/log")),
     "store": (("registry/store",), ("registry/store", "crash")),
-    "query": (
-        ("schema/query", "registry/search", "registry/resolution.py"),
-        ("schema/query", "registry/search", "registry/deliver"),
-    ),
+    "query": (("schema/query", "registry/search", "registry/resolution.py"), ("schema/query", "registry/search", "registry/deliver")),
     "evaluation": (("converters/evaluation",), ("converters/evaluation", "converters/search")),
     "prove": (("converters/prove",), ("converters/prove",)),
-}
+}  # fmt: skip
 """Package -> its folders of source, and of the tests that judge it, beside `tests/cli`."""
 COMPARISONS = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -79,37 +70,36 @@ def sites(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        notes = [
-            function.returns,
-            *(part.annotation for part in ast.walk(function) if isinstance(part, ast.arg | ast.AnnAssign)),
-        ]
+        parts = (part for part in ast.walk(function) if isinstance(part, ast.arg | ast.AnnAssign))
+        notes = [function.returns, *(part.annotation for part in parts)]
         skipped |= {part for note in notes if note is not None for part in ast.walk(note)}
         for node in ast.walk(function):
-            if node in skipped:
-                continue
+            if node not in skipped and (kind := kind_of(node)):
+                yield node, kind
             skipped.add(node)
-            if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
-                yield node, "comparison"
-            elif isinstance(node, ast.BoolOp):
-                yield node, "and/or"
-            elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-                yield node, "without not"
-            elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
-                yield node, "arithmetic"
-            elif isinstance(node, ast.Constant) and type(node.value) in (bool, int):
-                yield node, "constant"
-            elif isinstance(node, ast.If | ast.While):
-                yield node, "condition"
-            elif isinstance(node, ast.Expr | ast.Raise) and not isinstance(
-                getattr(node, "value", None), ast.Constant
-            ):
-                yield node, "left out"
-            elif (
-                isinstance(node, ast.Return)
-                and node.value is not None
-                and not isinstance(node.value, ast.Constant)
-            ):
-                yield node, "returns None"
+
+
+def kind_of(node: ast.AST) -> str:
+    """How a node can be changed; empty if it cannot."""
+    value = getattr(node, "value", None)
+    match node:
+        case ast.Compare() if type(node.ops[0]) in COMPARISONS:
+            return "comparison"
+        case ast.BoolOp():
+            return "and/or"
+        case ast.UnaryOp(op=ast.Not()):
+            return "without not"
+        case ast.BinOp() if type(node.op) in ARITHMETIC:
+            return "arithmetic"
+        case ast.Constant() if type(node.value) in (bool, int):
+            return "constant"
+        case ast.If() | ast.While():
+            return "condition"
+        case ast.Expr() | ast.Raise() if not isinstance(value, ast.Constant):
+            return "left out"
+        case ast.Return() if value is not None and not isinstance(value, ast.Constant):
+            return "returns None"
+    return ""
 
 
 def change(node: ast.AST, kind: str) -> None:
@@ -150,25 +140,19 @@ def mutant(seed: int) -> Mutant:
     node, kind = chance.choice(list(sites(tree)))
     statements = (part for part in ast.walk(tree) if isinstance(part, ast.stmt))
     line = max(part.lineno for part in statements if part.lineno <= node.lineno <= (part.end_lineno or 0))  # type: ignore[attr-defined]
-    before = ast.unparse(node).splitlines()[0]
+    what = f"{kind}: {ast.unparse(node).splitlines()[0][:70]}"
     change(node, kind)
-    return Mutant(
-        package,
-        str(path.relative_to(REPOSITORY)),
-        line,
-        f"{kind}: {before[:70]}",
-        ast.unparse(ast.fix_missing_locations(tree)),
-    )
+    source = ast.unparse(ast.fix_missing_locations(tree))
+    return Mutant(package, str(path.relative_to(REPOSITORY)), line, what, source)
 
 
-def pytest(tree: Path, words: list[str], timeout: float | None = None) -> int:
+def pytest(tree: Path, words: list[str], timeout: float | None = None, **more: str) -> int:
     """Run tests on a copy of the program; the exit status, 1 if they run too long."""
-    environment = os.environ | {"PYTHONPATH": f"{tree / '.links'}:{tree / 'tests'}", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *words]
+    environment = {"PYTHONPATH": f"{tree / '.links'}:{tree / 'tests'}", "OMP_NUM_THREADS": "1", **more}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *words]
+    options = {"cwd": tree, "env": os.environ | environment, "capture_output": not more}
     try:
-        return subprocess.run(
-            command, check=False, cwd=tree, env=environment, timeout=timeout, capture_output=True
-        ).returncode
+        return subprocess.run(command, check=False, timeout=timeout, **options).returncode  # type: ignore[call-overload]
     except subprocess.TimeoutExpired:
         return 1
 
@@ -192,16 +176,8 @@ def write_map(target: Path, tests: Path) -> None:
         data, times = Path(scratch) / "data", Path(scratch) / "seconds.json"
         folders = sorted({"cli", *(folder for _, judges in PACKAGES.values() for folder in judges)})
         words = [f"tests/{folder}" for folder in folders if (tree / "tests" / folder).exists()]
-        environment = os.environ | {
-            "PYTHONPATH": f"{tree / '.links'}:{tree / 'tests'}",
-            "OMP_NUM_THREADS": "1",
-            "MUTANTS_DATA": str(data),
-            "MUTANTS_SECONDS": str(times),
-        }
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "support.mutants"]
-        subprocess.run(
-            [*command, "-m", "not more and not large", *words], check=False, cwd=tree, env=environment
-        )
+        options = ["-p", "support.mutants", "-m", "not more and not large"]
+        pytest(tree, [*options, *words], MUTANTS_DATA=str(data), MUTANTS_SECONDS=str(times))
         seconds: dict[str, float] = json.loads(times.read_text())
         recorded = CoverageData(str(data))
         recorded.read()
@@ -255,10 +231,11 @@ def judge(seed: int, tree: Path, tests_of: Any, all_tests: list[tuple[str, float
         original = path.read_text("utf-8")
         path.write_text(one.source, "utf-8")
         try:
-            verdict = "killed" if pytest(tree, tests, TIMEOUT_SECONDS) else "survived"
+            verdict = "killed" if pytest(tree, ["-x", *tests], TIMEOUT_SECONDS) else "survived"
         finally:
             path.write_text(original, "utf-8")
-    return f"{seed:3} {one.package:10} {verdict:11} {one.path}:{one.line} {one.change} ({len(tests)} tests, {time.monotonic() - began:.0f} s)"
+    took = f"({len(tests)} tests, {time.monotonic() - began:.0f} s)"
+    return f"{seed:3} {one.package:10} {verdict:11} {one.path}:{one.line} {one.change} {took}"
 
 
 def run(seeds: range, map_file: Path, tests: Path, jobs: int) -> None:
@@ -285,9 +262,7 @@ def run(seeds: range, map_file: Path, tests: Path, jobs: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("act", choices=["map", "run"])
     parser.add_argument("seeds", nargs="?", default="0-99")
     parser.add_argument("--map", type=Path, default=Path(tempfile.gettempdir()) / "mutants.json")

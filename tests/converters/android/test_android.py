@@ -1,8 +1,12 @@
-"""The android profile end to end, on tiny checkpoints of each family."""
+"""The android profile end to end, on tiny checkpoints of each family, and its contract."""
 
 import json
+import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +15,20 @@ import onnx
 import pytest
 import torch
 from support.exports import export_android
+from support.graphs import graph
 from support.progress import RecordedSteps
 from support.registries.drafts import manifest_of
 from support.sampling import sampled
 from support.tasks.checkpoints import load_checkpoint
 
 from onnxreg.converters.engine import measure
+from onnxreg.converters.onnx.facts import inspect_file
+from onnxreg.converters.onnx.mobile_rules import check_contract
 from onnxreg.converters.passes import conversion
 from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.golden import self_test
+from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks import text
 from onnxreg.converters.tasks.checkpoint import TOKENS
 from onnxreg.converters.tasks.task import Sample
@@ -238,3 +246,139 @@ def test_nothing_is_written_elsewhere(bert: Path, tmp_path: Path, monkeypatch: p
     assert list((tmp_path / "cwd").iterdir()) == list((tmp_path / "tmp").iterdir()) == []
     assert sorted(bert.iterdir()) == before
     assert steps.labels[0] == "loading the source" and len(steps.labels) >= 3
+
+
+OWN_CODE = """
+from transformers import BertForTokenClassification
+
+class Tagger(BertForTokenClassification):
+    def forward(self, *args, **kwargs):
+        found = super().forward(*args, **kwargs)
+        found.logits = found.logits + 100.0
+        return found
+"""
+
+
+@pytest.fixture
+def own(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A BERT whose own code adds 100 to every logit."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    directory = Path(shutil.copytree(bert, tmp_path / "own_checkpoint"))
+    (directory / "own.py").write_text(OWN_CODE)
+    config = json.loads((directory / "config.json").read_text())
+    config["auto_map"] = {"AutoModelForTokenClassification": "own.Tagger"}
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
+def test_trusted_code_is_exported_and_the_trust_recorded(own: Path, bert: Path, tmp_path: Path) -> None:
+    for source, trusted in ((own, True), (bert, False)):
+        workspace = tmp_path / f"trusted is {trusted}"
+        workspace.mkdir()
+        options = {"int8": False}
+        draft = export_android(source, workspace, "acme/own", options, trust_remote_code=trusted)
+        assert draft.fields["recipe"]["trust_remote_code"] is trusted
+        session = load_session(workspace / "model.onnx")
+        (logits,) = session.run(["logits"], {item.name: [[1, 1, 1]] for item in session.get_inputs()})
+        assert bool(logits.min() > 50) is trusted
+
+
+def test_code_that_is_not_trusted_leaves_nothing(own: Path, tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    with pytest.raises(InputError, match="wants its own code to run"):
+        export_android(str(own), tmp_path / "w", name="acme/own")
+    assert list((tmp_path / "w").iterdir()) == []
+
+
+INPUTS = "int64[batch, sequence] input_ids, int64[batch, sequence] attention_mask"
+SWAPPED = "int64[batch, sequence] attention_mask, int64[batch, sequence] input_ids"
+OUTPUT = "float[batch, sequence, 3] logits"
+
+BODY = """
+    ids = Cast<to = 1>(input_ids)
+    last = Constant<value = int64[1] {2}>()
+    scores = Constant<value = float[3] {1, 2, 3}>()
+    rows = Unsqueeze(ids, last)
+    logits = Mul(rows, scores)
+"""
+
+
+def check(tmp_path: Path, inputs: str = INPUTS, output: str = OUTPUT, labels: int = 3, **facts: Any) -> None:
+    onnx.save(graph(BODY, inputs, output), tmp_path / "m.onnx")
+    check_contract(replace(inspect_file(tmp_path / "m.onnx"), **facts), "m.onnx", labels)
+
+
+def test_accepted_contracts(tmp_path: Path) -> None:
+    check(tmp_path)
+    check(tmp_path, INPUTS + ", int64[batch, sequence] token_type_ids")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"opset_imports": {"ai.onnx": 17}}, "opset 17"),
+        ({"opset_imports": {"other": 1}}, "opset None"),
+        ({"inputs": f"{INPUTS}, int64[batch, sequence] position_ids"}, "inputs are input_ids, attention_mask, position_ids"),
+        ({"inputs": SWAPPED}, "inputs are attention_mask, input_ids"),
+        ({"inputs": INPUTS.replace("int64", "int32", 1)}, "input_ids is int32[batch, sequence], expected int64[batch, sequence]"),
+        ({"inputs": INPUTS.replace("sequence", "seq", 1)}, "input_ids is int64[batch, seq], expected"),
+        ({"inputs": INPUTS.replace("batch", "1", 1)}, "input_ids is int64[1, sequence], expected"),
+        ({"output": OUTPUT + ", int64[batch, sequence] input_ids"}, "the only output must be logits"),
+        ({"labels": 4}, "logits is float32[batch, sequence, 3], expected float32[batch, sequence, 4]"),
+    ],
+)  # fmt: skip
+def test_refused_contracts(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConversionError, match=r"m\.onnx: ") as caught:
+        check(tmp_path, **change)
+    assert message in caught.value.message
+
+
+CODE = """
+import sys
+from pathlib import Path
+from support.exports import export_android
+from onnxreg.schema.core.digest import Descriptor
+from onnxreg.schema.core.digest import Digest
+
+source, suite, workspace = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+workspace.mkdir(parents=True)
+options = dict(int8_embeddings=True, eval_suite=suite)
+draft = export_android(source, workspace, name="acme/x", options=options)
+files = {path: (workspace / path).read_bytes() for path in draft.paths()}
+measured = {path: Descriptor(Digest.of(data), len(data)) for path, data in files.items()}
+(workspace / "openmed-onnx.json").write_bytes(draft.manifest(measured).encode())
+"""
+
+
+TEXT = "the patient w20 w21 was seen"
+FIXTURES = [
+    {"id": f"private-{number}", "text": TEXT, "gold_spans": [{"start": 12, "end": 19, "label": "NAME"}]}
+    for number in range(40)
+]
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("family", ["bert", pytest.param("xlm-roberta", marks=pytest.mark.large)])
+def test_two_exports_give_the_same_bytes(
+    family: str, make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    source = make_checkpoint(family)
+    places = {"1": tmp_path / "here", "2": tmp_path / "some" / "where" / "else"}
+    running = []
+    for seed, place in places.items():
+        checkpoint = shutil.copytree(source, place / f"checkpoint-{seed}")
+        suite = place / f"suite-{seed}.json"
+        suite.write_text(json.dumps(FIXTURES))
+        command = [sys.executable, "-c", CODE, str(checkpoint), str(suite), str(place / f"out-{seed}")]
+        tests = str(Path(__file__).parents[2])
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "HOME": str(place / "home"), "PYTHONPATH": tests}
+        running.append(subprocess.Popen(command, env=environment))
+    assert [process.wait() for process in running] == [0, 0]
+    first, second = (
+        {path.name: path.read_bytes() for path in (place / f"out-{seed}").rglob("*") if path.is_file()}
+        for seed, place in places.items()
+    )
+    assert first.keys() == second.keys() >= {"model_int8.onnx.json"}
+    assert [name for name in first if first[name] != second[name]] == []
+    for word in (str(tmp_path), "checkpoint-1", "checkpoint-2", "out-1", "out-2", "suite-", "private-"):
+        assert not [name for name, data in first.items() if word.encode() in data]

@@ -15,6 +15,7 @@ from support.evaluation import subject_of
 from support.graphs import graph
 
 from onnxreg.converters.evaluation.evaluators import (
+    Embeddings,
     LabelledRow,
     LabelledRows,
     ModelInput,
@@ -177,6 +178,15 @@ def test_a_model_that_gives_nan_has_no_prediction(checkpoint: Make) -> None:
     ):
         with pytest.raises(ConversionError, match="gives NaN"):
             read()
+
+
+def test_a_vector_is_the_output_or_the_mean_of_the_states_that_count() -> None:
+    feed, evaluator = {"attention_mask": np.array([[1, 1, 0]])}, Embeddings(NO_MODEL)
+    states = np.array([[[1.0, 2.0], [3.0, 5.0], [99.0, 99.0]]], np.float32)
+    outputs = {"last_hidden_state": states}
+    assert evaluator.read(ModelInput(0, feed, None), outputs).tolist() == [2.0, 3.5]
+    outputs["embeddings"] = np.array([[7.0, 8.0]], np.float32)
+    assert evaluator.read(ModelInput(0, feed, None), outputs).tolist() == [7.0, 8.0]
 
 
 def test_a_graph_of_arrays_that_mixes_its_rows_gets_one_at_a_time(tmp_path: Path) -> None:
