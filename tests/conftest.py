@@ -40,23 +40,9 @@ REPOSITORY = Path(__file__).parents[1]
 MEMORY = Path("/dev/shm")
 
 WORDS = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "the",
-    "patient",
-    "was",
-    "seen",
-    "by",
-    "Dr",
-    "on",
-    ".",
-    ",",
-]
+    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "patient", "was", "seen", "by", "Dr", "on", ".", ",",
+]  # fmt: skip
 LABELS = ["O", "B-NAME", "I-NAME", "B-DATE", "I-DATE"]
-FAMILIES = ("bert", "distilbert", "roberta", "electra", "xlm-roberta")
 
 Make = Callable[..., Path]
 
@@ -185,10 +171,9 @@ def tiny_config(family: str) -> Any:
     size: dict[str, Any] = {"vocab_size": 64, "num_labels": len(LABELS), "pad_token_id": 0}
     size |= {"id2label": dict(enumerate(LABELS)), "label2id": {label: i for i, label in enumerate(LABELS)}}
     if family == "distilbert":
-        return AutoConfig.for_model(
-            family, dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=40, **size
-        )
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+        shape = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}
+    else:
+        shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     if "roberta" in family:
         size |= {"pad_token_id": 1, "type_vocab_size": 1}
     return AutoConfig.for_model(family, max_position_embeddings=40, **shape, **size)
@@ -201,22 +186,14 @@ def tiny_tokenizer(family: str) -> Any:
     words = [*WORDS, *(f"w{index}" for index in range(64 - len(WORDS)))]
     if "roberta" in family:
         words[0], words[1] = words[1], words[0]
-    backend = Tokenizer(
-        models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="[UNK]")
-    )
+    vocabulary = {word: index for index, word in enumerate(words)}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.enable_truncation(16)
     backend.enable_padding(length=16)
     inputs = ["input_ids", "attention_mask"] + (["token_type_ids"] if family in ("bert", "electra") else [])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        unk_token="[UNK]",
-        pad_token="[PAD]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_input_names=inputs,
-    )
+    special = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "pad", "cls", "sep", "mask")}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, model_input_names=inputs, **special)
 
 
 @pytest.fixture(scope="session")

@@ -90,16 +90,12 @@ def certificate(draft: Draft) -> dict[str, Any]:
 CASES: dict[str, tuple[list[list[str]], dict[str, Any], str, str]] = {
     "clear": (CLEAR, {}, "certified", ""),
     "hazy": ([*CLEAR, *HAZY], {}, "refused", "NAME loses"),
-    "near the limit": ([*CLEAR * 10, *HAZY[:6]], {}, "unknown", "unclear"),
     "little gold": (CLEAR, {"min_gold_chars": 281}, "unknown", "NAME has 280 gold characters"),
-    "no gold": ([["the patient was seen"]], {}, "unknown", "the suite has no gold"),
     "random weights": (CLEAR, {}, "unknown", "the parent itself"),
 }
 
 
-@pytest.mark.parametrize(
-    "case", [*list(CASES)[:4], *(pytest.param(case, marks=pytest.mark.more) for case in list(CASES)[4:])]
-)
+@pytest.mark.parametrize("case", [*list(CASES)[:3], pytest.param("random weights", marks=pytest.mark.more)])
 def test_the_state_of_int8_is_bound_to_the_suite_and_its_parent(
     evaluate: Evaluate, tagger: Path, bert: Path, tmp_path: Path, case: str
 ) -> None:
@@ -128,8 +124,6 @@ def test_the_state_of_int8_is_bound_to_the_suite_and_its_parent(
     if case == "clear":
         recalls = {check["name"]: check["value"] for check in int8.to_json()["checks"]}
         assert recalls["character_recall/NAME"] == recalls["character_recall/DATE"] == 1.0
-    elif case == "near the limit":
-        assert record["loss"] >= 0.005 > record["interval"][0]
     elif case == "hazy":
         assert record["loss"] > 0.005
 

@@ -3,22 +3,16 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import onnx
 import pytest
-import torch
-import transformers
 from support.evaluation import subject_of
 
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation, evaluate, plan_evaluation
-from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.conversion import OnnxConversion, TorchModel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
-from onnxreg.schema.manifest.manifest import Check, Source
+from onnxreg.schema.manifest.manifest import Check
 
 CERTIFICATE = "certificates/model_int8.onnx.json"
 TRUTH = {"Ada": "B-NAME", "Bo": "B-NAME", "Cy": "I-NAME", "Oslo": "B-CITY", "New": "B-CITY", "York": "I-CITY"}
@@ -46,26 +40,21 @@ Certify = Callable[..., RecallEvaluation]
 
 @pytest.fixture
 def certify(checkpoint: Any, candidate: Any, write_suite: Any, workspace: Path) -> Certify:
+    """Judge a file as the android profile does."""
+
     def run(texts: list[str], parent: Any = TRUTH, child: Any = TRUTH, **floors: Any) -> RecallEvaluation:
-        return certify_int8(write_suite(texts), checkpoint(parent), candidate(child), workspace, **floors)
+        shutil.copy(candidate(child), workspace / "model_int8.onnx")
+        metrics = [{"metric": "character_recall", "settings": floors}]
+        value = {"suite": str(write_suite(texts)), "metrics": metrics, "label_names": "openmed"}
+        request = EvaluationRequest.from_json(value)
+        plan = plan_evaluation(request, "token-classification", Path(), ["model_int8.onnx"])
+        draft = Draft("acme/names", workspace, (DraftArtifact("onnx-int8", "int8", "model_int8.onnx"),))
+        judged = evaluate(SourceEvaluation(plan, lambda: subject_of(checkpoint(parent))), draft)
+        (artifact,) = judged.artifacts
+        certificate = json.loads((workspace / CERTIFICATE).read_bytes())
+        return RecallEvaluation(artifact.verdict, artifact.fields["checks"], certificate)
 
     return run
-
-
-def certify_int8(
-    suite: Path, parent: Any, candidate: Path, workspace: Path, max_length: int = 512, **floors: Any
-) -> RecallEvaluation:
-    """Judge a file as the android profile does."""
-    shutil.copy(candidate, workspace / "model_int8.onnx")
-    metrics = [{"metric": "character_recall", "settings": floors}]
-    value = {"suite": str(suite), "metrics": metrics, "label_names": "openmed"}
-    request = EvaluationRequest.from_json(value)
-    plan = plan_evaluation(request, "token-classification", Path(), ["model_int8.onnx"])
-    draft = Draft("acme/names", workspace, (DraftArtifact("onnx-int8", "int8", "model_int8.onnx"),))
-    draft = evaluate(SourceEvaluation(plan, lambda: subject_of(parent, max_length)), draft)
-    (artifact,) = draft.artifacts
-    certificate = json.loads((workspace / CERTIFICATE).read_bytes())
-    return RecallEvaluation(artifact.verdict, artifact.fields["checks"], certificate)
 
 
 def test_equal_models_are_certified(certify: Certify, workspace: Path) -> None:
@@ -136,50 +125,3 @@ def test_the_certificate_and_the_verdict_hold_no_word_of_the_suite(certify: Cert
         done = certify(["<NAME:Ada> meets xyzzy", *GOOD], child=child)
         published = (workspace / CERTIFICATE).read_text() + repr(done)
         assert not [secret for secret in (*SECRETS, str(workspace)) if secret in published]
-
-
-def test_texts_are_cut_to_what_is_published(
-    checkpoint: Any, candidate: Any, write_suite: Any, workspace: Path
-) -> None:
-    parent, longest = checkpoint(), 0
-    whole = parent.model.forward
-
-    def seen(input_ids: torch.Tensor, **rest: torch.Tensor) -> Any:
-        nonlocal longest
-        longest = max(longest, input_ids.shape[1])
-        return whole(input_ids, **rest)
-
-    parent.model.forward = seen
-    suite = write_suite([" ".join([SENTENCES[0]] * 20)] * 2)
-    for size in (16, 64):
-        certify_int8(suite, parent, candidate(), workspace, max_length=size)
-        assert longest == size
-
-
-class Logits(torch.nn.Module):
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
-        return self.model(input_ids=input_ids, attention_mask=attention_mask).logits
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("seed", range(4))
-def test_a_random_model_is_not_certified_against_itself(
-    tokenizer: Any, write_suite: Any, workspace: Path, tmp_path: Path, seed: int
-) -> None:
-    torch.manual_seed(seed)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    config = transformers.BertConfig(vocab_size=14, num_labels=3, **sizes)
-    model = transformers.BertForTokenClassification(config).eval()
-    source, labels = Source(id="acme/random", digest=None), ("O", "B-NAME", "I-NAME")
-    parent = SimpleNamespace(model=model, tokenizer=tokenizer, labels=labels, source=source)
-    names, sample = ("input_ids", "attention_mask"), torch.ones(2, 5, dtype=torch.int64)
-    axes = {name: {0: "batch", 1: "sequence"} for name in (*names, "logits")}
-    subject = TorchModel(Logits(model), dict.fromkeys(names, sample), ("logits",), axes)
-    onnx.save(run("fp32", OnnxConversion(), subject)[0], tmp_path / "same.onnx")
-    texts = ["<NAME:Ada> meets Bo in Oslo and <NAME:Cy> in Rome", "New York and Rome <NAME:Bo> meets Ada"]
-    done = certify_int8(write_suite(texts * 60), parent, tmp_path / "same.onnx", workspace)
-    assert done.verdict.state == "unknown"

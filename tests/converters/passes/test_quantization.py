@@ -287,7 +287,7 @@ def test_every_choice_is_what_the_file_holds(weight_type: str, per_channel: bool
 
 
 def test_scales_for_each_channel_are_the_default_and_better() -> None:
-    def error(work: DYNAMIC) -> float:
+    def error(work: Any) -> float:
         subject = matrices("y = MatMul(x, first)", first=(40, 40))
         feeds = rows(9, 40)
         before = samples.all_outputs(subject, feeds, "parent")[0]["y"][:, 0]
