@@ -30,8 +30,8 @@ from onnxreg.schema.gates.statements import FaithfulnessReport, full_precision_a
 if TYPE_CHECKING:
     from onnxreg.converters.delta.make import ModelFile
     from onnxreg.converters.engine.cache import StepCache
-    from onnxreg.converters.engine.latency import LatencyTable
     from onnxreg.converters.engine.plan import ExportPlan
+    from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.converters.families.family_plan import FamilyPlan
     from onnxreg.registry import Registry
     from onnxreg.registry.log.lookup import Release
@@ -51,8 +51,8 @@ def publish(
     progress: Progress,
     cached: bool = True,
     is_preview: bool = False,
-) -> "tuple[Release, LatencyTable | None]":
-    """Run a plan and publish its draft; return the version, and the latency of a family.
+) -> "tuple[Release, list[LatencyTable]]":
+    """Run a plan and publish its draft; return the version and the latencies that were measured, which are attested.
 
     A plan is not run again if an equal plan made an existing version. The plan of a family is always run, because its
     limit of latency depends on the moment; so is a plan with a skipped optional step, whose tool may be installed by now.
@@ -70,20 +70,20 @@ def publish(
     if cache is not None and key is not None and (earlier := cache.find_value(EXPORTS, key)):
         again = registry.publisher(version).add_again(Digest.parse(earlier))
         if again is not None:
-            return again, None
+            return again, []
     with registry.workspace() as workspace:
-        draft, latency = run(plan, workspace, cache, progress)
+        draft, tables = run(plan, workspace, cache, progress)
         if is_preview:
-            return registry.publisher(version).preview(draft), None
+            return registry.publisher(version).preview(draft), tables
         release = registry.add(draft, version)
-    if latency is not None and release.new:
-        report = latency.document(release.manifest).encode()
+    for table in tables if release.new else ():
+        report = table.document(release.manifest).encode()
         attest_benchmark(registry.decisions(release.name), release, report, "benchmark")
     if cache is not None:
         cache.trim(limit)
         if key is not None and not any(step.get("skipped") for step in draft.fields["recipe"]["steps"]):
             cache.remember(EXPORTS, key, str(release.digest))
-    return release, None if isinstance(plan, ExportPlan) else latency
+    return release, tables
 
 
 def step_cache() -> "StepCache":

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from onnxreg.cli.context import Session
-    from onnxreg.converters.engine.latency import LatencyTable
+    from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.registry.log.lookup import Release
     from onnxreg.schema.gates.statements import BenchmarkDocument
     from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
@@ -62,32 +62,28 @@ def report_published(
     session: Session,
     release: Release,
     out: Path | None = None,
-    latency: LatencyTable | None = None,
+    tables: Sequence[LatencyTable] = (),
     remarks: Iterable[str] = (),
     is_preview: bool = False,
     **more: Any,
 ) -> None:
-    """Show the result of `export`, `add` or `import`, and `remarks`; the JSON document adds `latency` and `more`.
+    """Show the result of `export`, `add` or `import`, and `remarks`; the JSON document adds the latencies in `tables`, and `more`.
 
     With `is_preview`, say that nothing was published.
     """
-    timed = [] if latency is None else latency.to_json()
-    times = [
-        f"latency: p50 {item['p50_ms']:g} ms, p95 {item['p95_ms']:g} ms: {' + '.join(item['graphs'])} "
-        f"(one row, {item['threads']} thread)"
-        for item in timed
-    ]
+    timed = [item for one in tables for item in one.to_json()]
+    times = list(_speeds(tables))
     facts = [_artifacts(release), doubts(release), _remarks(release)]
     existing = printable("" if release.new else _existing(release))
     if is_preview:
         plan = existing or f"{release.ref} would be new"
-        outcome = blocks([f"{plan}; nothing was published"], *facts, _search(release))
+        outcome = blocks([f"{plan}; nothing was published"], *facts, _search(release, tables))
     elif release.new:
         head = (f"published {release.ref}", f"manifest {release.digest}")
-        outcome = blocks(head, *facts, _translation(release), _search(release), _next_steps(release))
+        outcome = blocks(head, *facts, _translation(release), _search(release, tables), _next_steps(release))
     else:
         outcome = iter((f"nothing new: {existing}", f"manifest {release.digest}", *doubts(release)))
-    document = _document(release, out) | ({} if latency is None else {"latency": timed}) | more
+    document = _document(release, out) | ({"latency": timed} if timed else {}) | more
     written = [f"written to {out}"] if out else []
     session.show(document, blocks(outcome, written, times), remarks)
     if release.new and release.yank is not None and not (session.as_json or is_preview):
@@ -403,25 +399,44 @@ def _translation(version: Release) -> Iterator[str]:
     return table(("FIELD", "VALUE", "BECAME"), rows)
 
 
-def _search(version: Release) -> Iterator[str]:
+def _speeds(tables: Sequence[LatencyTable]) -> Iterator[str]:
+    """A line for each file and input that was timed, and a warning for each file that is slower than its parent."""
+    pairs = [(one.benchmark.threads, item) for one in tables for item in one.latencies]
+    for number_of_threads, item in pairs:
+        graphs, threads = " + ".join(item.paths), counted(number_of_threads, "thread")
+        if item.ratio is None:
+            rows = counted(item.rows, "row") if item.rows > 1 else "one row"
+            yield f"latency: p50 {item.median:g} ms, p95 {item.p95:g} ms: {graphs} ({rows}, {threads})"
+            continue
+        value, low, high = item.ratio
+        figure = f"{value:.2f} ({low:.2f} to {high:.2f}) of {item.parent}"
+        yield f"latency: {item.median:g} ms, {figure}: {graphs}, {item.input}, {threads}"
+        if item.ratio.is_noisy:
+            yield f"note: this machine is too busy to say if {graphs} is slower than {item.parent}"
+        elif item.ratio.is_slow:
+            yield f"warning: {graphs} is {value:.2f} times as slow as {item.parent} on a {item.input} input"
+
+
+def _search(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
     """The candidates of the search that made the version, if any, with their figures on the suite of the search."""
     record = _recorded(version, "search")
     if not record:
         return
+    timed = {name: items for one in tables for name, items in one.candidates.items()}
     rows = [
         (
             trial["candidate"],
             size(trial["bytes"]) if "bytes" in trial else None,
-            f"{trial['median_ms']:.3g} ms" if "median_ms" in trial else None,
+            [f"{item.ratio.value:.2f}" for item in timed.get(trial["candidate"], ()) if item.ratio],
             [_loss(item["metric"], item["loss"], item.get("interval")) for item in trial.get("metrics", ())],
             trial["state"],
         )
         for trial in record["candidates"]
-        if trial["state"] != "untried"
+        if trial["state"] != "untried" or "bytes" in trial
     ]
     tried, total, winner = record["tried"], counted(len(record["candidates"]), "candidate"), record["winner"]
     yield f"tried {tried} of {total} on the suite to choose on; the winner is {printable(winner)}"
-    yield from table(("CANDIDATE", "SIZE", "MEDIAN", "LOSS", "VERDICT"), rows)
+    yield from table(("CANDIDATE", "SIZE", "LATENCY", "LOSS", "VERDICT"), rows)
     for item in version.manifest.artifacts:
         if item.path == record.get("output"):
             losses = [check for check in item.checks if check.interval and check.limit is not None]

@@ -5,6 +5,7 @@ Python, the command line and batches make an `ExportRequest`, with a profile, a 
 
 import gc
 import os
+import shutil
 import tempfile
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -17,9 +18,9 @@ from onnxreg.schema.core.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from onnxreg.converters.engine.cache import StepCache
-    from onnxreg.converters.engine.latency import LatencyTable
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.engine.read_recipe import RecipeDocument
+    from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.converters.families.family_plan import FamilyPlan
     from onnxreg.converters.profiles.profile_catalog import Profile
     from onnxreg.converters.tasks.code import Consent
@@ -39,6 +40,8 @@ COMMON = (*EVALUATION, "certify", *SEARCH, *STATEMENTS)
 OPTIONS = (*TASK, "checkpoint", *ON_BY_DEFAULT, "min_gold_chars", "min_parent_recall", *COMMON)
 """The options common to all exports, and those of each built-in kind of export."""
 NEW_OBJECTS = 10_000
+SUBJECT = ".subject"
+"""The directory of a loaded source in the workspace."""
 
 
 def flag(option: str) -> str:
@@ -206,26 +209,40 @@ def run(
     workspace: Path,
     cache: "StepCache | None" = None,
     progress: Progress = SILENT,
-) -> "tuple[Draft, LatencyTable | None]":
-    """Run a plan into `workspace`; return the draft, and the latencies if the plan requests a benchmark.
+) -> "tuple[Draft, list[LatencyTable]]":
+    """Run a plan into `workspace`; return the draft, and the latencies of judged artifacts and of a requested benchmark.
 
     Raises the errors of `check_memory`, `execute`, `run_with_search` and `export_family`.
     """
-    from onnxreg.converters.engine.latency import measure
     from onnxreg.converters.engine.plan import ExportPlan
-    from onnxreg.converters.engine.run_plan import execute
+    from onnxreg.converters.engine.run_plan import execute, load_subject
+    from onnxreg.converters.evaluation.evaluate import SourceEvaluation, time_judged
+    from onnxreg.converters.evaluation.latency import PAIRS, LatencyTable, measure
     from onnxreg.converters.families.export_family import export_family
     from onnxreg.converters.search.search import run_with_search
 
     if not isinstance(plan, ExportPlan):
-        return export_family(plan, workspace, progress)
+        draft, latency = export_family(plan, workspace, progress)
+        return draft, [latency]
     check_memory(plan)
-    make = execute if plan.recipe.search is None else run_with_search
-    draft = make(plan, workspace, cache, progress)
-    if plan.recipe.benchmark is None:
-        return draft, None
-    progress.step("timing what was made")
-    return draft, measure(draft, plan.recipe.benchmark)
+    tables = []
+    if plan.recipe.search is not None:
+        draft, timed = run_with_search(plan, workspace, cache, progress)
+        tables.append(timed)
+    elif plan.evaluation is not None:
+        progress.step("loading the source")
+        subject = load_subject(plan, workspace / SUBJECT)
+        draft = execute(plan, workspace, cache, progress, subject)
+        evaluation = SourceEvaluation(plan.evaluation, lambda: subject)
+        if latencies := tuple(time_judged(evaluation, draft, progress=progress)):
+            tables.append(LatencyTable(PAIRS, latencies))
+        shutil.rmtree(workspace / SUBJECT)
+    else:
+        draft = execute(plan, workspace, cache, progress)
+    if plan.recipe.benchmark is not None:
+        progress.step("timing what was made")
+        tables.append(measure(draft, plan.recipe.benchmark))
+    return draft, tables
 
 
 def check_memory(plan: "ExportPlan") -> None:

@@ -91,7 +91,9 @@ def command(
         "With --certify: try this candidate (repeatable); default: all of docs/certification.md.",
         metavar="NAME",
     ),
-    objective: str | None = option("With --certify: bytes (the default), or latency on this machine."),
+    objective: str | None = option(
+        "With --certify: fast-enough (the default: the fewest bytes at no more than 1.1 of the latency in full precision), bytes, or latency on this machine."
+    ),
     calibration: Path | None = option(
         "With --certify: rows (.npz) to calibrate static INT8 with; without them it is not tried."
     ),
@@ -123,8 +125,9 @@ def command(
     of the failures, or 7 if they differ (docs/fleets.md). If --push fails, the version stays published here.
 
     With --json: {ref, name, version, digest, manifest, states, yanked, output}; manifest is the document, states by
-    path, yanked is null or {version, reason}; with --dry-run also {dry_run: true}; for a family also {latency:
-    [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}; with --push also {pushed: {ref, remote, events, blobs, bytes,
+    path, yanked is null or {version, reason}; with --dry-run also {dry_run: true}; if something was timed,
+    {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu, input?, parent?, ratio?, interval?}]}, where ratio is the
+    latency as a multiple of the parent's; with --push also {pushed: {ref, remote, events, blobs, bytes,
     output}}, null if the push failed. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error:
     {family, message, hint}, note}], succeeded, failed, stopped}; status is published, current, failed or stopped.
     """
@@ -163,7 +166,7 @@ def command(
             session.warn(f"warning: {message}")
         registry = session.open(create=None)
         with session.steps() as progress:
-            published, latency = publish(registry, plan, new_version, progress, not no_cache, dry_run)
+            published, tables = publish(registry, plan, new_version, progress, not no_cache, dry_run)
     if dry_run:
         report_published(session, published, is_preview=True, dry_run=True)
         return
@@ -171,7 +174,7 @@ def command(
         outcome = f"published {published.ref}" if published.new else f"nothing new: this is {published.ref}"
         with prefix_outcome(outcome):
             registry.write_out(Ref(published.name, digest=published.digest), target)
-    report = partial(report_published, session, published, target, latency)
+    report = partial(report_published, session, published, target, tables)
     if push is None:
         report()
     elif session.as_json:

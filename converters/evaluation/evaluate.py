@@ -8,6 +8,7 @@ from typing import Any
 
 from onnxreg.converters.evaluation import certificate, metrics
 from onnxreg.converters.evaluation.evaluators import EVALUATORS, ModelInput, TaskEvaluator, TokenSpans
+from onnxreg.converters.evaluation.latency import Latency, compare, typical_inputs
 from onnxreg.converters.evaluation.metric import (
     LEVEL,
     RESAMPLES,
@@ -20,10 +21,11 @@ from onnxreg.converters.evaluation.metric import (
     blame_metric,
     combine,
 )
-from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
+from onnxreg.converters.evaluation.predict import Runner, artifact_runner, parent_runner, predict
 from onnxreg.converters.evaluation.suite import Suite, relabel
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
 from onnxreg.converters.tasks.task import ExportSubject
@@ -38,6 +40,8 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdi
 
 SCORES, SCORES_VERSION = "scores", 7
 """The kind of the cache's entries, and their version: raise it if equal bytes get other scores, such as by other batches."""
+BASE = "the graph in full precision"
+"""The name of a parent that is not an output of the export."""
 Tables = list[tuple[ScoreTable, Mapping[str, Any]]]
 """The scores of an artifact by each metric, with the facts about the suite that the metric's rule needs."""
 
@@ -270,12 +274,27 @@ class SourceEvaluation:
             self._cache.remember(SCORES, key, rows)
         return tables
 
+    @cached_property
+    def _timed_inputs(self) -> dict[str, Feed]:
+        return typical_inputs([item.feed for item in self._evaluator.inputs(self.plan.suite.items)])
+
+    def time(self, path: str, file: Path, parent_path: str, parent: Path) -> list[Latency]:
+        """Time a file beside its parent on a short and a long input of the suite; the paths name both in the result.
+
+        Raises ConversionError if one of them does not load or run.
+        """
+        runners = map(self._runner, (file, parent))
+        return compare(path, next(runners), parent_path, next(runners), self._timed_inputs)
+
+    def _runner(self, file: Path) -> Runner:
+        subject = self._evaluator.subject
+        padding = getattr(getattr(subject.loaded, "config", None), "pad_token_id", None)
+        return artifact_runner(file, subject.sample.per_token, padding or 0)
+
     def _measure(self, path: Path) -> Tables:
         items, matched, inputs, reference, parent_scores = self._parent
-        evaluator, labels, subject = self._evaluator, self._evaluator.labels, self._evaluator.subject
-        padding = getattr(getattr(subject.loaded, "config", None), "pad_token_id", None)
-        run = artifact_runner(path, subject.sample.per_token, padding or 0)
-        predictions = predict(evaluator, run, items, inputs)
+        evaluator, labels = self._evaluator, self._evaluator.labels
+        predictions = predict(evaluator, self._runner(path), items, inputs)
         tables: Tables = []
         for judged, parent in zip(self.plan.metrics, parent_scores, strict=True):
             metric = judged.metric
@@ -332,6 +351,23 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
         fields = {**artifact.fields, "checks": [*artifact.fields.get("checks", ()), *checks]}
         artifacts[artifact.path] = replace(artifact, verdict=verdict, fields=fields)
     return replace(draft, artifacts=tuple(artifacts.values()), companions=tuple(documents))
+
+
+def time_judged(
+    evaluation: SourceEvaluation, draft: Draft, base: Path | None = None, progress: Progress = SILENT
+) -> Iterator[Latency]:
+    """Time each judged artifact of a draft beside its nearest ancestor in full precision, else beside `base`, if any."""
+    artifacts = {artifact.path: artifact for artifact in draft.artifacts}
+    for artifact in draft.artifacts:
+        if artifact.verdict.suite is None or artifact.precision == FULL_PRECISION:
+            continue
+        parent = artifacts.get(artifact.parent or "")
+        while parent is not None and parent.precision != FULL_PRECISION:
+            parent = artifacts.get(parent.parent or "")
+        name, file = (BASE, base) if parent is None else (parent.path, draft.root / parent.path)
+        if file is not None:
+            progress.step(f"timing {artifact.path}")
+            yield from evaluation.time(artifact.path, draft.root / artifact.path, name, file)
 
 
 def _write_certificate(

@@ -7,10 +7,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from onnxreg.converters.engine.latency import LatencyTable, measure_chains
 from onnxreg.converters.engine.measure import Outputs, agreement, make_check
 from onnxreg.converters.evaluation.evaluate import EvaluationPlan, SourceEvaluation, evaluate
 from onnxreg.converters.evaluation.evaluators import LabelledRow
+from onnxreg.converters.evaluation.latency import LatencyTable, measure_chains
 from onnxreg.converters.families.backbone import INPUT, LoadedBackbone, load_backbone
 from onnxreg.converters.families.detector import (
     DISTANCE,

@@ -1,8 +1,8 @@
 """The search for the smallest artifact that passes an evaluation.
 
 A `Candidate` is a sequence of passes. A `Search` checks suites and candidates before any work; then the search makes
-candidates, judges each on one suite and picks the winner. The resulting plan is an ordinary plan, with the winner's steps
-and the other suite, so a rebuild repeats only the winner's steps.
+candidates, times them beside the file in full precision, judges them on one suite and picks the winner. The resulting plan
+is an ordinary plan, with the winner's steps and the other suite, so a rebuild repeats only the winner's steps.
 """
 
 import shutil
@@ -12,13 +12,15 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from onnxreg.converters.engine import latency, run_plan, steps
+from onnxreg.converters.engine import run_plan, steps
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import ExportPlan
 from onnxreg.converters.evaluation import certificate
-from onnxreg.converters.evaluation.evaluate import SourceEvaluation, plan_evaluation
+from onnxreg.converters.evaluation.evaluate import BASE, SourceEvaluation, plan_evaluation, time_judged
 from onnxreg.converters.evaluation.evaluators import content
+from onnxreg.converters.evaluation.latency import PAIRS, Latency, LatencyTable, Ratio
 from onnxreg.converters.evaluation.metric import EvaluationError
+from onnxreg.converters.evaluation.predict import INT8_ACTIVATIONS
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.tensors import tensor_bytes
 from onnxreg.converters.passes.tools.graph import factors
@@ -28,7 +30,6 @@ from onnxreg.schema.core.errors import ConversionError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION
 from onnxreg.schema.inputs.recipe_file import (
-    Benchmark,
     EvaluationRequest,
     RecipeFile,
     SearchCandidate,
@@ -41,7 +42,6 @@ SCALE_BITS = 32
 """Number of bits in the scale of a block of weights."""
 PREFIX = "search-"
 """Prefix of the names of a candidate's steps."""
-TIMED = Benchmark(runs=30, batches=(1,))
 SCRATCH = ".search"
 """The directory of a search in the workspace."""
 MAX_NEAREST, MAX_REASONS_CHARS = 3, 600
@@ -107,6 +107,10 @@ def library(has_tables: bool, calibration: str | None) -> list[Candidate]:
         plain.append(Candidate(name, (blocks,), "int8", (bits, 32, 32)))
         tables.append(Candidate(f"{name}-int8-embeddings", (blocks, rows), "int8", (bits, 8, 32)))
         tables.append(Candidate(f"{name}-fp16-embeddings", (blocks, halves), "int8", (bits, 16, 32)))
+    for size in (16, 32, 64, 128):
+        name, blocks, bits = f"w8a8-{size}", _blocks(8, size, INT8_ACTIVATIONS), 8 + SCALE_BITS / size
+        plain.append(Candidate(name, (blocks,), "int8", (bits, 32, 32)))
+        tables.append(Candidate(f"{name}-int8-embeddings", (blocks, rows), "int8", (bits, 8, 32)))
     if calibration is not None:
         static = _pass("OnnxStaticQuantization", data=calibration)
         plain.append(Candidate("static-int8", (static,), "int8", (8, 32, 32)))
@@ -160,19 +164,23 @@ def _dynamic(*operators: str) -> dict[str, Any]:
     return _pass("OnnxDynamicQuantization", op_types_to_quantize=list(operators))
 
 
-def _blocks(bits: int, size: int) -> dict[str, Any]:
-    return _pass(
-        "OnnxBlockWiseRtnQuantization", bits=bits, block_size=size, is_symmetric=bits == 8, gemm=True
-    )
+def _blocks(bits: int, size: int, level: int = 0) -> dict[str, Any]:
+    fields = {"accuracy_level": level} if level else {}
+    params = {"bits": bits, "block_size": size, "is_symmetric": bits == 8, "gemm": True, **fields}
+    return {"pass": "OnnxBlockWiseRtnQuantization", "params": params}
 
 
 Trial = dict[str, Any]
 """The manifest's record of a candidate, with figures on the suite to choose on.
 
-A trial has `candidate` and `state` and, as far as known, `bytes`, `precision`, `metrics`, `median_ms` and `reasons`.
-The states are the states of a verdict, `failed` (a pass or the file does not work), and `untried`
-(a smaller candidate passed).
+A trial has `candidate` and `state` and, as far as known, `bytes`, `precision`, `metrics` and `reasons`.
+The states are the states of a verdict, `failed` (a pass or the file does not work), and `untried` (a better candidate
+passed). Latencies are no part of it, because a manifest depends on no machine.
 """
+UNTRIED, SLOW = (
+    "a smaller candidate passed",
+    "it is slower than the file in full precision, and another passed",
+)
 
 
 def check_search(plan: ExportPlan) -> None:
@@ -183,10 +191,10 @@ def check_search(plan: ExportPlan) -> None:
 
 def run_with_search(
     plan: ExportPlan, workspace: Path, cache: StepCache | None = None, progress: Progress = SILENT
-) -> Draft:
+) -> tuple[Draft, LatencyTable]:
     """Run the search in a plan's recipe, then run the plan with the winner into `workspace`.
 
-    The winner is judged once on the suite to confirm on, and returned with any verdict.
+    The winner is judged once on the suite to confirm on, and returned with any verdict; it is timed after that.
 
     Raises the errors of `run_plan.execute`, and ConversionError, listing the nearest misses, if no candidate passes on the
     suite to choose on; in that case no file is made.
@@ -197,12 +205,17 @@ def run_with_search(
         cache = StepCache(scratch / "cache")
     final_plan = search.run(scratch, cache, progress)
     draft = run_plan.execute(final_plan, workspace, cache, progress, search.subject)
+    latencies = tuple(time_judged(search.evaluation, draft, search.base, progress))
     shutil.rmtree(scratch, ignore_errors=True)
-    return draft
+    return draft, LatencyTable(PAIRS, latencies, search.latencies)
 
 
 class Search:
-    """One search. Candidates are tried from the smallest estimate up, until one passes and no other can be smaller."""
+    """One search. Candidates are tried from the smallest estimate up, until one passes and no other can be smaller.
+
+    With the objective `fast-enough`, candidates that are slower than the file in full precision are judged only if no other
+    passes. `base` is that file, and `latencies` has the latencies of the candidates that were timed, by name.
+    """
 
     def __init__(self, plan: ExportPlan, request: SearchRequest) -> None:
         """Read both suites, and check candidates.
@@ -273,28 +286,35 @@ class Search:
         directory.mkdir(parents=True)
         self._directory, self._cache, self._progress = directory, cache, progress
         self._drafts: dict[str, Draft] = {}
+        self.latencies: dict[str, list[Latency]] = {}
         base = self._execute(self._alone((), self._request.input, self._request.output), "base")
-        graph = base.root / base.artifacts[0].path
-        weights, trials = measure_weights(load_onnx(graph), graph.stat().st_size), list[Trial]()
+        self.base = base.root / base.artifacts[0].path
+        weights = measure_weights(load_onnx(self.base), self.base.stat().st_size)
         candidates = choose_candidates(self._request, has_tables=weights.tables > 0)
         ordered = sorted(candidates, key=lambda candidate: candidate.estimate(weights))
-        smallest = float("inf")
-        for candidate in ordered:
-            if self._request.objective == "bytes" and candidate.estimate(weights) >= smallest:
-                trial: Trial = {"state": "untried", "reasons": ["a smaller candidate passed"]}
-            else:
-                trial = self._try(candidate)
+        trials = [self._trial(candidate, "untried", [UNTRIED]) for candidate in ordered]
+        objective, smallest, slow = self._request.objective, float("inf"), list[Trial]()
+        for candidate, trial in zip(ordered, trials, strict=True):
+            if objective != "latency" and candidate.estimate(weights) >= smallest:
+                continue
+            self._make(candidate, trial)
+            if objective != "bytes" and candidate.name in self._drafts:
+                self._time(trial)
+            if objective == "fast-enough" and any(ratio.is_slow for ratio in self._ratios(candidate.name)):
+                slow.append(trial)
+                continue
+            self._judge(trial)
             if trial["state"] == "certified":
                 smallest = min(smallest, trial["bytes"])
-            trials.append({"candidate": candidate.name, **trial})
+        for trial in sorted(slow, key=lambda trial: trial["bytes"]) if smallest == float("inf") else ():
+            self._judge(trial)
+            if trial["state"] == "certified":
+                break
         passed = [trial for trial in trials if trial["state"] == "certified"]
         if not passed:
             raise _none_passes(trials)
-        if self._request.objective == "latency":
-            self._time(passed)
-        winner = min(passed, key=lambda trial: (trial.get("median_ms", 0.0), trial["bytes"]))
-        for name in ("base", "trials"):
-            shutil.rmtree(directory / name, ignore_errors=True)
+        winner = min(passed, key=self._rank)
+        shutil.rmtree(directory / "trials", ignore_errors=True)
         chosen = next(candidate for candidate in ordered if candidate.name == winner["candidate"])
         assert self._plan.evaluation is not None
         path, artifacts = self._path_of(chosen), self._plan.evaluation.request.artifacts
@@ -320,35 +340,65 @@ class Search:
         return run_plan.load_subject(self._plan, self._directory / "subject")
 
     @cached_property
-    def _evaluation(self) -> SourceEvaluation:
+    def evaluation(self) -> SourceEvaluation:
+        """The evaluation of the source on the suite to choose on."""
         key, trusted = self._plan.subject_key(), self._plan.task.trust_remote_code
         return SourceEvaluation(self._choose, lambda: self.subject, trusted, self._cache, key)
 
-    def _try(self, candidate: Candidate) -> Trial:
-        """Make and judge one candidate. Raises EvaluationError if the source or a metric fails, which concerns all candidates."""
+    def _trial(self, candidate: Candidate, state: str, reasons: list[str]) -> Trial:
+        return {"candidate": candidate.name, "state": state, "reasons": reasons}
+
+    def _make(self, candidate: Candidate, trial: Trial) -> None:
+        """Make a candidate's file, and add its bytes to the trial; a pass that fails makes the trial `failed`."""
         self._progress.step(f"trying {candidate.name}")
-        trial: Trial = {"state": "failed"}
         try:
             own_steps = candidate.steps(self._request.input)
             plan = self._alone(own_steps, own_steps[-1]["name"], self._path_of(candidate))
             draft = self._execute(plan, f"trials/{candidate.name}")
         except (ConversionError, InputError) as error:
-            return {**trial, "reasons": [self._published(error.message)]}
+            trial |= {"state": "failed", "reasons": [self._published(error.message)]}
+            return
         (artifact,) = draft.artifacts
         paths = (artifact.path, *(sidecar.path for sidecar in artifact.sidecars))
         size = sum((draft.root / path).stat().st_size for path in paths)
-        trial |= {"bytes": size, "precision": artifact.precision}
+        trial |= {"bytes": size, "precision": artifact.precision, "reasons": [SLOW]}
+        self._drafts[candidate.name] = draft
+
+    def _time(self, trial: Trial) -> None:
+        """Time a candidate beside the file in full precision; a file that does not run makes the trial `failed`."""
+        name, draft = trial["candidate"], self._drafts[trial["candidate"]]
+        path = draft.artifacts[0].path
         try:
-            judged = self._evaluation.judge(artifact, draft.root / artifact.path)
+            self.latencies[name] = self.evaluation.time(path, draft.root / path, BASE, self.base)
+        except ConversionError as error:
+            trial |= {"state": "failed", "reasons": [self._published(error.message)]}
+
+    def _judge(self, trial: Trial) -> None:
+        """Judge a candidate. Raises EvaluationError if the source or a metric fails, which concerns all candidates."""
+        if trial["state"] == "failed":
+            return
+        draft = self._drafts[trial["candidate"]]
+        (artifact,) = draft.artifacts
+        try:
+            judged = self.evaluation.judge(artifact, draft.root / artifact.path)
         except EvaluationError:
             raise
         except ConversionError as error:
-            return {**trial, "reasons": [self._published(error.message)]}
-        self._drafts[candidate.name] = draft
+            trial |= {"state": "failed", "reasons": [self._published(error.message)]}
+            return
         keys = ("metric", "value", "loss", "limit", "state", "interval")
         records = [certificate.record(judgement) for judgement in judged.judgements]
         figures = [{key: record[key] for key in keys if key in record} for record in records]
-        return {**trial, "state": judged.state, "reasons": list(judged.reasons), "metrics": figures}
+        trial |= {"state": judged.state, "reasons": list(judged.reasons), "metrics": figures}
+
+    def _ratios(self, name: str) -> list[Ratio]:
+        return [item.ratio for item in self.latencies.get(name, ()) if item.ratio is not None]
+
+    def _rank(self, trial: Trial) -> tuple[float, int]:
+        """The rank of a candidate that passed: the lowest wins. Latencies that the machine is too busy to compare are equal."""
+        ratios = self._ratios(trial["candidate"])
+        is_ranked = self._request.objective == "latency" and not any(ratio.is_noisy for ratio in ratios)
+        return max((ratio.value for ratio in ratios), default=0.0) if is_ranked else 0.0, trial["bytes"]
 
     def _execute(self, plan: ExportPlan, directory: str) -> Draft:
         workspace = self._directory / directory
@@ -359,20 +409,6 @@ class Search:
         """A message without directories of this machine, because the message is published with the version."""
         folders = (self._directory.parent, self._plan.directory, Path(self._plan.start))
         return str(scrub(message, "", *folders)[0])
-
-    def _time(self, trials: list[Trial]) -> None:
-        """Measure the median latency of the candidates in one run, and add each latency to the trial."""
-        self._progress.step("timing the candidates that pass")
-        artifacts = [
-            replace(artifact, path=f"{trial['candidate']}/{artifact.path}")
-            for trial in trials
-            for artifact in self._drafts[trial["candidate"]].artifacts
-        ]
-        measured = latency.measure(
-            Draft(self._plan.name, self._directory / "trials", tuple(artifacts)), TIMED
-        )
-        for trial, item in zip(trials, measured.latencies, strict=True):
-            trial["median_ms"] = item.median
 
     def _path_of(self, candidate: Candidate) -> str:
         """The path of a candidate's file in a version."""

@@ -8,7 +8,8 @@ An evaluation is the certificate that an export writes, or a short document of a
 A `check` is as in a manifest. The loss is the check `quant_recall_delta`. A certificate also has `task`, `metrics` and
 `resampling`. A proof says that an artifact is its parent, rounded; anybody can repeat the proof from the two files
 (docs/prove.md). A latency depends on the machine and the moment, which a manifest does not record, so it is attested after
-publication; no gate tests it. Its checks are `latency of batch 8`, metric `median_ms` or `p95_ms`.
+publication; no gate tests it. Its checks are `latency of batch 8`, metric `median_ms` or `p95_ms`, and the `ratio` to
+the parent's latency.
 """
 
 from collections.abc import Collection
@@ -183,10 +184,21 @@ def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact 
 
 
 class TimedArtifact(Document):
-    """The latency of one artifact, in milliseconds for each run of a whole batch."""
+    """The latency of one artifact, in milliseconds for each run of a whole batch, or of one input of a suite.
+
+    A check with the metric `ratio` compares with `parent`, the file in full precision, in the same run.
+    """
 
     artifact: Digest
     path: RelPath
+    checks: Items[Check]
+    parent: Digest | None = None
+
+
+class TimedCandidate(Document):
+    """The latency of a file that a search made and may not have published."""
+
+    name: Text
     checks: Items[Check]
 
 
@@ -206,3 +218,4 @@ class BenchmarkDocument(Document):
     warm_up: Count
     runs: Annotated[Count, Field(gt=0)]
     artifacts: Annotated[Items[TimedArtifact], Field(min_length=1)]
+    candidates: Items[TimedCandidate] = ()

@@ -7,7 +7,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from onnxreg.converters.engine.latency import LatencyTable, measure
+from onnxreg.converters.evaluation.latency import LatencyTable, measure
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact

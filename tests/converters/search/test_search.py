@@ -16,10 +16,12 @@ from onnxreg.converters.engine import run_plan
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation
+from onnxreg.converters.evaluation.latency import Latency, Ratio, typical_inputs
 from onnxreg.converters.evaluation.metric import EvaluationError
 from onnxreg.converters.evaluation.metrics import MeanCosine
 from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.converters.rebuild import Materials, rebuild
+from onnxreg.converters.request import run
 from onnxreg.converters.search.search import WeightBytes, check_search, library, run_with_search
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
@@ -76,14 +78,14 @@ def search(encoder: Path, exported: Path, tmp_path: Path) -> Callable[..., Draft
             "steps": STEPS,
             "outputs": OUTPUTS,
             "evaluation": {"suite": str(suite), "metrics": [{"metric": "mean_cosine", "limit": limit}]},
-            "search": {"input": "fp32", **request},
+            "search": {"input": "fp32", "objective": "bytes", **request},
         }
         workspace = tmp_path / f"w{len(list(tmp_path.iterdir()))}"
         workspace.mkdir()
         cache = cache or StepCache(shutil.copytree(exported, workspace / "cache"))
         plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
         check_search(plan)
-        return run_with_search(plan, workspace, cache)
+        return run_with_search(plan, workspace, cache)[0]
 
     return run
 
@@ -243,16 +245,76 @@ def test_a_candidate_is_a_line_of_steps() -> None:
             SearchCandidate.from_json({"name": "own", "steps": wrong})
 
 
-@pytest.mark.more
-def test_latency_decides_if_it_is_the_objective(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
+SMALL, LARGE = "weights8-32-int8-embeddings", "fp16"
+SLOW, NOISY, FAST, FASTER = (2.0, 1.9, 2.1), (1.3, 0.8, 1.6), (1.0, 0.9, 1.1), (0.5, 0.4, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("objective", "ratios", "states"),
+    [
+        ("bytes", (SLOW, FAST), ("won", "certified")),
+        ("fast-enough", (FAST, FASTER), ("won", "certified")),
+        ("fast-enough", (SLOW, FAST), ("untried", "won")),
+        ("fast-enough", (NOISY, FAST), ("won", "certified")),
+        ("fast-enough", (SLOW, SLOW), ("won", "untried")),
+        ("latency", (FAST, FASTER), ("certified", "won")),
+        ("latency", (NOISY, FASTER), ("won", "certified")),
+    ],
+)
+def test_the_objective_ranks_the_candidates_that_pass(
+    search: Callable[..., Draft],
+    write_suite: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    objective: str,
+    ratios: tuple[tuple[float, float, float], ...],
+    states: tuple[str, ...],
 ) -> None:
+    speeds = dict(zip((SMALL, LARGE), map(Ratio._make, ratios), strict=True))
+
+    def time(_: SourceEvaluation, path: str, file: Path, *parent: object) -> list[Latency]:
+        own = [ratio for name, ratio in speeds.items() if f"/{name}/" in str(file)]
+        return [Latency((path,), 1, 1.0, 1.0, 30, "typical", "base", *own)]
+
+    monkeypatch.setattr(SourceEvaluation, "time", time)
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
-    names = ["int8", "fp16", "weights8-32"]
-    found = record(search(choose, confirm=str(confirm), candidates=names, objective="latency"))
-    times = {trial["candidate"]: trial["median_ms"] for trial in found["candidates"] if "median_ms" in trial}
-    assert set(times) == set(names)
-    assert found["winner"] == min(times, key=lambda name: times[name])
+    found = record(search(choose, confirm=str(confirm), candidates=[SMALL, LARGE], objective=objective))
+    trials = {trial["candidate"]: trial["state"] for trial in found["candidates"]}
+    assert (trials | {found["winner"]: "won"}) == dict(zip((SMALL, LARGE), states, strict=True))
+    assert not any("ms" in key or "ratio" in key for trial in found["candidates"] for key in trial)
+
+
+def test_judged_files_are_timed_beside_the_file_in_full_precision(
+    encoder: Path, write_suite: Callable[..., Path], tmp_path: Path
+) -> None:
+    steps = [*STEPS, {"name": "half", "pass": "OnnxFloatToFloat16", "input": "fp32"}]
+    value = {
+        "task": "pooling",
+        "steps": steps,
+        "outputs": [*OUTPUTS, {"step": "half", "path": "half.onnx"}],
+        "evaluation": {"suite": str(write_suite("suite.jsonl"))},
+    }
+    plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
+    (tmp_path / "w").mkdir()
+    draft, (table,) = run(plan, tmp_path / "w")
+    (latency,) = table.latencies
+    assert (latency.paths, latency.parent, latency.input) == (
+        ("half.onnx",),
+        "model.onnx",
+        "typical (3 tokens)",
+    )
+    assert latency.ratio is not None and 0 < latency.ratio.low <= latency.ratio.value <= latency.ratio.high
+    timed = table.document(manifest_of(draft)).to_json()["artifacts"][0]
+    assert [check["metric"] for check in timed["checks"]] == ["median_ms", "p95_ms", "ratio"]
+    assert timed["parent"] == str(Digest.of((draft.root / "model.onnx").read_bytes()))
+    assert not list(draft.root.glob(".*"))
+
+
+def test_a_short_and_a_long_input_of_the_suite_are_timed() -> None:
+    feeds = [{"attention_mask": np.ones((1, 4 + number % 40))} for number in range(80)]
+    inputs = typical_inputs(feeds)
+    sizes = {name: feed["attention_mask"].shape[1] for name, feed in inputs.items()}
+    assert sizes == {"short (8 tokens)": 8, "long (39 tokens)": 39}
+    assert list(typical_inputs([{"pixels": np.ones((1, 3))}])) == ["typical"]
 
 
 def test_estimates_order_candidates_as_their_files_do() -> None:
@@ -424,7 +486,7 @@ def test_the_outputs_without_a_path_stay_beside_the_winner(
     }
     plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
     (tmp_path / "w").mkdir()
-    paths = {artifact.path for artifact in run_with_search(plan, tmp_path / "w").artifacts}
+    paths = {artifact.path for artifact in run_with_search(plan, tmp_path / "w")[0].artifacts}
     assert paths == {"fp32.onnx", "fp32_fp16.onnx"}
 
 

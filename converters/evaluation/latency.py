@@ -1,0 +1,264 @@
+"""Latency on this CPU. Graphs are timed in turn, so that a busy moment slows all of them.
+
+`measure` and `measure_chains` time drawn inputs of stated sizes; `compare` times a file beside its parent on inputs of the
+suite that judges it.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from itertools import groupby
+from math import sqrt
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from onnxreg.converters.evaluation.predict import MASK, Runner
+from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.passes.tools import samples
+from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.runtime.sessions import load_session
+from onnxreg.converters.source.toolchain import cpu_model, instruction_set
+from onnxreg.schema.core.errors import ConversionError, why
+from onnxreg.schema.gates.statements import BenchmarkDocument
+from onnxreg.schema.inputs.recipe_file import Benchmark
+from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.manifest.manifest import Manifest
+
+WARM_UP_RUNS = 10
+BATCH_AXIS = "batch"
+"""Name of the axis whose sizes the recipe lists."""
+DYNAMIC_AXIS_LENGTH = 32
+"""Length of every other dynamic axis, such as the tokens of a sentence."""
+PAIRS = Benchmark(runs=30, batches=(1,))
+"""The number of pairs of runs, one of the file and one of its parent, for each input."""
+WARM_UP_PAIRS, LEAST_PAIRS, MAX_SECONDS = 3, 8, 20.0
+"""The first pairs, which are not counted; the least pairs that are, however slow the files; the seconds for an input."""
+EDGE = 10
+"""A short input of a suite is longer than a tenth of the inputs, and a long one is shorter than a tenth."""
+FAST_ENOUGH = 1.1
+"""The largest ratio to the parent's latency of a file that counts as no slower."""
+
+
+class Ratio(NamedTuple):
+    """A latency as a multiple of the parent's: the median of paired runs, and the 95 % interval of this median."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def is_noisy(self) -> bool:
+        """True if the file may as well be faster as slower than `FAST_ENOUGH`: the machine is too busy to tell."""
+        return self.low < 1 < FAST_ENOUGH < self.high
+
+    @property
+    def is_slow(self) -> bool:
+        return self.value > FAST_ENOUGH and not self.is_noisy
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Milliseconds that a batch takes through the graphs at `paths`, in sequence, to four significant digits.
+
+    `input` says which input of a suite was run, such as `short (23 tokens)`, and `ratio` compares with the file `parent`.
+    """
+
+    paths: tuple[str, ...]
+    rows: int
+    median: float
+    p95: float
+    runs: int
+    input: str = ""
+    parent: str = ""
+    ratio: Ratio | None = None
+
+    def checks(self) -> Iterator[dict[str, Any]]:
+        """The latency as checks of a benchmark document."""
+        others = " and ".join(self.paths[1:])
+        name = f"latency of batch {self.rows}"
+        if self.input:
+            name = f"latency of an input, {self.input}"
+        if others:
+            name = f"latency of one row with {others}"
+        common = {"name": name, "samples": self.runs, "verdict": "info"}
+        yield {**common, "metric": "median_ms", "value": self.median}
+        yield {**common, "metric": "p95_ms", "value": self.p95}
+        if self.ratio is not None:
+            value, *interval = self.ratio
+            yield {**common, "metric": "ratio", "value": value, "interval": interval, "direction": "lower"}
+
+
+@dataclass(frozen=True)
+class LatencyTable:
+    """A benchmark and the latencies measured for it; `candidates` has the latencies of a search's candidates, by name."""
+
+    benchmark: Benchmark
+    latencies: tuple[Latency, ...]
+    candidates: Mapping[str, Sequence[Latency]] = field(default_factory=dict)
+
+    def document(self, manifest: Manifest) -> BenchmarkDocument:
+        """Make the benchmark document of a version. The latency of several graphs is recorded under the first graph."""
+        digests = {artifact.path: str(artifact.digest) for artifact in manifest.artifacts}
+        artifacts = []
+        for path, latencies in groupby(self.latencies, lambda latency: latency.paths[0]):
+            first, *others = latencies
+            checks = [check for item in (first, *others) for check in item.checks()]
+            parent = {"parent": digests[first.parent]} if first.parent in digests else {}
+            artifacts.append({"artifact": digests[path], "path": path, **parent, "checks": checks})
+        candidates = [
+            {"name": name, "checks": [check for item in latencies for check in item.checks()]}
+            for name, latencies in self.candidates.items()
+        ]
+        return BenchmarkDocument.from_json(
+            {
+                **({"candidates": candidates} if candidates else {}),
+                "format": "onnxreg-benchmark",
+                "format_version": 1,
+                "cpu": cpu_model(),
+                "isa": instruction_set(),
+                "threads": self.benchmark.threads,
+                "runtime": f"onnxruntime {version('onnxruntime')}",
+                "warm_up": WARM_UP_RUNS,
+                "runs": self.benchmark.runs,
+                "artifacts": artifacts,
+            }
+        )
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The latencies in JSON form; `ratio` is to the latency of `parent`, with its 95 % `interval`."""
+
+        def compared(item: Latency) -> dict[str, Any]:
+            if item.ratio is None:
+                return {}
+            value, *interval = item.ratio
+            return {"input": item.input, "parent": item.parent, "ratio": value, "interval": interval}
+
+        machine = {"threads": self.benchmark.threads, "cpu": cpu_model()}
+        return [
+            {"graphs": list(item.paths), "p50_ms": item.median, "p95_ms": item.p95, "runs": item.runs}
+            | machine
+            | compared(item)
+            for item in self.latencies
+        ]
+
+
+def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
+    """Time every artifact of a draft by itself, at each batch size that the artifact takes.
+
+    Raises ConversionError, naming the file, if an artifact does not run on inputs drawn for it.
+    """
+    bounds: dict[str, int] = {}  # a file in ORT format takes inputs of the same names
+    for path in (item.path for item in draft.artifacts if item.path.endswith(".onnx")):
+        for name, rows in samples.index_bounds(load_onnx(draft.root / path)).items():
+            bounds[name] = min(rows, bounds.get(name, rows))
+    sizes = [{BATCH_AXIS: rows} for rows in benchmark.batches]
+    lengths = [DYNAMIC_AXIS_LENGTH] * len(sizes)
+    sessions = _load(draft.root, [item.path for item in draft.artifacts], benchmark)
+    runs = []
+    for path, session in sessions.items():
+        axes = {item.name: item.shape[0] for item in session.get_inputs() if item.shape}
+        batched = next((name for name, axis in axes.items() if axis == BATCH_AXIS), next(iter(axes), None))
+        feeds = samples.draw(samples.taken_by(session), bounds, sizes=sizes, lengths=lengths)
+        by_rows = {len(feed[batched]) if batched else 1: feed for feed in feeds}
+        runs += [((path,), rows, feed) for rows, feed in by_rows.items()]
+    return _time(runs, sessions, benchmark)
+
+
+def measure_chains(
+    root: Path, chains: Sequence[Sequence[str]], feed: Feed, benchmark: Benchmark
+) -> LatencyTable:
+    """Time one row through each chain of graphs below `root`; the first takes `feed`, the others take its outputs.
+
+    Raises ConversionError, naming the files, if a chain does not run.
+    """
+    sessions = _load(root, [path for paths in chains for path in paths], benchmark)
+    return _time([(tuple(paths), 1, feed) for paths in chains], sessions, benchmark)
+
+
+def _load(root: Path, paths: Sequence[str], benchmark: Benchmark) -> dict[str, Any]:
+    return {
+        path: load_session(root / path, prepacking=True, threads=benchmark.threads)
+        for path in dict.fromkeys(paths)
+    }
+
+
+def _time(
+    runs: Sequence[tuple[tuple[str, ...], int, Feed]], sessions: Mapping[str, Any], benchmark: Benchmark
+) -> LatencyTable:
+    """Warm up, then time the batches in turn. `runs` has each batch: the graphs' paths, the rows, the inputs."""
+
+    def milliseconds(paths: tuple[str, ...], feed: Feed) -> float:
+        first, *others = (sessions[path] for path in paths)
+        begin = time.perf_counter()
+        try:
+            values = first.run(None, feed)
+            if others:
+                outputs = dict(zip((item.name for item in first.get_outputs()), values, strict=True))
+            for session in others:
+                session.run(None, {item.name: outputs[item.name] for item in session.get_inputs()})
+        except Exception as error:
+            raise ConversionError(f"{' + '.join(paths)} cannot be timed: {why(error)}") from error
+        return 1000 * (time.perf_counter() - begin)
+
+    turns = range(WARM_UP_RUNS + benchmark.runs)
+    times = [[milliseconds(paths, feed) for paths, _, feed in runs] for _ in turns][WARM_UP_RUNS:]
+    figures = [[float(f"{figure:.4g}") for figure in row] for row in np.percentile(times, (50, 95), axis=0)]
+    latencies = (
+        Latency(paths, rows, median, p95, benchmark.runs)
+        for (paths, rows, _), median, p95 in zip(runs, *figures, strict=True)
+    )
+    return LatencyTable(benchmark, tuple(latencies))
+
+
+def typical_inputs(feeds: Sequence[Feed]) -> dict[str, Feed]:
+    """A short and a long input by their names, such as `short (23 tokens)`; one input if both have the same size."""
+
+    def size(feed: Feed) -> int:
+        return max(int(array.size) for array in feed.values())
+
+    def named(word: str, feed: Feed) -> str:
+        return f"{word} ({feed[MASK].shape[1]} tokens)" if MASK in feed else word
+
+    ordered = sorted(feeds, key=size)
+    short, long = ordered[len(ordered) // EDGE], ordered[-1 - len(ordered) // EDGE]
+    if size(short) == size(long):
+        return {named("typical", short): short}
+    return {named("short", short): short, named("long", long): long}
+
+
+def compare(
+    path: str, run: Runner, parent_path: str, parent: Runner, inputs: Mapping[str, Feed]
+) -> list[Latency]:
+    """Time a file and its parent on each input, a run of each in turn, so that a busy moment slows both.
+
+    The interval of the median ratio is the one of its order statistics (H. A. David and H. N. Nagaraja, Order Statistics,
+    2003, section 7.1). Raises ConversionError if a file does not run.
+    """
+
+    def milliseconds(runner: Runner, feed: Feed) -> float:
+        begin = time.perf_counter()
+        runner(feed)
+        return 1000 * (time.perf_counter() - begin)
+
+    latencies = []
+    for name, feed in inputs.items():
+        pairs, end = list[tuple[float, float]](), time.monotonic() + MAX_SECONDS
+        while len(pairs) < WARM_UP_PAIRS + PAIRS.runs:
+            if len(pairs) >= WARM_UP_PAIRS + LEAST_PAIRS and time.monotonic() > end:
+                break
+            if len(pairs) % 2:
+                own = milliseconds(run, feed)
+                pairs.append((own, milliseconds(parent, feed)))
+            else:
+                other = milliseconds(parent, feed)
+                pairs.append((milliseconds(run, feed), other))
+        times = np.array(pairs[WARM_UP_PAIRS:])
+        ratios, half = np.sort(times[:, 0] / times[:, 1]), 0.98 * sqrt(len(times))
+        ends = ratios[int(len(times) / 2 - half)], ratios[int(np.ceil(len(times) / 2 + half))]
+        figures = (*np.percentile(times[:, 0], (50, 95)), np.median(ratios), *ends)
+        median, p95, *ratio = (float(f"{figure:.4g}") for figure in figures)
+        latencies.append(Latency((path,), 1, median, p95, len(times), name, parent_path, Ratio(*ratio)))
+    return latencies
