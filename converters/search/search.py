@@ -5,10 +5,14 @@ candidates, times them beside the file in full precision, judges them on one sui
 is an ordinary plan, with the winner's steps and the other suite, so a rebuild repeats only the winner's steps.
 """
 
+import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -40,6 +44,14 @@ from onnxreg.schema.manifest.draft import Draft
 PRODUCTS = ("MatMul", "Gemm")
 SCALE_BITS = 32
 """Number of bits in the scale of a block of weights."""
+MIXED, MIXED_BLOCK, MIXED_BITS = "mixed-int8", 16, 9.0
+MIXES = (MIXED, f"{MIXED}-int8-embeddings")
+"""The candidates with dynamic INT8 for the groups of products that bear it, and blocks of this size for the others.
+
+The bits of a weight are a guess, because the search finds the groups.
+"""
+MAX_GROUPS, MAX_MIXES = 12, 3
+"""The most groups of products that are tried one by one, and the most sets of them."""
 PREFIX = "search-"
 """Prefix of the names of a candidate's steps."""
 SCRATCH = ".search"
@@ -107,6 +119,9 @@ def library(has_tables: bool, calibration: str | None) -> list[Candidate]:
         plain.append(Candidate(name, (blocks,), "int8", (bits, 32, 32)))
         tables.append(Candidate(f"{name}-int8-embeddings", (blocks, rows), "int8", (bits, 8, 32)))
         tables.append(Candidate(f"{name}-fp16-embeddings", (blocks, halves), "int8", (bits, 16, 32)))
+    fine = _blocks(8, MIXED_BLOCK, INT8_ACTIVATIONS)
+    plain.append(Candidate(MIXES[0], (fine,), "int8", (MIXED_BITS, 32, 32)))
+    tables.append(Candidate(MIXES[1], (fine, rows), "int8", (MIXED_BITS, 8, 32)))
     for size in (16, 32, 64, 128):
         name, blocks, bits = f"w8a8-{size}", _blocks(8, size, INT8_ACTIVATIONS), 8 + SCALE_BITS / size
         plain.append(Candidate(name, (blocks,), "int8", (bits, 32, 32)))
@@ -153,6 +168,23 @@ def measure_weights(graph: Any, size: int) -> WeightBytes:
         if tensor.name in read and tensor.data_type == tensor.FLOAT and len(tensor.dims) == 2
     )
     return WeightBytes(products, tables, max(size - products - tables, 0))
+
+
+def product_groups(graph: Any) -> list[list[str]]:
+    """The names of the products with constant weights, those of all layers in one group; the largest groups first.
+
+    Names differ between layers in numbers alone: `/encoder/layer.0/query/MatMul`. If a product has no name, there are none.
+    """
+    weights, groups, sizes = factors(graph, frozenset(PRODUCTS)), dict[str, list[str]](), Counter[str]()
+    for node in graph.graph.node:
+        weight = next((weights[name] for name in node.input if name in weights), None)
+        if node.op_type in PRODUCTS and weight is not None:
+            if not node.name:
+                return []
+            key = re.sub(r"\d+", "#", node.name)
+            groups.setdefault(key, []).append(node.name)
+            sizes[key] += tensor_bytes(weight)
+    return [groups[key] for key, _ in sizes.most_common()]
 
 
 def _pass(name: str, data: str | None = None, **params: Any) -> dict[str, Any]:
@@ -290,13 +322,18 @@ class Search:
         base = self._execute(self._alone((), self._request.input, self._request.output), "base")
         self.base = base.root / base.artifacts[0].path
         weights = measure_weights(load_onnx(self.base), self.base.stat().st_size)
-        candidates = choose_candidates(self._request, has_tables=weights.tables > 0)
-        ordered = sorted(candidates, key=lambda candidate: candidate.estimate(weights))
+        ordered = sorted(
+            choose_candidates(self._request, has_tables=weights.tables > 0),
+            key=lambda candidate: candidate.estimate(weights),
+        )
+        candidates = {candidate.name: candidate for candidate in ordered}
         trials = [self._trial(candidate, "untried", [UNTRIED]) for candidate in ordered]
         objective, smallest, slow = self._request.objective, float("inf"), list[Trial]()
         for candidate, trial in zip(ordered, trials, strict=True):
             if objective != "latency" and candidate.estimate(weights) >= smallest:
                 continue
+            if candidate.name in MIXES and candidate.bits is not None:
+                candidate = candidates[candidate.name] = self._mix(candidate)
             self._make(candidate, trial)
             if objective != "bytes" and candidate.name in self._drafts:
                 self._time(trial)
@@ -315,7 +352,7 @@ class Search:
             raise _none_passes(trials)
         winner = min(passed, key=self._rank)
         shutil.rmtree(directory / "trials", ignore_errors=True)
-        chosen = next(candidate for candidate in ordered if candidate.name == winner["candidate"])
+        chosen = candidates[winner["candidate"]]
         assert self._plan.evaluation is not None
         path, artifacts = self._path_of(chosen), self._plan.evaluation.request.artifacts
         if artifacts or winner["precision"] == FULL_PRECISION:
@@ -344,6 +381,42 @@ class Search:
         """The evaluation of the source on the suite to choose on."""
         key, trusted = self._plan.subject_key(), self._plan.task.trust_remote_code
         return SourceEvaluation(self._choose, lambda: self.subject, trusted, self._cache, key)
+
+    @cached_property
+    def _group_losses(self) -> list[tuple[float, list[str]]]:
+        """The loss, as a share of the limit, of dynamic INT8 for one group of products alone, and the group."""
+        groups = product_groups(load_onnx(self.base))[:MAX_GROUPS]
+        return [
+            (self._loss(Candidate(f"{MIXED}-group-{number}", (self._dynamic([group]),))), group)
+            for number, group in enumerate(groups, start=1)
+        ]
+
+    def _dynamic(self, groups: Sequence[Sequence[str]]) -> dict[str, Any]:
+        """The pass of dynamic INT8 for these groups of products alone."""
+        own = {name for group in groups for name in group}
+        others = [name for group in product_groups(load_onnx(self.base)) for name in group if name not in own]
+        return _pass("OnnxDynamicQuantization", nodes_to_exclude=others)
+
+    def _loss(self, candidate: Candidate) -> float:
+        trial = self._trial(candidate, "untried", [])
+        self._make(candidate, trial)
+        self._judge(trial)
+        return excess(trial)
+
+    def _mix(self, candidate: Candidate) -> Candidate:
+        """Put dynamic INT8, for the groups of products that together lose less than the limit, before a candidate's passes.
+
+        The groups that lose least alone are joined: as many as should pass because their losses add up, fewer if they do
+        not pass. If no group passes, the candidate stays as it is.
+        """
+        ordered = sorted(self._group_losses, key=itemgetter(0))
+        count = sum(total < 1 for total in accumulate(loss for loss, _ in ordered))
+        for fewer in range(count, max(count - MAX_MIXES, 0), -1):
+            groups = [group for _, group in ordered[:fewer]]
+            mixed = replace(candidate, passes=(self._dynamic(groups), *candidate.passes))
+            if self._loss(replace(mixed, name=f"{candidate.name}-{fewer}")) < 1:
+                return mixed
+        return candidate
 
     def _trial(self, candidate: Candidate, state: str, reasons: list[str]) -> Trial:
         return {"candidate": candidate.name, "state": state, "reasons": reasons}
@@ -458,14 +531,14 @@ class Search:
         return replace(self._plan, recipe=recipe, nodes=nodes, outputs=steps.outputs(recipe, nodes))
 
 
+def excess(trial: Trial) -> float:
+    """The largest ratio of a loss to the limit; below 1 the candidate passes, and a trial without a loss is infinite."""
+    figures = (figure for figure in trial.get("metrics", ()) if figure["loss"] is not None)
+    return max((figure["loss"] / figure["limit"] for figure in figures), default=float("inf"))
+
+
 def _none_passes(trials: Sequence[Trial]) -> ConversionError:
     """The error if no candidate passes; it lists the refused and unclear trials that miss their limits by the least."""
-
-    def excess(trial: Trial) -> float:
-        """The largest ratio of a loss to the limit; below 1 the candidate passes."""
-        figures = (figure for figure in trial.get("metrics", ()) if figure["loss"] is not None)
-        return max((figure["loss"] / figure["limit"] for figure in figures), default=float("inf"))
-
     missed = [
         trial for trial in trials if trial["state"] == "refused" or trial["reasons"][0].startswith("unclear")
     ]

@@ -575,3 +575,34 @@ def test_the_plan_knows_every_file_of_a_search(
 def test_the_profile_refuses_int8_options_beside_a_search(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="a search makes the INT8 file by itself"):
         find("android").recipe_for(options, None, is_search=True)
+
+
+@pytest.mark.more
+def test_groups_of_products_that_bear_it_get_dynamic_int8(
+    search: Callable[..., Draft], write_suite: Callable[..., Path]
+) -> None:
+    choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
+    draft = search(choose, confirm=str(confirm), candidates=["mixed-int8"], limit=0.02)
+    dynamic, blocks = draft.fields["recipe"]["steps"][1:]
+    assert (dynamic["pass"], blocks["pass"]) == ("OnnxDynamicQuantization", "OnnxBlockWiseRtnQuantization")
+    groups = product_groups(load_onnx(draft.root / "model.onnx"))
+    left = set(dynamic["params"]["nodes_to_exclude"])
+    assert all(left.isdisjoint(group) or left.issuperset(group) for group in groups)
+    assert dynamic["result"]["operators"]["MatMulInteger"] == sum(map(len, groups)) - len(left)
+
+
+def test_products_of_all_layers_are_one_group(tmp_path: Path) -> None:
+    steps = [
+        ("MatMul", f"/layer.{layer}/{part}/MatMul", size)
+        for layer in range(2)
+        for part, size in (("query", 4), ("feed", 8))
+    ]
+    nodes, weights, value = [], [], "x"
+    for number, (operator, name, size) in enumerate(steps):
+        weights.append(numpy_helper.from_array(np.ones((4, 4) if size == 4 else (4, 4), np.float32), f"w{number}"))
+        nodes.append(helper.make_node(operator, [value, f"w{number}"], [f"y{number}"], name))
+        value = f"y{number}"
+    model = graph(nodes, weights)
+    assert product_groups(model) == [
+        [name for _, name, _ in steps[0::2]], [name for _, name, _ in steps[1::2]]
+    ]
