@@ -427,7 +427,7 @@ def _search(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
         (
             trial["candidate"],
             size(trial["bytes"]) if "bytes" in trial else None,
-            [f"{item.ratio.value:.2f}" for item in timed.get(trial["candidate"], ()) if item.ratio],
+            [f"{item.ratio.value:.2f} x" for item in timed.get(trial["candidate"], ()) if item.ratio],
             [_loss(item["metric"], item["loss"], item.get("interval")) for item in trial.get("metrics", ())],
             trial["state"],
         )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.docs.nets import write_mlp
+from support.graphs import graph
 from support.registries.drafts import manifest_of
 
 from onnxreg.converters.engine import run_plan
@@ -19,10 +20,17 @@ from onnxreg.converters.evaluation.evaluate import SourceEvaluation
 from onnxreg.converters.evaluation.latency import Latency, Ratio, typical_inputs
 from onnxreg.converters.evaluation.metric import EvaluationError
 from onnxreg.converters.evaluation.metrics import MeanCosine
+from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.request import run
-from onnxreg.converters.search.search import WeightBytes, check_search, library, run_with_search
+from onnxreg.converters.search.search import (
+    WeightBytes,
+    check_search,
+    library,
+    product_groups,
+    run_with_search,
+)
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile, SearchCandidate
@@ -583,7 +591,8 @@ def test_groups_of_products_that_bear_it_get_dynamic_int8(
 ) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
     draft = search(choose, confirm=str(confirm), candidates=["mixed-int8"], limit=0.02)
-    dynamic, blocks = draft.fields["recipe"]["steps"][1:]
+    steps = {step["name"]: step for step in draft.fields["recipe"]["steps"]}
+    dynamic, blocks = steps["search-mixed-int8-1"], steps["search-mixed-int8-2"]
     assert (dynamic["pass"], blocks["pass"]) == ("OnnxDynamicQuantization", "OnnxBlockWiseRtnQuantization")
     groups = product_groups(load_onnx(draft.root / "model.onnx"))
     left = set(dynamic["params"]["nodes_to_exclude"])
@@ -591,18 +600,16 @@ def test_groups_of_products_that_bear_it_get_dynamic_int8(
     assert dynamic["result"]["operators"]["MatMulInteger"] == sum(map(len, groups)) - len(left)
 
 
-def test_products_of_all_layers_are_one_group(tmp_path: Path) -> None:
-    steps = [
-        ("MatMul", f"/layer.{layer}/{part}/MatMul", size)
-        for layer in range(2)
-        for part, size in (("query", 4), ("feed", 8))
-    ]
-    nodes, weights, value = [], [], "x"
-    for number, (operator, name, size) in enumerate(steps):
-        weights.append(numpy_helper.from_array(np.ones((4, 4) if size == 4 else (4, 4), np.float32), f"w{number}"))
-        nodes.append(helper.make_node(operator, [value, f"w{number}"], [f"y{number}"], name))
-        value = f"y{number}"
-    model = graph(nodes, weights)
-    assert product_groups(model) == [
-        [name for _, name, _ in steps[0::2]], [name for _, name, _ in steps[1::2]]
-    ]
+def test_products_of_all_layers_are_one_group() -> None:
+    model = graph(
+        "a = MatMul(x, q0) b = MatMul(a, f0) c = MatMul(b, q1) y = MatMul(c, f1)",
+        q0=(40, 40),
+        f0=(40, 80),
+        q1=(80, 40),
+        f1=(40, 40),
+    )
+    assert product_groups(model) == []
+    names = ["/layer.0/query", "/layer.0/feed", "/layer.1/query", "/layer.1/feed"]
+    for node, name in zip(model.graph.node, names, strict=True):
+        node.name = name
+    assert [sorted(group) for group in product_groups(model)] == [names[0::2], names[1::2]]
