@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from onnxreg.cli.context import Session
-    from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.registry.log.lookup import Release
     from onnxreg.schema.gates.statements import BenchmarkDocument
     from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
@@ -62,30 +61,29 @@ def report_published(
     session: Session,
     release: Release,
     out: Path | None = None,
-    tables: Sequence[LatencyTable] = (),
+    measured: Sequence[Iterable[str]] = (),
+    last: Iterable[str] = (),
     remarks: Iterable[str] = (),
     is_preview: bool = False,
     **more: Any,
 ) -> None:
-    """Show the result of `export`, `add` or `import`, and `remarks`; the JSON document adds the latencies in `tables`, and `more`.
+    """Show the result of `export`, `add` or `import`, and `remarks`; the JSON document adds `more`.
 
-    With `is_preview`, say that nothing was published.
+    `measured` are blocks about what an export measured, and `last` are its last lines. With `is_preview`, say that nothing was published.
     """
-    timed = [item for one in tables for item in one.to_json()]
-    times = list(_speeds(tables))
-    facts = [_artifacts(release), doubts(release), _remarks(release)]
+    facts = [_artifacts(release), doubts(release), _remarks(release), *measured]
     existing = printable("" if release.new else _existing(release))
     if is_preview:
         plan = existing or f"{release.ref} would be new"
-        outcome = blocks([f"{plan}; nothing was published"], *facts, _search(release, tables))
+        outcome = blocks([f"{plan}; nothing was published"], *facts)
     elif release.new:
         head = (f"published {release.ref}", f"manifest {release.digest}")
-        outcome = blocks(head, *facts, _translation(release), _search(release, tables), _next_steps(release))
+        outcome = blocks(head, *facts, _translation(release), _next_steps(release))
     else:
         outcome = iter((f"nothing new: {existing}", f"manifest {release.digest}", *doubts(release)))
-    document = _document(release, out) | ({"latency": timed} if timed else {}) | more
+    document = _document(release, out) | more
     written = [f"written to {out}"] if out else []
-    session.show(document, blocks(outcome, written, times), remarks)
+    session.show(document, blocks(outcome, written, last), remarks)
     if release.new and release.yank is not None and not (session.as_json or is_preview):
         undo = f"`reg yank {release.ref} --undo` takes that back"
         session.warn(f"warning: {release.yank.words}; {undo}")
@@ -385,7 +383,7 @@ def _files(manifest: Manifest) -> Iterator[str]:
     return table(("FILE", "ROLE", "SIZE"), [(entry.path, entry.role, size(entry.size)) for entry in entries])
 
 
-def _recorded(version: Release, key: str) -> Mapping[str, Any]:
+def recorded(version: Release, key: str) -> Mapping[str, Any]:
     """The parameter `key` of the recipe if it is a document, else an empty one."""
     recipe = version.manifest.recipe
     value = recipe.parameters.get(key) if recipe else None
@@ -394,60 +392,9 @@ def _recorded(version: Release, key: str) -> Mapping[str, Any]:
 
 def _translation(version: Release) -> Iterator[str]:
     """The fields of another tool's document and their translations, if the recipe was made from such a document."""
-    fields = _recorded(version, "recipe").get("translation", ())
+    fields = recorded(version, "recipe").get("translation", ())
     rows = [(field["field"], json.dumps(field["value"]), field["became"]) for field in fields]
     return table(("FIELD", "VALUE", "BECAME"), rows)
-
-
-def _speeds(tables: Sequence[LatencyTable]) -> Iterator[str]:
-    """A line for each file and input that was timed, and a warning for each file that is slower than its parent."""
-    pairs = [(one.benchmark.threads, item) for one in tables for item in one.latencies]
-    for number_of_threads, item in pairs:
-        graphs, threads = " + ".join(item.paths), counted(number_of_threads, "thread")
-        if item.ratio is None:
-            rows = counted(item.rows, "row") if item.rows > 1 else "one row"
-            yield f"latency: p50 {item.median:g} ms, p95 {item.p95:g} ms: {graphs} ({rows}, {threads})"
-            continue
-        value, low, high = item.ratio
-        figure = f"{value:.2f} ({low:.2f} to {high:.2f}) of {item.parent}"
-        yield f"latency: {item.median:g} ms, {figure}: {graphs}, {item.input}, {threads}"
-        if item.ratio.is_noisy:
-            yield f"note: this machine is too busy to say if {graphs} is slower than {item.parent}"
-        elif item.ratio.is_slow:
-            yield f"warning: {graphs} is {value:.2f} times as slow as {item.parent} on a {item.input} input"
-
-
-def _search(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
-    """The candidates of the search that made the version, if any, with their figures on the suite of the search."""
-    record = _recorded(version, "search")
-    if not record:
-        return
-    timed = {name: items for one in tables for name, items in one.candidates.items()}
-    rows = [
-        (
-            trial["candidate"],
-            size(trial["bytes"]) if "bytes" in trial else None,
-            [f"{item.ratio.value:.2f} x" for item in timed.get(trial["candidate"], ()) if item.ratio],
-            [_loss(item["metric"], item["loss"], item.get("interval")) for item in trial.get("metrics", ())],
-            trial["state"],
-        )
-        for trial in record["candidates"]
-        if trial["state"] != "untried" or "bytes" in trial
-    ]
-    tried, total, winner = record["tried"], counted(len(record["candidates"]), "candidate"), record["winner"]
-    yield f"tried {tried} of {total} on the suite to choose on; the winner is {printable(winner)}"
-    yield from table(("CANDIDATE", "SIZE", "LATENCY", "LOSS", "VERDICT"), rows)
-    for item in version.manifest.artifacts:
-        if item.path == record.get("output"):
-            losses = [check for check in item.checks if check.interval and check.limit is not None]
-            figures = ", ".join(_loss(check.label, check.value, check.interval) for check in losses)
-            where = f"on the suite to confirm on: {item.path}"
-            yield printable(f"{where} {figures}: {item.certification.state}")
-
-
-def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> str:
-    """A loss with its 95 % interval."""
-    return f"{metric} {number(loss)}" + (f" ({' to '.join(map(number, interval))})" if interval else "")
 
 
 def _next_steps(version: Release) -> Iterator[str]:

@@ -5,7 +5,6 @@ Python, the command line and batches make an `ExportRequest`, with a profile, a 
 
 import gc
 import os
-import shutil
 import tempfile
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -40,8 +39,6 @@ COMMON = (*EVALUATION, "certify", *SEARCH, *STATEMENTS)
 OPTIONS = (*TASK, "checkpoint", *ON_BY_DEFAULT, "min_gold_chars", "min_parent_recall", *COMMON)
 """The options common to all exports, and those of each built-in kind of export."""
 NEW_OBJECTS = 10_000
-SUBJECT = ".subject"
-"""The directory of a loaded source in the workspace."""
 
 
 def flag(option: str) -> str:
@@ -212,33 +209,24 @@ def run(
 ) -> "tuple[Draft, list[LatencyTable]]":
     """Run a plan into `workspace`; return the draft, and the latencies of judged artifacts and of a requested benchmark.
 
-    Raises the errors of `check_memory`, `execute`, `run_with_search` and `export_family`.
+    Raises the errors of `check_memory`, `execute`, `run_judged` and `export_family`.
     """
     from onnxreg.converters.engine.plan import ExportPlan
-    from onnxreg.converters.engine.run_plan import execute, load_subject
-    from onnxreg.converters.evaluation.evaluate import SourceEvaluation, time_judged
-    from onnxreg.converters.evaluation.latency import PAIRS, LatencyTable, measure
+    from onnxreg.converters.engine.run_plan import execute
+    from onnxreg.converters.evaluation.latency import measure
     from onnxreg.converters.families.export_family import export_family
-    from onnxreg.converters.search.search import run_with_search
+    from onnxreg.converters.search.search import run_judged
 
     if not isinstance(plan, ExportPlan):
         draft, latency = export_family(plan, workspace, progress)
         return draft, [latency]
     check_memory(plan)
     tables = []
-    if plan.recipe.search is not None:
-        draft, timed = run_with_search(plan, workspace, cache, progress)
-        tables.append(timed)
-    elif plan.evaluation is not None:
-        progress.step("loading the source")
-        subject = load_subject(plan, workspace / SUBJECT)
-        draft = execute(plan, workspace, cache, progress, subject)
-        evaluation = SourceEvaluation(plan.evaluation, lambda: subject)
-        if latencies := tuple(time_judged(evaluation, draft, progress=progress)):
-            tables.append(LatencyTable(PAIRS, latencies))
-        shutil.rmtree(workspace / SUBJECT)
-    else:
+    if plan.evaluation is None:
         draft = execute(plan, workspace, cache, progress)
+    else:
+        draft, timed = run_judged(plan, workspace, cache, progress)
+        tables += [timed] if timed.latencies else []
     if plan.recipe.benchmark is not None:
         progress.step("timing what was made")
         tables.append(measure(draft, plan.recipe.benchmark))

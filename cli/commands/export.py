@@ -1,6 +1,6 @@
 """`reg export`: from a trained checkpoint to a published version."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -19,13 +19,16 @@ from onnxreg.cli.options import (
     option,
     pairs,
 )
+from onnxreg.cli.output import counted, number, printable, size, table
 from onnxreg.cli.services import publish
-from onnxreg.cli.versions import report_published
+from onnxreg.cli.versions import recorded, report_published
 from onnxreg.converters import request as requests
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.ref import Ref, Version
 
 if TYPE_CHECKING:
+    from onnxreg.converters.evaluation.latency import LatencyTable, Ratio
+    from onnxreg.registry.log.lookup import Release
     from onnxreg.registry.registry import Registry
 
 EXAMPLES = (
@@ -92,7 +95,7 @@ def command(
         metavar="NAME",
     ),
     objective: str | None = option(
-        "With --certify: fast-enough (the default: the fewest bytes at no more than 1.1 of the latency in full precision), bytes, or latency on this machine."
+        "With --certify: fast-enough (the default: the fewest bytes at 1.1 or less of the latency in full precision), bytes or latency."
     ),
     calibration: Path | None = option(
         "With --certify: rows (.npz) to calibrate static INT8 with; without them it is not tried."
@@ -167,14 +170,16 @@ def command(
         registry = session.open(create=None)
         with session.steps() as progress:
             published, tables = publish(registry, plan, new_version, progress, not no_cache, dry_run)
+    timed: dict[str, Any] = {"latency": [item for one in tables for item in one.to_json()]} if tables else {}
+    measured, last = (_latencies(tables), _search(published, tables)), _slower(published, tables)
+    report = partial(report_published, session, published, target, measured, last, **timed)
     if dry_run:
-        report_published(session, published, is_preview=True, dry_run=True)
+        report(is_preview=True, dry_run=True)
         return
     if target is not None:
         outcome = f"published {published.ref}" if published.new else f"nothing new: this is {published.ref}"
         with prefix_outcome(outcome):
             registry.write_out(Ref(published.name, digest=published.digest), target)
-    report = partial(report_published, session, published, target, tables)
     if push is None:
         report()
     elif session.as_json:
@@ -213,3 +218,73 @@ def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:
         if value is not None:
             other = "SOURCE" if key == "source" else requests.flag(key)
             raise InputError(f"{option} and {other} contradict each other", hint)
+
+
+def _latencies(tables: "Sequence[LatencyTable]") -> Iterator[str]:
+    """The latency of each file beside its parent's, or of each batch through the graphs of a family."""
+    for one in tables:
+        threads = counted(one.benchmark.threads, "thread")
+        for item in one.latencies:
+            if item.ratio is None:
+                graphs, rows = " + ".join(item.paths), "one row" if item.rows == 1 else f"{item.rows} rows"
+                yield f"latency: p50 {item.median:g} ms, p95 {item.p95:g} ms: {graphs} ({rows}, {threads})"
+        timed = [
+            (*item.paths, item.input, f"{item.median:.3g} ms", _ratio(*item.ratio))
+            for item in one.latencies
+            if item.ratio is not None
+        ]
+        yield from table(("LATENCY", "INPUT", f"MEDIAN, {threads}", "PARENT = 1"), timed)
+
+
+def _ratio(value: float, low: float, high: float) -> str:
+    return f"{value:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _slower(release: "Release", tables: "Sequence[LatencyTable]") -> Iterator[str]:
+    """A warning for each file that is slower than its parent, with the bytes that it saves, or that may be slower."""
+    sizes = {item.path: item.own_size for item in release.manifest.artifacts}
+    worst: dict[str, tuple[Ratio, str]] = {}
+    for item in (item for one in tables for item in one.latencies):
+        if item.ratio is not None:
+            worst[item.paths[0]] = max(
+                worst.get(item.paths[0], (item.ratio, item.parent)), (item.ratio, item.parent)
+            )
+    for path, (ratio, parent) in worst.items():
+        if ratio.is_slow:
+            saved = f" for {size(sizes[parent] - sizes[path])} less" if parent in sizes else ""
+            yield f"warning: {path} is {ratio.value:.2f} times as slow as {parent}{saved}"
+        elif ratio.is_noisy:
+            yield f"note: this machine is too busy to say if {path} is slower than {parent}"
+
+
+def _search(version: "Release", tables: "Sequence[LatencyTable]") -> Iterator[str]:
+    """The candidates of the search that made the version, if any, with their figures on the suite of the search."""
+    record = recorded(version, "search")
+    if not record:
+        return
+    timed = {name: items for one in tables for name, items in one.candidates.items()}
+    rows = [
+        (
+            trial["candidate"],
+            size(trial["bytes"]) if "bytes" in trial else None,
+            [f"{item.ratio.value:.2f} x" for item in timed.get(trial["candidate"], ()) if item.ratio],
+            [_loss(item["metric"], item["loss"], item.get("interval")) for item in trial.get("metrics", ())],
+            trial["state"],
+        )
+        for trial in record["candidates"]
+        if trial["state"] != "untried" or "bytes" in trial
+    ]
+    tried, total, winner = record["tried"], counted(len(record["candidates"]), "candidate"), record["winner"]
+    yield f"tried {tried} of {total} on the suite to choose on; the winner is {printable(winner)}"
+    yield from table(("CANDIDATE", "SIZE", "LATENCY", "LOSS", "VERDICT"), rows)
+    for item in version.manifest.artifacts:
+        if item.path == record.get("output"):
+            losses = [check for check in item.checks if check.interval and check.limit is not None]
+            figures = ", ".join(_loss(check.label, check.value, check.interval) for check in losses)
+            where = f"on the suite to confirm on: {item.path}"
+            yield printable(f"{where} {figures}: {item.certification.state}")
+
+
+def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> str:
+    """A loss with its 95 % interval."""
+    return f"{metric} {number(loss)}" + (f" ({' to '.join(map(number, interval))})" if interval else "")

@@ -207,7 +207,7 @@ Trial = dict[str, Any]
 
 A trial has `candidate` and `state` and, as far as known, `bytes`, `precision`, `metrics` and `reasons`.
 The states are the states of a verdict, `failed` (a pass or the file does not work), and `untried` (a better candidate
-passed). Latencies are no part of it, because a manifest depends on no machine.
+passed). A manifest depends on no machine, so latencies are not in it.
 """
 UNTRIED, SLOW = (
     "a smaller candidate passed",
@@ -221,25 +221,35 @@ def check_search(plan: ExportPlan) -> None:
         Search(plan, plan.recipe.search)
 
 
-def run_with_search(
+def run_judged(
     plan: ExportPlan, workspace: Path, cache: StepCache | None = None, progress: Progress = SILENT
 ) -> tuple[Draft, LatencyTable]:
-    """Run the search in a plan's recipe, then run the plan with the winner into `workspace`.
+    """Run a plan with an evaluation into `workspace`, with the winner of the search if the recipe asks for a search.
 
-    The winner is judged once on the suite to confirm on, and returned with any verdict; it is timed after that.
+    The winner is judged once on the suite to confirm on, and returned with any verdict. Judged artifacts are timed after
+    that; the table is empty if no artifact has a parent in full precision.
 
     Raises the errors of `run_plan.execute`, and ConversionError, listing the nearest misses, if no candidate passes on the
     suite to choose on; in that case no file is made.
     """
-    assert plan.recipe.search is not None, "callers look"
-    search, scratch = Search(plan, plan.recipe.search), workspace / SCRATCH
-    if cache is None:  # one of this search alone: the steps that candidates share run once
-        cache = StepCache(scratch / "cache")
-    final_plan = search.run(scratch, cache, progress)
-    draft = run_plan.execute(final_plan, workspace, cache, progress, search.subject)
-    latencies = tuple(time_judged(search.evaluation, draft, search.base, progress))
+    scratch = workspace / SCRATCH
+    if plan.recipe.search is None:
+        assert plan.evaluation is not None, "callers look"
+        progress.step("loading the source")
+        subject = run_plan.load_subject(plan, scratch)
+        draft = run_plan.execute(plan, workspace, cache, progress, subject)
+        latencies = time_judged(SourceEvaluation(plan.evaluation, lambda: subject), draft, progress=progress)
+        table = LatencyTable(PAIRS, tuple(latencies))
+    else:
+        search = Search(plan, plan.recipe.search)
+        if cache is None:  # one of this search alone: the steps that candidates share run once
+            cache = StepCache(scratch / "cache")
+        final_plan = search.run(scratch, cache, progress)
+        draft = run_plan.execute(final_plan, workspace, cache, progress, search.subject)
+        latencies = time_judged(search.evaluation, draft, search.base, progress)
+        table = LatencyTable(PAIRS, tuple(latencies), search.latencies)
     shutil.rmtree(scratch, ignore_errors=True)
-    return draft, LatencyTable(PAIRS, latencies, search.latencies)
+    return draft, table
 
 
 class Search:

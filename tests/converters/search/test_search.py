@@ -29,7 +29,7 @@ from onnxreg.converters.search.search import (
     check_search,
     library,
     product_groups,
-    run_with_search,
+    run_judged,
 )
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
@@ -93,7 +93,7 @@ def search(encoder: Path, exported: Path, tmp_path: Path) -> Callable[..., Draft
         cache = cache or StepCache(shutil.copytree(exported, workspace / "cache"))
         plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
         check_search(plan)
-        return run_with_search(plan, workspace, cache)[0]
+        return run_judged(plan, workspace, cache)[0]
 
     return run
 
@@ -494,7 +494,7 @@ def test_the_outputs_without_a_path_stay_beside_the_winner(
     }
     plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
     (tmp_path / "w").mkdir()
-    paths = {artifact.path for artifact in run_with_search(plan, tmp_path / "w")[0].artifacts}
+    paths = {artifact.path for artifact in run_judged(plan, tmp_path / "w")[0].artifacts}
     assert paths == {"fp32.onnx", "fp32_fp16.onnx"}
 
 
