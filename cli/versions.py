@@ -80,7 +80,8 @@ def report_published(
         head = (f"published {release.ref}", f"manifest {release.digest}")
         outcome = blocks(head, *facts, _translation(release), _next_steps(release))
     else:
-        outcome = iter((f"nothing new: {existing}", f"manifest {release.digest}", *doubts(release)))
+        old = (f"nothing new: {existing}", f"manifest {release.digest}", *doubts(release))
+        outcome = blocks(old, *measured)
     document = _document(release, out) | more
     written = [f"written to {out}"] if out else []
     session.show(document, blocks(outcome, written, last), remarks)

@@ -171,7 +171,10 @@ def command(
         with session.steps() as progress:
             published, tables = publish(registry, plan, new_version, progress, not no_cache, dry_run)
     timed: dict[str, Any] = {"latency": [item for one in tables for item in one.to_json()]} if tables else {}
-    measured, last = (_latencies(tables), _search(published, tables)), _slower(published, tables)
+    measured, last = (
+        (_latencies(tables), _search(published, tables) if tables else ()),
+        _slower(published, tables),
+    )
     report = partial(report_published, session, published, target, measured, last, **timed)
     if dry_run:
         report(is_preview=True, dry_run=True)
