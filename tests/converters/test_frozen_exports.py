@@ -96,38 +96,11 @@ FOR_TASKS = {
 }  # fmt: skip
 ANDROID = "export source --profile android"
 EXPORTS: dict[str, tuple[Write, str]] = {
-<<<<<<< HEAD
     **{f"{name} for {task}": (partial(checkpoint, name, task), f"export source --task {task} --quantize") for name, task in FOR_TASKS.items()},
     "android": (partial(checkpoint, "BERT", "token-classification"), ANDROID),
     "android of DistilBERT": (partial(checkpoint, "DistilBERT", "token-classification"), f"{ANDROID} --license MIT"),
     "judged": (tagger, f"{ANDROID} --eval-suite choose.jsonl"),
-    "certified": (tagger, f"{ANDROID} --certify --eval-suite choose.jsonl --confirm-suite confirm.jsonl"),
-=======
-    **{
-        f"{name} for {task}": (partial(checkpoint, name, task), f"export source --task {task} --quantize")
-        for name, task in {
-            "BERT": "token-classification",
-            "DistilBERT": "text-classification",
-            "RoBERTa": "question-answering",
-            "XLM-R": "feature-extraction",
-            "ELECTRA": "pooling",
-            "ALBERT": "token-classification",
-            "MPNet": "pooling",
-            "DeBERTa-v3": "text-classification",
-            "ModernBERT": "token-classification",
-        }.items()
-    },
-    "android": (partial(checkpoint, "BERT", "token-classification"), "export source --profile android"),
-    "android of DistilBERT": (
-        partial(checkpoint, "DistilBERT", "token-classification"),
-        "export source --profile android --license MIT",
-    ),
-    "judged": (tagger, "export source --profile android --eval-suite choose.jsonl"),
-    "certified": (
-        tagger,
-        "export source --profile android --certify --objective bytes --eval-suite choose.jsonl --confirm-suite confirm.jsonl",
-    ),
->>>>>>> 2ea1c407 (Show latencies of exports that gave nothing new)
+    "certified": (tagger, f"{ANDROID} --certify --objective bytes --eval-suite choose.jsonl --confirm-suite confirm.jsonl"),
     "an ONNX file": (net, "add mlp.onnx --license MIT"),
     "an ONNX file quantized": (net, "export mlp.onnx --quantize"),
     "a pipeline": (net, "add --member detector=det.onnx --member recognizer=rec.onnx --member classifier=cls.onnx"),
