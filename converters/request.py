@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.converters.families.family_plan import FamilyPlan
     from onnxreg.converters.profiles.profile_catalog import Profile
+    from onnxreg.converters.tasks.choose import Chosen
     from onnxreg.converters.tasks.code import Consent
     from onnxreg.schema.inputs.recipe_file import RecipeFile
     from onnxreg.schema.manifest.draft import Draft
@@ -55,6 +56,13 @@ def prepare_process() -> None:
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     if 0 < gc.get_threshold()[0] < NEW_OBJECTS:
         gc.set_threshold(NEW_OBJECTS, 10, 10)
+
+
+def choose(source: str) -> "Chosen":
+    """Choose the task of a source; see `tasks.choose.choose`."""
+    from onnxreg.converters.tasks.choose import choose
+
+    return choose(source)
 
 
 @dataclass(frozen=True)

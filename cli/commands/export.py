@@ -153,8 +153,10 @@ def command(
     for key, value in (("jobs", jobs), ("scheduler", scheduler)):
         if value is not None:
             raise InputError(f"--{key} goes with --batch", "name a job file: --batch FILE")
-    if source is not None and not (profile or task or recipe) and Path(source).suffix == ".onnx":
-        task = "onnx"
+    if source is not None and not (profile or task or recipe):
+        chosen = requests.choose(source)
+        task = chosen.task
+        session.warn(f"task {chosen.task}: {chosen.why}")
     request = requests.ExportRequest(
         source, name, profile, recipe, task, given, trust_remote_code, allow_code or (), is_typed=True
     )

@@ -1,4 +1,4 @@
-"""`reg run`: run an artifact in ONNX Runtime on this machine, on its golden vectors, on a text or on tensors."""
+"""`reg run`: run an artifact in ONNX Runtime on this machine, on its golden vectors, a text, an image or tensors."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -27,6 +27,7 @@ EXAMPLES = (
     "reg run acme/pii-small --self-test",
     "reg run acme/pii-small --text 'Call Anna at 555-0100'",
     "reg run acme/squad --text 'Who called?' --context 'Anna called Bob on Monday.'",
+    "reg run acme/vit --image photo.jpg",
     "reg run acme/pii-small:1.4.0 --input feeds.json --remote origin",
 )
 MAX_TOKENS = 512
@@ -50,6 +51,7 @@ def command(
         "The text that a question is about, or the second text of a pair.", "--context", metavar="TEXT"
     ),
     max_tokens: int = option("The most tokens that text generation adds.", default=MAX_NEW_TOKENS, min=1),
+    image: Path | None = option("Show the classes of this image file."),
     feeds: Path | None = option(
         "Run on these tensors: .npz, or JSON of nested lists by input name.", "--input"
     ),
@@ -61,17 +63,18 @@ def command(
 
     With --self-test, a difference beyond the tolerances is exit status 8. With --remote the files are fetched for this
     run only. --text shows, by the task of the model: spans, classes, the part of --context that answers a question,
-    vectors, or the text that follows (docs/tasks.md).
+    vectors, or the text that follows; --image shows classes (docs/tasks.md).
 
     With --json: {name, version, path, runtime}, with --self-test {passed, cases: [{case, output, values,
     max_abs_error, atol, rtol, beyond, passed}]}, with --input {outputs: {name: {dtype, shape, data}}}, with
+    --image {classes: [{label, score}], activation}, with
     --text one of {spans: [{start, end, label, text}]}, {classes: [{label, score}], activation, truncated},
     {answer: {text, start, end, score}} (null without an answer), {embeddings: [{text, vector, truncated,
     tokens?: [{token, start, end, vector}]}], pooling, prompt?, similarity: [[cosine]]}, {completion: {text, tokens,
     finish}}. Starts and ends are half-open, in code points.
     """
-    if [self_test, bool(text), feeds is not None].count(True) != 1:
-        raise InputError("say what to run it on", "one of --self-test, --text and --input")
+    if [self_test, bool(text), image is not None, feeds is not None].count(True) != 1:
+        raise InputError("say what to run it on", "one of --self-test, --text, --image and --input")
     if passage is not None and not text:
         raise InputError("--context needs a --text", "such as a question about it")
     if feeds is not None:
@@ -93,6 +96,8 @@ def command(
             files = stack.enter_context(unpacked(reader, answer, progress))
         if text:
             result, lines = _answer(files, text, passage, max_tokens)
+        elif image is not None:
+            result, lines = _classify(files, image)
         elif feeds is not None:
             result, lines = _feed(files, feeds)
         else:
@@ -141,6 +146,25 @@ def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
     return {"outputs": outputs}, table(("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"), rows)
 
 
+def _classify(files: "UnpackedArtifact", image: Path) -> "Answer":
+    from onnxreg.converters.evaluation.run_texts import classes_of
+    from onnxreg.converters.runtime.golden import Runnable
+    from onnxreg.converters.tasks.pixels import read_image
+
+    manifest, name = files.manifest, files.artifact.path
+    if manifest.preprocessing is None or len(files.artifact.metadata.inputs) != 1:
+        raise InputError(
+            f"{manifest.name} does not say how an image becomes its input", "run it on tensors: --input"
+        )
+    pixels = read_image(image, manifest.preprocessing)
+    outputs = Runnable(files.main).run({files.artifact.metadata.inputs[0].name: pixels})
+    logits = next(iter(outputs.values()))
+    if logits.ndim != 2:
+        raise InputError(f"{name} gives no classes: {', '.join(outputs)}", "run it on tensors: --input")
+    answer = classes_of(logits[0].astype("float64"), manifest.labels or (), _config(files), name)
+    return answer, _text_lines(answer, ())
+
+
 def _answer(files: "UnpackedArtifact", texts: list[str], context: str | None, max_tokens: int) -> "Answer":
     from onnxreg.converters.evaluation.run_texts import run_texts
 
@@ -152,18 +176,29 @@ def _text_model(files: "UnpackedArtifact") -> "TextModel":
     """The artifact with the tokenizer, labels and config of its version. Raise InputError without a tokenizer."""
     from onnxreg.converters.evaluation.run_texts import TextModel, refuse
     from onnxreg.converters.evaluation.tokens import TextTokenizer
-    from onnxreg.converters.source.source_files import read_json
 
     manifest = files.manifest
-    companions = (*reversed(manifest.files), *files.artifact.files)
-    paths = {Path(file.path).name: files.root / file.path for file in companions}
-    tokenizer = paths.get("tokenizer.json")
+    tokenizer = _companions(files).get("tokenizer.json")
     if tokenizer is None or not tokenizer.is_file():
         raise refuse(manifest.name, "has no tokenizer.json")
-    config = files.root / manifest.config_path if manifest.config_path else paths.get("config.json")
+    reader = TextTokenizer.read(tokenizer, manifest.max_sequence_length or MAX_TOKENS)
+    return TextModel(files.main, reader, tuple(manifest.labels or ()), _config(files))
+
+
+def _companions(files: "UnpackedArtifact") -> dict[str, Path]:
+    """The companions of the artifact by name."""
+    companions = (*reversed(files.manifest.files), *files.artifact.files)
+    return {Path(file.path).name: files.root / file.path for file in companions}
+
+
+def _config(files: "UnpackedArtifact") -> dict[str, Any]:
+    """The checkpoint's config.json; empty if the version has none."""
+    from onnxreg.converters.source.source_files import read_json
+
+    path = files.manifest.config_path
+    config = files.root / path if path else _companions(files).get("config.json")
     value = read_json(config) if config is not None and config.is_file() else None
-    value, length = value if isinstance(value, dict) else {}, manifest.max_sequence_length or MAX_TOKENS
-    return TextModel(files.main, TextTokenizer.read(tokenizer, length), tuple(manifest.labels or ()), value)
+    return value if isinstance(value, dict) else {}
 
 
 def _text_lines(answer: dict[str, Any], texts: Sequence[str]) -> Iterator[str]:
@@ -174,7 +209,7 @@ def _text_lines(answer: dict[str, Any], texts: Sequence[str]) -> Iterator[str]:
         yield from table(("LABEL", "SCORE"), rows)
         if len(rows) < len(classes):
             yield f"... and {len(classes) - len(rows)} more; --json has them all"
-        yield from ["", CUT] if answer["truncated"] else []
+        yield from ["", CUT] if answer.get("truncated") else []
     elif "embeddings" in answer:
         yield from _vector_lines(answer)
     elif "completion" in answer:

@@ -218,10 +218,14 @@ def read_parts(
 
     Raises InputError for a recipe that cannot be run, NotFoundError for a missing suite.
     """
+    start = recipe.source if source is None else source
+    if source is None and start is not None and (directory / start).exists():
+        start = str(directory / start)
     with about(label):
         nodes = steps.nodes(recipe, directory)
         outputs = steps.outputs(recipe, nodes)
-        task = task_catalog.find(recipe.task)(directory, trust_remote_code, consent, **recipe.options)
+        kind = task_catalog.of_source(task_catalog.find(recipe.task), start or "", recipe.options)
+        task = kind(directory, trust_remote_code, consent, **recipe.options)
         evaluation = None
         if recipe.evaluation is not None:
             from onnxreg.converters.evaluation.evaluate import plan_evaluation
@@ -230,13 +234,10 @@ def read_parts(
             evaluation = plan_evaluation(recipe.evaluation, task.id, directory, paths)
             if not evaluation.suite.items:
                 raise InputError(f"the suite {evaluation.path} has no items: nothing can be judged on it")
-    if source is None and recipe.source is None:
+    if start is None:
         raise InputError(
             "there is nothing to export", "name a source: reg export SOURCE, or `source` in the recipe"
         )
-    start = str(recipe.source if source is None else source)
-    if source is None and (directory / start).exists():
-        start = str(directory / start)
     return RecipeParts(nodes, outputs, task, evaluation, start)
 
 

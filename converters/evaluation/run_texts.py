@@ -118,23 +118,28 @@ def refuse(label: str, why: str) -> InputError:
 
 
 def _classes(model: TextModel, text: str, pair: str | None) -> Answer:
-    """The classes of a text, the best first. ConversionError if logits and labels differ in number."""
+    """The classes of a text; see `classes_of`."""
     row = model.tokenizer.row(text, pair)
     logits = _numbers(model.run(row.inputs), "logits")
-    labels = model.labels or tuple(f"LABEL_{number}" for number in range(len(logits)))
+    return {**classes_of(logits, model.labels, model.config, model.graph.name), "truncated": row.is_cut}
+
+
+def classes_of(logits: Floats, labels: Sequence[str], config: Mapping[str, Any], name: str) -> Answer:
+    """The classes with their scores, the best first. ConversionError, naming the graph, for another number of labels."""
+    labels = labels or tuple(f"LABEL_{number}" for number in range(len(logits)))
     if len(labels) != len(logits):
         raise ConversionError(
-            f"{model.graph.name} gives {len(logits)} logits, and the version has {len(labels)} labels",
+            f"{name} gives {len(logits)} logits, and the version has {len(labels)} labels",
             "the number of labels in config.json must be the number of logits",
         )
-    problem, activation, scores = model.config.get("problem_type"), "softmax", _softmax(logits)
+    problem, activation, scores = config.get("problem_type"), "softmax", _softmax(logits)
     if problem == "regression":
         activation, scores = "none", logits
     elif problem == "multi_label_classification" or len(logits) == 1:
         activation, scores = "sigmoid", 1 / (1 + np.exp(-logits))
     order = np.argsort(-scores, kind="stable")
     classes = [{"label": labels[number], "score": float(scores[number])} for number in order]
-    return {"classes": classes, "activation": activation, "truncated": row.is_cut}
+    return {"classes": classes, "activation": activation}
 
 
 def _softmax(logits: Floats) -> Floats:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -142,7 +143,40 @@ def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[st
     return results
 
 
-class OnnxConversion(Pass[TorchModel, Any]):
+class ModuleExport(Pass[TorchModel, Any]):
+    """A pass from a torch module to a graph with the inputs and outputs that the `TorchModel` names, in the requested opset."""
+
+    takes = "module"
+    _taken: Mapping[str, Any] = MappingProxyType({})
+    """Facts that `apply` adds to the result."""
+
+    def requires(self, subject: TorchModel) -> None:
+        if not subject.inputs:
+            raise InputError(f"{self.id}: no example input was given")
+
+    def observe(self, subject: TorchModel) -> Facts:
+        return {"inputs": list(subject.inputs), "outputs": list(subject.outputs)}
+
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
+        opset, requested = graph.default_opset(after), self.params.target_opset
+        if opset != requested:
+            raise ConversionError(
+                f"asked for opset {requested}, the exporter gave {opset}",
+                "the dynamo exporter begins at opset 18: ask for 18 (Orchard's opset_version), and in a recipe add a step "
+                f"OnnxOpVersionConversion with target_opset: {requested}",
+            )
+        for side, values in (("inputs", after.graph.input), ("outputs", after.graph.output)):
+            if (names := [value.name for value in values]) != before[side]:
+                raise ConversionError(
+                    f"the exported graph has the {side} {', '.join(names)}, not {', '.join(before[side])}: the exporter "
+                    "drops what no output depends on",
+                    "if that is wrong, try in a recipe OnnxConversion with use_dynamo_exporter: true",
+                )
+        _refuse_directories(after)
+        return {"opset": opset, "nodes": len(after.graph.node), **self._taken}
+
+
+class OnnxConversion(ModuleExport):
     """Export with `torch.onnx.export`.
 
     The TorchScript exporter is the default: mobile operator sets were made for its graphs of BERT-class
@@ -155,7 +189,6 @@ class OnnxConversion(Pass[TorchModel, Any]):
 
     id = "OnnxConversion"
     version = 4
-    takes = "module"
 
     class Params(PassParams):
         target_opset: int = Field(18, ge=OLDEST, le=MAX_DYNAMO_OPSET)
@@ -173,13 +206,6 @@ class OnnxConversion(Pass[TorchModel, Any]):
                     "do_constant_folding: false goes with use_dynamo_exporter: false, the other always folds"
                 )
             return self
-
-    def requires(self, subject: TorchModel) -> None:
-        if not subject.inputs:
-            raise InputError("OnnxConversion: no example input was given")
-
-    def observe(self, subject: TorchModel) -> Facts:
-        return {"inputs": list(subject.inputs), "outputs": list(subject.outputs)}
 
     def apply(self, subject: TorchModel) -> Any:
         exporter = self.params.use_dynamo_exporter
@@ -216,24 +242,6 @@ class OnnxConversion(Pass[TorchModel, Any]):
             refused[name] = f"its graph is {distance:.3g} from the module on samples of another size"
         summary = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
         raise ConversionError(f"no exporter agrees with the module: {summary}")
-
-    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
-        opset, requested = graph.default_opset(after), self.params.target_opset
-        if opset != requested:
-            raise ConversionError(
-                f"asked for opset {requested}, the exporter gave {opset}",
-                "the dynamo exporter begins at opset 18: ask for 18 (Orchard's opset_version), and in a recipe add a step "
-                f"OnnxOpVersionConversion with target_opset: {requested}",
-            )
-        for side, values in (("inputs", after.graph.input), ("outputs", after.graph.output)):
-            if (names := [value.name for value in values]) != before[side]:
-                raise ConversionError(
-                    f"the exported graph has the {side} {', '.join(names)}, not {', '.join(before[side])}: the exporter "
-                    "drops what no output depends on",
-                    "if that is wrong, try in a recipe OnnxConversion with use_dynamo_exporter: true",
-                )
-        _refuse_directories(after)
-        return {"opset": opset, "nodes": len(after.graph.node), **self._taken}
 
 
 def agreement(subject: TorchModel, exported: Any) -> float:

@@ -23,6 +23,7 @@ from onnxreg.converters.passes.quantization import (
     OnnxDynamicQuantization,
     OnnxStaticQuantization,
 )
+from onnxreg.converters.passes.transformers_export import TransformersExport
 from onnxreg.converters.source.toolchain import PlugIns
 
 BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
@@ -30,6 +31,7 @@ BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
     for pass_ in (
         Original,
         OnnxConversion,
+        TransformersExport,
         OnnxOpVersionConversion,
         MobileSafeRewrite,
         OnnxFloatToFloat16,

@@ -16,8 +16,11 @@ from onnxreg.converters.engine.plan import ProfileOutput, Promises
 from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read_document
 from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
 from onnxreg.converters.passes.conversion import NEWEST, OLDEST
+from onnxreg.converters.passes.transformers_export import DEFAULT
+from onnxreg.converters.passes.transformers_export import OLDEST as OLDEST_OF_IMAGES
 from onnxreg.converters.source.toolchain import PlugIns
 from onnxreg.converters.tasks import task_catalog
+from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, ExportSubject, LocatedSource
 from onnxreg.converters.tasks.text import TextTask
@@ -149,28 +152,33 @@ def task_recipe(
     tables too, which are most of the bytes of a small encoder. Raises InputError for an unknown task, a task that needs more
     options, an opset that PyTorch does not export to, and `int8_embeddings` without `quantize`.
     """
-    kind = task_catalog.find(task, TextTask)
+    kind = task_catalog.find(task, (TextTask, ImageClassification))
+    is_image = kind is ImageClassification
     if kind is OnnxFile and (opset, max_seq_length) != (None, None):
         hint = (
             "leave --opset and --max-seq-length out; a recipe with OnnxOpVersionConversion changes the opset"
         )
         raise InputError("an ONNX file keeps its opset and its inputs", hint)
-    if not issubclass(kind, OnnxFile | TextTask):
+    if not issubclass(kind, OnnxFile | TextTask | ImageClassification):
         message = f"the task {kind.id} has no recipe of its own"
         raise InputError(message, "write a recipe: reg export --recipe FILE; docs/recipes.md has examples")
     if int8_embeddings and not quantize:
         raise InputError("--int8-embeddings is of the INT8 artifact, which is not made", "add --quantize")
-    target = 14 if opset is None else opset
-    if not OLDEST <= target <= NEWEST:
+    if is_image and max_seq_length is not None:
+        raise InputError("--max-seq-length is of texts, and the task takes images", "leave it out")
+    target = (DEFAULT if is_image else 14) if opset is None else opset
+    oldest = OLDEST_OF_IMAGES if is_image else OLDEST
+    if not oldest <= target <= NEWEST:
         message = f"there is no opset {target} to export to"
-        raise InputError(message, f"PyTorch's exporters support {OLDEST} to {NEWEST}")
+        raise InputError(message, f"PyTorch's exporters support {oldest} to {NEWEST}")
     first: dict[str, Any] = {"name": "original", "pass": "Original"}
     if kind is not OnnxFile:
-        first = {"name": "fp32", "pass": "OnnxConversion", "params": {"target_opset": target}}
+        name = "TransformersExport" if is_image else "OnnxConversion"
+        first = {"name": "fp32", "pass": name, "params": {"target_opset": target}}
     steps, outputs = [first], [{"step": first["name"], "path": path}]
     if quantize:
-        with_tables = {"op_types_to_quantize": ["MatMul", "Gemm", "Gather"]}
-        params = {"params": with_tables} if int8_embeddings else {}
+        more = ["Conv"] if is_image else ["Gather"] if int8_embeddings else []
+        params = {"params": {"op_types_to_quantize": ["MatMul", "Gemm", *more]}} if more else {}
         steps.append({"name": "int8", "pass": "OnnxDynamicQuantization", "input": first["name"], **params})
         outputs.append({"step": "int8", "path": f"{path.removesuffix('.onnx')}_int8.onnx"})
     value = {

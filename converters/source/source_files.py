@@ -29,6 +29,8 @@ TOKENIZER = (
     "spiece.model", "spm.model", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt",
 )
 # fmt: on
+PROCESSOR = ("preprocessor_config.json", "processor_config.json")
+"""The settings by which an image or a sound becomes numbers, and those of a processor of several kinds."""
 _ROLES = {
     **dict.fromkeys((name for name in TOKENIZER if name != "chat_template.jinja"), "tokenizer"),
     CONFIG: "config",
@@ -62,7 +64,7 @@ def weight_files(directory: Path) -> list[str]:
 
 def taking_part(directory: Path, code: bool) -> list[str]:
     """The files of a checkpoint that shape an export, sorted: config, weights, tokenizer, and Python files if code may run."""
-    names = {CONFIG, *weight_files(directory), *TOKENIZER}
+    names = {CONFIG, *weight_files(directory), *TOKENIZER, *PROCESSOR}
     if code:
         names |= {path.name for path in directory.iterdir() if path.suffix == ".py"}
     return sorted(name for name in names if (directory / name).is_file())

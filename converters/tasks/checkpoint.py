@@ -74,15 +74,23 @@ TOKENS = TaskHead(
 )
 IMAGES = TaskHead(
     "image-classification", "ForImageClassification", "image classifier", {"logits": PER_ROW}, labelled=True,
-    way="an image classifier is exported from a function that makes it, see docs/vision.md",
 )
 DECODER = TaskHead(
     "text-generation", "ForCausalLM", aliases=("causal-lm", "causal-lm-with-past", "text-generation-with-past"),
     way="a decoder is exported by the pass ModelBuilder of a recipe, see docs/recipes.md",
 )
-FILL_MASK = TaskHead("fill-mask", "ForMaskedLM", way="export its encoder: --task feature-extraction")
+ENCODER_ALONE, OPTIMUM = "export its encoder: --task feature-extraction", "export it with Optimum, then reg import the directory"
+HEADS = (
+    SPANS, IMAGES, TEXTS, TOKENS, DECODER, replace(DECODER, suffix="LMHeadModel"),
+    TaskHead("fill-mask", "ForMaskedLM", way=ENCODER_ALONE), TaskHead("pretraining", "ForPreTraining", way=ENCODER_ALONE),
+    TaskHead("text2text-generation", "ForConditionalGeneration", way=OPTIMUM), TaskHead("translation", "MTModel", way=OPTIMUM),
+    TaskHead("automatic-speech-recognition", "ForCTC", way=OPTIMUM),
+    TaskHead("audio-classification", "ForAudioClassification", way=OPTIMUM),
+    TaskHead("object-detection", "ForObjectDetection", way=OPTIMUM),
+    TaskHead("image-segmentation", "ForSemanticSegmentation", way=OPTIMUM),
+    TaskHead("depth-estimation", "ForDepthEstimation", way=OPTIMUM), TaskHead("multiple-choice", "ForMultipleChoice", way=OPTIMUM),
+)
 # fmt: on
-HEADS = (SPANS, IMAGES, TEXTS, TOKENS, FILL_MASK, DECODER)
 """The kinds of checkpoints that the name of a class tells."""
 
 

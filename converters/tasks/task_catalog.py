@@ -1,10 +1,15 @@
 """Every task by name."""
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+from onnxreg.converters.source.source_files import CONFIG
 from onnxreg.converters.tasks import checkpoint
+from onnxreg.converters.tasks.code import is_factory
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
+from onnxreg.converters.tasks.saved_images import SavedImageClassification
 from onnxreg.converters.tasks.task import Task
 from onnxreg.converters.tasks.text import Pooling, TextGeneration, TextTask
 from onnxreg.schema.core.errors import InputError, nearest
@@ -20,7 +25,14 @@ TASKS: Mapping[str, type[Task]] = {
 ALIASES: Mapping[str, str] = {alias: task.id for task in TASKS.values() for alias in task.aliases}
 
 
-def find(name: str, kind: type[Task] = Task) -> type[Task]:
+def of_source(task: type[Task], source: str, options: Mapping[str, Any]) -> type[Task]:
+    """Return the task for a source: an image classifier is a saved checkpoint, or a module that a function makes."""
+    is_made = {"input", "factory", "checkpoint"} & options.keys() or is_factory(source)
+    is_saved = not Path(source).is_dir() or (Path(source) / CONFIG).is_file()
+    return SavedImageClassification if task is ImageClassification and is_saved and not is_made else task
+
+
+def find(name: str, kind: type[Task] | tuple[type[Task], ...] = Task) -> type[Task]:
     """Return the task with this id or alias; case and underscores do not matter.
 
     Raises InputError for an unknown name; the hint suggests the nearest name and lists the tasks of the `kind`.

@@ -39,6 +39,8 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.draft import DraftFile
 
 REQUIRED = ("input_ids", "attention_mask")
+OTHER_INPUTS = ("bbox", "pixel_values", "input_features", "input_values")
+"""Inputs for boxes, images and sound, which a text does not give."""
 SEGMENT_WEIGHTS = ("seg_embed", "token_type_embeddings.weight")
 """Suffixes of weights for token types, in models whose config does not count token types (XLNet)."""
 ROW_LENGTHS = ((13,), (48, 31, 7))
@@ -95,8 +97,16 @@ def measure(subject: conversion.TorchModel, feeds: Sequence[Feed]) -> Sample:
 
 
 def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:
-    """The inputs of the graph; `token_type_ids` only if the tokenizer gives several types and the model distinguishes them."""
+    """The inputs of the graph; `token_type_ids` only if the tokenizer gives several types and the model distinguishes them.
+
+    Raises InputError for a model that reads more than texts: its graph would read constants in place of the rest.
+    """
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
+    if others := [name for name in OTHER_INPUTS if name in inspect.signature(model.forward).parameters]:
+        raise InputError(
+            f"{type(model).__name__} reads {', '.join(others)}, and the task gives texts alone",
+            "export it with Optimum, then reg import the directory",
+        )
     if "token_type_ids" not in inspect.signature(model.forward).parameters:
         return REQUIRED
     has_weights = any(name.endswith(SEGMENT_WEIGHTS) for name, _ in model.named_parameters())

@@ -20,7 +20,8 @@ class Preprocessing(Document):
 
     The image is scaled to `size` (height, width) in pixels; with `resize`, its shorter edge is scaled to `resize` pixels
     and `size` is cropped from the centre. From values between 0 and 1 (full scale) `mean` is subtracted, and the result is
-    divided by `std`: one number for each channel, in the order of `color`. `layout` is the order of the axes.
+    divided by `std`: one number for each channel, in the order of `color`. `layout` is the order of the axes, `resample`
+    the filter that scales, by Pillow's name.
     """
 
     size: tuple[Pixels, Pixels]
@@ -29,6 +30,7 @@ class Preprocessing(Document):
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     color: Literal["RGB", "BGR", "L"] = "RGB"
     resize: Pixels | None = None
+    resample: Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -162,8 +162,8 @@ REFUSED = """
 2 | archive package acme/pii file/deeper/still | file/deeper/still is a file, or below one
 2 | archive package acme/pii mine | mine holds x, which no earlier package wrote
 3 | run tiny --input x=1,2 | --input takes a .npz or .json file, such as {"x": [[1, 2, 3, 4]]}
-2 | run tiny | one of --self-test, --text and --input
-2 | run tiny --self-test --text x | one of --self-test, --text and --input
+2 | run tiny | one of --self-test, --text, --image and --input
+2 | run tiny --self-test --text x | one of --self-test, --text, --image and --input
 2 | run tiny --text x | tiny has no tokenizer.json
 2 | add model.onnx | --name
 2 | add file --name x | file
@@ -174,7 +174,7 @@ REFUSED = """
 2 | add x.onnx --name x --task "Text Classification" | write lower-case words joined by hyphens
 2 | import mine --name x | reg export
 2 | import hf://acme --name x | not a repository on the Hub
-2 | export . | --profile
+2 | export . | the checkpoint has no config.json
 2 | export . --opset many | 'many' must be an integer
 2 | export x --task poling --name a | did you mean pooling?
 2 | export x --task zzz --name a | one of: feature-extraction, pooling

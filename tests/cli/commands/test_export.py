@@ -324,7 +324,6 @@ TOO_NEW = "there is no opset {} to export to\nhint: PyTorch's exporters support 
     ("words", "status", "said"),
     [
         ("--task pooling --profile android", 2, "--profile"),
-        ("", 2, "--profile"),
         ("--task pooling --no-int8", 2, "--no-int8"),
         ("--task pooling --min-gold-chars 3", 2, "--min-gold-chars"),
         ("--task pooling --int8-embeddings", 2, "--quantize"),

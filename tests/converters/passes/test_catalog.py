@@ -81,4 +81,4 @@ def test_an_unknown_name_tells_the_nearest_or_all() -> None:
     assert caught.value.hint.startswith("did you mean OnnxConversion")
     with pytest.raises(InputError) as caught:
         pass_catalog.find("zzz")
-    assert "OnnxConversion, OnnxOpVersionConversion" in caught.value.hint
+    assert "OnnxConversion, TransformersExport" in caught.value.hint

@@ -178,7 +178,7 @@ def test_a_broken_checkpoint_is_refused(checkpoint: Path, what: str) -> None:
     [
         ("BertForSequenceClassification", "--task text-classification"),
         ("BertForQuestionAnswering", "--task question-answering"),
-        ("ViTForImageClassification", "docs/vision.md"),
+        ("ViTForImageClassification", "--task image-classification"),
         ("LlamaForCausalLM", "ModelBuilder"),
     ],
 )

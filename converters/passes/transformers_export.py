@@ -1,0 +1,139 @@
+"""`TransformersExport`: the only module that calls the exporters of transformers (`transformers.exporters`).
+
+They are experimental: tests/converters/passes/test_transformers_export.py holds what is used of their interface, and
+pyproject.toml bounds the version. What they leave open is set here: names, sizes, the order of sets, metadata.
+"""
+
+import io
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any
+
+from pydantic import Field
+
+from onnxreg.converters.onnx.quiet import silent_transformers
+from onnxreg.converters.passes.base import PassParams
+from onnxreg.converters.passes.conversion import ModuleExport, TorchModel, run, sorted_sets, traceable
+from onnxreg.converters.passes.tools import model_file
+from onnxreg.converters.runtime.sessions import one_torch_thread
+from onnxreg.converters.source.toolchain import refuse_missing, require
+from onnxreg.schema.core.errors import ConversionError, InputError, why
+
+OLDEST, NEWEST, DEFAULT = 18, 23, 18
+"""The opsets that the exporter writes and ONNX Runtime 1.31 loads, and the default."""
+OTHER_WAYS = "export it with Optimum, then reg import the directory; or another task of the checkpoint"
+FEWEST = 2
+"""The least size of a dynamic axis in the examples: `torch.export` makes an axis of size 1 fixed."""
+
+
+class TransformersExport(ModuleExport):
+    """Export with the exporter of transformers.
+
+    It uses `torch.export`, and knows the models of transformers. Only the axes of the `TorchModel` are dynamic; every other size is a number in the graph, so that a runtime
+    refuses inputs of another size. Inputs, outputs and axes have the names of the `TorchModel`.
+    """
+
+    id = "TransformersExport"
+    tools = ("onnx-ir", "onnxscript")
+
+    class Params(PassParams):
+        target_opset: int = Field(DEFAULT, ge=OLDEST, le=NEWEST)
+
+    def requires(self, subject: TorchModel) -> None:
+        super().requires(subject)
+        for name, tensor in subject.inputs.items():
+            for axis, label in subject.axes_of(name).items():
+                if tensor.shape[axis] < FEWEST:
+                    message = f"{self.id}: the example {name} has the size {tensor.shape[axis]} along {label}"
+                    raise InputError(message, f"a dynamic axis needs {FEWEST} or more")
+
+    def apply(self, subject: TorchModel) -> Any:
+        return export(subject, self.params.target_opset)
+
+
+def export(subject: TorchModel, opset: int) -> Any:
+    """Return the graph that the exporter of transformers makes (`onnx.ModelProto`), under the names of the subject.
+
+    Raises HostError if onnxscript is not installed, ConversionError, with the exporter's own words, if it refuses the module
+    or makes a dynamic axis fixed.
+    """
+    require("onnxscript", "onnx_ir")
+    import onnx
+    import onnx_ir
+    import torch
+    from transformers.exporters import OnnxConfig, OnnxExporter
+
+    positional = traceable(subject)
+
+    class ByName(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = positional
+
+        def forward(self, **tensors: Any) -> Any:
+            result = self.model(*(tensors[plain] for plain in inputs))
+            return dict(zip(outputs, result if isinstance(result, tuple) else (result,), strict=True))
+
+    inputs = {
+        f"input_{number}": name for number, name in enumerate(subject.inputs)
+    }  # Python's names, without dots
+    outputs = {f"output_{number}": name for number, name in enumerate(subject.outputs)}
+    shapes = {
+        plain: dict.fromkeys(subject.axes_of(name), torch.export.Dim.AUTO) for plain, name in inputs.items()
+    }
+    config = OnnxConfig(dynamic_shapes=shapes, opset_version=opset)
+    training = subject.module.training
+    try:
+        with _silence(), one_torch_thread(), sorted_sets(subject.module):
+            examples = {plain: subject.inputs[name] for plain, name in inputs.items()}
+            program = OnnxExporter().export(ByName().eval(), examples, config).program
+    except Exception as error:
+        refuse_missing(error, "the exporter of transformers")
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        message = f"the exporter of transformers refuses the model: {why(cause, 300)}"
+        raise ConversionError(message, OTHER_WAYS) from error
+    finally:
+        subject.module.train(training)
+    for value in (*program.graph.inputs, *program.graph.outputs):
+        value.name = {**inputs, **outputs}[value.name]
+    exported = onnx_ir.to_proto(program)
+    exported.producer_version = exported.producer_version.partition("+")[0]
+    exported.ir_version = onnx.helper.find_min_ir_version_for(exported.opset_import, ignore_unknown=True)
+    example = run(subject, [{name: tensor.numpy() for name, tensor in subject.inputs.items()}])[0]
+    _name(exported.graph.input, subject, {name: tensor.shape for name, tensor in subject.inputs.items()})
+    _name(exported.graph.output, subject, {name: array.shape for name, array in example.items()})
+    del exported.graph.value_info[:]  # sizes there are names too, such as "64"
+    model_file.clear_metadata(exported)
+    return exported
+
+
+def _name(values: Any, subject: TorchModel, shapes: Mapping[str, Any]) -> None:
+    """Name the dynamic axes, and write all other sizes as numbers. ConversionError for a dynamic axis that became fixed."""
+    for value in values:
+        axes, dims = subject.axes_of(value.name), value.type.tensor_type.shape.dim
+        for axis, (dim, size) in enumerate(zip(dims, shapes[value.name], strict=True)):
+            if axis not in axes:
+                dim.dim_value = int(size)
+                continue
+            if dim.HasField("dim_value") or dim.dim_param.isdigit():
+                message = (
+                    f"the exporter of transformers fixed the axis {axes[axis]} of {value.name} at {size}"
+                )
+                raise ConversionError(f"{message}, the size of its example", OTHER_WAYS)
+            dim.dim_param = axes[axis]
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Drop what `torch.export` prints: for a model that it refuses, the whole graph."""
+    with silent_transformers(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+        logger = logging.getLogger("torch")
+        level = logger.level
+        logger.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)

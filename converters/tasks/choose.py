@@ -1,0 +1,95 @@
+"""The task of a source that no task was named for, read from the files that say what the source is."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.source.location import fetch, hub_id
+from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, read_json
+from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, MODULES_FILE, OPTIMUM, SAVED, head_of
+from onnxreg.converters.tasks.code import is_factory
+from onnxreg.schema.core.errors import InputError
+
+SEE_VISION = "docs/vision.md"
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+"""Endings of files that hold weights and nothing else."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A task by its id, and what in the source decided."""
+
+    task: str
+    why: str
+
+
+def choose(source: str) -> Chosen:
+    """Choose the task of a source; of a hub id only small files are fetched.
+
+    Raises InputError, with what can be done, for a source that no task takes or that does not say what it is, and
+    NotFoundError or RemoteError for a source that cannot be read.
+    """
+    path = Path(source)
+    if path.is_file() or path.suffix == ".onnx":
+        return _file(path)
+    if is_factory(source):
+        hint = f"write a recipe with its input: reg export --recipe FILE, see {SEE_VISION}"
+        raise InputError(f"{source} makes a module, and nothing says what the module is for", hint)
+    hub = hub_id(source)
+    if hub is not None:
+        small = {CONFIG, ADAPTER_CONFIG, MODULES_FILE, *PROCESSOR, *TOKENIZER}
+        path = fetch(hub, source.partition("@")[2] or None, lambda paths: small & {*paths})
+    quantized = sorted(path.glob("*.gguf"))
+    return _file(quantized[0]) if quantized and not (path / CONFIG).is_file() else _checkpoint(path)
+
+
+def _file(path: Path) -> Chosen:
+    if path.suffix == ".onnx":
+        return Chosen("onnx", f"{path.name} is an ONNX file")
+    if path.suffix == ".gguf":
+        message = f"{path.name} is a GGUF file: weights that were quantized for llama.cpp, without a graph"
+        raise InputError(message, "export the checkpoint that it was made from")
+    if path.suffix in WEIGHTS:
+        command = f"reg export module:function --checkpoint {path.name} --recipe FILE"
+        message = f"{path.name} holds weights, and nothing says of what model"
+        raise InputError(message, f"{SAVED}; or name what makes the module: {command}")
+    raise InputError(f"{path.name} is not a model", f"{SAVED}, an .onnx file, or module:function")
+
+
+def _checkpoint(directory: Path) -> Chosen:
+    def read(name: str, kind: type) -> Any:
+        value = read_json(directory / name) if (directory / name).is_file() else None
+        return value if isinstance(value, kind) else kind()
+
+    adapter, config = read(ADAPTER_CONFIG, dict), read(CONFIG, dict)
+    modules = [str(module.get("type")) for module in read(MODULES_FILE, list) if isinstance(module, dict)]
+    kinds = [name.rpartition(".")[2][:40] for name in modules]
+    if adapter:
+        base = str(adapter.get("base_model_name_or_path", "a model that it does not name"))[:200]
+        merge = "PeftModel.from_pretrained(MODEL, ADAPTER).merge_and_unload().save_pretrained(DIRECTORY)"
+        message = f"an adapter ({str(adapter.get('peft_type', 'PEFT'))[:40]}) of {base}, not a model"
+        raise InputError(message, f"merge it into its model, and export that: {merge}")
+    if "StaticEmbedding" in kinds:
+        message = "a static embedding of sentence-transformers, which no task exports"
+        raise InputError(message, "its table of vectors needs no graph")
+    if not config:
+        raise InputError(f"the checkpoint has no {CONFIG} that can be read", SAVED)
+    if "pretrained_cfg" in config and "model_type" not in config:
+        message = (
+            f"a model of timm ({str(config.get('architecture'))[:80]}), which transformers does not load"
+        )
+        raise InputError(message, f"write a function that makes it: see {SEE_VISION}")
+    names, head = config.get("architectures"), head_of(config)
+    name = str(names[0])[:80] if isinstance(names, list) and names else ""
+    if "Pooling" in kinds and (head is None or head.way):
+        return Chosen("pooling", f"{MODULES_FILE} says {', '.join(kinds)}")
+    is_sound = any("feature_extractor_type" in read(file, dict) for file in PROCESSOR)
+    if head is not None and (head.way or is_sound):
+        message = f"{CONFIG} says {name}, which no task here exports"
+        raise InputError(message if is_sound else f"{message}: {head.task}", head.way or OPTIMUM)
+    if head is not None:
+        return Chosen(head.task, f"{CONFIG} says {name}")
+    if name.endswith("Model") and any((directory / file).is_file() for file in TOKENIZER):
+        return Chosen("feature-extraction", f"{CONFIG} says {name}, an encoder without a head")
+    message = f"nothing says what the checkpoint is for: {CONFIG} says {name or 'no architecture'}"
+    raise InputError(message, "name it: --task TASK, one of those of docs/tasks.md")

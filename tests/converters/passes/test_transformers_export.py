@@ -1,0 +1,112 @@
+"""`TransformersExport`: what is used of the interface of `transformers.exporters`, and what is set in its results."""
+
+import inspect
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.conversion import TorchModel
+from onnxreg.converters.passes.tools import model_file
+from onnxreg.converters.passes.transformers_export import TransformersExport, export
+from onnxreg.schema.core.errors import ConversionError, InputError
+
+AXES = {"x": {0: "batch"}, "y": {0: "batch"}, "z": {0: "batch"}}
+
+
+class Net(torch.nn.Module):
+    """Two outputs of an image of 6 x 8; the mean makes the graph right for images of other sizes than were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = torch.nn.Conv2d(1, 3, 3, padding=1)
+        self.drop = torch.nn.Dropout(0.5)
+
+    def forward(self, x: Any) -> Any:
+        y = self.drop(self.mix(x)).mean((2, 3))
+        return {"y": y, "z": torch.stack([y.sum(1)] * len({"b", "a"}), 1)}
+
+
+class Baked(Net):
+    def forward(self, x: Any) -> Any:
+        y = self.mix(x).mean((2, 3))
+        return {"y": y.reshape(2, 3), "z": y}
+
+
+class Refused(Net):
+    def forward(self, x: Any) -> Any:
+        y = self.mix(x).mean((2, 3))
+        return {"y": y if y.sum() > 0 else -y, "z": y}
+
+
+def subject(net: type[Net] = Net, rows: int = 2) -> TorchModel:
+    torch.manual_seed(0)
+    return TorchModel(net(), {"x": torch.randn(rows, 1, 6, 8)}, ("y", "z"), AXES)
+
+
+def test_the_interface_of_the_exporter() -> None:
+    """A change of this interface is a change of `transformers_export.py` alone."""
+    from transformers.exporters import ExportedModel, OnnxConfig, OnnxExporter
+
+    assert list(inspect.signature(OnnxExporter.export).parameters) == [
+        "self",
+        "model",
+        "sample_inputs",
+        "config",
+    ]
+    options = inspect.signature(OnnxConfig).parameters
+    assert {"dynamic_shapes", "opset_version", "ort_fusions"} <= options.keys()
+    assert options["ort_fusions"].default is None  # "cpu" makes padded rows wrong
+    assert hasattr(ExportedModel, "program")
+
+
+def shape(value: Any) -> list[str | int]:
+    return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+
+
+def test_names_axes_and_sizes_are_ours() -> None:
+    source = subject()
+    model, step = run("fp32", TransformersExport(), source)
+    assert source.module.drop.training
+    shapes = {value.name: shape(value) for value in (*model.graph.input, *model.graph.output)}
+    assert shapes == {"x": ["batch", 1, 6, 8], "y": ["batch", 3], "z": ["batch", 2]}
+    assert (model.opset_import[0].version, model.ir_version) == (18, 8)
+    assert step.result["opset"] == 18 and not model.graph.value_info
+    assert "Dropout" not in {node.op_type for node in model.graph.node}
+    text = model.SerializeToString()
+    assert b"site-packages" not in text and b".py" not in text
+    session = model_file.session(model)
+    image = np.random.default_rng(0).normal(size=(5, 1, 6, 8)).astype(np.float32)
+    assert [output.shape for output in session.run(None, {"x": image})] == [(5, 3), (5, 2)]
+    with pytest.raises(Exception, match="invalid dimensions"):  # not a wrong answer for another size
+        session.run(None, {"x": image[..., :7]})
+
+
+@pytest.mark.parametrize("opset", [19, 23])
+def test_the_opset_is_the_requested_one(opset: int) -> None:
+    model = run("fp32", TransformersExport(target_opset=opset), subject())[0]
+    assert model.opset_import[0].version == opset
+    onnx.checker.check_model(model)
+
+
+@pytest.mark.parametrize(
+    ("made", "family", "message"),
+    [
+        (lambda: subject(rows=1), InputError, "the example x has the size 1 along batch"),
+        (lambda: subject(Baked), ConversionError, "fixed the axis batch of x at 2"),
+        (lambda: subject(Refused), ConversionError, "the exporter of transformers refuses the model: "),
+    ],
+)
+def test_what_is_refused(made: Any, family: type[Exception], message: str, capfd: Any) -> None:
+    with pytest.raises(family) as refused:
+        run("fp32", TransformersExport(), made())
+    assert message in str(refused.value) and len(str(refused.value)) < 500
+    assert capfd.readouterr() == ("", "")  # not the whole graph
+
+
+def test_two_exports_of_one_module_are_equal() -> None:
+    first, second = (export(subject(), 18).SerializeToString() for _ in range(2))
+    assert first == second

@@ -1,0 +1,120 @@
+"""The task of a source that no task was named for, and the ways for sources that no task takes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.converters.tasks.choose import choose
+from onnxreg.schema.core.errors import InputError, NotFoundError
+
+MODULES = [
+    {"type": f"sentence_transformers.models.{kind}", "path": ""} for kind in ("Transformer", "Pooling")
+]
+STATIC = [{"type": "sentence_transformers.models.StaticEmbedding", "path": ""}]
+WORDS = {"tokenizer.json": {}}
+AUDIO = {"preprocessor_config.json": {"feature_extractor_type": "Wav2Vec2FeatureExtractor"}}
+
+
+def named(name: str, **files: Any) -> dict[str, Any]:
+    return {"config.json": {"architectures": [name]}} | files
+
+
+@pytest.mark.parametrize(
+    ("files", "task", "why"),
+    [
+        (
+            named("BertForTokenClassification"),
+            "token-classification",
+            "config.json says BertForTokenClassification",
+        ),
+        (named("BertForSequenceClassification"), "text-classification", "BertForSequenceClassification"),
+        (named("BertForQuestionAnswering"), "question-answering", ""),
+        (named("ViTForImageClassification"), "image-classification", ""),
+        (named("BertModel") | {"modules.json": MODULES}, "pooling", "modules.json says Transformer, Pooling"),
+        (named("BertForMaskedLM") | {"modules.json": MODULES}, "pooling", ""),
+        (named("BertForSequenceClassification") | {"modules.json": MODULES}, "text-classification", ""),
+        (named("BertModel") | WORDS, "feature-extraction", "an encoder without a head"),
+    ],
+)
+def test_what_is_chosen_and_why(files: dict[str, Any], task: str, why: str, tmp_path: Path) -> None:
+    write(tmp_path, files)
+    chosen = choose(str(tmp_path))
+    assert chosen.task == task and why in chosen.why
+
+
+def write(directory: Path, files: dict[str, Any]) -> None:
+    for name, value in files.items():
+        (directory / name).write_text(json.dumps(value))
+
+
+@pytest.mark.parametrize(
+    ("files", "message", "hint"),
+    [
+        (
+            named("GPT2LMHeadModel"),
+            "says GPT2LMHeadModel, which no task here exports: text-generation",
+            "ModelBuilder",
+        ),
+        (named("LlamaForCausalLM"), "text-generation", "ModelBuilder"),
+        (named("T5ForConditionalGeneration"), "text2text-generation", "Optimum"),
+        (named("BertForMaskedLM"), "fill-mask", "feature-extraction"),
+        (
+            named("HubertForSequenceClassification") | AUDIO,
+            "says HubertForSequenceClassification, which no task here exports",
+            "Optimum",
+        ),
+        (
+            named("ViTModel"),
+            "nothing says what the checkpoint is for: config.json says ViTModel",
+            "--task TASK",
+        ),
+        ({"config.json": {"model_type": "x"}}, "says no architecture", "--task TASK"),
+        ({"config.json": {"architectures": "x"}}, "says no architecture", "--task TASK"),
+        ({"config.json": []}, "no config.json that can be read", "save_pretrained"),
+        ({"modules.json": STATIC}, "a static embedding", "no graph"),
+        (
+            {"adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": "acme/m"}},
+            "an adapter (LORA) of acme/m",
+            "merge_and_unload",
+        ),
+        (
+            {"config.json": {"architecture": "resnet18", "pretrained_cfg": {}}},
+            "a model of timm (resnet18)",
+            "function",
+        ),
+        ({"model.gguf": 1}, "model.gguf is a GGUF file", "the checkpoint that it was made from"),
+        ({}, "no config.json that can be read", "save_pretrained"),
+    ],
+)
+def test_what_cannot_be_chosen_and_the_way(
+    files: dict[str, Any], message: str, hint: str, tmp_path: Path
+) -> None:
+    write(tmp_path, files)
+    with pytest.raises(InputError) as refused:
+        choose(str(tmp_path))
+    assert message in refused.value.message and hint in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model.gguf", "model.gguf is a GGUF file"),
+        ("best.pth", "best.pth holds weights, and nothing says of what model"),
+        ("model.safetensors", "holds weights"),
+        ("notes.txt", "notes.txt is not a model"),
+    ],
+)
+def test_single_files(name: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(InputError, match=message):
+        choose(str(tmp_path / name))
+
+
+def test_sources_that_are_no_checkpoint(tmp_path: Path) -> None:
+    assert choose(str(tmp_path / "later.onnx")).task == "onnx"
+    with pytest.raises(InputError, match="makes a module"):
+        choose("net.py:build")
+    with pytest.raises(NotFoundError, match="no such checkpoint directory"):
+        choose(str(tmp_path / "absent"))

@@ -1,0 +1,128 @@
+"""A saved image classifier: how its images become numbers, and what is refused before anything is exported."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.tasks.saved_images import CROPPED, SIDE, SQUARE, photograph, save
+
+from onnxreg.converters.tasks.image_classification import ImageClassification
+from onnxreg.converters.tasks.pixels import preprocessing_of, read_image, to_numbers
+from onnxreg.converters.tasks.saved_images import PHOTOGRAPHS, SavedImageClassification
+from onnxreg.converters.tasks.task_catalog import of_source
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.manifest.parts import Preprocessing
+
+HALF = {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "color": "RGB"}
+IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+WIDE = {"size": {"height": 40, "width": 40}, "crop_size": SQUARE["size"]}
+
+
+@pytest.mark.parametrize(
+    ("processor", "settings", "stated"),
+    [
+        ("ViT", SQUARE, {**HALF, "resample": "bilinear"}),
+        (
+            "ViT",
+            {**SQUARE, "resample": 1, "do_normalize": False},
+            {"mean": [0, 0, 0], "std": [1, 1, 1], "resample": "lanczos"},
+        ),
+        ("ViT", {**SQUARE, **IMAGENET}, {"mean": IMAGENET["image_mean"], "std": IMAGENET["image_std"]}),
+        ("CLIP", CROPPED, {"resize": 40, "resample": "bicubic"}),
+        ("ConvNext", {"size": {"shortest_edge": SIDE}}, {"resize": 36, "resample": "bicubic"}),
+        ("MobileViT", CROPPED, {"color": "BGR", "resize": 40}),
+        ("DeiT", WIDE, None),  # scales both edges, then crops
+        ("EfficientNet", {**SQUARE, "rescale_offset": True}, None),  # from -1 to 1 before the mean
+    ],
+)
+def test_a_processor_is_stated_only_if_the_statement_gives_its_numbers(
+    processor: str, settings: dict[str, Any], stated: dict[str, Any] | None
+) -> None:
+    import transformers
+    from PIL import Image
+
+    own = getattr(transformers, f"{processor}ImageProcessorPil")(**settings)
+    generator = np.random.default_rng(1)
+    images = [Image.fromarray(generator.integers(0, 256, (*size, 3), dtype=np.uint8)) for size in PHOTOGRAPHS]
+    rows = [np.asarray(own(image, return_tensors="np")["pixel_values"]) for image in images]
+    found = preprocessing_of(own.to_dict(), list(zip(images, rows, strict=True)))
+    if stated is None:
+        assert found is None
+        return
+    assert found is not None
+    document = found.to_json()
+    assert {**document, **stated} == document and document["size"] == [SIDE, SIDE]
+    assert None not in document.values()
+    np.testing.assert_allclose(to_numbers(images[0], found), rows[0], rtol=0, atol=1e-4)
+
+
+def test_layouts_colours_and_the_orientation_of_a_camera(tmp_path: Path) -> None:
+    from PIL import Image
+
+    one = {"size": [2, 3], "mean": [0.0], "std": [0.5], "color": "L"}
+    grey = read_image(photograph(tmp_path / "a.png", "L"), Preprocessing.from_json(one))
+    assert (grey.shape, grey.dtype) == ((1, 1, 2, 3), np.float32) and 0 < grey.min() < grey.max() <= 2
+    plain = {"size": [5, 4], "mean": [0.0] * 3, "std": [1.0] * 3}
+    pixels = np.arange(60, dtype=np.uint8).reshape(5, 4, 3)
+    Image.fromarray(pixels).save(tmp_path / "b.png")
+    last = read_image(
+        tmp_path / "b.png", Preprocessing.from_json({**plain, "layout": "NHWC", "color": "BGR"})
+    )
+    np.testing.assert_allclose(last[0], pixels[..., ::-1] / 255, atol=1e-6)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    Image.fromarray(pixels).save(tmp_path / "c.png", exif=exif)
+    turned = read_image(tmp_path / "c.png", Preprocessing.from_json({**plain, "size": [4, 5]}))
+    np.testing.assert_allclose(turned[0].transpose(1, 2, 0), np.rot90(pixels, -1) / 255, atol=1e-6)
+
+
+def bad(directory: Path, name: str) -> Path:
+    save(directory, side=64 if name == "size" else SIDE)
+    path = directory / "preprocessor_config.json"
+    settings = json.loads(path.read_bytes())
+    if name == "none":
+        path.unlink()
+    if name == "ratio":
+        settings |= {
+            "image_processor_type": "DetrImageProcessor",
+            "size": {"shortest_edge": 32, "longest_edge": 64},
+        }
+    if name == "unknown":
+        settings["image_processor_type"] = "NoSuchImageProcessor"
+    if name != "none":
+        path.write_text(json.dumps(settings))
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none", "the checkpoint has no image processor"),
+        ("ratio", "gives images of several sizes: (3, "),
+        ("unknown", "the image processor of the checkpoint could not be loaded"),
+        ("size", "does not take the [3, 32, 32] of its image processor"),
+    ],
+)
+def test_a_checkpoint_whose_processor_does_not_fit(name: str, message: str, tmp_path: Path) -> None:
+    task = SavedImageClassification()
+    directory = bad(tmp_path / "vit", name)
+    with pytest.raises(InputError) as refused:
+        task.load(task.find(str(directory)), "acme/vit", tmp_path)
+    assert (message in refused.value.message and refused.value.hint) or name == "unknown"
+    assert str(tmp_path) not in str(refused.value)
+
+
+def test_a_module_of_a_function_and_a_checkpoint_are_one_task(tmp_path: Path) -> None:
+    def kind(source: str, **options: Any) -> type:
+        return of_source(ImageClassification, source, options)
+
+    (tmp_path / "run").mkdir()
+    assert kind(str(save(tmp_path / "vit"))) is kind("google/vit") is SavedImageClassification
+    assert (
+        kind("net.py:build")
+        is kind(str(tmp_path / "run"))
+        is kind("google/vit", input=[3, 8, 8])
+        is ImageClassification
+    )
