@@ -105,7 +105,7 @@ def digest_file(path: Path) -> Digest:
         before = FileState.of(os.fstat(file.fileno()))
         if before in _known:
             return _known[before]
-        settled = before.is_settled(time.time_ns())
+        settled = before.token(time.time_ns())
         check_content(file.read(HEAD_BYTES), path.name)
         file.seek(0)
         digest = Digest(hashlib.file_digest(file, "sha256").hexdigest())

@@ -58,17 +58,13 @@ class Document(BaseModel):
 
     @classmethod
     def from_json(cls, value: Any, label: str = "document") -> Self:
-        """Validate a decoded JSON value. Raise InputError, naming the path of the first wrong field."""
-        return cls._validate(canonical.encode(value, label), label)
+        """Validate a JSON value; see `decode`."""
+        return cls.decode(canonical.encode(value, label), label)
 
     @classmethod
     def decode(cls, data: bytes, label: str = "document") -> Self:
         """Validate JSON bytes. Raise InputError, naming the path of the first wrong field."""
         canonical.decode(data, label)
-        return cls._validate(data, label)
-
-    @classmethod
-    def _validate(cls, data: bytes, label: str) -> Self:
         try:
             return cls.model_validate_json(data, by_alias=True, by_name=False)
         except ValidationError as error:

@@ -83,17 +83,14 @@ class FileState(NamedTuple):
     def __str__(self) -> str:
         return " ".join(map(str, self))
 
-    def is_settled(self, now: int) -> bool:
-        """True if every later change will change the state. `now` is the time in nanoseconds when the state was read.
+    def token(self, now: int) -> str:
+        """The state as a text; "" if a later change may leave it as it is. `now`: the time (ns) when the state was read.
 
-        False if times are whole seconds: such file systems (FAT, sshfs) show the time of the bytes as the inode's.
+        It is "" if times are whole seconds: such file systems (FAT, sshfs) show the time of the bytes as the inode's.
         """
         has_fine_times = os.name == "posix" and self.changed % 10**9 != 0
-        return has_fine_times and now - max(self.modified, self.changed) > SETTLED_NANOSECONDS
-
-    def token(self, now: int) -> str:
-        """The state as a text; "" if it is not settled, so that the file is read again."""
-        return str(self) if self.is_settled(now) else ""
+        is_old = now - max(self.modified, self.changed) > SETTLED_NANOSECONDS
+        return str(self) if has_fine_times and is_old else ""
 
 
 def read_toml(data: bytes, label: str) -> dict[str, Any]:

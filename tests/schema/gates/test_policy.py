@@ -338,12 +338,6 @@ def test_a_wrong_policy_is_refused(case: str) -> None:
     assert caught.value.message.startswith("policy.toml")
 
 
-def test_an_unknown_word_names_the_known_ones() -> None:
-    with pytest.raises(InputError) as caught:
-        read_policy(b'[[rule]]\nchannel="a"\nmax_recal_loss=1', "policy.toml")
-    assert "max_recall_loss" in caught.value.hint
-
-
 def report(**changes: Any) -> bytes:
     value = later("refused", 0.03, [0.01, 0.05]).to_json() | {"synthetic": False} | changes
     return json.dumps({key: item for key, item in value.items() if item is not None}).encode()
