@@ -408,9 +408,12 @@ class Search:
         return _pass("OnnxDynamicQuantization", nodes_to_exclude=others)
 
     def _loss(self, candidate: Candidate) -> float:
+        """The largest loss of a candidate as a share of its limit; the candidate's file is deleted again."""
         trial = self._trial(candidate, "untried", [])
         self._make(candidate, trial)
         self._judge(trial)
+        if draft := self._drafts.pop(candidate.name, None):
+            shutil.rmtree(draft.root)
         return excess(trial)
 
     def _mix(self, candidate: Candidate) -> Candidate:
