@@ -105,8 +105,12 @@ def test_a_file_that_fails_is_not_taken_again_and_a_release_that_fails_whole_not
     assert {row["code"] for row in again["rejected"]} == {"failed", "not-certified"}
     assert fresh("present") == {"previous": None}
     release("1.1.0", half=True)
-    assert call("judged", {}, {"bad": ["1.1.0"]})["error"] in FAILED
-    again = call("judged", {}, {"bad": ["1.1.0"]})
+    thrown = call("judged", {}, {"bad": [], "throws": True})
+    assert thrown["error"] in FAILED and "self-test" in thrown["message"]
+    assert call("update")["version"] == "1.0.0", "also without a self-test"
+    release("1.2.0", half=True)
+    assert call("judged", {}, {"bad": ["1.2.0"]})["error"] in FAILED
+    again = call("judged", {}, {"bad": ["1.2.0"]})
     assert (again["version"], again["ran"]) == ("1.0.0", [])
 
 
