@@ -1,4 +1,4 @@
-"""The set of files that is pushed and pulled, and how each program does it."""
+"""The set of files that is pushed and pulled, how each program does it, and pairs of pushes and pulls of two programs."""
 
 import os
 import secrets
@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from support.made_once import made_once
 
-from benchmarks.measure import Command, Run, run
+from benchmarks.measure import Command, Row, Run, pairs, processor, rows, run
 from onnxreg.registry import Registry
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
@@ -59,13 +59,19 @@ class Input:
 
 
 @contextmanager
+def scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
+        yield Path(directory)
+
+
+@contextmanager
 def make_input(large: Sequence[int] = LARGE) -> Iterator[Input]:
     """Links to the files and to their registry, and a memory of heads of their own. Replace a file, never write into it."""
     kept = made_once(_make_files, tuple(large))
-    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
-        made = _input(Path(directory))
+    with scratch() as directory:
+        made = _input(directory)
         for name in ("files", "home"):
-            shutil.copytree(kept / name, Path(directory) / name, copy_function=os.link)
+            shutil.copytree(kept / name, directory / name, copy_function=os.link)
         made.scratch.mkdir()
         with patch.dict(os.environ, REG_STATE=f"{directory}/state"):
             yield made
@@ -185,3 +191,32 @@ def hf(program: Path, env: dict[str, str]) -> Client:
         lambda place: [program, "upload", place, env["FILES"], "--quiet"],
         lambda place, target: [program, "download", place, "--local-dir", target, "--quiet"],
     )
+
+
+def pushes(
+    ours: Client, theirs: Client, fresh: Callable[[], str], made: Input, aim: str, count: int
+) -> list[Row]:
+    """Each push goes to a fresh place."""
+    measured = pairs(lambda: ours.time_push(fresh()), lambda: theirs.time_push(fresh()), count, warm_up=False)
+    return rows_of(f"push of {made.amount},", ours, theirs, measured, aim)
+
+
+def pulls(
+    ours: Client, theirs: Client, fresh: Callable[[], str], made: Input, aim: str, count: int
+) -> list[Row]:
+    """Each client pulls what it pushed, untimed, into a fresh directory."""
+    places = {client: fresh() for client in (ours, theirs)}
+    for client, place in places.items():
+        client.prepare(place, Path())
+        run(client.push(place), client.env)
+
+    def pull(client: Client) -> Run:
+        return client.time_pull(places[client], made.fresh(), made.size)
+
+    measured = pairs(lambda: pull(ours), lambda: pull(theirs), count, warm_up=False)
+    return rows_of(f"pull of {made.amount},", ours, theirs, measured, aim)
+
+
+def rows_of(verb: str, ours: Client, theirs: Client, measured: list[tuple[Run, Run]], aim: str) -> list[Row]:
+    what = f"{verb} {ours.name}"
+    return [*rows(what, theirs.name, measured, aim), processor(what, theirs.name, measured)]

@@ -5,17 +5,15 @@ are given back if others need memory. `reg delta make` maps both files, the othe
 """
 
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 from support.servers import s3servers
 
+from benchmarks.clients import MIB, REG, scratch
 from benchmarks.measure import Row, peak_anonymous, row, run
-from benchmarks.pairing import scratch
 
-MIB = 2**20
 SMALL, LARGE, LARGEST = 64, 1024, 8192
 """MiB of external data. `make test-all` has the largest."""
 TENSORS, WIDTH = 8, 2048
@@ -63,8 +61,7 @@ def peaks(mebibytes: int) -> dict[str, float]:
         bucket, found = server.fresh(), {}
 
         def reg(what: str, *words: str | Path, registry: Path = home) -> None:
-            program = Path(sys.executable).with_name("reg")
-            found[what] = peak_anonymous([program, "--registry", registry, *words], server.environment)
+            found[what] = peak_anonymous([REG, "--registry", registry, *words], server.environment)
 
         files = write_model(root / "first", mebibytes)
         reg("add", "add", *files, "--name", "acme/big")
@@ -79,7 +76,7 @@ def peaks(mebibytes: int) -> dict[str, float]:
         reg("pull from S3", "pull", "acme/big", bucket, registry=third)
         shutil.rmtree(third)
         files = write_model(root / "second", mebibytes, trained=True)
-        run([Path(sys.executable).with_name("reg"), "--registry", home, "add", *files, "--name", "acme/big"])
+        run([REG, "--registry", home, "add", *files, "--name", "acme/big"])
         shutil.rmtree(root / "second")
         reg("delta make", "delta", "make", "acme/big")
     return found

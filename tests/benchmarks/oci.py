@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.clients import NAME, QUARTER, REG, Client, Input, make_input, reg
+from benchmarks.clients import NAME, QUARTER, REG, Client, Input, make_input, pushes, reg, scratch
 from benchmarks.load import Server, free_port, serving
 from benchmarks.measure import Row
-from benchmarks.pairing import pushes, scratch
 from onnxreg.registry.store.streams import measure
 
 CONFIG = """

@@ -17,9 +17,22 @@ from pathlib import Path
 
 from support.servers import hub, s3servers
 
-from benchmarks.clients import HALF, LARGE, Client, Input, aws, dvc, hf, make_input, reg
+from benchmarks.clients import (
+    HALF,
+    LARGE,
+    Client,
+    Input,
+    aws,
+    dvc,
+    hf,
+    make_input,
+    pulls,
+    pushes,
+    reg,
+    rows_of,
+    scratch,
+)
 from benchmarks.measure import Row, pairs
-from benchmarks.pairing import pulls, pushes, rows_of, scratch
 from benchmarks.peers import installed
 
 

@@ -22,7 +22,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks import (
-    adding,
     certification,
     deltas,
     encoders,
@@ -39,8 +38,7 @@ from benchmarks import (
     scale,
     serving,
     startup,
-    transfer,
-    verify,
+    storing,
 )
 from benchmarks.measure import GroupRun, Row, table
 
@@ -49,10 +47,10 @@ CHECKPOINTS = CACHE / "pii"
 
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "startup": partial(startup.benchmark, CACHE),
-    "ingest": transfer.ingest,
-    "adding": partial(adding.benchmark, CACHE),
+    "ingest": storing.ingest,
+    "adding": partial(storing.add, CACHE),
     "memory": large.memory,
-    "verify": verify.benchmark,
+    "verify": storing.verify,
     "prove": proving.benchmark,
     "scale": partial(scale.benchmark, CACHE),
     "resolve": resolving.benchmark,
