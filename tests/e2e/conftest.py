@@ -14,10 +14,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.peers import installed
+from support.one_at_a_time import locked
 
 from onnxreg.cli.main import main
 
 Reg = Callable[..., "subprocess.CompletedProcess[str]"]
+CACHE = Path(__file__).parents[2] / ".cache"
+
+
+def python_of(peer: str) -> Path:
+    """The interpreter of a peer's environment."""
+    try:
+        return installed(CACHE, peer) / "python"
+    except subprocess.CalledProcessError:
+        pytest.skip(f"pip cannot install {peer}")
+
+
+def npm(folder: str, *packages: str) -> Path:
+    """The modules of these packages of npm, installed once below `.cache`."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("Node.js with npm is not installed")
+    place, wanted = CACHE / folder, " ".join(packages)
+    with locked(place):
+        if not (place / "installed").is_file() or (place / "installed").read_text() != wanted:
+            install = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", place]
+            if subprocess.run(
+                [*install, *packages], check=False, capture_output=True, timeout=300
+            ).returncode:
+                pytest.skip(f"npm cannot install {wanted}")
+            (place / "installed").write_text(wanted)
+    return place / "node_modules"
 
 
 def environment_of(directory: Path) -> dict[str, str]:

@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.peers import installed
-from e2e.conftest import Export, export_in_process
+from e2e.conftest import Export, export_in_process, npm, python_of
 from support.e2e.pieces import VOCABULARY, wordpiece
-from support.one_at_a_time import locked
 from support.servers import client_package
 from support.servers.browser import browsing, needs_chromium, serving
 from support.servers.page_snippets import snippets_of
@@ -26,9 +24,6 @@ from onnxreg.registry.server.settings import Settings
 
 # The first test of a client installs it, with PyTorch.
 pytestmark = [pytest.mark.more, pytest.mark.timeout(1800)]
-CACHE = Path(__file__).parents[2] / ".cache"
-MODULES = CACHE / "hub-clients"
-PACKAGES = ("@huggingface/transformers@4.3.1", "playwright-core@1.65.1")
 MODEL, TEXT, INT8 = "acme/tiny", "Anna B. called on May 3rd.", "model_int8.onnx"
 IMPORTS = {
     "@huggingface/transformers": "/@huggingface/transformers/dist/transformers.web.js",
@@ -174,13 +169,6 @@ def feed(export: Export, text: str, session: Any) -> dict[str, Any]:
     return {item.name: np.array([values[item.name]], np.int64) for item in session.get_inputs()}
 
 
-def python(peer: str) -> Path:
-    try:
-        return installed(CACHE, peer) / "python"
-    except subprocess.CalledProcessError:
-        pytest.skip(f"pip cannot install {peer}")
-
-
 def output(command: Sequence[str | Path], site: Site, home: Path) -> Any:
     """What a client printed, with the server as its Hub and a cache of its own."""
     own = {"HF_ENDPOINT": site.url, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
@@ -211,7 +199,7 @@ def downloads(site: Site) -> list[str]:
 
 
 def test_optimum_and_transformers(site: Site, labels: dict[str, list[str]], tmp_path: Path) -> None:
-    assert loads([python("sentences"), "-c", OPTIMUM, MODEL, TEXT], site, tmp_path) == labels
+    assert loads([python_of("sentences"), "-c", OPTIMUM, MODEL, TEXT], site, tmp_path) == labels
 
 
 def test_the_lines_of_the_page_for_transformers_js(
@@ -227,7 +215,7 @@ def test_the_lines_of_the_page_for_transformers_js(
 
 
 def test_openmed(site: Site, export: Export, reg: Callable[..., Any], tmp_path: Path) -> None:
-    spans = loads([python("openmed"), "-c", OPENMED, MODEL, TEXT], site, tmp_path)
+    spans = loads([python_of("openmed"), "-c", OPENMED, MODEL, TEXT], site, tmp_path)
     run = reg("--registry", export.home, "run", MODEL, "--format", "onnx-int8", "--text", TEXT, "--json")
     assert spans == [[span["start"], span["end"], span["label"]] for span in json.loads(run.stdout)["spans"]]
 
@@ -243,7 +231,7 @@ def test_sentence_transformers(pooling: str, export: Export, reg: Callable[..., 
     reg("export", source, "--task", "default", "--name", "acme/sentences", "--output", out)
     with running(tmp_path / "home") as site:
         vectors = loads(
-            [python("sentences"), "-c", SENTENCES, "acme/sentences", TEXT, "Anna"], site, tmp_path / "hf"
+            [python_of("sentences"), "-c", SENTENCES, "acme/sentences", TEXT, "Anna"], site, tmp_path / "hf"
         )
     session = onnxruntime.InferenceSession(out / "model.onnx", providers=["CPUExecutionProvider"])
     for text, vector in zip((TEXT, "Anna"), vectors, strict=True):
@@ -272,16 +260,7 @@ def write_modules(checkpoint: Path) -> None:
 @pytest.fixture(scope="module")
 def modules() -> Path:
     """The packages of npm that the JavaScript clients need."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("Node.js with npm is not installed")
-    names = [package.rpartition("@")[0] for package in PACKAGES]
-    with locked(MODULES):
-        if all((MODULES / "node_modules" / name).is_dir() for name in names):
-            return MODULES / "node_modules"
-        install = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(MODULES)]
-        if subprocess.run([*install, *PACKAGES], check=False, capture_output=True, timeout=300).returncode:
-            pytest.skip(f"npm cannot install {' and '.join(PACKAGES)}")
-    return MODULES / "node_modules"
+    return npm("hub-clients", "@huggingface/transformers@4.3.1", "playwright-core@1.65.1")
 
 
 def test_transformers_js_in_node(

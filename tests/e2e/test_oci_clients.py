@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks.peers import installed
+from e2e.conftest import CACHE, python_of
 from support.registries.drafts import write_draft
 from support.servers.docker_registry import OciServer, docker_registry
 
@@ -21,7 +21,6 @@ from onnxreg.registry.signing import generate
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
 
-CACHE = Path(__file__).parents[2] / ".cache"
 MODEL_SIGNING = CACHE / "bench" / "model-signing" / "bin" / "model_signing"
 PULL = """
 import sys
@@ -56,17 +55,10 @@ def published(registry: Registry, server: OciServer) -> PublishResult:
     return publish(registry.store, Ref.parse("acme/pii"), OciTarget.parse(server.url("acme/pii")))
 
 
-def python(peer: str) -> Path:
-    try:
-        return installed(CACHE, peer) / "python"
-    except subprocess.CalledProcessError:
-        pytest.skip(f"pip cannot install {peer}")
-
-
 def pull(server: OciServer, target: Path) -> list[str]:
     """The paths that oras wrote."""
     image = f"{server.host}/acme/pii:1.0.0"
-    subprocess.run([python("oras"), "-c", PULL, image, target], check=True, capture_output=True)
+    subprocess.run([python_of("oras"), "-c", PULL, image, target], check=True, capture_output=True)
     return sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
 
 
@@ -88,7 +80,7 @@ def test_olot_parses_the_config(server: OciServer, published: PublishResult) -> 
 
     manifest = json.loads(get("manifests", "1.0.0"))
     config = get("blobs", manifest["config"]["digest"])
-    command = [python("olot"), "-c", PARSE]
+    command = [python_of("olot"), "-c", PARSE]
     parsed = subprocess.run(command, input=config, capture_output=True, check=True).stdout
     assert parsed.decode().split() == ["acme/pii", "1.0.0", "onnx", str(len(manifest["layers"]))]
 

@@ -4,20 +4,18 @@ Chromium comes from the distribution (`apt-get install chromium`), the driver an
 """
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e.conftest import npm
 from support.servers import showroom
 from support.servers.browser import CHROMIUM, needs_chromium
 from support.servers.regserve import running
 
 pytestmark = [pytest.mark.more, needs_chromium]
 DRIVER = Path(__file__).with_name("web.mjs")
-MODULES = Path(__file__).parents[2] / ".cache" / "web"
-PACKAGES = ("playwright-core@1.65.1", "axe-core@4.14.1")
 SIZES = (("light", 1280), ("dark", 1280), ("light", 390), ("light", 320), ("dark", 320))
 PAGES = {
     "/": 200,
@@ -37,30 +35,22 @@ PAGES = {
 }
 
 
-@pytest.fixture(scope="session")
-def modules() -> Path:
-    """The driver and axe-core."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("Node.js with npm is not installed, which drives the browser")
-    done, wanted = MODULES / "installed", " ".join(PACKAGES)
-    if not done.is_file() or done.read_text() != wanted:
-        MODULES.mkdir(parents=True, exist_ok=True)
-        install = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(MODULES), *PACKAGES]
-        if subprocess.run(install, check=False, capture_output=True, timeout=300).returncode:
-            pytest.skip(f"npm cannot install {wanted}")
-        done.write_text(wanted)
-    return MODULES
-
-
 @pytest.fixture(scope="module")
-def seen(modules: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the browser saw of every page, in every scheme and size, and on the way of a person."""
     root = tmp_path_factory.mktemp("web")
     showroom.fill(root / "registry", root / "made")
     visits = [{"path": path, "scheme": scheme, "width": width} for path in PAGES for scheme, width in SIZES]
     job = {"profile": str(root / "profile"), "visits": visits}
     with running(root / "registry") as site:
-        command = ["node", str(DRIVER), str(modules), str(CHROMIUM), site.url, json.dumps(job)]
+        command = [
+            "node",
+            str(DRIVER),
+            str(npm("web", "playwright-core@1.65.1", "axe-core@4.14.1").parent),
+            str(CHROMIUM),
+            site.url,
+            json.dumps(job),
+        ]
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
