@@ -17,8 +17,7 @@ from support import jvm
 from support.registries.for_devices import publish
 from support.servers import s3servers, static
 from support.servers.faults import proxy
-from support.servers.nginx import nginx
-from support.servers.regserve import running, wait
+from support.servers.regserve import running
 from support.servers.web_client import Call
 
 from onnxreg.converters.runtime.golden import self_test
@@ -27,16 +26,6 @@ from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.directory import DirectoryRegistry
 
 NAME = "acme/pii"
-LARGE = 20_000_000
-NGINX = """
-limit_req_zone $binary_remote_addr zone=devices:1m rate=100r/s;
-server {
-    listen 443 ssl http2;
-    root /srv/models;
-    location / { limit_req zone=devices burst=1 nodelay; limit_req_status 429; }
-}
-"""
-
 pytestmark = [pytest.mark.more, pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)]
 
 
@@ -73,7 +62,8 @@ def test_a_fetched_model_meets_its_golden_vectors(client: Call, export: Any, tmp
 
 
 def test_reg_serve_with_a_token(client: Call, registry: Registry, tmp_path: Path) -> None:
-    files = publish(registry, tmp_path / "1", "1.0.0")
+    """A file of 20 MB, with a memory of 32 MB."""
+    files = publish(registry, tmp_path / "1", "1.0.0", 20_000_000)
     with running(registry.store.root, Settings(token="secret")) as site:
         refused = client(site.url, tmp_path / "store", "update", NAME)
         assert (refused["error"], "needs a token" in refused["message"]) == ("remote", True)
@@ -98,32 +88,6 @@ def test_https_with_a_certificate_that_is_trusted_or_not(
     ):
         assert client(site.url, tmp_path / "store", "update", NAME)["error"] == "remote"
         assert call(site.url, tmp_path / "store", "update", NAME, token="secret")["files"] == files
-
-
-FAULTS = ("truncated", "garbled", "slow-down", "reset")
-
-
-def test_nginx_on_a_bad_day(client: Call, registry: Registry, tmp_path: Path) -> None:
-    """nginx refuses requests that come too fast (429), and a proxy spoils a quarter of them; in a memory of 32 MB."""
-    files = publish(registry, tmp_path / "1", "1.0.0", LARGE)
-    chance = Random(3)
-    with (
-        nginx(tmp_path / "nginx", registry.store.root, NGINX) as site,
-        proxy(site.url) as spoiled,
-    ):
-        for fault in FAULTS:
-            spoiled.plan = lambda method, path, fault=fault: fault if chance.random() < 0.25 else None
-            outcomes = [client(spoiled.url, tmp_path / fault, "update", NAME) for _ in range(12)]
-            assert {outcome.get("error") for outcome in outcomes} <= {None, "remote", "integrity"}
-            assert all(outcome["files"] == files for outcome in outcomes if "files" in outcome)
-            spoiled.plan = lambda method, path: None
-            wait(
-                lambda fault=fault: (
-                    client(spoiled.url, tmp_path / fault, "update", NAME).get("files") == files
-                )
-            )
-        assert 429 in spoiled.answers
-        assert {*spoiled.met} == {*FAULTS}
 
 
 def slot_version(store: Path) -> str | None:

@@ -9,7 +9,7 @@ import pytest
 from support.registries.for_devices import publish
 from support.servers.browser import browsing, needs_chromium, serving
 from support.servers.client_package import TOOLS, build
-from support.servers.faults import Proxy, at, proxy
+from support.servers.faults import Proxy, proxy
 from support.servers.regserve import running
 
 from onnxreg.registry import Registry
@@ -72,20 +72,6 @@ def browser(site: Proxy, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
     (dist / "page.html").write_text("<!doctype html><title>An app</title>")
     with serving(dist) as page, browsing(MODULES, tmp_path / "profile") as evaluate:
         yield lambda call: evaluate(f"{page}/page.html", CALL, site.url, call, NAME)
-
-
-def test_a_download_that_broke_off_goes_on(
-    registry: Registry, site: Proxy, browser: Callable[[str], Any], tmp_path: Path
-) -> None:
-    files = publish(registry, tmp_path / "1", "1.0.0", SIZE)
-    cut, model = at(0, "faltering"), files["model_int8.onnx"].removeprefix("sha256:")
-    site.plan = lambda method, path: (cut(method, path) or "reset") if model in path else None
-    assert browser("update")["error"] == "remote"
-    site.plan = lambda method, path: None
-    assert browser("update") == {"version": "1.0.0", "files": files}
-    requests = zip(site.seen, site.headers, strict=True)
-    asked = [headers["Range"] for (_, path), headers in requests if model in path]
-    assert (asked[0], asked[-1]) == (f"bytes=0-{SIZE - 1}", f"bytes={SIZE // 2}-{SIZE - 1}")
 
 
 def test_spoiled_bytes_are_refused_and_a_release_stays_offline_and_goes_back(

@@ -182,14 +182,10 @@ def jsc(*words: str | Path) -> str:
 
 
 @needs_jsc
-def test_the_vectors_in_the_engine_of_iphones() -> None:
+def test_the_vectors_in_the_engine_of_iphones(tmp_path: Path) -> None:
     out = jsc("vectors", VECTORS, *sorted(path.name for path in (VECTORS / "resolve").iterdir()))
     passed, failed = map(int, re.findall(r"\d+", out.splitlines()[-1]))
     assert (failed, passed > 800) == (0, True), out
-
-
-@needs_jsc
-def test_vectors_that_fail_there_are_noticed(tmp_path: Path) -> None:
     shutil.copytree(VECTORS, tmp_path / "vectors")
     where = tmp_path / "vectors" / "where.json"
     where.write_text(where.read_text().replace("format = onnx-int8", "format = onnx", 1))

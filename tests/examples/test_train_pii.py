@@ -114,17 +114,15 @@ def test_two_runs_give_the_same_bytes_and_leave_torch_as_it_was(
         rng: list[int] = torch.get_rng_state().tolist()
         return torch.are_deterministic_algorithms_enabled(), torch.get_num_threads(), rng
 
-    torch.rand(3)
-    threads, told = torch.get_num_threads(), list[str]()
+    threads = torch.get_num_threads()
     torch.set_num_threads(RECIPE.threads + 1)
     try:
         before = state()
-        train(tmp_path / "again", tell=told.append)
+        train(tmp_path / "again")
         assert state() == before
     finally:
         torch.set_num_threads(threads)
     assert digests(tmp_path / "again") == digests(output)
-    assert [line.partition(":")[0] for line in told[1:]] == ["checkpoint 0.1.0", "checkpoint 0.2.0"]
 
 
 def test_a_finished_run_is_not_repeated_and_needs_no_torch(output: Path, encoder: Path) -> None:
