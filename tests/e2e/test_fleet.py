@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,8 @@ def started(
 ) -> Iterator["subprocess.Popen[str]"]:
     """`reg export --batch`, as a terminal starts it: its processes are a group."""
     command = [sys.executable, "-m", "onnxreg.cli", "export", "--batch", *map(str, words)]
-    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(
-        command, cwd=directory, env=environment, start_new_session=True, **pipes
-    ) as process:
+    own: Any = {"cwd": directory, "env": environment, "start_new_session": True, "text": True}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **own) as process:
         try:
             yield process
         finally:
@@ -69,7 +67,7 @@ def wait_until(holds: Callable[[], Any], seconds: float = 240) -> Any:
 
 def graphs(home: Path) -> list[Path]:
     """What was begun and is not published."""
-    return list((home / "local" / "tmp").glob("*/.steps"))
+    return [*(home / "local" / "tmp").glob("*/.steps")]
 
 
 def versions(home: Path | str) -> set[str]:
@@ -110,7 +108,10 @@ def test_a_killed_worker_fails_its_job_only(
     home = tmp_path / "home"
     with started(environment, tmp_path, jobs, "--jobs", 1, "--json") as process:
         wait_until(lambda: graphs(home))
-        worker = next(pid for pid in children(process.pid) if "onnxreg.cli.batch" in command_of(pid))
+        threads = Path(f"/proc/{process.pid}/task").glob("*/children")
+        children = [pid for path in threads for pid in path.read_text().split()]
+        commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_text() for pid in children}
+        worker = next(pid for pid, command in commands.items() if "onnxreg.cli.batch" in command)
         os.kill(worker, signal.SIGKILL)
         out, said = process.communicate(timeout=240)
     assert process.returncode == 9
@@ -118,33 +119,18 @@ def test_a_killed_worker_fails_its_job_only(
     assert [job["status"] for job in found] == ["failed", "published", "published"]
     assert found[0]["error"]["message"] == "its worker died: it was ended by SIGKILL"
     assert json.loads(said)["error"]["message"] == "1 of 3 jobs failed"
-    assert statuses(reg("export", "--batch", jobs, "--jobs", "1", "--json")) == [
-        "published",
-        "current",
-        "current",
-    ]
+    again = reg("export", "--batch", jobs, "--jobs", "1", "--json")
+    assert statuses(again) == ["published", "current", "current"]
     assert graphs(home) == []
     reg("verify")
 
 
-def children(pid: int) -> list[int]:
-    """Of all threads of a process."""
-    lists = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(word) for path in lists for word in path.read_text().split()]
-
-
-def command_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text()
-
-
-@contextmanager
 def cluster(
     environment: dict[str, str], directory: Path, home: Path, workers: int = 2
-) -> Iterator[dask_cluster.Cluster]:
+) -> AbstractContextManager[dask_cluster.Cluster]:
     """A Dask cluster whose workers have a registry of their own."""
     own = {**environment, "REG_HOME": str(home), "PYTHONWARNINGS": "ignore"}
-    with dask_cluster.running(own, directory, workers) as started:
-        yield started
+    return dask_cluster.running(own, directory, workers)
 
 
 def test_a_dask_cluster_exports_each_job_once(
@@ -168,15 +154,13 @@ def test_a_dask_cluster_exports_each_job_once(
     with cluster(environment, tmp_path / "cluster", tmp_path / "workers") as dask:
         done = reg(*words, dask.address, code=2)
     found = json.loads(done.stdout)["jobs"]
-    assert [job["status"] for job in found] == ["published", "published", "published", "failed"]
-    assert found[3]["error"]["family"] == "input"
-    assert all(job["pushed"] for job in found[:3])
+    assert statuses(done) == ["published", "published", "published", "failed"]
+    assert found[3]["error"]["family"] == "input" and all(job["pushed"] for job in found[:3])
     assert versions(tmp_path / "home") == set()
     reg("verify", "--remote", url)
     for number in range(3):
         reg("pull", f"acme/m{number}:1.0.0", url)
 
-    shutil.rmtree(broken)
     jobs.write_text(good)
     with cluster(environment, tmp_path / "other", tmp_path / "strangers") as dask:
         again = reg(*words, dask.address)
@@ -206,20 +190,15 @@ def stop_a_busy_worker(home: Path) -> int | None:
     """Stop a process in the middle of an export. Its files are marked by a lock that it has open."""
     for steps in graphs(home):
         lock = steps.parent.with_name(f"{steps.parent.name}.lock")
-        for pid in openers(lock):
-            os.kill(pid, signal.SIGSTOP)
-            if steps.exists():
-                return pid
-            os.kill(pid, signal.SIGCONT)
+        for entry in Path("/proc").glob("[0-9]*/fd/*"):
+            with suppress(OSError):
+                if entry.readlink() == lock:
+                    pid = int(entry.parts[2])
+                    os.kill(pid, signal.SIGSTOP)
+                    if steps.exists():
+                        return pid
+                    os.kill(pid, signal.SIGCONT)
     return None
-
-
-def openers(path: Path) -> Iterator[int]:
-    """The processes that have a file open."""
-    for entry in Path("/proc").glob("[0-9]*/fd/*"):
-        with suppress(OSError):
-            if entry.readlink() == path:
-                yield int(entry.parts[2])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the files of a process are read from /proc")
@@ -245,9 +224,9 @@ def test_a_killed_worker_of_a_cluster_costs_one_export(
         os.kill(victim, signal.SIGKILL)
         _, said = process.communicate(timeout=240)
     assert process.returncode == 0, said
+    noted_pids = [line.split() for line in notes.read_text().splitlines()]
     exports, imports = (
-        [int(pid) for what, pid in map(str.split, notes.read_text().splitlines()) if what == wanted]
-        for wanted in ("export", "torch")
+        [int(pid) for what, pid in noted_pids if what == kind] for kind in ("export", "torch")
     )
     assert len(exports) == len(rows) + 1
     assert len(imports) == len(set(imports)) <= 5

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e.conftest import Reg
 from support.servers import hub, s3servers
 from support.servers.faults import Proxy, proxy
 
@@ -20,32 +21,47 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 pytestmark = pytest.mark.more
 
 MakeCheckpoint = Callable[..., Path]
+Interrupt = Callable[..., str]
 EXPORT = ("export", "--profile", "android", "--name", "acme/tiny")
+GO_ON = "error: interrupted\nhint: run the same command again: what arrived whole is not moved again\n"
 
 
 def scratch(home: Path) -> list[Path]:
     return [path for path in (home / "local" / "tmp").glob("*") if path.is_dir()]
 
 
+@pytest.fixture
+def interrupt(environment: dict[str, str], tmp_path: Path) -> Interrupt:
+    """Press Ctrl-C as soon as `when` holds. The program must end while the server still keeps it waiting; what it said."""
+
+    def run(
+        when: Callable[[], object], *words: object, sent: int = signal.SIGINT, code: int = 130,
+        program: tuple[str, str] = ("-m", "onnxreg.cli"),
+    ) -> str:  # fmt: skip
+        command, pipes = [sys.executable, *program, *map(str, words)], {"stdout": -1, "stderr": -1}
+        with subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes) as process:
+            deadline = time.monotonic() + 120
+            while not when() and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.005)
+            process.send_signal(sent)
+            out, said = process.communicate(timeout=60)
+        assert (process.returncode, out) == (code, "")
+        return said
+
+    return run
+
+
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_an_export_ended_by_a_signal_leaves_nothing(
-    reg: Callable,
-    environment: dict[str, str],
-    make_checkpoint: MakeCheckpoint,
-    tmp_path: Path,
-    sent: signal.Signals,
-    code: int,
+    reg: Reg, interrupt: Interrupt, make_checkpoint: MakeCheckpoint, tmp_path: Path, sent: int, code: int
 ) -> None:
     """The signal comes as soon as the export has written its first graph."""
     checkpoint, home = make_checkpoint(), tmp_path / "home"
     reg(*EXPORT, make_checkpoint(seed=9))
-    command = ["-m", "onnxreg.cli", *EXPORT, checkpoint, "--output", "out"]
-    begun = home / "local" / "tmp"
-    said = interrupt(command, environment, tmp_path, lambda: any(begun.glob("*/model.onnx")), sent, code)
-    assert "Traceback" not in said
-    assert not (tmp_path / "out").exists()
-    if sent is signal.SIGINT:
-        assert scratch(home) == []
+    words = (*EXPORT, checkpoint, "--output", "out")
+    said = interrupt(lambda: any((home / "local" / "tmp").glob("*/model.onnx")), *words, sent=sent, code=code)
+    assert "Traceback" not in said and not (tmp_path / "out").exists()
+    assert sent == signal.SIGKILL or scratch(home) == []
     reg("verify")
     assert "0.1.1" not in reg("ls", "acme/tiny").stdout
     reg(*EXPORT, checkpoint)
@@ -66,7 +82,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_an_export_to_a_full_disk_leaves_nothing(
-    reg: Callable, make_checkpoint: MakeCheckpoint, small_disk: Path
+    reg: Reg, make_checkpoint: MakeCheckpoint, small_disk: Path
 ) -> None:
     home = small_disk / "home"
     failed = reg("--registry", home, *EXPORT, make_checkpoint(), code=9)
@@ -84,7 +100,6 @@ bucket.SMALL_BYTES = bucket.PART_BYTES = 2**18
 sys.exit(main())
 """
 """`reg`, which uploads in parts what has more than 256 KiB."""
-GO_ON = "error: interrupted\nhint: run the same command again: what arrived whole is not moved again\n"
 
 
 @pytest.fixture
@@ -98,6 +113,14 @@ def s3_proxy(ministack: s3servers.Server, environment: dict[str, str]) -> Iterat
 
 
 @pytest.fixture
+def temporary(environment: dict[str, str], tmp_path: Path) -> Path:
+    """The directory for temporary files, and nothing else in it."""
+    (tmp_path / "temporary").mkdir()
+    environment["TMPDIR"] = str(tmp_path / "temporary")
+    return tmp_path / "temporary"
+
+
+@pytest.fixture
 def models(tmp_path: Path) -> Registry:
     """A version with a file of several parts and two small ones."""
     registry, root = Registry(tmp_path / "home"), tmp_path / "work"
@@ -105,66 +128,33 @@ def models(tmp_path: Path) -> Registry:
     for path, data in {"model.onnx": os.urandom(2**20), "config.json": b"{}", "labels.json": b"[]"}.items():
         (root / path).write_bytes(data)
     companions = (DraftFile("config", "config.json"), DraftFile("labels", "labels.json"))
-    registry.add(
-        Draft("acme/pii", root, (DraftArtifact("onnx", "float32", "model.onnx"),), companions), "1.0.0"
-    )
+    artifacts = (DraftArtifact("onnx", "float32", "model.onnx"),)
+    registry.add(Draft("acme/pii", root, artifacts, companions), "1.0.0")
     return registry
 
 
-def keys(ministack: s3servers.Server, url: str) -> list[str]:
-    """The blobs that are there."""
-    prefix = f"{url.partition(s3servers.BUCKET)[2].strip('/')}/blobs/"
-    client = ministack.client()
-    try:
-        found = client.list_objects_v2(Bucket=s3servers.BUCKET, Prefix=prefix).get("Contents", [])
-        return [item["Key"] for item in found]
-    finally:
-        client.close()
-
-
-def interrupt(
-    command: list[Any],
-    environment: dict[str, str],
-    directory: Path,
-    when: Callable[[], bool],
-    sent: signal.Signals = signal.SIGINT,
-    code: int = 130,
-) -> str:
-    """Press Ctrl-C as soon as something holds. It must end while the server still keeps it waiting; what it said."""
-    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    words = [sys.executable, *map(str, command)]
-    with subprocess.Popen(words, cwd=directory, env=environment, **pipes) as process:
-        deadline = time.monotonic() + 120
-        while not when() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.005)
-        process.send_signal(sent)
-        out, said = process.communicate(timeout=60)
-    assert (process.returncode, out) == (code, "")
-    return said
-
-
 def test_a_push_that_is_interrupted_goes_on(
-    reg: Callable,
-    environment: dict[str, str],
-    s3_proxy: Proxy,
-    ministack: s3servers.Server,
-    models: Registry,
-    tmp_path: Path,
-) -> None:
-    url = ministack.fresh()
-    (tmp_path / "temporary").mkdir()
-    environment["TMPDIR"] = str(tmp_path / "temporary")
+    reg: Reg, interrupt: Interrupt, s3_proxy: Proxy, ministack: s3servers.Server, models: Registry,
+    temporary: Path, tmp_path: Path,
+) -> None:  # fmt: skip
+    url, client = ministack.fresh(), ministack.client()
+    prefix = f"{url.partition(s3servers.BUCKET)[2].strip('/')}/blobs/"
+
+    def keys() -> list[str]:
+        found: dict[str, Any] = client.list_objects_v2(Bucket=s3servers.BUCKET, Prefix=prefix)
+        return [item["Key"] for item in found.get("Contents", [])]
+
     s3_proxy.plan = lambda method, path: "stalled" if method == "PUT" and "partNumber" in path else None
-    command = ["-c", SMALL_PARTS, "push", "acme/pii", url]
     said = interrupt(
-        command, environment, tmp_path, lambda: len(s3_proxy.met) > 1 and len(keys(ministack, url)) == 3
+        lambda: len(s3_proxy.met) > 1 and len(keys()) == 3,
+        *("push", "acme/pii", url),
+        program=("-c", SMALL_PARTS),
     )
     assert said == GO_ON
-    assert list((tmp_path / "temporary").iterdir()) == []
-    assert scratch(tmp_path / "home") == []
+    assert [*temporary.iterdir(), *scratch(tmp_path / "home")] == []
     s3_proxy.plan = lambda method, path: None
-    there = keys(ministack, url)
-    before = len(s3_proxy.seen)
+    there, before = keys(), len(s3_proxy.seen)
+    client.close()
     done = reg("push", "acme/pii", url)
     assert done.stdout.startswith(f"pushed acme/pii:1.0.0 to {url}: 1 blob, 1.0 MB")
     again = [path for method, path in s3_proxy.seen[before:] if method == "PUT" and "/blobs/" in path]
@@ -174,47 +164,37 @@ def test_a_push_that_is_interrupted_goes_on(
 
 
 def test_a_pull_that_is_interrupted_goes_on(
-    reg: Callable,
-    environment: dict[str, str],
-    s3_proxy: Proxy,
-    ministack: s3servers.Server,
-    models: Registry,
-    tmp_path: Path,
-) -> None:
-    url = ministack.fresh()
+    reg: Reg, interrupt: Interrupt, s3_proxy: Proxy, ministack: s3servers.Server, models: Registry, tmp_path: Path
+) -> None:  # fmt: skip
+    url, mine, out = ministack.fresh(), tmp_path / "mine", tmp_path / "out"
     reg("push", "acme/pii", url)
     large = models.get("acme/pii").manifest.artifacts[0].digest.hex
     s3_proxy.plan = lambda method, path: "stalled" if method == "GET" and large in path else None
-    mine = tmp_path / "mine"
-    command = ["-m", "onnxreg.cli", "--registry", mine, "pull", "acme/pii", url, "--output", tmp_path / "out"]
-    assert interrupt(command, environment, tmp_path, lambda: bool(s3_proxy.met)) == GO_ON
-    assert scratch(mine) == []
-    assert not (tmp_path / "out").exists()
-    assert Registry(mine).names() == []
+    words = ("--registry", mine, "pull", "acme/pii", url, "--output", out)
+    assert interrupt(lambda: bool(s3_proxy.met), *words) == GO_ON
+    assert scratch(mine) == Registry(mine).names() == [] and not out.exists()
     reg("--registry", mine, "verify")
     s3_proxy.plan = lambda method, path: None
-    reg("--registry", mine, "pull", "acme/pii", url, "--output", tmp_path / "out")
-    assert (tmp_path / "out" / "model.onnx").stat().st_size == 2**20
+    reg(*words)
+    assert (out / "model.onnx").stat().st_size == 2**20
     reg("--registry", mine, "verify")
 
 
 def test_a_push_to_the_hub_that_is_interrupted_goes_on(
-    reg: Callable, environment: dict[str, str], models: Registry, tmp_path: Path
-) -> None:
-    (tmp_path / "temporary").mkdir()
+    reg: Reg, interrupt: Interrupt, environment: dict[str, str], models: Registry, temporary: Path, tmp_path: Path
+) -> None:  # fmt: skip
     reached, gate = threading.Event(), threading.Event()
     with hub.running(tmp_path / "hub") as server:
         environment |= {"HF_ENDPOINT": server.endpoint, "HF_TOKEN": hub.TOKEN, "HF_HUB_OFFLINE": "0"}
         environment |= {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
-        environment["TMPDIR"] = str(tmp_path / "temporary")
         server.before("^PUT ", lambda: (reached.set(), gate.wait()), times=9)
-        command = ["-m", "onnxreg.cli", "push", "acme/pii", "hf://acme/models"]
+        words = ("push", "acme/pii", "hf://acme/models")
         try:
-            assert interrupt(command, environment, tmp_path, reached.is_set) == GO_ON
+            assert interrupt(reached.is_set, *words) == GO_ON
         finally:
             gate.set()
-        assert list((tmp_path / "temporary").iterdir()) == []
+        assert list(temporary.iterdir()) == []
         assert "index/acme/pii.jsonl" not in server.files("acme/models")
         server.faults.clear()
-        reg("push", "acme/pii", "hf://acme/models")
+        reg(*words)
         assert "index/acme/pii.jsonl" in server.files("acme/models")

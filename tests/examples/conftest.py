@@ -24,13 +24,13 @@ def registry(tmp_path: Path) -> Registry:
     return registry
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param("web", marks=pytest.mark.skipif(NODE is None, reason="node is not installed")),
-        pytest.param("jvm", marks=pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)),
-    ],
+CLIENTS = (
+    pytest.param("web", marks=pytest.mark.skipif(NODE is None, reason="node is not installed")),
+    pytest.param("jvm", marks=pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)),
 )
+
+
+@pytest.fixture(scope="module", params=CLIENTS)
 def client(request: pytest.FixtureRequest) -> Iterator[web_client.Call]:
     """Each client in turn, in one process for many calls."""
     with web_client.running(str(NODE)) if request.param == "web" else jvm.running() as call:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,8 @@ from random import Random
 from typing import Any
 
 import pytest
+from examples.conftest import CLIENTS
+from support import jvm
 from support.fuzz.mutation import mutate
 from support.registries import owner
 from support.registries.for_devices import CHECKS, LIES, artifact, blob, edit_state, publish
@@ -23,6 +26,8 @@ from onnxreg.registry.resolution import contracts_of
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.schema.core.ref import Ref
 
+REPOSITORY = Path(__file__).parents[2]
+VECTORS = REPOSITORY / "tests" / "vectors"
 NAME = "acme/pii"
 PIECE = 8 * 2**20
 LARGE = 2 * PIECE + 1000
@@ -41,6 +46,30 @@ def index_of(registry: Registry) -> Path:
 
 def spoil(site: Proxy, fault: str | None, part: str = "") -> None:
     site.plan = lambda method, path: fault if part in path else None
+
+
+def vectors_of(which: str, directory: Path) -> "subprocess.CompletedProcess[str]":
+    """Run the vectors of a directory in a client."""
+    command = ["node", REPOSITORY / "examples" / "web-client" / "run-vectors.mjs"]
+    if which == "jvm":
+        program = "org.onnxreg.client.RunVectors"
+        command = [str(jvm.JAVA), *jvm.QUICK_START, "-cp", str(jvm.classes()), program]
+    return subprocess.run([*command, directory], capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize("which", CLIENTS)
+def test_vectors_pass_and_others_are_noticed(which: str, tmp_path: Path) -> None:
+    done = vectors_of(which, VECTORS)
+    assert done.returncode == 0, done.stderr
+    count, failed = (int(word) for word in done.stdout.split() if word.isdigit())
+    assert (count > {"web": 450, "jvm": 900}[which], failed) == (True, 0)
+    shutil.copytree(VECTORS, tmp_path / "vectors")
+    where = tmp_path / "vectors" / "where.json"
+    where.write_text(where.read_text().replace("format = onnx-int8", "format = onnx", 1))
+    for path in (tmp_path / "vectors" / "resolve").glob("*.json"):
+        path.write_text(path.read_text().replace('"ranked-lower"', '"opset"', 1))
+    done = vectors_of(which, tmp_path / "vectors")
+    assert done.returncode == 1 and 3 <= done.stderr.count("FAILED") <= 7, done.stderr
 
 
 def test_update_returns_every_file_and_fetches_none_again(release: Publish, call: Calls, site: Proxy) -> None:

@@ -1,8 +1,6 @@
 """What only the client in examples/jvm-client has: its vectors, its jar, its directory and its own redirects."""
 
 import re
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,33 +19,9 @@ from support.servers.web_client import Call, driven
 from onnxreg.registry import Registry
 
 NAME = "acme/pii"
-VECTORS = Path(__file__).parents[1] / "vectors"
 MAX_JAR_BYTES = 200_000
 
 pytestmark = pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)
-
-
-def run_vectors(vectors: Path) -> subprocess.CompletedProcess[str]:
-    program = ["-cp", jvm.classes(), "org.onnxreg.client.RunVectors", vectors]
-    command = [str(jvm.JAVA), *jvm.QUICK_START, *program]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-
-
-def test_the_client_passes_the_vectors() -> None:
-    done = run_vectors(VECTORS)
-    assert done.returncode == 0, done.stderr
-    count, failed = (int(word) for word in done.stdout.split() if word.isdigit())
-    assert count > 900
-    assert failed == 0
-
-
-def test_vectors_that_fail_are_noticed(tmp_path: Path) -> None:
-    shutil.copytree(VECTORS, tmp_path / "vectors")
-    for path in (tmp_path / "vectors" / "resolve").glob("*.json"):
-        path.write_text(path.read_text().replace('"ranked-lower"', '"opset"', 1))
-    done = run_vectors(tmp_path / "vectors")
-    assert done.returncode == 1
-    assert 2 <= done.stderr.count("FAILED") <= 6
 
 
 def test_the_source_uses_nothing_that_old_phones_lack() -> None:

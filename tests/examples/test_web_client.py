@@ -1,4 +1,4 @@
-"""What only the client in examples/web-client has: its vectors in Node, and its stores."""
+"""What only the client in examples/web-client has: its stores."""
 
 import os
 import shutil
@@ -21,28 +21,6 @@ def node(*words: str | Path) -> str:
     done = subprocess.run([str(NODE), *words], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
-
-
-def test_the_client_passes_the_vectors() -> None:
-    count, failed = (int(word) for word in node(CLIENT / "run-vectors.mjs").split() if word.isdigit())
-    assert count > 450
-    assert failed == 0
-
-
-def test_vectors_that_fail_are_noticed(tmp_path: Path) -> None:
-    shutil.copytree(Path(__file__).parents[1] / "vectors", tmp_path / "vectors")
-    where = tmp_path / "vectors" / "where.json"
-    where.write_text(where.read_text().replace("format = onnx-int8", "format = onnx", 1))
-    for path in (tmp_path / "vectors" / "resolve").glob("*.json"):
-        path.write_text(path.read_text().replace('"ranked-lower"', '"opset"', 1))
-    done = subprocess.run(
-        [str(NODE), CLIENT / "run-vectors.mjs", tmp_path / "vectors"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert 2 <= done.stderr.count("FAILED") <= 6
 
 
 def run_with(module: str, script: str, *words: str | Path) -> str:
