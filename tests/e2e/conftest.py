@@ -18,6 +18,8 @@ from benchmarks.peers import installed
 from support.one_at_a_time import locked
 
 from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.store.directory import DirectoryRegistry
 
 Reg = Callable[..., "subprocess.CompletedProcess[str]"]
 CACHE = Path(__file__).parents[2] / ".cache"
@@ -107,6 +109,14 @@ def exported(export: Export, tmp_path: Path) -> Export:
 def exported_again(second_export: Export, tmp_path: Path) -> Export:
     """The second export; the registry is the test's own."""
     return replace(second_export, home=Path(shutil.copytree(second_export.home, tmp_path / "home")))
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    """An empty registry, which servers can open."""
+    registry = Registry(tmp_path / "home")
+    DirectoryRegistry.create(registry.store.root)
+    return registry
 
 
 @pytest.fixture

@@ -23,17 +23,9 @@ from support.servers.web_client import Call
 from onnxreg.converters.runtime.golden import self_test
 from onnxreg.registry import Registry
 from onnxreg.registry.server.settings import Settings
-from onnxreg.registry.store.directory import DirectoryRegistry
 
 NAME = "acme/pii"
 pytestmark = [pytest.mark.more, pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)]
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    registry = Registry(tmp_path / "home")
-    DirectoryRegistry.create(registry.store.root)
-    return registry
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 
 from onnxreg.cli.main import main
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.large
 def reg(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Callable[..., Any]:
+    """Run `reg ... --json` in this process; it must succeed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
 
@@ -77,8 +79,6 @@ def words(name: str, section: dict[str, Any], **options: Any) -> list[object]:
 
 def pulled(reg: Callable[..., Any], tmp_path: Path) -> Callable[[str, Any], dict[str, Any]]:
     """The published files, pulled into another registry and run where they then lie."""
-    import onnxruntime as ort
-
     reg("--registry", "elsewhere", "pull", "acme/vision", tmp_path / "home", "--output", "out")
 
     def run(path: str, images: Any) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from support.servers.regserve import running
 
 from onnxreg.registry import Registry
 from onnxreg.registry.server.settings import Settings
-from onnxreg.registry.store.directory import DirectoryRegistry
 
 pytestmark = [pytest.mark.more, needs_chromium]
 NAME, SIZE = "acme/pii", 2_000_000
@@ -50,13 +49,6 @@ ASK_THE_WORKER = """async () => {
   active.postMessage('update', [port2])
   return answered
 }"""
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    registry = Registry(tmp_path / "home")
-    DirectoryRegistry.create(registry.store.root)
-    return registry
 
 
 @pytest.fixture

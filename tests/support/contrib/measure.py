@@ -5,8 +5,8 @@
 DIRECTORY has one folder for each release (`pip install --no-deps --target DIRECTORY/1.23.2 onnxruntime==1.23.2`), and
 `shared` with the libraries that they need (numpy 1.26, coloredlogs, flatbuffers, packaging, protobuf).
 
-A release lists its operators with their attributes, inputs and element types (1.15 does not: it is asked about each
-attribute). Beyond that, the graphs of `graphs.py` run in each release, and must give the numbers of the newest. Writes
+A release lists its operators with their attributes, inputs and element types (1.15 does not: the table that is there says
+what it has). Beyond that, the graphs of `graphs.py` run in each release, and must give the numbers of the newest. Writes
 the record `measured.json` beside this file, and from both the tables of the library and of the web client.
 """
 
@@ -145,41 +145,8 @@ def contrib_of(path: Path) -> set[str]:
     return {node.op_type for node in nodes if node.domain == DOMAIN}
 
 
-def ask(release: Path, operators: Mapping[str, Any]) -> set[str]:
-    """The words for which a release that does not list its operators has these; types as its successor has them."""
-    most: dict[str, int] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name in operators:
-            _save_node(Path(folder), name, 99)
-        for name, error in probe(release, Path(folder))["runs"].items():
-            if match := re.search(r"not in range \[min=\d+, max=(\d+)\]", error):
-                most[name] = int(match[1])
-    entries = {name: {**operators[name], "inputs": count, "attributes": []} for name, count in most.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, count in most.items():
-            for attribute in operators[name]["attributes"]:
-                _save_node(Path(folder), name, count, attribute)
-        for name, error in probe(release, Path(folder))["runs"].items():
-            operator, attribute = name.split()
-            if "Unrecognized attribute" not in error:
-                entries[operator]["attributes"].append(attribute)
-    return set(listed({f"{DOMAIN}:{name}": entry for name, entry in entries.items()}))
-
-
-def _save_node(directory: Path, name: str, inputs: int, attribute: str = "") -> None:
-    values = [onnx.helper.make_tensor_value_info(f"x{place}", 1, None) for place in range(inputs)]
-    operands = [value.name for value in values]
-    extra = {attribute: 1} if attribute else {}
-    node = onnx.helper.make_node(name, operands, ["y"], domain=DOMAIN, **extra)
-    body = onnx.helper.make_graph([node], "g", values, [onnx.helper.make_tensor_value_info("y", 1, None)])
-    imports = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid(DOMAIN, 1)]
-    path = directory / f"{name} {attribute}".strip()
-    onnx.save(onnx.helper.make_model(body, opset_imports=imports, ir_version=8), f"{path}.onnx")
-    np.savez(f"{path}.npz")
-
-
 def make_table(
-    folder: Path, graphs: Path, answers: Mapping[Release, Any], record: Mapping[str, list[str]]
+    graphs: Path, answers: Mapping[Release, Any], record: Mapping[str, list[str]]
 ) -> dict[str, Release]:
     """Each operator with its first release, and each feature that came later than its operator."""
     measured = [answer["release"] for _, answer in sorted(answers.items())]
@@ -194,10 +161,13 @@ def make_table(
         if answer["operators"]
     }
     oldest = min(says)
-    for release in sorted(answers.keys() - says.keys()):
-        known = answers[oldest]["operators"]
-        asked = {name: known[f"{DOMAIN}:{name}"] for name, ran_in in ran.items() if ran_in <= release}
-        says[release] = ask(folder / answers[release]["release"], asked)
+    recorded = {word: tuple(first) for word, first in json.loads(TABLE.read_text()).items()}
+    for release in answers.keys() - says.keys():
+        says[release] = {
+            word
+            for word in says[oldest]
+            if recorded.get(word, recorded.get(word.split()[0], oldest)) <= release
+        }
     table = {
         word: min(release for release in says if word in says[release])
         for word in set().union(*says.values())
@@ -246,7 +216,7 @@ def main(folder: Path) -> None:
         measured = [answer["release"] for _, answer in sorted(answers.items())]
         record = refusals(answers)
         RECORD.write_text(json.dumps({"releases": measured, "refused": record}) + "\n")
-        write_table(make_table(folder, graphs, answers, record))
+        write_table(make_table(graphs, answers, record))
 
 
 if __name__ == "__main__":
