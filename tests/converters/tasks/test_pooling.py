@@ -165,6 +165,11 @@ def test_the_digest_covers_the_pooling(checkpoint: Path) -> None:
     say(checkpoint, {"pooling_mode_cls_token": True})
     assert task.find(str(checkpoint)).digest != plain
     assert encoder.find(str(checkpoint)).digest == features
+    assert encoder.find(str(checkpoint)).described is None
+    say(checkpoint, modules=["Transformer", "Pooling"])
+    one = encoder.find(str(checkpoint)).described
+    say(checkpoint, {"pooling_mode_max_tokens": True})
+    assert None is not one != encoder.find(str(checkpoint)).described, "files that are only copied"
 
 
 def test_the_mode_is_on_record_and_may_be_asked_for(checkpoint: Path, tmp_path: Path) -> None:
