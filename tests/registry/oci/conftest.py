@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.registries.drafts import MakeDraft
 from support.servers import oci
 from support.servers.oci import Oci
 
@@ -12,7 +11,7 @@ from onnxreg.registry import Registry
 
 
 @pytest.fixture(autouse=True)
-def auth_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def auth_file(tmp_path, monkeypatch) -> Path:
     """The only file of credentials, which does not exist yet."""
     path = tmp_path / "auth.json"
     for variable in ("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "DOCKER_CONFIG"):
@@ -28,7 +27,7 @@ def server() -> Iterator[Oci]:
 
 
 @pytest.fixture
-def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
+def filled(registry, make_draft) -> Registry:
     """A registry with version 1.0.0 of acme/pii."""
     registry.add(make_draft(), "1.0.0")
     return registry

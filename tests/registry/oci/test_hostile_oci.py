@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from support.registries import owner
@@ -27,7 +26,7 @@ from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 
 
 @pytest.fixture
-def index(filled: Registry, server: Oci) -> str:
+def index(filled, server) -> str:
     """The digest of a published version."""
     return str(send(filled, server.url("acme/pii")).target.digest)
 
@@ -51,9 +50,7 @@ def client(server: Oci) -> OciClient:
 
 
 @pytest.mark.parametrize("has_referrers", [True, False])
-def test_signatures_and_their_version_come_back(
-    filled: Registry, other: Registry, server: Oci, has_referrers: bool
-) -> None:
+def test_signatures_and_their_version_come_back(filled, other, server, has_referrers):
     """A registry with the referrers API, which has many pages of them here, gets no fallback tag."""
     server.has_referrers, server.page = has_referrers, 2
     for number in range(3):
@@ -79,9 +76,7 @@ EXCESS = {
 
 
 @pytest.mark.parametrize("layers", EXCESS.values(), ids=EXCESS)
-def test_statements_beyond_the_limit_are_refused_and_nothing_is_published(
-    server: Oci, index: str, other: Registry, layers: list[list[int]]
-) -> None:
+def test_statements_beyond_the_limit_are_refused_and_nothing_is_published(server, index, other, layers):
     for numbers in layers:
         server.refer(index, ENVELOPE, *map(envelope, numbers))
     with pytest.raises(RemoteError, match="statements"):
@@ -92,9 +87,7 @@ def test_statements_beyond_the_limit_are_refused_and_nothing_is_published(
 
 
 @pytest.mark.parametrize("statement", [b" " * (MAX_OCI_BYTES + 1), b"{", b"[" * 60_000, b"\xff"])
-def test_a_malformed_statement_stops_the_import(
-    server: Oci, index: str, other: Registry, statement: bytes
-) -> None:
+def test_a_malformed_statement_stops_the_import(server, index, other, statement):
     server.refer(index, ENVELOPE, statement)
     with pytest.raises(IntegrityError):
         fetch(other, server)
@@ -102,9 +95,7 @@ def test_a_malformed_statement_stops_the_import(
     assert fetch(other, server, statements=False)
 
 
-def test_statements_are_signed_only_if_asked(
-    server: Oci, index: str, other: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_statements_are_signed_only_if_asked(server, index, other, monkeypatch, tmp_path):
     server.refer(index, ENVELOPE, envelope(1))
     for name, value in {"KEYS": str(tmp_path / "keys"), "KEY_PASSPHRASE": "pw", "SIGNING_KEY": "ci"}.items():
         monkeypatch.setenv(f"REG_{name}", value)
@@ -125,13 +116,13 @@ def test_statements_are_signed_only_if_asked(
         b'{"annotations": ["org.onnxreg.manifest"]}',
     ],
 )
-def test_a_malformed_manifest_is_refused(server: Oci, other: Registry, document: bytes) -> None:
+def test_a_malformed_manifest_is_refused(server, other, document):
     server.manifests["1.0.0"] = document, ""
     with pytest.raises((IntegrityError, InputError)):
         fetch(other, server)
 
 
-def test_a_list_of_referrers_is_bounded(server: Oci, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_referrers_is_bounded(server, index, monkeypatch):
     monkeypatch.setattr(oci_client, "MAX_REFERRER_BYTES", 10_000)
     page = json.dumps({"manifests": [{"artifactType": "other", "digest": 1}] * 100}).encode()
     sent = []
@@ -164,7 +155,7 @@ def answering(server: Oci, part: str, status: int, data: bytes = b"", **headers:
 
 
 @pytest.mark.parametrize("part", ["/manifests/", "/referrers/"])
-def test_a_document_is_at_most_4_mib(server: Oci, index: str, other: Registry, part: str) -> None:
+def test_a_document_is_at_most_4_mib(server, index, other, part):
     answering(server, part, 200, b'{"manifests": [], "x": "' + b"a" * MAX_OCI_BYTES + b'"}')
     with pytest.raises(RemoteError):
         fetch(other, server)
@@ -178,17 +169,13 @@ UPLOADS = [
 
 
 @pytest.mark.parametrize(("method", "status", "location"), UPLOADS + [("POST", 202, url) for url in BROKEN])
-def test_a_redirected_or_broken_upload_is_an_error_of_the_remote(
-    filled: Registry, server: Oci, method: str, status: int, location: str
-) -> None:
+def test_a_redirected_or_broken_upload_is_an_error_of_the_remote(filled, server, method, status, location):
     answering(server, f"{method} ", status, Location=location)
     with pytest.raises(RemoteError):
         send(filled, server.url("acme/pii"))
 
 
-def test_an_upload_that_is_repeated_is_counted_once(
-    filled: Registry, server: Oci, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_that_is_repeated_is_counted_once(filled, server, monkeypatch):
     monkeypatch.setattr(requests, "MAX_WAIT_SECONDS", 0.01)
     failed: list[str] = []
 
@@ -221,9 +208,7 @@ REALMS += ["ftp://x/", "http://127.0.0.1:9/token#part"]
 @pytest.mark.parametrize(
     ("realm", "status"), [*((realm, 200) for realm in REALMS), *((None, n) for n in (301, 302, 307, 308))]
 )
-def test_a_broken_realm_or_a_redirected_token_is_an_error(
-    server: Oci, index: str, realm: str | None, status: int, auth_file: Path
-) -> None:
+def test_a_broken_realm_or_a_redirected_token_is_an_error(server, index, realm, status, auth_file):
     auth_file.write_text(json.dumps({"auths": {server.host: {"identitytoken": "refresh"}}}))
 
     def challenge(handler: Handler) -> bool:
@@ -244,7 +229,7 @@ def test_a_broken_realm_or_a_redirected_token_is_an_error(
 @pytest.mark.parametrize(
     "realm", ["http://HOST/any?delete=all", "http://localhost:1/", "https://10.0.0.1/", "https://HOST/"]
 )
-def test_a_realm_keeps_the_rules_of_redirects(server: Oci, realm: str) -> None:
+def test_a_realm_keeps_the_rules_of_redirects(server, realm):
     api = OciServer(OciTarget.parse("oci://registry.example.com/some/repo"), [])
     with pytest.raises(RemoteError):
         api.log_in([f'Bearer realm="{realm.replace("HOST", server.host)}"'], {})
@@ -252,9 +237,7 @@ def test_a_realm_keeps_the_rules_of_redirects(server: Oci, realm: str) -> None:
 
 
 @pytest.mark.parametrize("value", [b"1e999", b'"\\ud800"', b"99999999999999999999"])
-def test_a_list_of_referrers_that_cannot_be_written_again(
-    filled: Registry, server: Oci, value: bytes
-) -> None:
+def test_a_list_of_referrers_that_cannot_be_written_again(filled, server, value):
     server.has_referrers = False
     digest = send(filled, server.url("acme/pii")).target.digest
     assert digest is not None
@@ -265,9 +248,7 @@ def test_a_list_of_referrers_that_cannot_be_written_again(
         send(filled, server.url("acme/pii"))
 
 
-def test_a_version_too_large_for_a_manifest_is_not_published(
-    filled: Registry, server: Oci, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_version_too_large_for_a_manifest_is_not_published(filled, server, monkeypatch):
     monkeypatch.setattr(oci_client, "MAX_OCI_BYTES", 500)
     with pytest.raises(InputError):
         send(filled, server.url("acme/pii"))

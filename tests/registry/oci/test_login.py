@@ -33,7 +33,7 @@ ME = encoded("me", "secret")
 BASIC = f"Basic {ME['auth']}"
 
 
-def test_the_entry_for_the_longest_part_counts(auth_file: Path) -> None:
+def test_the_entry_for_the_longest_part_counts(auth_file):
     entries = {"host": "a", "host/x": "b", "https://old.example/v1/": "c"}
     auth_file.write_text(
         json.dumps({"auths": {place: encoded(user, "1") for place, user in entries.items()}})
@@ -45,7 +45,7 @@ def test_the_entry_for_the_longest_part_counts(auth_file: Path) -> None:
         assert find_credential(host, repository) == (user and Credential(user, "1"))
 
 
-def test_helper_programs_are_asked(auth_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_helper_programs_are_asked(auth_file, tmp_path, monkeypatch):
     helper = tmp_path / "docker-credential-test"
     helper.write_text(
         "#!/bin/sh\nread host\n"
@@ -70,7 +70,7 @@ def is_fetched(filled: Registry, other: Registry, server: OciServer) -> bool:
     return found.digest == filled.get("acme/pii").digest
 
 
-def test_basic(filled: Registry, other: Registry, tmp_path: Path, auth_file: Path) -> None:
+def test_basic(filled, other, tmp_path, auth_file):
     (tmp_path / "htpasswd").write_text(f"me:{BCRYPT}\n")
     auth = f"auth: {{htpasswd: {{realm: test, path: {tmp_path / 'htpasswd'}}}}}"
     with docker_registry(tmp_path / "oci", auth) as server:
@@ -136,9 +136,7 @@ def guarded(tokens: Tokens, directory: Path) -> Iterator[OciServer]:
 
 
 @pytest.mark.parametrize(("method", "entry"), [("GET", ME), ("POST", {"identitytoken": "identity"})])
-def test_bearer_tokens(
-    method: str, entry: dict[str, str], filled: Registry, other: Registry, tmp_path: Path, auth_file: Path
-) -> None:
+def test_bearer_tokens(method, entry, filled, other, tmp_path, auth_file):
     tokens = Tokens(tmp_path, 3600)
     with guarded(tokens, tmp_path / "oci") as server:
         with pytest.raises(RegError, match="401"):
@@ -150,7 +148,7 @@ def test_bearer_tokens(
         assert is_fetched(filled, other, server)
 
 
-def test_an_expired_token_is_renewed(tmp_path: Path, auth_file: Path) -> None:
+def test_an_expired_token_is_renewed(tmp_path, auth_file):
     tokens, digest = Tokens(tmp_path, 2), Digest.of(b"data")
     with guarded(tokens, tmp_path / "oci") as server:
         auth_file.write_text(json.dumps({"auths": {server.host: ME}}))
@@ -164,7 +162,7 @@ def test_an_expired_token_is_renewed(tmp_path: Path, auth_file: Path) -> None:
             client.open_blob(Digest.of(b"absent"))
 
 
-def test_an_upload_to_another_server_gets_no_password(auth_file: Path) -> None:
+def test_an_upload_to_another_server_gets_no_password(auth_file):
     """Nor is an upload that is sent again without it; the server asks for a password, and says where uploads go."""
     uploads: list[str | None] = []
     elsewhere, failures = [""], [0]

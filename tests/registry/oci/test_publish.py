@@ -6,16 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support.registries import owner
-from support.registries.drafts import MakeDraft
 from support.registries.gated import refusal
 from support.servers.docker_registry import OciServer, docker_registry
 from support.servers.oci import send
 
-from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.oci.client import OciClient, OciTarget
 from onnxreg.registry.oci.versions import MODEL_PACK, fetch_version
@@ -28,14 +25,12 @@ from onnxreg.schema.core.errors import ConflictError, GateError, IntegrityError,
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OciServer]:
+def server(tmp_path_factory) -> Iterator[OciServer]:
     with docker_registry(tmp_path_factory.mktemp("oci")) as running:
         yield running
 
 
-def test_an_import_has_the_same_manifest_and_the_same_statements(
-    filled: Registry, other: Registry, server: OciServer
-) -> None:
+def test_an_import_has_the_same_manifest_and_the_same_statements(filled, other, server):
     url = server.url("same/pii")
     owner.sign(filled, "acme/pii:1.0.0", generate("ed25519"))
     result = send(filled, url)
@@ -48,7 +43,7 @@ def test_an_import_has_the_same_manifest_and_the_same_statements(
     assert not fetch_version(other.publisher(), f"{url}@{result.target.digest}").new
 
 
-def test_nothing_is_hashed_again_the_server_checks_each_blob(filled: Registry, server: OciServer) -> None:
+def test_nothing_is_hashed_again_the_server_checks_each_blob(filled, server):
     digest = filled.get("acme/pii").manifest.artifacts[0].digest
     blob = filled.store.root / blob_path(digest)
     blob.chmod(0o644)
@@ -58,7 +53,7 @@ def test_nothing_is_hashed_again_the_server_checks_each_blob(filled: Registry, s
     assert OciClient(OciTarget.parse(server.url("damaged/pii"))).find_manifest("1.0.0") is None
 
 
-def test_a_second_publish_sends_nothing(filled: Registry, server: OciServer) -> None:
+def test_a_second_publish_sends_nothing(filled, server):
     url = server.url("twice/pii")
     send(filled, url)
     before = len(server.requests())
@@ -67,7 +62,7 @@ def test_a_second_publish_sends_nothing(filled: Registry, server: OciServer) -> 
     assert {method for method, _ in server.requests()[before:]} == {"GET"}
 
 
-def test_a_tag_never_changes(filled: Registry, make_draft: MakeDraft, server: OciServer) -> None:
+def test_a_tag_never_changes(filled, make_draft, server):
     url = server.url("tag/pii:latest")
     send(filled, url)
     filled.add(make_draft(seed="b"), "2.0.0")
@@ -75,14 +70,14 @@ def test_a_tag_never_changes(filled: Registry, make_draft: MakeDraft, server: Oc
         send(filled, url)
 
 
-def test_a_yanked_version_is_not_published(filled: Registry, server: OciServer) -> None:
+def test_a_yanked_version_is_not_published(filled, server):
     filled.yank("acme/pii:1.0.0", "bad")
     (entry,) = filled.state("acme/pii").versions.values()
     with pytest.raises(NotFoundError, match="yanked"):
         send(filled, server.url("yanked/pii"), f"acme/pii@{entry.manifest}")
 
 
-def test_a_refused_artifact_says_so(gated: Registry, server: OciServer) -> None:
+def test_a_refused_artifact_says_so(gated, server):
     url = server.url("gates/pii")
     send(gated, url, "acme/pii:1.2.0")
     layers = json.loads(OciClient(OciTarget.parse(url)).manifest("1.2.0"))["layers"]
@@ -91,9 +86,7 @@ def test_a_refused_artifact_says_so(gated: Registry, server: OciServer) -> None:
     assert "refused" in stated and sorted(filter(None, states)) == sorted(stated)
 
 
-def test_a_later_evaluation_is_one_more_referrer_and_comes_back(
-    gated: Registry, other: Registry, server: OciServer
-) -> None:
+def test_a_later_evaluation_is_one_more_referrer_and_comes_back(gated, other, server):
     """The documents of a version never change."""
     url, ref = server.url("gates/later"), "acme/pii:1.0.0"
     first = send(gated, url, ref)
@@ -105,7 +98,7 @@ def test_a_later_evaluation_is_one_more_referrer_and_comes_back(
     assert states[0] == states[1] and "refused" in states[0]
 
 
-def test_a_governed_channel_is_judged(gated: Registry, server: OciServer) -> None:
+def test_a_governed_channel_is_judged(gated, server):
     owner.promote(gated, "acme/pii:1.1.0", "stable")
     url = server.url("gates/stable")
     assert send(gated, url, "acme/pii:stable").target.tag == "1.1.0"
@@ -114,9 +107,7 @@ def test_a_governed_channel_is_judged(gated: Registry, server: OciServer) -> Non
         send(gated, url, "acme/pii:stable")
 
 
-def test_a_killed_publish_is_finished_by_the_next(
-    registry: Registry, other: Registry, make_draft: MakeDraft, server: OciServer
-) -> None:
+def test_a_killed_publish_is_finished_by_the_next(registry, other, make_draft, server):
     registry.add(make_draft(size=8_000_000), "1.0.0")
     url = server.url("killed/pii")
     command = [sys.executable, "-m", "onnxreg.cli", "--registry", str(registry.store.root)]
@@ -132,7 +123,7 @@ def test_a_killed_publish_is_finished_by_the_next(
     assert fetch_version(other.publisher(), f"{url}:1.0.0").digest == registry.get("acme/pii").digest
 
 
-def test_garbled_bytes_are_refused(filled: Registry, other: Registry, server: OciServer) -> None:
+def test_garbled_bytes_are_refused(filled, other, server):
     url = server.url("garbled/pii")
     send(filled, url)
     digest = filled.get("acme/pii").manifest.artifacts[0].digest
@@ -148,9 +139,7 @@ def test_garbled_bytes_are_refused(filled: Registry, other: Registry, server: Oc
     assert fetch_version(other.publisher(), f"{url}:1.0.0").new
 
 
-def test_skopeo_reads_and_copies_the_version(
-    filled: Registry, other: Registry, server: OciServer, tmp_path: Path
-) -> None:
+def test_skopeo_reads_and_copies_the_version(filled, other, server, tmp_path):
     skopeo = shutil.which("skopeo")
     if skopeo is None:
         pytest.skip("skopeo is not installed: apt-get install skopeo")

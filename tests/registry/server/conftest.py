@@ -12,7 +12,7 @@ from onnxreg.registry import Registry
 
 
 @pytest.fixture(scope="session")
-def template(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(isolated_user, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("filled")
     registry = Registry(root / "home")
     registry.add(write_draft(root / "a", "acme/pii", "a", 100), "0.1.0")
@@ -23,12 +23,12 @@ def template(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.fixture
-def filled(template: Path, tmp_path: Path) -> Registry:
+def filled(template, tmp_path) -> Registry:
     """`acme/pii` in two versions, `stable` being the first, and `tiny` in one."""
     return Registry(shutil.copytree(template, tmp_path / "home"))
 
 
 @pytest.fixture
-def site(filled: Registry) -> Iterator[Site]:
+def site(filled) -> Iterator[Site]:
     with running(filled.store.root) as found:
         yield found

@@ -1,11 +1,11 @@
 """Gates of a registry that is served: the policy is a file of the tree, and an answer is no longer kept when it changes."""
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from support.registries import owner
 from support.registries.gated import LAX, NAME
-from support.servers.regserve import Site, running
+from support.servers.regserve import running
 from support.trust.attack_operations import attack
 
 from onnxreg.registry import Registry
@@ -15,7 +15,7 @@ from onnxreg.schema.gates.policy import Policy, read_policy
 STABLE = f"{NAME}:stable"
 
 
-def test_an_answer_follows_from_the_policy_too(site: Site, filled: Registry) -> None:
+def test_an_answer_follows_from_the_policy_too(site, filled):
     asked = {"ref": "acme/pii:stable"}
     assert site.get("/policy.jsonl").status == 404
     assert site.resolve(asked).json["version"] == "0.1.0"
@@ -28,7 +28,7 @@ def test_an_answer_follows_from_the_policy_too(site: Site, filled: Registry) -> 
     assert site.resolve(asked).json["version"] == "0.1.0"
 
 
-def test_an_answer_follows_from_the_trust_file_too(site: Site, filled: Registry, own_user: Path) -> None:
+def test_an_answer_follows_from_the_trust_file_too(site, filled, own_user):
     asked = {"ref": "acme/pii"}
     assert site.resolve(asked).json["version"] == "0.2.0"
     own_user.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def test_an_answer_follows_from_the_trust_file_too(site: Site, filled: Registry,
     assert site.resolve(asked).json["version"] == "0.2.0"
 
 
-def test_a_server_whose_registry_went_back_says_so(site: Site, filled: Registry) -> None:
+def test_a_server_whose_registry_went_back_says_so(site, filled):
     index = filled.store.root / "index" / "acme" / "pii.jsonl"
     before = index.read_bytes()
     filled.tag("acme/pii:0.2.0", "stable")
@@ -57,35 +57,37 @@ def test_a_server_whose_registry_went_back_says_so(site: Site, filled: Registry)
 
 
 @pytest.fixture
-def governed(gated: Registry) -> Registry:
+def pulled(gated, tmp_path) -> Iterator[tuple[Registry, str]]:
+    """A reader who pulled a governed channel, and the URL of the server."""
     owner.promote(gated, f"{NAME}:1.0.0", "stable")
-    return gated
-
-
-def test_a_client_finds_the_evidence_anew(governed: Registry, tmp_path: Path) -> None:
     reader = Registry(tmp_path / "reader")
-    with running(governed.store.root) as site:
+    with running(gated.store.root) as site:
         assert reader.pull(STABLE, site.url).versions
-        attack(governed, "forge 1.2.0")
+        yield reader, site.url
+
+
+def test_a_client_finds_the_evidence_anew(pulled, gated):
+    reader, url = pulled
+    attack(gated, "forge 1.2.0")
+    for read in (
+        lambda: reader.pull(STABLE, url),
+        lambda: reader.resolve(STABLE, remote=reader.remotes.read(url)),
+    ):
         with pytest.raises(GateError, match="refused"):
-            reader.pull(STABLE, site.url)
-        with pytest.raises(GateError, match="refused"):
-            reader.resolve(STABLE, remote=reader.remotes.read(site.url))
+            read()
 
 
-def test_a_policy_that_disappears_is_damage(governed: Registry, tmp_path: Path) -> None:
+def test_a_policy_that_disappears_is_damage(pulled, gated):
+    reader, url = pulled
+    (gated.store.root / "policy.jsonl").unlink()
+    with pytest.raises(IntegrityError, match="is gone"):
+        reader.resolve(STABLE, remote=reader.remotes.read(url))
+
+
+def test_offline_the_gate_is_what_it_was(gated, tmp_path):
+    owner.promote(gated, f"{NAME}:1.0.0", "stable")
     reader = Registry(tmp_path / "reader")
-    with running(governed.store.root) as site:
+    with running(gated.store.root) as site:
         reader.pull(STABLE, site.url)
-        (governed.store.root / "policy.jsonl").unlink()
-        with pytest.raises(IntegrityError, match="is gone"):
-            reader.resolve(STABLE, remote=reader.remotes.read(site.url))
-
-
-def test_offline_the_gate_is_what_it_was(governed: Registry, tmp_path: Path) -> None:
-    reader = Registry(tmp_path / "reader")
-    with running(governed.store.root) as site:
-        reader.pull(STABLE, site.url)
-        url = site.url
-    found = reader.resolve(STABLE, remote=reader.remotes.read(url, offline=lambda name, age: None))
+    found = reader.resolve(STABLE, remote=reader.remotes.read(site.url, offline=lambda name, age: None))
     assert str(found.located.version) == "1.0.0"

@@ -1,12 +1,12 @@
 """Strangers: requests that are too large, too slow, too many or no requests at all."""
 
 import asyncio
-import os
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,7 +15,6 @@ from urllib.parse import quote
 import pytest
 from support.servers.regserve import Site, read_answer, running, wait
 
-from onnxreg.registry import Registry
 from onnxreg.registry.server import served_registry
 from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.served_registry import Queue, ServedRegistry, open_beneath
@@ -39,13 +38,13 @@ def ended(connection: socket.socket) -> bytes:
 
 
 @pytest.fixture
-def strict(filled: Registry) -> Iterator[Site]:
+def strict(filled) -> Iterator[Site]:
     """A server with little room."""
     with running(filled.store.root, None, Limits(1000, 1000)) as site:
         yield site
 
 
-def test_a_body_that_is_too_large(strict: Site) -> None:
+def test_a_body_that_is_too_large(strict):
     answer = strict.resolve(b"x" * 1001)
     assert (answer.status, answer.error["family"]) == (413, "input")
     assert strict.resolve(b'{"ref": "tiny"}' + b" " * 900).status == 200
@@ -57,7 +56,7 @@ def test_a_body_that_is_too_large(strict: Site) -> None:
     assert strict.ask("POST", "/v1/resolve", b"", Content_Length="1" + "0" * 17).status in (400, 413)
 
 
-def test_nobody_is_told_to_go_on_with_a_body_that_is_too_large(strict: Site) -> None:
+def test_nobody_is_told_to_go_on_with_a_body_that_is_too_large(strict):
     with strict.connect() as connection:
         head = b"POST /v1/resolve HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n"
         connection.sendall(head)
@@ -69,50 +68,47 @@ def test_nobody_is_told_to_go_on_with_a_body_that_is_too_large(strict: Site) -> 
         assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 100_000,
-        b"GET /healthz HTTP/1.1\r\n" + b"X: x\r\n" * 20_000,
-        b"GET /" + b"x" * 100_000,
-        b"\r\n" * 1000,
-        b"GET /none\r\n\r\n",
-        b"FROB / HTTP/1.1\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-        b"POST /v1/resolve HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: frob\r\n\r\n0\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
-        b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
-    ],
-    ids=lambda head: str(head[:40]),
-)
-def test_heads_that_are_too_long_or_none(strict: Site, head: bytes) -> None:
-    with strict.connect() as connection:
-        connection.sendall(head)
-        said = ended(connection)
-    assert said.split()[1] in (b"400", b"431", b"404", b"405")
-    assert strict.get("/healthz").status == 200
+HEADS = [
+    b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 100_000,
+    b"GET /healthz HTTP/1.1\r\n" + b"X: x\r\n" * 20_000,
+    b"GET /" + b"x" * 100_000,
+    b"\r\n" * 1000,
+    b"GET /none\r\n\r\n",
+    b"FROB / HTTP/1.1\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    b"POST /v1/resolve HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: frob\r\n\r\n0\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+    b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+]
+WHOLE = ["GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n"]
 
 
-@pytest.mark.parametrize("length", [1000, 2000, 100_000])
-@pytest.mark.parametrize(
-    "head", ["GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n"]
-)
-def test_a_whole_head_that_is_too_long(strict: Site, head: str, length: int) -> None:
-    with strict.connect() as connection:
-        connection.sendall(head.format("x" * length).encode())
-        assert ended(connection).startswith(b"HTTP/1.1 431 ")
+def said(site: Site, data: bytes) -> bytes:
+    with site.connect() as connection:
+        connection.sendall(data)
+        return ended(connection)
 
 
-@pytest.mark.parametrize("key", ["formats", "min_recall"])
-def test_a_question_with_too_many_conditions(site: Site, key: str) -> None:
+def test_heads_that_are_too_long_or_none(strict):
+    for head in HEADS:
+        assert said(strict, head).split()[1] in (b"400", b"431", b"404", b"405"), head[:40]
+        assert strict.get("/healthz").status == 200
+    for head in WHOLE:
+        for length in (1000, 2000, 100_000):
+            assert said(strict, head.format("x" * length).encode()).startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_question_with_too_many_conditions(site):
     names = [f"format{number}" for number in range(10_000)]
-    answer = site.resolve({"ref": "tiny", key: names if key == "formats" else dict.fromkeys(names, 0.5)})
-    assert answer.status == 400
-    assert answer.error["message"].startswith(f"{key}: Expected") and "<= 100" in answer.error["message"]
+    for key, value in {"formats": names, "min_recall": dict.fromkeys(names, 0.5)}.items():
+        answer = site.resolve({"ref": "tiny", key: value})
+        assert answer.status == 400
+        message = answer.error["message"]
+        assert message.startswith(f"{key}: Expected") and "<= 100" in message
 
 
-def test_a_question_that_takes_too_many_steps(filled: Registry) -> None:
+def test_a_question_that_takes_too_many_steps(filled):
     tests = " or ".join(["path ~ '*zq*'"] * 50)
     with running(filled.store.root, None, Limits(steps=40)) as site:
         answer = site.resolve({"ref": "acme/pii", "where": tests})
@@ -123,7 +119,7 @@ def test_a_question_that_takes_too_many_steps(filled: Registry) -> None:
         assert site.get(f"/?q={quote('certified or not certified')}").status == 200
 
 
-def test_a_queue_has_an_end(site: Site) -> None:
+def test_a_queue_has_an_end(site):
     """Who comes too late is told when to come again; the others are answered."""
     started, release = threading.Event(), threading.Event()
 
@@ -144,9 +140,7 @@ def test_a_queue_has_an_end(site: Site) -> None:
     assert asyncio.run(ask()) == [503, {"Retry-After": "2"}, 7]
 
 
-def test_questions_with_expressions_do_not_delay_the_others(
-    filled: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_questions_with_expressions_do_not_delay_the_others(filled, monkeypatch):
     """Five of them hang; questions without one are answered meanwhile."""
     release, answer = threading.Event(), ServedRegistry.resolve
 
@@ -170,7 +164,7 @@ def test_questions_with_expressions_do_not_delay_the_others(
         assert {question.result().status for question in costly} <= {200, 404}
 
 
-def test_requests_in_a_row_are_answered_in_order(site: Site) -> None:
+def test_requests_in_a_row_are_answered_in_order(site):
     paths = ["/registry.json", "/nope", "/index/tiny.jsonl", "/healthz", "/v1/models/tiny"] * 5
     with site.connect() as connection:
         for path in paths:
@@ -184,7 +178,16 @@ def test_requests_in_a_row_are_answered_in_order(site: Site) -> None:
     assert said.count(b"HTTP/1.1 ") == len(paths) + 1
 
 
-def test_a_client_that_goes_away_leaves_nothing_open(site: Site, filled: Registry) -> None:
+def opened_files() -> list[str]:
+    """The names of the files that this process has open."""
+    names = []
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            names.append(str(link.readlink()))
+    return names
+
+
+def test_a_client_that_goes_away_leaves_nothing_open(site, filled):
     with filled.store.push() as push:
         digest, _ = push.put(BytesIO(bytes(32 * 2**20)))
         push.flush()
@@ -193,29 +196,17 @@ def test_a_client_that_goes_away_leaves_nothing_open(site: Site, filled: Registr
             connection.sendall(f"GET /{blob_path(digest)} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             connection.recv(1000)
     site.log(5)
-    assert not [link for link in Path("/proc/self/fd").iterdir() if digest.hex in _target(link)]
-
-
-def _target(link: Path) -> str:
-    try:
-        return os.readlink(link)  # noqa: PTH115
-    except FileNotFoundError:
-        return ""
+    assert not [name for name in opened_files() if digest.hex in name]
 
 
 @pytest.mark.parametrize("kind", ["blob", "hub", "catalog"])
-def test_a_request_that_is_cancelled_leaves_nothing_open(
-    filled: Registry, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_is_cancelled_leaves_nothing_open(filled, kind, monkeypatch):
     artifact = filled.get("tiny").manifest.artifacts[0]
     filled.store.write_file(CATALOG, b"catalog")
-    paths = {
-        "blob": blob_path(artifact.digest),
-        "hub": f"tiny/resolve/main/{artifact.path}",
-        "catalog": CATALOG,
-    }
+    hub = f"tiny/resolve/main/{artifact.path}"
+    path = {"blob": blob_path(artifact.digest), "hub": hub, "catalog": CATALOG}[kind]
     scope = {"type": "http", "method": "GET", "query_string": b"", "headers": []}
-    scope |= {"path": f"/{paths[kind]}", "raw_path": paths[kind].encode()}
+    scope |= {"path": f"/{path}", "raw_path": path.encode()}
     app, opened = application(ServedRegistry.open(filled.store.root)), list[BinaryIO]()
 
     def slowly(root: Path, path: str) -> BinaryIO:

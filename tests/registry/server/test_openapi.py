@@ -11,7 +11,7 @@ from msgspec import structs
 from starlette.routing import Route
 from support.registries import owner
 from support.sampling import sampled
-from support.servers.regserve import Answer, Site, running
+from support.servers.regserve import Answer, running
 
 from onnxreg.registry import Registry
 from onnxreg.registry.server.middleware import Metrics
@@ -25,7 +25,7 @@ from onnxreg.schema.query.requirements import Query
 DOCUMENT = json.loads(DESCRIPTION.read_bytes())
 
 
-def test_every_route_is_described_and_each_is_there(filled: Registry) -> None:
+def test_every_route_is_described_and_each_is_there(filled):
     registry, settings, limits = ServedRegistry.open(filled.store.root), Settings(), Limits()
     found = routes(registry, settings, limits, Metrics(), Pages(registry, settings, limits))
     routed = [(route.path.replace(":path", ""), route.methods) for route in found if isinstance(route, Route)]
@@ -34,7 +34,7 @@ def test_every_route_is_described_and_each_is_there(filled: Registry) -> None:
     assert described == there
 
 
-def test_a_question_has_the_keys_of_a_query() -> None:
+def test_a_question_has_the_keys_of_a_query():
     properties = DOCUMENT["components"]["schemas"]["Request"]["properties"]
     assert properties.keys() - {"ref", "device"} == {field.encode_name for field in structs.fields(Query)}
 
@@ -61,36 +61,28 @@ def check(path: str, method: str, answer: Answer) -> None:
 
 def cases(registry: Registry) -> Iterator[tuple[str, str]]:
     """Paths of requests, each with the described path that it belongs to."""
-    digest = registry.get("tiny").digest
-    yield "/registry.json", "/registry.json"
-    yield "/index/tiny.jsonl", "/index/{file}"
-    yield "/index/nothing.jsonl", "/index/{file}"
-    yield "/index/acme/pii.jsonl", "/index/{org}/{file}"
-    yield f"/{blob_path(digest)}", "/blobs/sha256/{shard}/{key}"
-    yield f"/blobs/sha256/00/{'0' * 64}", "/blobs/sha256/{shard}/{key}"
-    yield "/v1/models", "/v1/models"
-    yield "/v1/models?limit=1", "/v1/models"
-    yield "/v1/models?limit=0", "/v1/models"
-    yield "/v1/models/tiny", "/v1/models/{name}"
-    yield "/v1/models/TINY", "/v1/models/{name}"
-    yield "/v1/models/nothing", "/v1/models/{name}"
-    yield "/v1/models/acme/pii", "/v1/models/{org}/{name}"
-    yield "/", "/"
-    yield "/?q=certified", "/"
-    yield "/?q=certified+and", "/"
-    yield "/models/tiny", "/models/{name}"
-    yield "/models/TINY", "/models/{name}"
-    yield "/models/acme/pii", "/models/{org}/{name}"
-    yield "/models/tiny:1.0.0", "/models/{name}:{tag}"
-    yield "/models/acme/pii:stable", "/models/{org}/{name}:{tag}"
-    yield "/models/acme/pii:9.9.9", "/models/{org}/{name}:{tag}"
-    yield "/diff?old=acme/pii:0.1.0&new=acme/pii", "/diff"
-    yield "/diff?old=tiny", "/diff"
-    for model in ("tiny", "acme/pii"):
-        name = "{org}/{name}" if "/" in model else "{name}"
-        yield f"/api/models/{model}", f"/api/models/{name}"
-        yield f"/api/models/{model}?blobs=true", f"/api/models/{name}"
-        yield f"/api/models/{model}/refs", f"/api/models/{name}/refs"
+    plain = {
+        "/index/{file}": ["/index/tiny.jsonl", "/index/nothing.jsonl"],
+        "/index/{org}/{file}": ["/index/acme/pii.jsonl"],
+        "/blobs/sha256/{shard}/{key}": [
+            f"/{blob_path(registry.get('tiny').digest)}",
+            f"/blobs/sha256/00/{'0' * 64}",
+        ],
+        "/v1/models": ["/v1/models", "/v1/models?limit=1", "/v1/models?limit=0"],
+        "/v1/models/{name}": ["/v1/models/tiny", "/v1/models/TINY", "/v1/models/nothing"],
+        "/v1/models/{org}/{name}": ["/v1/models/acme/pii"],
+        "/": ["/", "/?q=certified", "/?q=certified+and"],
+        "/models/{name}": ["/models/tiny", "/models/TINY"],
+        "/models/{org}/{name}": ["/models/acme/pii"],
+        "/models/{name}:{tag}": ["/models/tiny:1.0.0"],
+        "/models/{org}/{name}:{tag}": ["/models/acme/pii:stable", "/models/acme/pii:9.9.9"],
+        "/diff": ["/diff?old=acme/pii:0.1.0&new=acme/pii", "/diff?old=tiny"],
+        **{path: [path] for path in ("/registry.json", "/healthz", "/metrics", "/openapi.json")},
+    }
+    yield from ((path, described) for described, paths in plain.items() for path in paths)
+    for model, name in (("tiny", "{name}"), ("acme/pii", "{org}/{name}")):
+        for end in ("", "?blobs=true", "/refs"):
+            yield f"/api/models/{model}{end}", f"/api/models/{name}{end.partition('?')[0]}"
         for revision in ("main", "9.9.9"):
             yield f"/api/models/{model}/revision/{revision}", f"/api/models/{name}/revision/{{revision}}"
             tree = f"/api/models/{name}/tree/{{revision}}"
@@ -99,15 +91,13 @@ def cases(registry: Registry) -> Iterator[tuple[str, str]]:
             for path in ("config.json", "nothing.json"):
                 for way in ("resolve", "raw"):
                     yield f"/{model}/{way}/{revision}/{path}", f"/{name}/{way}/{{revision}}/{{path}}"
-    for path in ("/healthz", "/metrics", "/openapi.json"):
-        yield path, path
 
 
 CONDITIONAL = ({}, {"Range": "bytes=0-1"}, {"Range": "bytes=999999-"}, {"If_None_Match": "*"})
 
 
 @pytest.mark.parametrize("damaged", sampled([False, True], 2))
-def test_answers_are_as_described(site: Site, filled: Registry, damaged: bool) -> None:
+def test_answers_are_as_described(site, filled, damaged):
     requests = list(cases(filled))
     filled.yank("acme/pii:0.1.0", "broken")
     owner.pin(filled, "acme/pii:0.2.0")
@@ -125,7 +115,7 @@ def test_answers_are_as_described(site: Site, filled: Registry, damaged: bool) -
     assert statuses == {200, 206, 304, 400, 404, 416} | ({500} if damaged else set())
 
 
-def test_a_guarded_server_answers_as_described(filled: Registry) -> None:
+def test_a_guarded_server_answers_as_described(filled):
     with running(filled.store.root, Settings("t0ken")) as site:
         assert site.get("/openapi.json", Authorization="Bearer t0ken").json == DOCUMENT
         for path, described in cases(filled):
@@ -144,7 +134,10 @@ def _speaks(case: Any) -> bool:
     return case.path == "/" or any(body.get(key) is not None for key in ("where", "max_size", "device"))
 
 
-def _run_schemathesis(site: Site, examples: int) -> None:
+@pytest.mark.parametrize(
+    "examples", [pytest.param(10, marks=pytest.mark.more), pytest.param(100, marks=pytest.mark.large)]
+)
+def test_schemathesis_finds_nothing(site, examples):
     import schemathesis
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
@@ -175,16 +168,6 @@ def _run_schemathesis(site: Site, examples: int) -> None:
     assert asked == {(path, method) for path, item in DOCUMENT["paths"].items() for method in item}
 
 
-@pytest.mark.more
-def test_schemathesis_finds_nothing(site: Site) -> None:
-    _run_schemathesis(site, 10)
-
-
-@pytest.mark.large
-def test_schemathesis_finds_nothing_in_many_tries(site: Site) -> None:
-    _run_schemathesis(site, 100)
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     body=st.binary(max_size=200)
@@ -197,7 +180,7 @@ def test_schemathesis_finds_nothing_in_many_tries(site: Site) -> None:
         max_leaves=6,
     ).map(lambda value: json.dumps(value).encode())
 )
-def test_no_question_is_the_servers_fault(site: Site, body: bytes) -> None:
+def test_no_question_is_the_servers_fault(site, body):
     answer = site.resolve(body)
     assert answer.status in (200, 400, 404, 409)
     check("/v1/resolve", "POST", answer)

@@ -70,18 +70,18 @@ class Reader(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def showroom_template(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def showroom_template(isolated_user, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("showroom")
     return showroom.fill(root / "room", root / "made").store.root
 
 
 @pytest.fixture
-def room(showroom_template: Path, tmp_path: Path) -> Registry:
+def room(showroom_template, tmp_path) -> Registry:
     return Registry(shutil.copytree(showroom_template, tmp_path / "room"), actor=showroom.ACTOR)
 
 
 @pytest.fixture
-def shown(room: Registry) -> Iterator[Site]:
+def shown(room) -> Iterator[Site]:
     with running(room.store.root) as site:
         yield site
 
@@ -110,7 +110,7 @@ def crawl(site: Site, start: str = "/", stride: int = 1) -> dict[str, Answer]:
     return found
 
 
-def test_the_list_has_every_model(shown: Site) -> None:
+def test_the_list_has_every_model(shown):
     page = read(shown, "/")
     today = datetime.now(UTC).date()
     facts = f"1.3.0 of acme/pii {today} 1.2 MB token-classification Apache-2.0 Versions 5"
@@ -119,13 +119,13 @@ def test_the_list_has_every_model(shown: Site) -> None:
     assert {"/models/acme/pii", "/models/acme/pii:1.3.0", "/models/hospital/triage"} <= set(page.links)
 
 
-def test_an_empty_registry_says_how_to_begin(registry: Registry) -> None:
+def test_an_empty_registry_says_how_to_begin(registry):
     with running(registry.store.root) as site:
         assert read(site, "/").says("This registry holds no models yet.")
         assert read(site, "/?q=certified").says("No artifact fits.")
 
 
-def test_a_search_is_a_query(shown: Site) -> None:
+def test_a_search_is_a_query(shown):
     page = read(shown, "/?q=certified+and+recall.PHONE+%3E%3D+0.99")
     assert page.says("2 artifacts, by name, version and path")
     assert page.says("acme/pii:1.3.0 beta model_int8.onnx onnx-int8 int8 220.0 kB certified 0.9688")
@@ -134,7 +134,7 @@ def test_a_search_is_a_query(shown: Site) -> None:
     assert read(shown, "/?q=size+%3C+1").says("No artifact fits.")
 
 
-def test_an_unreadable_expression_is_underlined(shown: Site) -> None:
+def test_an_unreadable_expression_is_underlined(shown):
     answer = shown.get("/?q=newest+and+sise+%3C%3D+30MB")
     assert answer.status == 400
     assert b"newest and sise &lt;= 30MB\n           ~~~^</pre>" in answer.body
@@ -157,7 +157,7 @@ WORDS: dict[str, list[str]] = {
 }
 
 
-def test_plain_words_find_models(shown: Site, room: Registry, tmp_path: Path) -> None:
+def test_plain_words_find_models(shown, room, tmp_path):
     about = {"description": "Finds names in German letters", "license": "openrail"}
     room.add(showroom.draft(tmp_path / "l", "acme/letters", "l", showroom.GOOD, **about), "1.0.0")
     for words, names in WORDS.items():
@@ -168,7 +168,7 @@ def test_plain_words_find_models(shown: Site, room: Registry, tmp_path: Path) ->
         assert (about["description"] in page.text) == ("acme/letters" in names)
 
 
-def test_words_stay_on_the_next_page(shown: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_stay_on_the_next_page(shown, monkeypatch):
     monkeypatch.setattr(pages, "MODELS_PER_PAGE", 2)
     answer = shown.get("/?words=acme")
     assert b'value="acme"' in answer.body
@@ -178,7 +178,7 @@ def test_words_stay_on_the_next_page(shown: Site, monkeypatch: pytest.MonkeyPatc
     assert "21 words are too many" in read(shown, f"/?words={'+'.join(map(str, range(21)))}", 400).text
 
 
-def test_blob_reads_of_a_page_of_models(shown: Site, room: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blob_reads_of_a_page_of_models(shown, room, monkeypatch):
     """A list reads the releases that it shows, a search by words all; each only once."""
     reads: list[str] = []
     read_blob = lookup.read_blob
@@ -202,7 +202,7 @@ def test_blob_reads_of_a_page_of_models(shown: Site, room: Registry, monkeypatch
     assert reads[4:] == [str(room.state("acme/pii").versions[Version(1, 2, 0)].manifest)]
 
 
-def test_a_model_has_its_evidence_and_its_history(shown: Site, room: Registry) -> None:
+def test_a_model_has_its_evidence_and_its_history(shown, room):
     page = read(shown, "/models/acme/pii")
     assert page.says(
         "token-classification bert Apache-2.0 5 versions", "1.0.0 pinned", "PHONE 0.9903 731 pass"
@@ -216,7 +216,7 @@ def test_a_model_has_its_evidence_and_its_history(shown: Site, room: Registry) -
     assert page.says(f"yank 1.1.0 {who} PHONE recall fell by five points: do not ship")
 
 
-def test_the_metrics_of_a_certificate_are_shown(room: Registry, tmp_path: Path) -> None:
+def test_the_metrics_of_a_certificate_are_shown(room, tmp_path):
     draft = showroom.draft(tmp_path / "embed", "acme/embed", "b", {})
     model, int8 = draft.artifacts
     common = {"verdict": "pass", "samples": 1500, "dataset": str(showroom.SUITE)}
@@ -240,7 +240,7 @@ def test_the_metrics_of_a_certificate_are_shown(room: Registry, tmp_path: Path) 
         assert found.says("acme/embed:1.0.0", "1 artifact,")
 
 
-def test_a_version_has_everything_its_manifest_tells(shown: Site, room: Registry) -> None:
+def test_a_version_has_everything_its_manifest_tells(shown, room):
     page = read(shown, "/models/acme/pii:1.1.0")
     manifest = room.get(f"acme/pii@{room.state('acme/pii').versions[Version(1, 1, 0)].manifest}")
     assert page.says(
@@ -268,7 +268,7 @@ def test_a_version_has_everything_its_manifest_tells(shown: Site, room: Registry
         assert read(shown, path).says("1 of 2 refused")
 
 
-def test_the_history_of_a_figure_is_charted(shown: Site) -> None:
+def test_the_history_of_a_figure_is_charted(shown):
     page = read(shown, "/history?model=acme/pii&metric=PHONE")
     assert page.says("character_recall/PHONE from 1.0.0 to", "1.1.0: 0.9312, refused")
     answer = read(shown, "/history?model=acme/pii")
@@ -277,7 +277,7 @@ def test_the_history_of_a_figure_is_charted(shown: Site) -> None:
     assert shown.get("/history?model=acme/pii&metric=nonsense").status == 404
 
 
-def test_two_versions_stand_side_by_side(shown: Site) -> None:
+def test_two_versions_stand_side_by_side(shown):
     page = read(shown, "/diff?old=acme/pii:1.2.0&new=acme/pii:1.1.0")
     assert page.says("can run the new one unchanged, with worse results or weaker evidence")
     assert page.says("model_int8.onnx certified 220.0 kB onnx-int8, int8 refused 220.0 kB onnx-int8, int8")
@@ -288,7 +288,7 @@ def test_two_versions_stand_side_by_side(shown: Site) -> None:
     assert read(shown, "/diff?old=acme/pii&new=acme/langid").text.count("not measured") == 6
 
 
-def test_every_link_leads_somewhere_and_no_page_needs_a_script(shown: Site) -> None:
+def test_every_link_leads_somewhere_and_no_page_needs_a_script(shown):
     found = crawl(shown)
     assert {answer.status for answer in found.values()} == {200}
     assert len([path for path in found if path.startswith("/models/")]) == 5 + 9
@@ -312,7 +312,7 @@ def test_every_link_leads_somewhere_and_no_page_needs_a_script(shown: Site) -> N
 
 @pytest.mark.more
 @pytest.mark.parametrize("stride", [10, pytest.param(1, marks=pytest.mark.more)])
-def test_the_frozen_registry_is_shown_with_all_that_became_of_it(tmp_path: Path, stride: int) -> None:
+def test_the_frozen_registry_is_shown_with_all_that_became_of_it(tmp_path, stride):
     shutil.copytree(FROZEN, tmp_path / "frozen")
     registry = Registry(tmp_path / "frozen", create=False)
     with running(tmp_path / "frozen") as site:
@@ -329,7 +329,7 @@ def test_the_frozen_registry_is_shown_with_all_that_became_of_it(tmp_path: Path,
     assert {answer.status for path, answer in found.items() if not path.startswith("/blobs/")} == {200}
 
 
-def test_a_partial_version_is_marked(room: Registry, other: Registry) -> None:
+def test_a_partial_version_is_marked(room, other):
     other.pull("acme/pii:1.3.0", str(room.store.root), selection=Selection(("onnx-int8",)))
     with running(other.store.root) as site:
         page = read(site, "/models/acme/pii:1.3.0")
@@ -337,7 +337,7 @@ def test_a_partial_version_is_marked(room: Registry, other: Registry) -> None:
         assert {answer.status for answer in crawl(site).values()} == {200}
 
 
-def test_nothing_of_a_stranger_is_markup(shown: Site, room: Registry, tmp_path: Path) -> None:
+def test_nothing_of_a_stranger_is_markup(shown, room, tmp_path):
     stranger = Registry(room.store.root, actor=HOSTILE)
     draft = showroom.draft(
         tmp_path / "hostile",
@@ -372,7 +372,7 @@ def test_nothing_of_a_stranger_is_markup(shown: Site, room: Registry, tmp_path: 
     assert read(shown, "/models/acme/hostile:1.0.0").says("\\x202e")
 
 
-def test_a_page_is_asked_for_again(shown: Site, room: Registry) -> None:
+def test_a_page_is_asked_for_again(shown, room):
     diff = "/diff?old=acme/pii:1.0.0&new=acme/pii:stable"
     for path in ("/", "/models/acme/pii", "/models/acme/pii:stable", diff):
         answer = shown.get(path)
@@ -388,7 +388,7 @@ def test_a_page_is_asked_for_again(shown: Site, room: Registry) -> None:
         room.tag("acme/pii:1.2.0", "stable")
 
 
-def test_the_style_is_asked_for_by_its_digest(shown: Site) -> None:
+def test_the_style_is_asked_for_by_its_digest(shown):
     (style,) = [link for link in read(shown, "/").links if ".css" in link]
     answer = shown.get(style)
     assert re.search(r"style\.css\?[0-9a-f]{16}$", style)
@@ -414,14 +414,12 @@ ERRORS = {
 }
 
 
-def test_errors_are_pages_too(shown: Site) -> None:
+def test_errors_are_pages_too(shown):
     for path, (status, said) in ERRORS.items():
         assert read(shown, path, status).says(said, "All models")
 
 
-def test_a_bug_is_a_page_for_browsers_and_json_for_programs(
-    shown: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bug_is_a_page_for_browsers_and_json_for_programs(shown, monkeypatch):
     def fail(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
@@ -432,7 +430,7 @@ def test_a_bug_is_a_page_for_browsers_and_json_for_programs(
     assert shown.get("/history?model=acme/pii").error["family"] == "internal"
 
 
-def test_a_log_that_was_rewritten_is_not_believed(shown: Site) -> None:
+def test_a_log_that_was_rewritten_is_not_believed(shown):
     path = shown.root / index_path("acme/pii")
     lines = path.read_bytes().splitlines(keepends=True)
     assert b"first release" in lines[2]
@@ -443,7 +441,7 @@ def test_a_log_that_was_rewritten_is_not_believed(shown: Site) -> None:
     assert "other reason!" not in page.text and str(shown.root) not in page.text
 
 
-def test_a_manifest_that_was_changed_is_not_shown(shown: Site, room: Registry) -> None:
+def test_a_manifest_that_was_changed_is_not_shown(shown, room):
     blob = room.store.root / blob_path(room.get("acme/pii:1.3.0").digest)
     blob.chmod(0o644)
     blob.write_bytes(canonical.encode({}))
@@ -455,7 +453,7 @@ def test_a_manifest_that_was_changed_is_not_shown(shown: Site, room: Registry) -
 
 
 @pytest.mark.more
-def test_a_long_history_has_pages(shown: Site, room: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_history_has_pages(shown, room, monkeypatch):
     monkeypatch.setattr(pages, "LINES_PER_PAGE", 20)
     for number in range(100):
         room.tag(f"acme/pii:1.{number % 2 * 2}.0", "canary", f"move {number}")
@@ -468,7 +466,7 @@ def test_a_long_history_has_pages(shown: Site, room: Registry, monkeypatch: pyte
     assert sum("?before=" in path for path in crawl(shown)) == 5
 
 
-def test_many_versions_have_pages(shown: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_versions_have_pages(shown, monkeypatch):
     monkeypatch.setattr(pages, "VERSIONS_PER_PAGE", 2)
     assert "/models/acme/pii?older=1.3.0" in read(shown, "/models/acme/pii").links
     page = read(shown, "/models/acme/pii?older=1.3.0")
@@ -476,7 +474,7 @@ def test_many_versions_have_pages(shown: Site, monkeypatch: pytest.MonkeyPatch) 
     assert "Newest release" not in page.text
 
 
-def test_behind_a_proxy_links_keep_its_path(room: Registry) -> None:
+def test_behind_a_proxy_links_keep_its_path(room):
     with running(room.store.root, Settings(url="https://models.example/reg")) as site:
         page = read(site, "/")
         actions = [value for name, value in page.attributes if name == "action"]
@@ -484,7 +482,7 @@ def test_behind_a_proxy_links_keep_its_path(room: Registry) -> None:
         assert "/reg/models/acme/pii" in page.links
 
 
-def test_a_version_shows_what_its_updates_take(tmp_path: Path) -> None:
+def test_a_version_shows_what_its_updates_take(tmp_path):
     registry = Registry(tmp_path / "home")
     for step in range(2):
         registry.add(retrained.draft(tmp_path / f"draft{step}", step))

@@ -26,8 +26,8 @@ REF = "acme/pii:1.0.0+build.7"
 HOSTILE = "m'; $(touch pwned) & `id` é.onnx"
 
 
-def graph(path: Path, seed: float) -> bytes:
-    """A small valid model."""
+def graph(path: Path, seed: float) -> None:
+    """Write a small valid model."""
     from onnx import parser, save
 
     text = (
@@ -35,11 +35,10 @@ def graph(path: Path, seed: float) -> bytes:
         f"<float w = {{{seed}}}> {{ y = Mul(x, w) }}"
     )
     save(parser.parse_model(text), path)
-    return path.read_bytes()
 
 
 @pytest.fixture(scope="module")
-def home(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(isolated_user, tmp_path_factory) -> Path:
     """`acme/pii` with a certified INT8 file, and `acme/odd` whose file has a hostile name."""
     root = tmp_path_factory.mktemp("snippets")
     registry = Registry(root / "home")
@@ -55,29 +54,40 @@ def home(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def site(home: Path) -> Iterator[Site]:
+def site(home) -> Iterator[Site]:
     with running(home) as site:
         yield site
 
 
+@pytest.fixture
+def copied(home, tmp_path) -> Registry:
+    return Registry(shutil.copytree(home, tmp_path / "home"))
+
+
 def shell(code: str, directory: Path, **variables: str) -> str:
     """What lines print in a shell that stops at the first failure."""
-    path = f"{BIN}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", **variables}
-    environment["HF_HOME"] = str(directory / "hf-home")
+    own = {"PATH": f"{BIN}:{os.environ['PATH']}", "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+    own |= {"HF_HOME": str(directory / "hf-home"), "REG_HOME": str(directory / "own"), **variables}
     done = subprocess.run(
-        ["bash", "-ec", code], cwd=directory, env=environment, capture_output=True, text=True, check=False
+        ["bash", "-ec", code],
+        cwd=directory,
+        env=os.environ | own,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def node_code(code: str) -> str:
-    """The lines with the package in this tree, and one that prints the digest of the model."""
-    code = code.replace("'@onnxreg/client/node'", f"'{(WEB_CLIENT / 'directory-store.mjs').as_uri()}'")
-    code = code.replace("'@onnxreg/client'", f"'{(WEB_CLIENT / 'onnxreg.mjs').as_uri()}'")
+def node(code: str, directory: Path, **variables: str) -> str:
+    """What the lines print with the package in this tree, and one that prints the digest of the model."""
+    for package, file in {"client/node": "directory-store.mjs", "client": "onnxreg.mjs"}.items():
+        code = code.replace(f"'@onnxreg/{package}'", f"'{(WEB_CLIENT / file).as_uri()}'")
     print_it = "console.log(createHash('sha256').update(model).digest('hex'))"
-    return f"import {{ createHash }} from 'node:crypto'\n{code}\n{print_it}\n"
+    whole = f"import {{ createHash }} from 'node:crypto'\n{code}\n{print_it}\n"
+    (directory / "snippet.mjs").write_text(whole, encoding="utf-8")
+    return shell("node snippet.mjs", directory, **variables).strip()
 
 
 def sha256(path: Path) -> str:
@@ -86,69 +96,61 @@ def sha256(path: Path) -> str:
 
 def served(home: Path, ref: str, path: str) -> str:
     """The digest of a file of a version."""
-    name, _, version = ref.partition(":")
-    files = Registry(home).get(f"{name}:{version}").manifest.all_files()
-    return next(file.digest.hex for file in files if file.path == path)
+    return next(file.digest.hex for file in Registry(home).get(ref).manifest.all_files() if file.path == path)
 
 
-def test_each_client_that_fits_has_lines(site: Site, home: Path) -> None:
-    everybody = ["reg", "hf", "curl", "ONNX Runtime", "Transformers.js"]
-    assert list(snippets_of(site, REF)) == [*everybody, "JavaScript client", "JVM client"]
-    for_any_task = [*everybody[:4], "JavaScript client", "JVM client"]
-    assert list(snippets_of(site, "acme/odd:1.0.0")) == for_any_task
+ODD = "acme/odd:1.0.0"
+INT8 = "model_int8.onnx"
+BOTH = pytest.mark.parametrize(("ref", "path"), [(REF, INT8), (ODD, HOSTILE)])
 
 
-def test_reg(site: Site, home: Path, tmp_path: Path) -> None:
-    printed = shell(snippets_of(site, REF)["reg"], tmp_path, REG_HOME=str(tmp_path / "own"))
-    assert sha256(tmp_path / "pii" / "model_int8.onnx") == served(home, REF, "model_int8.onnx")
-    assert f"{REF}  onnx-int8  int8  certified" in printed
+def test_each_client_that_fits_has_lines(site, copied, tmp_path):
+    everybody = ["reg", "hf", "curl", "ONNX Runtime", "Transformers.js", "JavaScript client", "JVM client"]
+    assert list(snippets_of(site, REF)) == everybody
+    assert list(snippets_of(site, ODD)) == [each for each in everybody if each != "Transformers.js"]
+    copied.add(showroom.draft(tmp_path / "r", "acme/refused", "r", showroom.WORSE), "1.0.0")
+    with running(copied.store.root) as other:
+        refused = snippets_of(other, "acme/refused:1.0.0")["curl"]
+    assert "/model.onnx" in refused and "model_int8" not in refused
 
 
-@pytest.mark.parametrize(("ref", "path"), [(REF, "model_int8.onnx"), ("acme/odd:1.0.0", HOSTILE)])
-def test_curl_saves_the_file_under_its_name_and_checks_it(
-    ref: str, path: str, site: Site, home: Path, tmp_path: Path
-) -> None:
-    assert ": OK" in shell(snippets_of(site, ref)["curl"], tmp_path)
+def test_reg_and_hf(site, home, tmp_path):
+    code = snippets_of(site, REF)
+    assert f"{REF}  onnx-int8  int8  certified" in shell(code["reg"], tmp_path)
+    (tmp_path / "hf").mkdir()
+    shell(code["hf"], tmp_path / "hf")
+    for folder in (tmp_path / "pii", tmp_path / "hf" / "pii"):
+        assert sha256(folder / INT8) == served(home, REF, INT8)
+    assert (tmp_path / "hf" / "pii" / "config.json").is_file()
+
+
+@BOTH
+def test_curl_saves_the_file_under_its_name_and_checks_it(ref, path, site, home, tmp_path):
+    code = snippets_of(site, ref)["curl"]
+    assert ": OK" in shell(code, tmp_path)
     assert sha256(tmp_path / path) == served(home, ref, path)
     assert [item.name for item in tmp_path.iterdir()] == [path]
-
-
-def test_curl_refuses_other_bytes(site: Site, tmp_path: Path) -> None:
-    code = snippets_of(site, REF)["curl"]
-    wrong = code.replace("echo '", "echo 'f", 1).replace("  model_int8", "", 1)
     with pytest.raises(AssertionError):
-        shell(wrong, tmp_path)
+        shell(code.replace("echo '", "echo 'f", 1).replace("  model_int8", "", 1), tmp_path)
 
 
-def test_hf(site: Site, home: Path, tmp_path: Path) -> None:
-    shell(snippets_of(site, REF)["hf"], tmp_path)
-    assert sha256(tmp_path / "pii" / "model_int8.onnx") == served(home, REF, "model_int8.onnx")
-    assert (tmp_path / "pii" / "config.json").is_file()
-
-
-@pytest.mark.parametrize("ref", sampled([REF, "acme/odd:1.0.0"], 2))
-def test_onnx_runtime(ref: str, site: Site, tmp_path: Path) -> None:
-    script = tmp_path / "snippet.py"
-    script.write_text(snippets_of(site, ref)["ONNX Runtime"], encoding="utf-8")
+@pytest.mark.parametrize("ref", sampled([REF, ODD], 2))
+def test_onnx_runtime(ref, site, tmp_path):
+    (tmp_path / "snippet.py").write_text(snippets_of(site, ref)["ONNX Runtime"], encoding="utf-8")
     assert "[('x', 'tensor(float)', ['n', 2])]" in shell(f"{sys.executable} snippet.py", tmp_path)
     assert not (tmp_path / "pwned").exists()
 
 
 @pytest.mark.skipif(NODE is None, reason="node is not installed")
-@pytest.mark.parametrize(
-    ("ref", "path"),
-    [(REF, "model_int8.onnx"), pytest.param("acme/odd:1.0.0", HOSTILE, marks=pytest.mark.more)],
-)
-def test_the_javascript_client(ref: str, path: str, site: Site, home: Path, tmp_path: Path) -> None:
-    code = node_code(snippets_of(site, ref)["JavaScript client"])
-    (tmp_path / "snippet.mjs").write_text(code, encoding="utf-8")
-    assert shell("node snippet.mjs", tmp_path).strip() == served(home, ref, path)
+@pytest.mark.parametrize(("ref", "path"), [(REF, INT8), pytest.param(ODD, HOSTILE, marks=pytest.mark.more)])
+def test_the_javascript_client(ref, path, site, home, tmp_path):
+    assert node(snippets_of(site, ref)["JavaScript client"], tmp_path) == served(home, ref, path)
 
 
 @pytest.mark.more
 @pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)
-@pytest.mark.parametrize(("ref", "path"), [(REF, "model_int8.onnx"), ("acme/odd:1.0.0", HOSTILE)])
-def test_the_jvm_client(ref: str, path: str, site: Site, home: Path, tmp_path: Path) -> None:
+@BOTH
+def test_the_jvm_client(ref, path, site, home, tmp_path):
     first, body = snippets_of(site, ref)["JVM client"].split("\n\n")
     main = f"public static void main(String[] words) throws Exception {{ {body} System.out.println(model); }}"
     (tmp_path / "Snippet.java").write_text(f"{first} class Snippet {{ {main} }}", encoding="utf-8")
@@ -157,29 +159,20 @@ def test_the_jvm_client(ref: str, path: str, site: Site, home: Path, tmp_path: P
 
 
 @pytest.mark.more
-def test_a_yanked_version_is_named_by_its_digest(home: Path, tmp_path: Path) -> None:
-    registry = Registry(shutil.copytree(home, tmp_path / "home"))
-    digest = registry.get(REF).digest
-    registry.yank(REF, "wrong")
-    with running(registry.store.root) as site:
+def test_a_yanked_version_is_named_by_its_digest(copied, tmp_path):
+    digest = copied.get(REF).digest
+    copied.yank(REF, "wrong")
+    with running(copied.store.root) as site:
         code = snippets_of(site, REF)
         assert not {"JavaScript client", "JVM client"} & code.keys()
         assert str(digest) in code["reg"] and str(digest) in code["hf"]
         assert ": OK" in shell(code["curl"], tmp_path)
-        shell(code["reg"], tmp_path, REG_HOME=str(tmp_path / "own"))
-    assert (tmp_path / "pii" / "model_int8.onnx").is_file()
-
-
-def test_a_refused_artifact_is_never_the_one(home: Path, tmp_path: Path) -> None:
-    registry = Registry(shutil.copytree(home, tmp_path / "home"))
-    registry.add(showroom.draft(tmp_path / "r", "acme/refused", "r", showroom.WORSE), "1.0.0")
-    with running(registry.store.root) as site:
-        assert "/model.onnx" in snippets_of(site, "acme/refused:1.0.0")["curl"]
-        assert "model_int8" not in snippets_of(site, "acme/refused:1.0.0")["curl"]
+        shell(code["reg"], tmp_path)
+    assert (tmp_path / "pii" / INT8).is_file()
 
 
 @pytest.mark.more
-def test_a_guarded_server_shows_where_its_token_goes(home: Path, tmp_path: Path) -> None:
+def test_a_guarded_server_shows_where_its_token_goes(home, tmp_path):
     with running(home, Settings("t0ken")) as site:
         code = snippets_of(site, REF, Authorization="Bearer t0ken")
         assert "t0ken" not in "".join(code.values())
@@ -187,18 +180,14 @@ def test_a_guarded_server_shows_where_its_token_goes(home: Path, tmp_path: Path)
         assert ": OK" in shell(code["curl"], tmp_path, **token)
         (tmp_path / "hub").mkdir()
         shell(code["hf"], tmp_path / "hub", HF_TOKEN="t0ken")
-        shell(code["reg"], tmp_path, REG_HOME=str(tmp_path / "own"), **token)
+        shell(code["reg"], tmp_path, **token)
         if NODE is not None:
-            (tmp_path / "snippet.mjs").write_text(node_code(code["JavaScript client"]), encoding="utf-8")
-            digest = served(home, REF, "model_int8.onnx")
-            assert shell("node snippet.mjs", tmp_path, **token).strip() == digest
+            assert node(code["JavaScript client"], tmp_path, **token) == served(home, REF, INT8)
 
 
-def test_lines_name_the_address_that_the_reader_used(home: Path, site: Site) -> None:
-    assert (
-        "http://models.example:81/acme/pii/resolve"
-        in snippets_of(site, REF, Host="models.example:81")["curl"]
-    )
+def test_lines_name_the_address_that_the_reader_used(home, site):
+    named = snippets_of(site, REF, Host="models.example:81")["curl"]
+    assert "http://models.example:81/acme/pii/resolve" in named
     with running(home, Settings(url="https://models.example/reg")) as behind:
         assert "https://models.example/reg/acme/pii/resolve/" in snippets_of(behind, REF)["curl"]
     assert site.get(f"/models/{REF}", Host="a b'\"<x>").status == 400

@@ -1,5 +1,6 @@
 """The static tree: caching, conditions and ranges over real connections, and nothing beside it."""
 
+import json
 import os
 import random
 import time
@@ -7,8 +8,10 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from support.servers.regserve import Site, running
+from support.registries import owner
+from support.servers.regserve import Answer, running, wait
 
+from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.server.answers import PIECE_BYTES
 from onnxreg.registry.server.settings import Settings
@@ -23,7 +26,11 @@ def store(registry: Registry, data: bytes) -> Digest:
     return digest
 
 
-def test_every_file_is_as_it_lies_there(site: Site) -> None:
+def headers(answer: Answer) -> dict[str, str]:
+    return {**answer.headers, "date": ""}
+
+
+def test_every_file_is_as_it_lies_there(site):
     paths = [path.relative_to(site.root).as_posix() for path in site.root.rglob("*") if path.is_file()]
     public = [path for path in paths if not path.startswith("local/")]
     assert len(public) > 10
@@ -31,8 +38,7 @@ def test_every_file_is_as_it_lies_there(site: Site) -> None:
         answer = site.get(f"/{path}")
         assert (answer.status, answer.body) == (200, (site.root / path).read_bytes())
         bare = site.ask("HEAD", f"/{path}")
-        assert (bare.status, bare.body) == (200, b"")
-        assert {**bare.headers, "date": ""} == {**answer.headers, "date": ""}
+        assert (bare.status, bare.body, headers(bare)) == (200, b"", headers(answer))
         assert bare.headers["content-length"] == str(len(answer.body))
         assert bare.headers["x-content-type-options"] == "nosniff"
         tag = answer.headers["etag"]
@@ -40,7 +46,7 @@ def test_every_file_is_as_it_lies_there(site: Site) -> None:
         assert (same.status, same.body, same.headers["etag"]) == (304, b"", tag)
 
 
-def test_blobs_stay_and_index_files_are_asked_for_again(site: Site, filled: Registry) -> None:
+def test_blobs_stay_and_index_files_are_asked_for_again(site, filled):
     digest = filled.get("tiny").digest
     blob = site.get(f"/{blob_path(digest)}")
     assert blob.headers["etag"] == f'"{digest.hex}"'
@@ -55,16 +61,13 @@ def test_blobs_stay_and_index_files_are_asked_for_again(site: Site, filled: Regi
 
 
 @pytest.mark.parametrize("name", ["tiny", "acme/pii"])
-def test_an_index_file_from_the_cache_is_answered_as_from_the_disk(
-    name: str, site: Site, filled: Registry
-) -> None:
+def test_an_index_file_from_the_cache_is_answered_as_from_the_disk(name, site, filled):
     path = f"/{index_path(name)}"
     settle(site.root / path[1:])
     answers = [site.get(path) for _ in range(4)]
     first = answers[0]
     for answer in answers[1:]:
-        assert (answer.status, answer.body) == (first.status, first.body)
-        assert {**answer.headers, "date": ""} == {**first.headers, "date": ""}
+        assert (answer.status, answer.body, headers(answer)) == (first.status, first.body, headers(first))
     part = site.get(path, Range="bytes=0-9")
     assert (part.status, part.body) == (206, first.body[:10])
     assert site.get(path, If_None_Match=first.headers["etag"]).status == 304
@@ -89,7 +92,7 @@ def settle(path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES + 7])
-def test_ranges_of_a_blob(site: Site, filled: Registry, size: int) -> None:
+def test_ranges_of_a_blob(site, filled, size):
     data = random.Random(size).randbytes(size)
     path = f"/{blob_path(store(filled, data))}"
     assert site.get(path).body == data
@@ -105,7 +108,7 @@ def test_ranges_of_a_blob(site: Site, filled: Registry, size: int) -> None:
     assert site.get(path, Range="bytes=0-,0-,0-").body == data
 
 
-def test_a_blob_under_a_generation_key(site: Site, filled: Registry) -> None:
+def test_a_blob_under_a_generation_key(site, filled):
     digest = store(filled, b"blob")
     plain, later = (site.root / BlobKey(digest, generation).path for generation in (0, 3))
     plain.rename(later)
@@ -114,53 +117,25 @@ def test_a_blob_under_a_generation_key(site: Site, filled: Registry) -> None:
     assert site.get(f"/{BlobKey(digest, 2).path}").error["family"] == "not-found"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/local",
-        "/local/secret",
-        "/local/secret.jsonl",
-        "//local/secret",
-        "/./local/secret",
-        "/../outside",
-        "/%2e%2e/outside",
-        "/..%2foutside",
-        "/..\\outside",
-        "/index",
-        "/index/",
-        "/index/../local/secret.jsonl",
-        "/index/%2e%2e/local/secret.jsonl",
-        "/index/..%2flocal%2fsecret.jsonl",
-        "/index/%2e%2e%2flocal%2fsecret.jsonl",
-        "/index/..;/local/secret.jsonl",
-        "/index//etc/passwd",
-        "/index/%2fetc%2fpasswd",
-        "/index/tiny.jsonl/",
-        "/index/tiny.jsonl%00",
-        "/index/tiny%00.jsonl",
-        "/index/TINY.jsonl",
-        "/index/a/b/c.jsonl",
-        "/index/%ff%fe.jsonl",
-        "/index/%252e%252e/local/secret.jsonl",
-        "/index/con.jsonl",
-        "/blobs/sha256/ab/../../../local/secret",
-        "/blobs/sha256/%2e%2e/%2e%2e%2f%2e%2e%2flocal%2fsecret",
-        "/blobs/sha256/ab/" + "a" * 64,
-        "/blobs/sha256/aa/" + "a" * 63,
-        "/blobs/sha256/aa/" + "A" * 64,
-        "/blobs/sha256/aa/" + "a" * 64 + ".0",
-        "/blobs/sha256/aa/" + "a" * 64 + ".8",
-        "/blobs/sha256/aa/" + "a" * 64 + ".01",
-        "/blobs/sha256/aa/" + "a" * 64 + "%0a",
-        "/blobs/sha512/aa/" + "a" * 64,
-        "/gc/intents/0123456789abcdef",
-        "/registry.json/",
-        "/registry.json%2f",
-        "http://elsewhere/local/secret",
-        "/index/" + "a" * 5000 + ".jsonl",
-    ],
-)
-def test_nothing_else_is_reachable(site: Site, path: str) -> None:
+A = "a" * 64
+OUTSIDE = [
+    *("/local", "/local/secret", "/local/secret.jsonl", "//local/secret", "/./local/secret", "/../outside"),
+    *("/%2e%2e/outside", "/..%2foutside", "/..\\outside", "http://elsewhere/local/secret"),
+    *("/index", "/index/", "/index/../local/secret.jsonl", "/index/%2e%2e/local/secret.jsonl"),
+    *("/index/..%2flocal%2fsecret.jsonl", "/index/%2e%2e%2flocal%2fsecret.jsonl"),
+    *("/index/..;/local/secret.jsonl", "/index//etc/passwd", "/index/%2fetc%2fpasswd"),
+    *("/index/%252e%252e/local/secret.jsonl", "/index/tiny.jsonl/", "/index/tiny.jsonl%00"),
+    *("/index/tiny%00.jsonl", "/index/TINY.jsonl", "/index/a/b/c.jsonl", "/index/%ff%fe.jsonl"),
+    *("/index/con.jsonl", f"/index/{A * 80}.jsonl", "/blobs/sha256/ab/../../../local/secret"),
+    "/blobs/sha256/%2e%2e/%2e%2e%2f%2e%2e%2flocal%2fsecret",
+    *(f"/blobs/sha256/{rest}" for rest in (f"ab/{A}", f"aa/{A[1:]}", f"aa/{A.upper()}")),
+    *(f"/blobs/sha256/aa/{A}{end}" for end in (".0", ".8", ".01", "%0a")),
+    *(f"/blobs/sha512/aa/{A}", "/gc/intents/0123456789abcdef", "/registry.json/", "/registry.json%2f"),
+]
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_nothing_else_is_reachable(site, path):
     for name in ("secret", "secret.jsonl"):
         (site.root / "local" / name).write_bytes(b"secret")
     (site.root.parent / "outside").write_bytes(b"secret")
@@ -170,7 +145,7 @@ def test_nothing_else_is_reachable(site: Site, path: str) -> None:
     assert str(site.root) not in answer.body.decode()
 
 
-def test_links_lead_nowhere(site: Site, filled: Registry, tmp_path: Path) -> None:
+def test_links_lead_nowhere(site, filled, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "tiny.jsonl").write_bytes((site.root / "index/tiny.jsonl").read_bytes())
@@ -194,8 +169,32 @@ def test_links_lead_nowhere(site: Site, filled: Registry, tmp_path: Path) -> Non
     assert site.get("/index/pipe.jsonl").status == 404
 
 
-def test_only_reading(site: Site) -> None:
+def test_only_reading(site):
     for method in ("PUT", "POST", "DELETE", "PATCH", "OPTIONS", "TRACE"):
         answer = site.ask(method, "/index/tiny.jsonl", b"")
         assert answer.status == 405
         assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
+
+
+def test_a_server_is_a_remote(site, filled, other, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    other.pull("acme/pii", site.url)
+    assert other.get("acme/pii").digest == filled.get("acme/pii").digest
+    assert not owner.verify(other).damages
+    manifest = filled.get("acme/pii").manifest
+    paths = [f"/{blob_path(file.digest)}" for file in (*manifest.artifacts, *manifest.files)]
+    wait(lambda: all(any(path in line for line in site.lines) for path in paths))
+    requests = [(line["path"], line["status"]) for line in site.log(0) if line["path"] in paths]
+    assert sorted(requests) == sorted((path, 200) for path in paths)
+
+
+def test_a_server_is_a_remote_of_the_command_line(site, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    home = ["--registry", str(tmp_path / "home")]
+    assert main([*home, "pull", "tiny", site.url, "--output", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "model.onnx").read_bytes().startswith(b"fp32 c ")
+    capfd.readouterr()
+    assert main([*home, "resolve", "acme/pii", "--remote", site.url, "--json"]) == 0
+    resolved = json.loads(capfd.readouterr().out)
+    assert resolved == site.resolve({"ref": "acme/pii"}).json
+    assert resolved["files"][0]["url"].startswith(site.url)

@@ -4,63 +4,43 @@ import hashlib
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.servers import s3servers
+from support.servers import http, s3servers
 
 from onnxreg.registry.store.bucket_url import BucketUrl, aws_settings
 
 SOON = datetime.now(UTC) + timedelta(hours=1)
+EXPIRY = SOON.strftime("%Y-%m-%dT%H:%M:%SZ")
 ROLE = {"AccessKeyId": "ROLEKEY", "SecretAccessKey": "ROLESECRET", "Token": "TOKEN", "Code": "Success"}
-STS = """<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
+LOGIN = {"accessKeyId": "ROLEKEY", "secretAccessKey": "ROLESECRET", "sessionToken": "TOKEN"}
+STS = f"""<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
 <AssumeRoleWithWebIdentityResult><Credentials><AccessKeyId>ROLEKEY</AccessKeyId><SecretAccessKey>ROLESECRET</SecretAccessKey>
-<SessionToken>TOKEN</SessionToken><Expiration>{soon}</Expiration></Credentials></AssumeRoleWithWebIdentityResult>
+<SessionToken>TOKEN</SessionToken><Expiration>{EXPIRY}</Expiration></Credentials></AssumeRoleWithWebIdentityResult>
 </AssumeRoleWithWebIdentityResponse>"""
-
-
-class Double(BaseHTTPRequestHandler):
-    """The metadata service of an instance, the login service and the service of roles, in one."""
-
-    def do_GET(self) -> None:
-        soon = SOON.strftime("%Y-%m-%dT%H:%M:%SZ")
-        if "federation/credentials" in self.path:
-            role = {"accessKeyId": "ROLEKEY", "secretAccessKey": "ROLESECRET", "sessionToken": "TOKEN"}
-            return self._answer(
-                json.dumps({"roleCredentials": role | {"expiration": int(SOON.timestamp() * 1000)}})
-            )
-        if self.path.endswith("/api/token"):
-            return self._answer("token")
-        if self.path.endswith("/security-credentials/"):
-            return self._answer("role")
-        if "security-credentials/role" in self.path or self.path == "/container":
-            return self._answer(json.dumps(ROLE | {"Expiration": soon}))
-        return self._answer(STS.format(soon=soon))
-
-    do_POST = do_PUT = do_GET  # noqa: N815
-
-    def _answer(self, text: str) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
+ANSWERS = {
+    "federation/credentials": json.dumps(
+        {"roleCredentials": {**LOGIN, "expiration": int(SOON.timestamp() * 1000)}}
+    ),
+    "/api/token": "token",
+    "security-credentials/role": json.dumps({**ROLE, "Expiration": EXPIRY}),
+    "/container": json.dumps({**ROLE, "Expiration": EXPIRY}),
+    "/security-credentials/": "role",
+}
+"""Of the metadata service of an instance and of the login service; all else is asked of the service of roles."""
 
 
 @pytest.fixture
 def double() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Double) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    def answer(handler: http.Handler) -> None:
+        text = next((text for part, text in ANSWERS.items() if part in handler.path), STS)
+        handler.reply(200, text.encode())
+
+    with http.serving(answer=answer) as url:
+        yield url
 
 
 CONFIG = """
@@ -79,45 +59,45 @@ sso_start_url = https://lab.example/start
 sso_region = eu-west-1
 sso_registration_scopes = sso:account:access
 """
+PAIR = {"AWS_ACCESS_KEY_ID": "KEY", "AWS_SECRET_ACCESS_KEY": "SECRET"}
 
 
 @pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+def bare(monkeypatch, tmp_path) -> pytest.MonkeyPatch:
     """A machine of which AWS knows nothing but a configuration file."""
     s3servers.Server("", "", "").enter(monkeypatch)
-    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+    for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_EC2_METADATA_DISABLED", *PAIR):
         monkeypatch.delenv(name)
-    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
     (tmp_path / "config").write_text(CONFIG)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     return monkeypatch
 
 
-def settings(url: str = "s3://models/x") -> dict[str, Any]:
-    parsed = BucketUrl.parse(url)
+def settings(options: str = "", bucket: str = "models") -> dict[str, Any]:
+    parsed = BucketUrl.parse(f"s3://{bucket}/x{options}")
     return aws_settings(parsed.url, parsed.bucket, dict(parsed.options))
 
 
-def key(url: str = "s3://models/x") -> str:
-    return str(settings(url)["credential_provider"]()["access_key_id"])
+def key(options: str = "") -> str:
+    return str(settings(options)["credential_provider"]()["access_key_id"])
 
 
-def test_of_the_environment_and_of_a_profile(bare: pytest.MonkeyPatch) -> None:
-    assert key("s3://models/x?profile=lab") == "LABKEY"
-    assert settings("s3://models/x?profile=lab")["endpoint"] == "https://models.s3.lab.example"
-    assert settings("s3://models/x?profile=lab")["region"] == "eu-west-1"
+def test_of_the_environment_and_of_a_profile(bare):
+    assert key("?profile=lab") == "LABKEY"
+    assert settings("?profile=lab")["endpoint"] == "https://models.s3.lab.example"
+    assert settings("?profile=lab")["region"] == "eu-west-1"
     bare.setenv("AWS_PROFILE", "lab")
     assert key() == "LABKEY"
-    bare.setenv("AWS_ACCESS_KEY_ID", "KEY")
-    bare.setenv("AWS_SECRET_ACCESS_KEY", "SECRET")
-    assert (key(), key("s3://models/x?profile=lab")) == ("KEY", "LABKEY")
+    for name, value in PAIR.items():
+        bare.setenv(name, value)
+    assert (key(), key("?profile=lab")) == ("KEY", "LABKEY")
 
 
-def test_of_a_login_in_a_browser(bare: pytest.MonkeyPatch, double: str, tmp_path: Path) -> None:
+def test_of_a_login_in_a_browser(bare, double, tmp_path):
     cache = tmp_path / ".aws/sso/cache"
     cache.mkdir(parents=True)
-    token = {"accessToken": "x", "expiresAt": SOON.strftime("%Y-%m-%dT%H:%M:%SZ"), "region": "eu-west-1"}
+    token = {"accessToken": "x", "expiresAt": EXPIRY, "region": "eu-west-1"}
     (cache / f"{hashlib.sha1(b'lab').hexdigest()}.json").write_text(json.dumps(token))
     bare.setenv("AWS_ENDPOINT_URL_SSO", double)
     code = """
@@ -128,33 +108,36 @@ print(aws_settings("s3://m", "m", {"profile": "login"})["credential_provider"]()
     assert done.stdout == "ROLEKEY\n", "botocore finds the home directory when it is imported"
 
 
-@pytest.mark.parametrize("source", ["web identity", "instance", "container"])
-def test_of_a_role(bare: pytest.MonkeyPatch, double: str, tmp_path: Path, source: str) -> None:
-    if source == "web identity":
-        (tmp_path / "token").write_text("token")
-        bare.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
-        bare.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/reader")
-        bare.setenv("AWS_ENDPOINT_URL_STS", double)
-    elif source == "instance":
-        bare.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", double)
-    else:
-        bare.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{double}/container")
+ROLES = {
+    "web identity": {
+        "AWS_WEB_IDENTITY_TOKEN_FILE": "HOME/token",
+        "AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/reader",
+        "AWS_ENDPOINT_URL_STS": "DOUBLE",
+    },
+    "instance": {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "DOUBLE"},
+    "container": {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "DOUBLE/container"},
+}
+
+
+@pytest.mark.parametrize("variables", ROLES.values(), ids=ROLES)
+def test_of_a_role(bare, double, tmp_path, variables):
+    (tmp_path / "token").write_text("token")
+    for name, value in variables.items():
+        bare.setenv(name, value.replace("HOME", str(tmp_path)).replace("DOUBLE", double))
     assert key() == "ROLEKEY"
 
 
 @pytest.mark.parametrize(
-    ("environment", "url", "endpoint"),
+    ("variables", "bucket", "options", "endpoint"),
     [
-        ({}, "s3://models/x", "https://models.s3.us-east-1.amazonaws.com"),
-        ({}, "s3://models.lab/x?region=eu-west-1", "https://s3.eu-west-1.amazonaws.com"),
-        ({"AWS_REGION": "cn-north-1"}, "s3://models/x", "https://models.s3.cn-north-1.amazonaws.com.cn"),
-        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "s3://models/x", "http://127.0.0.1:9"),
-        ({"AWS_ENDPOINT_URL_S3": "https://lab:9"}, "s3://models/x", "https://models.lab:9"),
+        ({}, "models", "", "https://models.s3.us-east-1.amazonaws.com"),
+        ({}, "models.lab", "?region=eu-west-1", "https://s3.eu-west-1.amazonaws.com"),
+        ({"AWS_REGION": "cn-north-1"}, "models", "", "https://models.s3.cn-north-1.amazonaws.com.cn"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "models", "", "http://127.0.0.1:9"),
+        ({"AWS_ENDPOINT_URL_S3": "https://lab:9"}, "models", "", "https://models.lab:9"),
     ],
 )
-def test_the_server_of_a_bucket(
-    bare: pytest.MonkeyPatch, environment: dict[str, str], url: str, endpoint: str
-) -> None:
-    for name, value in {"AWS_ACCESS_KEY_ID": "KEY", "AWS_SECRET_ACCESS_KEY": "SECRET", **environment}.items():
+def test_the_server_of_a_bucket(bare, variables, bucket, options, endpoint):
+    for name, value in {**PAIR, **variables}.items():
         bare.setenv(name, value)
-    assert settings(url)["endpoint"] == endpoint
+    assert settings(options, bucket)["endpoint"] == endpoint

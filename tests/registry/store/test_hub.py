@@ -10,14 +10,12 @@ import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.contract import StoreContract, put
+from conformance.contract import put
 from huggingface_hub.utils import close_session
 from support.registries import owner
-from support.registries.drafts import MakeDraft
 from support.servers.hub import READER, TOKEN, Hub
 
 from onnxreg.cli.main import main
@@ -51,23 +49,19 @@ Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture
-def remote(hub: Hub) -> HubRegistry:
+def remote(hub) -> HubRegistry:
     """A registry in a repository."""
     return open_hub(URL, create=True)
 
 
 @pytest.fixture
-def pushed(hub: Hub, registry: Registry, make_draft: MakeDraft) -> Registry:
+def pushed(hub, registry, make_draft) -> Registry:
     """What pushed acme/pii:1.0.0 to the repository; 1.1.0 and acme/ner stay here."""
     registry.add(make_draft(), "1.0.0")
     registry.push(PII, URL)
     registry.add(make_draft(seed="b"), "1.1.0")
     registry.add(make_draft("acme/ner"), "0.1.0")
     return registry
-
-
-class TestHub(StoreContract):
-    """The contract of every store."""
 
 
 def calls(hub: Hub, pattern: str = "") -> list[str]:
@@ -117,7 +111,7 @@ def has(remote: RegistryReader, *blobs: bytes) -> list[bool]:
         ("spaces/acme/models", None),
     ],
 )
-def test_a_url_names_a_repository(url: str, found: tuple[str, ...] | None) -> None:
+def test_a_url_names_a_repository(url, found):
     if found is None:
         with pytest.raises(InputError):
             parse_url(f"hf://{url}")
@@ -127,7 +121,7 @@ def test_a_url_names_a_repository(url: str, found: tuple[str, ...] | None) -> No
     assert parse_url(uri.to_uri()) == uri
 
 
-def test_a_dataset_repository_holds_a_registry_too(hub: Hub) -> None:
+def test_a_dataset_repository_holds_a_registry_too(hub):
     remote = open_hub("hf://datasets/acme/models", create=True)
     put(remote, b"x" * 1000)
     assert read_blob(remote, Digest.of(b"x" * 1000)) == b"x" * 1000
@@ -137,7 +131,7 @@ def test_a_dataset_repository_holds_a_registry_too(hub: Hub) -> None:
 # The repository
 
 
-def test_the_first_commit_holds_identity_and_the_rule_for_lfs(hub: Hub) -> None:
+def test_the_first_commit_holds_identity_and_the_rule_for_lfs(hub):
     with ThreadPoolExecutor(4) as pool:
         remotes = list(pool.map(lambda _: open_hub(URL, create=True), range(4)))
     assert {remote.registry_id for remote in remotes} == {json.loads(hub.read(REPO, "registry.json"))["id"]}
@@ -147,7 +141,7 @@ def test_the_first_commit_holds_identity_and_the_rule_for_lfs(hub: Hub) -> None:
     assert attributes.startswith("*.onnx"), "what the Hub wrote there stays"
 
 
-def test_a_repository_that_holds_something_else_is_left_alone(hub: Hub) -> None:
+def test_a_repository_that_holds_something_else_is_left_alone(hub):
     hub_client.HfApi(endpoint=hub.endpoint).create_repo(REPO)
     hub.commit(REPO, {"model.safetensors": b"weights"})
     with pytest.raises(InputError, match=r"model\.safetensors"):
@@ -157,7 +151,7 @@ def test_a_repository_that_holds_something_else_is_left_alone(hub: Hub) -> None:
     assert len(hub.history(REPO)) == 2
 
 
-def test_a_registry_of_a_newer_build_is_not_written(hub: Hub, remote: HubRegistry) -> None:
+def test_a_registry_of_a_newer_build_is_not_written(hub, remote):
     identity = json.loads(hub.read(REPO, "registry.json")) | {"min_writer": 99}
     hub.commit(REPO, {"registry.json": json.dumps(identity).encode()})
     newer = open_hub(URL, known_id=remote.registry_id)
@@ -170,7 +164,7 @@ def test_a_registry_of_a_newer_build_is_not_written(hub: Hub, remote: HubRegistr
         _ = open_hub(URL).registry_id
 
 
-def test_a_branch_is_a_registry_of_its_own(hub: Hub, remote: HubRegistry) -> None:
+def test_a_branch_is_a_registry_of_its_own(hub, remote):
     branches = hub.repositories[f"models/{REPO}"].branches
     branches["dev"] = branches["main"][:1]
     branch = open_hub(f"{URL}@dev", create=True)
@@ -179,7 +173,7 @@ def test_a_branch_is_a_registry_of_its_own(hub: Hub, remote: HubRegistry) -> Non
     assert branch.registry_id != remote.registry_id
 
 
-def test_an_old_commit_can_be_read_and_not_written(hub: Hub, remote: HubRegistry) -> None:
+def test_an_old_commit_can_be_read_and_not_written(hub, remote):
     put(remote, b"first", index=b"1\n")
     old = open_hub(f"{URL}@{hub.history(REPO)[-1].id}")
     put(remote, b"second", index=b"2\n", expected=token(remote))
@@ -191,7 +185,7 @@ def test_an_old_commit_can_be_read_and_not_written(hub: Hub, remote: HubRegistry
 # A push
 
 
-def test_blobs_index_and_card_are_one_commit(hub: Hub, pushed: Registry) -> None:
+def test_blobs_index_and_card_are_one_commit(hub, pushed):
     initial, created, published = hub.history(REPO)
     new = published.files.keys() - created.files.keys()
     assert {path.partition("/")[0] for path in new} == {"blobs", "index", "README.md"}
@@ -200,27 +194,25 @@ def test_blobs_index_and_card_are_one_commit(hub: Hub, pushed: Registry) -> None
     assert initial.files.keys() == {".gitattributes"}
 
 
-def test_an_empty_blob_is_a_regular_file(hub: Hub, remote: HubRegistry) -> None:
+def test_an_empty_blob_is_a_regular_file(hub, remote):
     put(remote, b"")
     assert hub.files(REPO)[path_of(b"")].sha256 is None
     assert read_blob(open_hub(URL), Digest.of(b"")) == b""
 
 
-def test_known_digests_are_not_computed_again(remote: HubRegistry, monkeypatch: Patch) -> None:
+def test_known_digests_are_not_computed_again(remote, monkeypatch):
     monkeypatch.setattr("huggingface_hub.lfs.sha_fileobj", None)
     put(remote, b"weights" * 1000)
     assert has(remote, b"weights" * 1000) == [True]
 
 
-def test_a_gitignore_of_the_repository_hides_no_blob(hub: Hub, remote: HubRegistry) -> None:
+def test_a_gitignore_of_the_repository_hides_no_blob(hub, remote):
     hub.commit(REPO, {".gitignore": b"blobs\nindex\n"})
     put(remote, b"kept")
     assert read_blob(open_hub(URL), Digest.of(b"kept")) == b"kept"
 
 
-def test_an_index_that_the_hub_keeps_in_lfs_is_swapped_too(
-    hub: Hub, remote: HubRegistry, monkeypatch: Patch
-) -> None:
+def test_an_index_that_the_hub_keeps_in_lfs_is_swapped_too(hub, remote, monkeypatch):
     monkeypatch.setattr("support.servers.hub.LFS_FROM", 1)
     put(remote, index=b"1\n")
     assert hub.files(REPO)["index/m.jsonl"].sha256
@@ -233,7 +225,7 @@ def test_an_index_that_the_hub_keeps_in_lfs_is_swapped_too(
     assert hub.read(REPO, "index/m.jsonl") == b"3\n"
 
 
-def test_only_publish_and_flush_commit(hub: Hub, remote: HubRegistry) -> None:
+def test_only_publish_and_flush_commit(hub, remote):
     with pytest.raises(ZeroDivisionError), remote.push() as push:
         push.put(BytesIO(b"never"))
         _ = 1 / 0
@@ -245,7 +237,7 @@ def test_only_publish_and_flush_commit(hub: Hub, remote: HubRegistry) -> None:
     assert list(remote.names()) == []
 
 
-def test_an_lfs_file_under_a_wrong_name_is_replaced(hub: Hub, remote: HubRegistry) -> None:
+def test_an_lfs_file_under_a_wrong_name_is_replaced(hub, remote):
     put(remote, b"good")
     put(remote, b"evil", name="n")
     head = hub.history(REPO)[-1]
@@ -261,14 +253,14 @@ def test_an_lfs_file_under_a_wrong_name_is_replaced(hub: Hub, remote: HubRegistr
 # Races
 
 
-def test_a_commit_of_others_that_does_not_matter_is_no_lost_race(hub: Hub, remote: HubRegistry) -> None:
+def test_a_commit_of_others_that_does_not_matter_is_no_lost_race(hub, remote):
     hub.before(COMMIT, lambda: hub.commit(REPO, {"index/other.jsonl": b"1\n"}))
     put(remote, b"mine")
     assert list(remote.names()) == ["m", "other"]
     assert uploads(hub, b"mine") == 1
 
 
-def test_another_index_in_the_meantime_is_a_lost_race(hub: Hub, remote: HubRegistry) -> None:
+def test_another_index_in_the_meantime_is_a_lost_race(hub, remote):
     put(remote, index=b"1\n")
     hub.before(COMMIT, lambda: hub.commit(REPO, {"index/m.jsonl": b"2\n"}))
     with pytest.raises(LostRaceError):
@@ -276,7 +268,7 @@ def test_another_index_in_the_meantime_is_a_lost_race(hub: Hub, remote: HubRegis
     assert index(remote) == hub.read(REPO, "index/m.jsonl") == b"2\n"
 
 
-def test_a_blob_that_a_collector_took_meanwhile_is_a_lost_race(hub: Hub, remote: HubRegistry) -> None:
+def test_a_blob_that_a_collector_took_meanwhile_is_a_lost_race(hub, remote):
     put(remote, b"old")
     hub.before(COMMIT, lambda: hub.commit(REPO, {path_of(b"old"): None}))
     with remote.push() as push:
@@ -289,7 +281,7 @@ def test_a_blob_that_a_collector_took_meanwhile_is_a_lost_race(hub: Hub, remote:
     assert read_blob(remote, Digest.of(b"old")) == b"old"
 
 
-def test_a_condemnation_in_the_meantime_is_a_lost_race(hub: Hub, remote: HubRegistry) -> None:
+def test_a_condemnation_in_the_meantime_is_a_lost_race(hub, remote):
     """Collector and push, interleaved as an intent would otherwise have to prevent."""
     old, unrelated = Digest.of(b"old"), Digest.of(b"unrelated")
     put(remote, b"old", b"unrelated")
@@ -311,7 +303,7 @@ def test_a_condemnation_in_the_meantime_is_a_lost_race(hub: Hub, remote: HubRegi
     assert not [path for path in hub.files(REPO) if path.startswith("gc/")]
 
 
-def test_collection_deletes_what_nothing_refers_to(hub: Hub, pushed: Registry) -> None:
+def test_collection_deletes_what_nothing_refers_to(hub, pushed):
     put(open_hub(URL), b"stray", name="x")
     hub.commit(REPO, {"index/x.jsonl": None})
     assert [key.digest for key in collect(open_hub(URL), patience=0).freed] == [Digest.of(b"stray")]
@@ -320,7 +312,7 @@ def test_collection_deletes_what_nothing_refers_to(hub: Hub, pushed: Registry) -
     assert collect(open_hub(URL), patience=0).freed == {}
 
 
-def test_notes_are_seen_by_others_until_they_are_removed(hub: Hub, remote: HubRegistry) -> None:
+def test_notes_are_seen_by_others_until_they_are_removed(hub, remote):
     other, one, two = open_hub(URL), "0" * 16, "1" * 16
     assert other.notes("condemned") == {}
     remote.add_note("condemned", one, b"one")
@@ -332,9 +324,7 @@ def test_notes_are_seen_by_others_until_they_are_removed(hub: Hub, remote: HubRe
     assert other.notes("condemned") == {}
 
 
-def test_a_commit_pinned_before_another_push_is_no_going_back(
-    pushed: Registry, other: Registry, make_draft: MakeDraft, monkeypatch: Patch
-) -> None:
+def test_a_commit_pinned_before_another_push_is_no_going_back(pushed, other, make_draft, monkeypatch):
     """The other writer shares this user's known heads, and pushes after the pin and before these are asked."""
     other.add(make_draft(), "3.0.0")
     pinned = open_hub(URL)
@@ -361,18 +351,14 @@ def test_a_commit_pinned_before_another_push_is_no_going_back(
 
 @pytest.mark.parametrize("status", [0, 200, 500, 503, 504])
 @pytest.mark.parametrize("is_done", [True, False])
-def test_a_commit_without_an_answer_is_made_once(
-    hub: Hub, remote: HubRegistry, status: int, is_done: bool
-) -> None:
+def test_a_commit_without_an_answer_is_made_once(hub, remote, status, is_done):
     hub.fail(COMMIT, status, 1 if is_done else 2, after=is_done, body=b"<html>welcome</html>")
     put(remote, b"blob", index=b"1\n")
     assert (len(hub.history(REPO)), uploads(hub, b"blob"), token(remote)) == (3, 1, token_of(b"1\n"))
 
 
 @pytest.mark.parametrize(("status", "words"), [(503, "did not say whether"), (429, "429")])
-def test_a_commit_that_never_answers_is_an_error_of_the_remote(
-    hub: Hub, remote: HubRegistry, status: int, words: str
-) -> None:
+def test_a_commit_that_never_answers_is_an_error_of_the_remote(hub, remote, status, words):
     hub.fail(COMMIT, status, 1000)
     hub.requests.clear()
     assert words in failing(lambda: put(remote, b"blob"))
@@ -383,7 +369,7 @@ def test_a_commit_that_never_answers_is_an_error_of_the_remote(
     assert uploads(hub, b"blob") == 1, "finished uploads are not sent again"
 
 
-def test_our_index_under_a_lost_reply_and_a_later_one_is_a_lost_race(hub: Hub, remote: HubRegistry) -> None:
+def test_our_index_under_a_lost_reply_and_a_later_one_is_a_lost_race(hub, remote):
     """Then the change is decided again from the log, in which our events are."""
 
     def later() -> None:
@@ -397,9 +383,7 @@ def test_our_index_under_a_lost_reply_and_a_later_one_is_a_lost_race(hub: Hub, r
 
 
 @pytest.mark.parametrize("pattern", ["/resolve/", "/paths-info/", "/preupload/", "/objects/batch", "PUT /"])
-def test_passing_failures_are_survived(
-    hub: Hub, remote: HubRegistry, monkeypatch: Patch, pattern: str
-) -> None:
+def test_passing_failures_are_survived(hub, remote, monkeypatch, pattern):
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)
     hub.fail(pattern, times=2)
     put(remote, b"blob")
@@ -409,7 +393,7 @@ def test_passing_failures_are_survived(
     assert all(fault.times == 0 for fault in hub.faults)
 
 
-def test_a_hub_that_falls_silent_is_asked_again(hub: Hub, remote: HubRegistry, monkeypatch: Patch) -> None:
+def test_a_hub_that_falls_silent_is_asked_again(hub, remote, monkeypatch):
     monkeypatch.setattr(hub_client, "MAX_SILENCE_SECONDS", 0.3)
     close_session()
     over = threading.Event()
@@ -423,7 +407,7 @@ def test_a_hub_that_falls_silent_is_asked_again(hub: Hub, remote: HubRegistry, m
 MISSING = {"X-Error-Code": "EntryNotFound"}
 
 
-def test_a_missing_file_without_a_commit_in_its_answer(hub: Hub, remote: HubRegistry) -> None:
+def test_a_missing_file_without_a_commit_in_its_answer(hub, remote):
     fresh = open_hub(URL)
     hub.fail("/resolve/", 404, headers=MISSING)
     assert fresh.read_index("m") is None
@@ -436,8 +420,8 @@ def test_a_missing_file_without_a_commit_in_its_answer(hub: Hub, remote: HubRegi
     ids=["missing", "unchanged"],
 )
 def test_a_commit_that_comes_while_the_newest_one_is_asked_for_is_not_overlooked(
-    hub: Hub, remote: HubRegistry, known: IndexFile | None, status: int, headers: dict[str, str]
-) -> None:
+    hub, remote, known, status, headers
+):
     """What an answer without a commit says may be older than the commit that is pinned then."""
     if known:
         put(remote, b"first", index=b"1\n")
@@ -449,7 +433,7 @@ def test_a_commit_that_comes_while_the_newest_one_is_asked_for_is_not_overlooked
 
 
 @pytest.mark.parametrize("says_sizes", [True, False])
-def test_a_download_goes_on_where_it_broke_off(hub: Hub, remote: HubRegistry, says_sizes: bool) -> None:
+def test_a_download_goes_on_where_it_broke_off(hub, remote, says_sizes):
     data = os.urandom(3 * 2**20)
     put(remote, data)
     hub.says_sizes = says_sizes
@@ -459,7 +443,7 @@ def test_a_download_goes_on_where_it_broke_off(hub: Hub, remote: HubRegistry, sa
     assert len(calls(hub, f"GET /{Digest.of(data).hex}")) == 4
 
 
-def test_a_flipped_byte_is_noticed(hub: Hub, remote: HubRegistry) -> None:
+def test_a_flipped_byte_is_noticed(hub, remote):
     put(remote, b"weights")
     (hub.root / Digest.of(b"weights").hex).write_bytes(b"wEights")
     with pytest.raises(IntegrityError):
@@ -469,7 +453,7 @@ def test_a_flipped_byte_is_noticed(hub: Hub, remote: HubRegistry) -> None:
 # Reading
 
 
-def test_files_come_from_one_commit(hub: Hub, remote: HubRegistry) -> None:
+def test_files_come_from_one_commit(hub, remote):
     put(remote, b"first", index=b"1\n")
     reader = open_hub(URL)
     assert index(reader) == b"1\n"
@@ -483,9 +467,7 @@ def test_files_come_from_one_commit(hub: Hub, remote: HubRegistry) -> None:
     assert index(reader) == b"2\n"
 
 
-def test_a_blob_has_an_address_and_the_repository_s_own_files_are_none_of_the_tree(
-    hub: Hub, remote: HubRegistry
-) -> None:
+def test_a_blob_has_an_address_and_the_repository_s_own_files_are_none_of_the_tree(hub, remote):
     put(remote, b"blob")
     assert token(remote)
     url = remote.blob_url(Digest.of(b"blob"))
@@ -501,7 +483,7 @@ def test_a_blob_has_an_address_and_the_repository_s_own_files_are_none_of_the_tr
 # How many requests
 
 
-def test_requests_of_a_push_and_of_one_that_changes_nothing(hub: Hub, pushed: Registry) -> None:
+def test_requests_of_a_push_and_of_one_that_changes_nothing(hub, pushed):
     hub.requests.clear()
     pushed.push("acme/pii:1.1.0", URL)
     api = [line for line in hub.requests if not re.match("PUT|POST /verify", line)]
@@ -512,7 +494,7 @@ def test_requests_of_a_push_and_of_one_that_changes_nothing(hub: Hub, pushed: Re
     assert len(hub.requests) <= 3, hub.requests
 
 
-def test_a_version_comes_back_on_another_machine(hub: Hub, pushed: Registry, other: Registry) -> None:
+def test_a_version_comes_back_on_another_machine(hub, pushed, other):
     assert other.pull(PII, URL).blobs > 0
     assert other.get(PII).data == pushed.get(PII).data
     assert not owner.verify(other).damages
@@ -522,7 +504,7 @@ def test_a_version_comes_back_on_another_machine(hub: Hub, pushed: Registry, oth
     assert len(hub.requests) == len(calls(hub, "GET .*main/index/acme/pii.jsonl")) == 1, hub.requests
 
 
-def test_one_request_gives_index_commit_and_what_follows(hub: Hub, remote: HubRegistry) -> None:
+def test_one_request_gives_index_commit_and_what_follows(hub, remote):
     put(remote, b"blob", index=b"1\n")
     known = open_hub(URL, known_id=remote.registry_id)
     hub.requests.clear()
@@ -540,7 +522,7 @@ def test_one_request_gives_index_commit_and_what_follows(hub: Hub, remote: HubRe
 # The card
 
 
-def test_the_card_lists_versions_and_what_people_write_there_stays(hub: Hub, pushed: Registry) -> None:
+def test_the_card_lists_versions_and_what_people_write_there_stays(hub, pushed):
     pushed.push("acme/ner", URL)
     edited = hub.read(REPO, "README.md").decode().replace("# ONNX models", "# Ours") + "\nAsk us.\n"
     hub.commit(REPO, {"README.md": edited.encode()})
@@ -556,7 +538,7 @@ def test_the_card_lists_versions_and_what_people_write_there_stays(hub: Hub, pus
     assert cell("a|b\n<img src=x>`[l](u)") == r"a\|b \<img src=x\>\`\[l\](u)"
 
 
-def test_a_card_that_cannot_be_read(hub: Hub, pushed: Registry) -> None:
+def test_a_card_that_cannot_be_read(hub, pushed):
     """A card that is no text is left alone; one whose metadata the Hub refuses is named."""
     hub.commit(REPO, {"README.md": b"\xff\xfe"})
     pushed.push("acme/pii:1.1.0", URL)
@@ -597,9 +579,7 @@ def configure(patch: Patch, settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_a_repository_that_cannot_be_read(
-    hub: Hub, remote: HubRegistry, monkeypatch: Patch, words: str
-) -> None:
+def test_a_repository_that_cannot_be_read(hub, remote, monkeypatch, words):
     facts, settings = WRONG[words]
     vars(hub.repositories[f"models/{REPO}"]).update(facts)
     configure(monkeypatch, settings)
@@ -608,13 +588,13 @@ def test_a_repository_that_cannot_be_read(
     assert words in failing(lambda: open_hub(URL).read_index("m"))
 
 
-def test_a_public_repository_is_read_without_a_token(remote: HubRegistry, monkeypatch: Patch) -> None:
+def test_a_public_repository_is_read_without_a_token(remote, monkeypatch):
     put(remote, b"weights")
     configure(monkeypatch, NOBODY)
     assert read_blob(open_hub(URL), Digest.of(b"weights")) == b"weights"
 
 
-def test_a_token_that_may_only_read(remote: HubRegistry, monkeypatch: Patch) -> None:
+def test_a_token_that_may_only_read(remote, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", READER)
     reader = open_hub(URL)
     assert "403" in failing(lambda: put(reader, b"blob"))
@@ -640,7 +620,7 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("case", NONSENSE)
-def test_an_answer_that_is_not_the_hub_s(hub: Hub, remote: HubRegistry, case: str) -> None:
+def test_an_answer_that_is_not_the_hub_s(hub, remote, case):
     pattern, body = NONSENSE[case]
     hub.fail(pattern, 200, 1000, body=body)
     uses = [lambda: remote.has([Digest.of(b"blob")]), lambda: list(remote.files())]
@@ -650,7 +630,7 @@ def test_an_answer_that_is_not_the_hub_s(hub: Hub, remote: HubRegistry, case: st
         assert "the answer is not the Hub's" in failing(use)
 
 
-def test_an_unanswered_question_is_no_commit_in_doubt(remote: HubRegistry) -> None:
+def test_an_unanswered_question_is_no_commit_in_doubt(remote):
     doubts = []
 
     def decide(at: CommitSnapshot, is_doubtful: bool) -> None:
@@ -663,8 +643,8 @@ def test_an_unanswered_question_is_no_commit_in_doubt(remote: HubRegistry) -> No
 
 
 def test_another_registry_under_the_same_name_is_noticed(
-    hub: Hub, pushed: Registry, other: Registry, make_draft: MakeDraft, monkeypatch: Patch, tmp_path: Path
-) -> None:
+    hub, pushed, other, make_draft, monkeypatch, tmp_path
+):
     del hub.repositories[f"models/{REPO}"]
     other.add(make_draft(), "1.0.0")
     with monkeypatch.context() as another_user:
@@ -675,7 +655,7 @@ def test_another_registry_under_the_same_name_is_noticed(
             act()
 
 
-def test_a_deleted_repository_is_not_made_again_before_the_user_says_so(hub: Hub, pushed: Registry) -> None:
+def test_a_deleted_repository_is_not_made_again_before_the_user_says_so(hub, pushed):
     way_out = f"reg trust reset {open_hub(URL).registry_id}"
     del hub.repositories[f"models/{REPO}"]
     assert way_out in failing(lambda: pushed.push(PII, URL))
@@ -685,7 +665,7 @@ def test_a_deleted_repository_is_not_made_again_before_the_user_says_so(hub: Hub
     assert way_out in caught.value.hint
 
 
-def test_without_its_library_the_extra_is_named(monkeypatch: Patch) -> None:
+def test_without_its_library_the_extra_is_named(monkeypatch):
     for module in [name for name in sys.modules if name.startswith("onnxreg.registry.store.hub")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
@@ -697,9 +677,7 @@ def test_without_its_library_the_extra_is_named(monkeypatch: Patch) -> None:
 # Whole stories
 
 
-def test_with_xet_files_go_through_xet(
-    hub: Hub, registry: Registry, make_draft: MakeDraft, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_with_xet_files_go_through_xet(hub, registry, make_draft, tmp_path, monkeypatch):
     """With the real hf_xet, into a directory that stands for its store; the digests are ours."""
     monkeypatch.delenv("HF_HUB_DISABLE_XET")
     hub.xet = tmp_path / "xet"
@@ -715,9 +693,7 @@ def test_with_xet_files_go_through_xet(
     assert len(hub.history(REPO)) == 3
 
 
-def test_a_mirror_on_the_hub_and_back(
-    hub: Hub, registry: Registry, make_draft: MakeDraft, tmp_path: Path
-) -> None:
+def test_a_mirror_on_the_hub_and_back(hub, registry, make_draft, tmp_path):
     for name, version in (("acme/pii", "1.0.0"), ("acme/ner", "0.1.0"), ("acme/pii", "1.1.0")):
         registry.add(make_draft(name, seed=version), version)
     mirror(*open_both(registry.remotes, str(registry.store.root), URL))
@@ -730,9 +706,7 @@ def test_a_mirror_on_the_hub_and_back(
         assert (tmp_path / "back" / path).read_bytes() == (registry.store.root / path).read_bytes()
 
 
-def test_the_command_line(
-    pushed: Registry, other: Registry, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line(pushed, other, tmp_path, capfd):
     def reg(home: Registry, *words: str, code: int = 0) -> str:
         capfd.readouterr()
         assert main(["--registry", str(home.store.root), *words]) == code

@@ -40,7 +40,7 @@ def metadata(card: str) -> dict[str, Any]:
         "license: mit\ntags: |\n  a\n\n",
     ],
 )
-def test_values_are_kept_in_any_style(front: str) -> None:
+def test_values_are_kept_in_any_style(front):
     card = f"---\n{front}---\ntext\n"
     before = yaml.safe_load(front)
     new = described(card, {"tags": ["b"]}, {"tags": before["tags"]})
@@ -48,7 +48,7 @@ def test_values_are_kept_in_any_style(front: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["2020-13-45", "!!bool foo", "!!timestamp foo", '!!int ""'])
-def test_a_card_whose_metadata_cannot_be_read_stays(value: str) -> None:
+def test_a_card_whose_metadata_cannot_be_read_stays(value):
     card = f"---\ndate: {value}\n---\ntext\n"
     assert described(card, {"license": "mit"}, {}) == card
 
@@ -67,9 +67,7 @@ VALUES = st.recursive(
     written=st.dictionaries(st.sampled_from("uvwxyz"), VALUES),
     next_time=st.dictionaries(st.sampled_from("abuvwxyz"), VALUES),
 )
-def test_the_values_are_those_of_people_and_ours(
-    people: dict[str, Any], written: dict[str, Any], next_time: dict[str, Any]
-) -> None:
+def test_the_values_are_those_of_people_and_ours(people, written, next_time):
     text = "".join(
         f"# about {key}\n{yaml.safe_dump({key: value})}" for key, value in {**people, **written}.items()
     )

@@ -8,10 +8,10 @@ the runs would notice.
 import hashlib
 import random
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from io import BytesIO
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
@@ -41,33 +41,24 @@ class Schedule:
         self.dice = random.Random(seed)
         self._turn = threading.Condition()
         self._waiting: list[str] = []
-        self._running = 0
         self._next: str | None = None
 
     def run(self, programs: dict[str, Callable[[], object]]) -> None:
         """All programs to their ends; what one of them raised."""
-        failed: list[BaseException] = []
+        self._running = len(programs)
 
-        def body(name: str, work: Callable[[], object]) -> None:
+        def body(name: str) -> None:
             threading.current_thread().name = name
             try:
                 self.step()
-                work()
-            except BaseException as error:  # noqa: BLE001 - raised again below
-                failed.append(error)
+                programs[name]()
             finally:
                 with self._turn:
                     self._running -= 1
                     self._choose()
 
-        self._running = len(programs)
-        threads = [threading.Thread(target=body, args=item) for item in programs.items()]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failed:
-            raise failed[0]
+        with ThreadPoolExecutor(len(programs)) as pool:
+            list(pool.map(body, programs))
 
     def step(self) -> None:
         """Called before each request. Other threads than the programs' own run freely."""
@@ -122,12 +113,8 @@ class MemoryHub:
 
     def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[TreeFile]:
         self.schedule.step()
-        files = self.commits[revision]
-        return [
-            self._entry(path, data)
-            for path, data in files.items()
-            if path.startswith(f"{folder}/" if folder else "")
-        ]
+        prefix = f"{folder}/" if folder else ""
+        return [self._entry(*item) for item in self.commits[revision].items() if item[0].startswith(prefix)]
 
     def _entry(self, path: str, data: bytes) -> TreeFile:
         return TreeFile(path, len(data), token_of(data).partition("-")[0])
@@ -153,7 +140,7 @@ class MemoryHub:
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Registry:
+def source(tmp_path) -> Registry:
     """Two models that share a blob."""
     registry = Registry(tmp_path / "source")
     for name in NAMES:
@@ -164,36 +151,32 @@ def source(tmp_path: Path) -> Registry:
 
 
 @pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_waiting(monkeypatch):
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     monkeypatch.setattr(hub_client, "MAX_UNANSWERED_COMMITS", 100)
 
 
 def play(source: Registry, seed: int) -> MemoryHub:
     """Two pushes of blobs that lie there unreferred to, and two collectors."""
-    schedule = Schedule(seed)
     paths = [file.path for file in source.store.files() if file.path.startswith("blobs/")]
     strays = {path: (source.store.root / path).read_bytes() for path in paths}
-    hub = MemoryHub({"registry.json": new_identity("a" * 32), **strays}, schedule)
+    hub = MemoryHub({"registry.json": new_identity("a" * 32), **strays}, Schedule(seed))
 
-    def remote() -> HubRegistry:
-        return HubRegistry(hub)  # type: ignore[arg-type]
+    def push(name: str) -> None:
+        exchange(source.store, HubRegistry(hub), ExchangeRequest(name, [Version(1, 0, 0)]))
 
     programs: dict[str, Callable[[], object]] = {
-        f"program push {name}": lambda name=name: exchange(
-            source.store, remote(), ExchangeRequest(name, [Version(1, 0, 0)])
-        )  # type: ignore[misc]
-        for name in NAMES
+        f"program push {name}": partial(push, name) for name in NAMES
     }
-    programs |= {f"program collect {n}": lambda: collect(remote(), patience=0) for n in range(2)}
-    schedule.run(programs)
+    programs |= {f"program collect {n}": lambda: collect(HubRegistry(hub), patience=0) for n in range(2)}
+    hub.schedule.run(programs)
     return hub
 
 
 def judge(hub: MemoryHub) -> None:
     """Whatever a log refers to is there, in every commit; in the end both models are, and no note."""
     for commit, files in hub.commits.items():
-        at = HubRegistry(MemoryHub(files, hub.schedule))  # type: ignore[arg-type]
+        at = HubRegistry(MemoryHub(files, hub.schedule))
         damages = verify(at).damages
         assert not damages, (commit, damages)
     assert list(at.names()) == list(NAMES)
@@ -201,7 +184,7 @@ def judge(hub: MemoryHub) -> None:
 
 
 @pytest.mark.parametrize("runs", [RUNS, pytest.param(MORE_RUNS, marks=pytest.mark.more)])
-def test_no_interleaving_takes_a_blob_that_a_log_refers_to(source: Registry, runs: int) -> None:
+def test_no_interleaving_takes_a_blob_that_a_log_refers_to(source, runs):
     collected = raced = 0
     for seed in range(runs):
         hub = play(source, seed)
@@ -212,27 +195,23 @@ def test_no_interleaving_takes_a_blob_that_a_log_refers_to(source: Registry, run
     assert collected > runs // 2 and raced > runs // 10, "the runs met what they are about"
 
 
-@contextmanager
-def mutant(monkeypatch: pytest.MonkeyPatch, what: str) -> Iterator[None]:
-    with monkeypatch.context() as patch:
-        if what == "condemnations are not looked at":
-            patch.setattr(CommitSnapshot, "condemned", lambda self: set())
-        else:
-            has = HubPush.has
-
-            def forgetful(self: HubPush, digests: Any) -> Any:
-                found = has(self, digests)
-                self._relied = set()
-                return found
-
-            patch.setattr(HubPush, "has", forgetful)
-        yield
+def forget_condemned(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CommitSnapshot, "condemned", lambda self: set())
 
 
-@pytest.mark.parametrize("what", ["condemnations are not looked at", "what is relied on is not looked at"])
-def test_without_a_rule_some_interleaving_goes_wrong(
-    source: Registry, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def forget_relied_on(patch: pytest.MonkeyPatch) -> None:
+    has = HubPush.has
+
+    def forgetful(self: HubPush, digests: Any) -> Any:
+        found = has(self, digests)
+        self._relied = set()
+        return found
+
+    patch.setattr(HubPush, "has", forgetful)
+
+
+@pytest.mark.parametrize("forget", [forget_condemned, forget_relied_on])
+def test_without_a_rule_some_interleaving_goes_wrong(source, monkeypatch, forget):
     def goes_wrong(seed: int) -> bool:
         try:
             judge(play(source, seed))
@@ -240,5 +219,5 @@ def test_without_a_rule_some_interleaving_goes_wrong(
             return True
         return False
 
-    with mutant(monkeypatch, what):
-        assert any(goes_wrong(seed) for seed in range(MORE_RUNS))
+    forget(monkeypatch)
+    assert any(goes_wrong(seed) for seed in range(MORE_RUNS))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.registries import owner
-from support.registries.drafts import MakeDraft, write_draft
+from support.registries.drafts import write_draft
 from support.servers import hub, s3servers, static
 from support.servers.faults import LIES, Proxy, proxy
 
@@ -44,7 +44,7 @@ CLEAR = {"remote", "integrity", "not-found"}
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("REG_READ_TIMEOUT", "0.3")
     monkeypatch.setenv("REG_READ_DEADLINE", "1")
@@ -123,12 +123,7 @@ def placed(kind: str, root: Path, ministack: s3servers.Server) -> Iterator[Place
 
 
 @pytest.fixture(scope="module")
-def stocked(
-    request: pytest.FixtureRequest,
-    isolated_user: None,
-    tmp_path_factory: pytest.TempPathFactory,
-    ministack: s3servers.Server,
-) -> Iterator[Place]:
+def stocked(request, isolated_user, tmp_path_factory, ministack) -> Iterator[Place]:
     """A place for reading only."""
     with placed(request.param, tmp_path_factory.mktemp("stocked"), ministack) as place:
         yield place
@@ -144,9 +139,7 @@ def cases() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("stocked", "fault", "part"), list(cases()), indirect=["stocked"])
-def test_a_lying_server(
-    stocked: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, part: str
-) -> None:
+def test_a_lying_server(stocked, tmp_path, monkeypatch, fault, part):
     reader, spoilt = Registry(tmp_path / "reader"), PARTS[part]
     with stocked.behind_proxy(monkeypatch) as (running, url):
         running.plan = lambda method, path: fault if spoilt in path or path == "/again" else None
@@ -164,9 +157,7 @@ def test_a_lying_server(
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_old_and_swapped_answers(
-    kind: str, ministack: s3servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_and_swapped_answers(kind, ministack, tmp_path, monkeypatch):
     """A blob under the name of another is refused; so is last week's index, by a reader who saw this week's."""
     reader, newcomer = Registry(tmp_path / "reader"), Registry(tmp_path / "newcomer")
     be_patient(monkeypatch)
@@ -191,19 +182,15 @@ def test_old_and_swapped_answers(
 
 
 @pytest.fixture
-def large(registry: Registry, make_draft: MakeDraft, site: Proxy) -> str:
+def large(registry, make_draft, site) -> str:
     """The URL of a web server with a version of 5 MB."""
     registry.add(make_draft(size=600_000))
     return site.url
 
 
 def test_the_deadline_is_that_of_the_whole_file_and_the_next_pull_goes_on(
-    large: str,
-    site: Proxy,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    large, site, tmp_path, capfd, monkeypatch
+):
     """It comes in pieces of 16 kB, fifty a second."""
     site.piece = 2**14
     site.plan = lambda method, path: "slow" if "/blobs/" in path else None
@@ -221,14 +208,14 @@ def test_the_deadline_is_that_of_the_whole_file_and_the_next_pull_goes_on(
     assert not owner.verify(Registry(tmp_path / "reader")).damages
 
 
-def test_a_limit_is_a_number(large: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_is_a_number(large, monkeypatch):
     for text in ("soon", "-1", "inf", "nan"):
         monkeypatch.setenv("REG_READ_DEADLINE", text)
         with pytest.raises(InputError, match="REG_READ_DEADLINE is"):
             http_remote(large)
 
 
-def test_a_claimed_length_takes_no_memory(large: str, site: Proxy) -> None:
+def test_a_claimed_length_takes_no_memory(large, site):
     remote = http_remote(site.url)
     site.plan = lambda method, path: "huge length"
     tracemalloc.start()
@@ -241,9 +228,7 @@ def test_a_claimed_length_takes_no_memory(large: str, site: Proxy) -> None:
 
 
 @pytest.mark.parametrize("fault", ["drip", *(name for name in LIES if name.startswith("redirect"))])
-def test_a_redirect_is_held_to_the_rules_and_a_slow_answer_to_its_time(
-    site: Proxy, tmp_path: Path, capfd: pytest.CaptureFixture[str], fault: str
-) -> None:
+def test_a_redirect_is_held_to_the_rules_and_a_slow_answer_to_its_time(site, tmp_path, capfd, fault):
     site.plan = lambda method, path: fault
     assert main(["--registry", str(tmp_path / "reader"), "pull", "acme/pii", site.url]) == 6
     said = capfd.readouterr().err
@@ -263,7 +248,7 @@ REFUSED = [*((PUBLIC, f"https://{host}/b") for host in HOSTS), (PUBLIC, "ftp://8
 REFUSED += [(PUBLIC, "http://1.1.1.1/b"), ("http://127.0.0.1:1/a", "http://10.0.0.2/b")]
 
 
-def test_allowed_targets_of_a_redirect() -> None:
+def test_allowed_targets_of_a_redirect():
     for url, location in ALLOWED:
         assert requests.target(url, location).startswith("http")
     for url, location in REFUSED:

@@ -1,94 +1,148 @@
-"""Registries in S3, on a real server: MiniStack. Its siblings have large objects, faults, refusals and other servers."""
+"""Registries in S3, on real servers: MiniStack, and further ones that people run, each with habits of its own."""
 
+import itertools
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.contract import ObjectContract, put
+from conformance.contract import put
 from support.registries import owner
-from support.registries.bucket import assert_nothing_lost, push_at_once
+from support.registries.bucket import (
+    assert_nothing_lost,
+    damages,
+    direct,
+    finished,
+    push_at_once,
+    sent_again,
+    versions,
+)
 from support.servers import s3servers
-from support.servers.faults import Proxy, at, proxy
+from support.servers.faults import at, proxy
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import bucket, requests
-from onnxreg.registry.store.bucket import bucket_remote
+from onnxreg.registry.store.bucket import bucket_remote, cas_faults, prove
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.protocol import MemoryStore, RegistryStore, memory_remote
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, RemoteError
-from onnxreg.schema.manifest.draft import Draft
 
-MakeDraft = Callable[..., Draft]
+# The promises of an object store, proven before the first write
 
 
-class TestMiniStack(ObjectContract):
-    @pytest.fixture
-    def remote(self, ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> RegistryStore:
-        ministack.enter(monkeypatch)
-        return bucket_remote(ministack.fresh(), create=True)
+class Broken(MemoryStore):
+    """A store that breaks one promise, as some gateways do."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__()
+        self.fault = fault
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        if self.fault == "ignores conditions" or (self.fault == "only creates" and expected is not None):
+            self.objects[key] = data
+            return True
+        if self.fault == "never replaces" and expected is not None:
+            return False
+        return super().swap(key, data[:1] if self.fault == "lies" else data, expected)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        if self.fault != "deletes nothing":
+            super().delete(keys)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("ignores conditions", "can be created again"),
+        ("ignores conditions", "stale token is done"),
+        ("only creates", "stale token is done"),
+        ("never replaces", "right token is refused"),
+        ("deletes nothing", "still there"),
+        ("lies", "not what is read"),
+    ],
+)
+def test_a_store_that_breaks_a_promise_is_found(fault, words):
+    store = Broken(fault)
+    assert words in "; ".join(cas_faults(store))
+    assert store.objects == {} or fault == "deletes nothing"
+
+
+def test_promises_are_proven_once_for_each_server(tmp_path, monkeypatch):
+    careless = Broken("ignores conditions")
+    prove(MemoryStore(), "one")
+    prove(careless, "one")
+    with pytest.raises(RemoteError, match="cannot be written safely"):
+        prove(careless, "two")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("REG_STATE", str(tmp_path / "file" / "home"))
+    prove(MemoryStore(), "no record can be kept")
+
+
+def test_the_verdict_is_remembered(bucket_url, s3_proxy, registry, make_draft):
+    probes = []
+    for seed in ("a", "b", "c"):
+        version = registry.add(make_draft(seed=seed)).ref
+        before = s3_proxy.requests("PUT", "gc/probe-")
+        registry.push(version, bucket_url)
+        probes.append(s3_proxy.requests("PUT", "gc/probe-") > before)
+    assert probes == [True, False, False]
+
+
+def test_a_registry_of_a_newer_build_is_not_written():
+    store = MemoryStore()
+    identity = json.loads(memory_remote().store.get("registry.json")[0])
+    store.objects["registry.json"] = json.dumps(identity | {"min_writer": 99}).encode()
+    remote = RegistryStore(store, identity["id"])
+    for write in (lambda: put(remote, b"blob"), lambda: remote.swap_file("search/part", b"tile", None)):
+        with pytest.raises(HostError, match="newer"):
+            write()
+    assert list(store.objects) == ["registry.json"]
+
+
+@pytest.mark.more
+def test_a_server_that_ignores_conditions_is_only_read(juicefs, registry, other, make_draft, monkeypatch):
+    """JuiceFS's gateway takes a condition and ignores it."""
+    juicefs.enter(monkeypatch)
+    made, url = registry.add(make_draft(size=10**6)), juicefs.fresh()
+    fault = "an object that is there can be created again"
+    with pytest.raises(RemoteError, match=f"cannot be written safely: {fault}"):
+        registry.push("acme/pii", url)
+    assert finished(url, juicefs) == []
+    for file in registry.store.files():
+        juicefs.put(url, file.path, (registry.store.root / file.path).read_bytes())
+    other.pull("acme/pii", url)
+    assert other.get("acme/pii").digest == made.digest
+    with pytest.raises(RemoteError, match="cannot be written safely"):
+        bucket_remote(url).remove_note("intents", "0" * 16)
+
+
+# Requests without an answer
 
 
 @pytest.mark.parametrize(("fault", "burst"), [("lost", 1), ("reset", 2), ("slow-down", 4), ("error", 4)])
-def test_a_swap_that_is_answered_late_is_no_lost_race(
-    bucket_url: str, s3_proxy: Proxy, fault: str, burst: int
-) -> None:
+def test_a_swap_that_is_answered_late_is_no_lost_race(bucket_url, s3_proxy, fault, burst):
     remote = bucket_remote(bucket_url, create=True)
-    store = remote.store
     put(remote, index=b"1\n")
     found = remote.read_index("m")
     assert found is not None
-    s3_proxy.plan = at(0, fault, burst)
-    assert store.swap("index/m.jsonl", b"2\n", found.token)
-    s3_proxy.plan = at(0, fault, burst)
-    assert not store.swap("index/m.jsonl", b"3\n", found.token)
+    for data, is_first in ((b"2\n", True), (b"3\n", False)):
+        s3_proxy.plan = at(0, fault, burst)
+        assert remote.store.swap("index/m.jsonl", data, found.token) == is_first
     assert s3_proxy.met == [fault] * burst * 2
     again = remote.read_index("m")
     assert again is not None and again.data == b"2\n"
 
 
-def test_the_verdict_is_remembered(
-    bucket_url: str, s3_proxy: Proxy, registry: Registry, make_draft: MakeDraft
-) -> None:
-    for seed in ("a", "b", "c"):
-        registry.add(make_draft(seed=seed))
-    probed = []
-    for version in ("0.1.0", "0.1.1", "0.1.2"):
-        s3_proxy.seen.clear()
-        registry.push(f"acme/pii:{version}", bucket_url)
-        probed.append(s3_proxy.requests("PUT", "gc/probe-") > 0)
-    assert probed == [True, False, False]
-
-
-def test_makes_a_mirror(bucket_url: str) -> None:
-    remote = bucket_remote(bucket_url, create=True, mirror_of="ab" * 16)
-    assert (remote.registry_id, remote.is_mirror) == ("ab" * 16, True)
-
-
-def test_collects_what_nothing_refers_to(bucket_url: str, registry: Registry, make_draft: MakeDraft) -> None:
-    registry.add(make_draft())
-    registry.push("acme/pii", bucket_url)
-    remote = bucket_remote(bucket_url)
-    before = {file.path for file in remote.files()}
-    garbage = [b"garbage %d" % number for number in range(5)]
-    with remote.push() as push:
-        for data in garbage:
-            push.put(BytesIO(data))
-    collected = collect(remote, patience=0)
-    assert {key.digest for key in collected.freed} == set(map(Digest.of, garbage))
-    assert {file.path for file in remote.files()} == before
-    assert not verify(remote).damages
-
-
 @pytest.mark.parametrize("fault", ["lost", "502 BadGateway", "504 GatewayTimeout"])
-def test_a_delete_that_was_not_answered_is_not_repeated(bucket_url: str, s3_proxy: Proxy, fault: str) -> None:
+def test_a_delete_that_was_not_answered_is_not_repeated(bucket_url, s3_proxy, fault):
     """It may be done at any later time: only the collector's note, which stays, keeps pushes off the key."""
     remote = bucket_remote(bucket_url, create=True)
     put(remote, b"blob")
@@ -98,59 +152,112 @@ def test_a_delete_that_was_not_answered_is_not_repeated(bucket_url: str, s3_prox
     assert s3_proxy.requests("DELETE", "/blobs/") == 1
 
 
-@pytest.mark.parametrize("processes", [2, *(pytest.param(many, marks=pytest.mark.more) for many in (4, 8))])
+def restartable(name: str, directory: Path) -> Callable[[], AbstractContextManager[s3servers.Server]]:
+    """Starts a server again and again, at one address, with what it has kept."""
+    directory.mkdir()
+    if name == "ministack":
+        return partial(s3servers.ministack, directory, s3servers.free_port())
+    return partial(s3servers.seaweedfs, directory, s3servers.low_ports())
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("name", ["ministack", pytest.param("seaweedfs", marks=pytest.mark.large)])
+def test_a_server_that_is_killed_in_the_middle_of_a_push(name, registry, make_draft, tmp_path, monkeypatch):
+    start, blobs = restartable(name, tmp_path / "server"), itertools.count(1)
+    registry.add(make_draft())
+    monkeypatch.setattr(requests, "MAX_TRIES", 2)
+    with ExitStack() as life:
+        server = life.enter_context(start())
+        url = server.fresh()
+        server.enter(monkeypatch)
+        with proxy(server.endpoint) as through:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", through.url)
+
+            def kill(method: str, path: str) -> None:
+                if method == "PUT" and "/blobs/" in path and next(blobs) == 4:
+                    life.close()
+
+            through.plan = kill
+            with pytest.raises(RemoteError, match="failed"):
+                registry.push("acme/pii", url)
+            with start():
+                server.await_object(url, "registry.json")
+                before = finished(url, server)
+                assert versions(direct(url, server)) == set()
+                through.seen.clear()
+                registry.push("acme/pii", url)
+                assert sent_again(through.seen, before) == []
+                assert versions(direct(url, server)) == {"0.1.0"}
+                assert damages(direct(url, server)) == []
+
+
+# Whole stories
+
+
+@pytest.mark.parametrize(
+    ("name", "processes"),
+    [
+        ("ministack", 2),
+        *(pytest.param("ministack", many, marks=pytest.mark.more) for many in (4, 8)),
+        *(pytest.param(name, 8, marks=pytest.mark.large) for name in ("seaweedfs", "ceph")),
+    ],
+)
 def test_processes_pushing_versions_of_one_model_lose_nothing(
-    bucket_url: str, tmp_path: Path, processes: int
-) -> None:
-    push_at_once(bucket_url, tmp_path, processes)
-    assert_nothing_lost(bucket_remote(bucket_url), processes)
+    name, processes, request, tmp_path, monkeypatch
+):
+    server: s3servers.Server = request.getfixturevalue(name)
+    server.enter(monkeypatch)
+    url = server.fresh()
+    push_at_once(url, tmp_path, processes)
+    assert_nothing_lost(bucket_remote(url), processes)
 
 
-class TestCommandLine:
-    def test_push_and_pull(
-        self,
-        bucket_url: str,
-        registry: Registry,
-        make_draft: MakeDraft,
-        tmp_path: Path,
-        capfd: pytest.CaptureFixture[str],
-    ) -> None:
-        registry.add(make_draft())
-
-        def reg(home: Path | str, *words: object, status: int = 0) -> Any:
-            capfd.readouterr()
-            assert main(["--registry", str(home), *map(str, words), "--json"]) == status
-            out, err = capfd.readouterr()
-            return json.loads(out or err)
-
-        ours, other = registry.store.root, tmp_path / "other"
-        assert reg(ours, "push", "acme/pii:0.1.0", bucket_url)["events"] == 1
-        assert reg(ours, "push", "acme/pii:0.1.0", bucket_url)["blobs"] == 0
-        assert (
-            reg(ours, "resolve", "acme/pii", "--format", "onnx-int8", "--remote", bucket_url)["version"]
-            == "0.1.0"
-        )
-        assert reg(other, "pull", "acme/pii", bucket_url, "--output", tmp_path / "out")["events"] == 1
-        assert (tmp_path / "out" / "model.onnx").read_bytes() == b"fp32 a " * 100
-        assert reg(other, "verify")["ok"]
-        assert reg(ours, "doctor", bucket_url)["ok"]
+def test_makes_a_mirror(bucket_url):
+    remote = bucket_remote(bucket_url, create=True, mirror_of="ab" * 16)
+    assert (remote.registry_id, remote.is_mirror) == ("ab" * 16, True)
 
 
-def test_a_library_that_is_missing(bucket_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collects_what_nothing_refers_to(bucket_url, registry, make_draft):
+    registry.add(make_draft())
+    registry.push("acme/pii", bucket_url)
+    remote = bucket_remote(bucket_url)
+    before = {file.path for file in remote.files()}
+    garbage = [b"garbage %d" % number for number in range(5)]
+    with remote.push() as push:
+        for data in garbage:
+            push.put(BytesIO(data))
+    assert {key.digest for key in collect(remote, patience=0).freed} == set(map(Digest.of, garbage))
+    assert {file.path for file in remote.files()} == before
+    assert not verify(remote).damages
+
+
+def test_the_command_line(bucket_url, registry, make_draft, tmp_path, capfd):
+    registry.add(make_draft())
+
+    def reg(home: Path, *words: object) -> Any:
+        capfd.readouterr()
+        assert main(["--registry", str(home), *map(str, words), "--json"]) == 0
+        return json.loads(capfd.readouterr().out)
+
+    ours, other = registry.store.root, tmp_path / "other"
+    assert reg(ours, "push", "acme/pii:0.1.0", bucket_url)["events"] == 1
+    assert reg(ours, "push", "acme/pii:0.1.0", bucket_url)["blobs"] == 0
+    found = reg(ours, "resolve", "acme/pii", "--format", "onnx-int8", "--remote", bucket_url)
+    assert found["version"] == "0.1.0"
+    assert reg(other, "pull", "acme/pii", bucket_url, "--output", tmp_path / "out")["events"] == 1
+    assert (tmp_path / "out" / "model.onnx").read_bytes() == b"fp32 a " * 100
+    assert reg(other, "verify")["ok"]
+    assert reg(ours, "doctor", bucket_url)["ok"]
+
+
+def test_a_library_that_is_missing(bucket_url, monkeypatch):
     monkeypatch.setitem(sys.modules, "botocore", None)
     with pytest.raises(HostError, match="needs botocore") as error:
         bucket_remote(bucket_url)
     assert "[s3]" in error.value.hint
 
 
-def test_over_tls(
-    bucket_url: str,
-    ministack: s3servers.Server,
-    registry: Registry,
-    make_draft: MakeDraft,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+def test_over_tls(bucket_url, ministack, registry, other, make_draft, monkeypatch, tmp_path):
     """Checksums and payloads are signed in another way than over plain HTTP."""
     certificate = s3servers.certificate(tmp_path)
     made = registry.add(make_draft(size=200_000))
@@ -162,8 +269,7 @@ def test_over_tls(
             registry.push("acme/pii", bucket_url)
         monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
         registry.push("acme/pii", bucket_url)
-        reader = Registry(tmp_path / "reader")
-        reader.pull("acme/pii", bucket_url)
+        other.pull("acme/pii", bucket_url)
         assert running.requests("POST", "uploadId") == 1
-    assert reader.get("acme/pii").digest == made.digest
-    assert not owner.verify(reader).damages
+    assert other.get("acme/pii").digest == made.digest
+    assert not owner.verify(other).damages

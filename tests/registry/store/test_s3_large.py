@@ -5,157 +5,126 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from io import BytesIO
 
 import pytest
-from support.registries.bucket import damages, direct, versions
+from support.registries.bucket import Bucket
 from support.sampling import sampled
 from support.servers import s3servers
-from support.servers.faults import Proxy, at
+from support.servers.faults import at
 
-from onnxreg.registry import Registry
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.store import bucket
 from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RemoteError
-from onnxreg.schema.manifest.draft import Draft
-
-MakeDraft = Callable[..., Draft]
-
 
 UNIT = 2**18
 
 
 @pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_parts(monkeypatch):
     monkeypatch.setattr(bucket, "PART_BYTES", 5 * UNIT)
     monkeypatch.setattr(bucket, "READ_BYTES", UNIT)
 
 
 @pytest.mark.parametrize("size", sampled([0, 1, 5 * UNIT, 5 * UNIT + 1, 10 * UNIT, 17 * UNIT + 3], 5))
-def test_large_blobs_come_back(bucket_url: str, size: int) -> None:
+def test_large_blobs_come_back(bucket_url, size):
     data = random.Random(size).randbytes(size)
     remote = bucket_remote(bucket_url, create=True)
+    for _ in range(2):
+        put(remote, data)
+    assert read_blob(remote, Digest.of(data)) == data
+
+
+def stored(bucket: Bucket, count: int) -> tuple[RegistryStore, bytes]:
+    """An empty registry in the bucket, and so many units to put there."""
+    return bucket_remote(bucket.url, create=True), random.Random(count).randbytes(count * UNIT)
+
+
+def put(remote: RegistryStore, data: bytes, digest: Digest | None = None) -> None:
     with remote.push() as push:
-        assert push.put(BytesIO(data), Digest.of(data)) == (Digest.of(data), size)
-        assert push.put(BytesIO(data), Digest.of(data)) == (Digest.of(data), size)
+        assert push.put(BytesIO(data), digest or Digest.of(data)) == (Digest.of(data), len(data))
+
+
+def test_wrong_bytes_are_given_up(bucket):
+    remote, data = stored(bucket, 17)
+    with pytest.raises(IntegrityError):
+        put(remote, data, Digest.of(b"other"))
+    assert not remote.has([Digest.of(b"other")])
+    assert bucket.uploads == []
+
+
+@pytest.mark.parametrize("fault", sampled(["reset", "lost", "slow-down"], 2))
+def test_parts_are_sent_again(bucket, fault):
+    remote, data = stored(bucket, 17)
+    met: set[str] = set()
+
+    def once(method: str, path: str) -> str | None:
+        """The fault meets each part the first time."""
+        number = path.partition("partNumber=")[2][:1]
+        is_first = number and number not in met
+        met.add(number)
+        return fault if is_first else None
+
+    bucket.proxy.plan = once
+    put(remote, data)
+    assert len(bucket.proxy.met) >= 3
+    bucket.proxy.heal()
+    assert read_blob(remote, Digest.of(data)) == data
+
+
+def test_a_blob_with_a_garbled_part_is_sent_again(bucket, registry, make_draft):
+    registry.add(make_draft(size=300_000))
+    met = bucket.proxy.met
+    bucket.proxy.plan = lambda method, path: "garbled" if "partNumber=1" in path and not met else None
+    registry.push("acme/pii:0.1.0", bucket.url)
+    assert met == ["garbled"]
+    assert bucket.has("0.1.0") and bucket.uploads == []
+
+
+def test_a_failed_upload_leaves_no_part(bucket):
+    remote, data = stored(bucket, 17)
+    bucket.proxy.plan = lambda method, path: "error" if "partNumber=2" in path else None
+    with pytest.raises(RemoteError, match=r"uploading blobs/sha256/.*InternalError"):
+        put(remote, data)
+    assert bucket.uploads == []
+
+
+def test_credentials_that_expire_between_parts(bucket):
+    """Giving the parts up is refused too."""
+    remote, data = stored(bucket, 17)
+    met = bucket.proxy.met
+    bucket.proxy.plan = lambda method, path: "expired" if met or "partNumber=2" in path else None
+    with pytest.raises(RemoteError, match="ExpiredToken") as error:
+        put(remote, data)
+    assert "credentials (AWS_PROFILE)" in error.value.hint
+    assert not bucket.remote.has([Digest.of(data)])
+    assert len(bucket.uploads) == 1
+    bucket.proxy.heal()
+    put(remote, data)
+    assert read_blob(remote, Digest.of(data)) == data
+
+
+@pytest.mark.parametrize("fault", ["reset", "lost", "truncated", "error"])
+def test_a_stream_that_breaks_goes_on_where_it_broke(bucket, fault):
+    remote, data = stored(bucket, 36)
+    put(remote, data)
+    bucket.proxy.plan = at(0, fault, burst=3)
+    assert read_blob(remote, Digest.of(data)) == data
+    assert bucket.proxy.met == [fault] * 3
+
+
+def test_an_object_that_changes_meanwhile_is_noticed(bucket):
+    remote, data = stored(bucket, 36)
+    put(remote, data)
+    bucket.proxy.plan = at(0, "truncated")
     with remote.open_blob(Digest.of(data)) as stream:
-        assert stream.read() == data
-
-
-class TestParts:
-    def test_wrong_bytes_are_given_up(self, bucket_url: str, ministack: s3servers.Server) -> None:
-        remote = bucket_remote(bucket_url, create=True)
-        with remote.push() as push, pytest.raises(IntegrityError):
-            push.put(BytesIO(bytes(17 * UNIT)), Digest.of(b"other"))
-        assert not remote.has([Digest.of(b"other")])
-        assert ministack.uploads(bucket_url) == []
-
-    @pytest.mark.parametrize("fault", sampled(["reset", "lost", "slow-down"], 2))
-    def test_parts_are_sent_again(self, bucket_url: str, s3_proxy: Proxy, fault: str) -> None:
-        data = random.Random(1).randbytes(17 * UNIT)
-        remote = bucket_remote(bucket_url, create=True)
-        met: set[str] = set()
-
-        def once(method: str, path: str) -> str | None:
-            """The fault meets each part the first time."""
-            number = path.partition("partNumber=")[2][:1]
-            if not number or number in met:
-                return None
-            met.add(number)
-            return fault
-
-        s3_proxy.plan = once
-        with remote.push() as push:
-            push.put(BytesIO(data), Digest.of(data))
-        assert len(s3_proxy.met) >= 3
-        s3_proxy.plan = lambda method, path: None
-        with remote.open_blob(Digest.of(data)) as stream:
-            assert stream.read() == data
-
-    def test_a_blob_with_a_garbled_part_is_sent_again(
-        self,
-        bucket_url: str,
-        s3_proxy: Proxy,
-        ministack: s3servers.Server,
-        registry: Registry,
-        make_draft: MakeDraft,
-    ) -> None:
-        registry.add(make_draft(size=300_000))
-        s3_proxy.plan = lambda method, path: (
-            "garbled" if "partNumber=1" in path and not s3_proxy.met else None
-        )
-        registry.push("acme/pii:0.1.0", bucket_url)
-        assert s3_proxy.met == ["garbled"]
-        assert damages(direct(bucket_url, ministack)) == []
-        assert ministack.uploads(bucket_url) == []
-
-    def test_a_failed_upload_leaves_no_part(
-        self, bucket_url: str, s3_proxy: Proxy, ministack: s3servers.Server
-    ) -> None:
-        remote = bucket_remote(bucket_url, create=True)
-        s3_proxy.plan = lambda method, path: "error" if "partNumber=2" in path else None
-        with (
-            remote.push() as push,
-            pytest.raises(RemoteError, match=r"uploading blobs/sha256/.*InternalError"),
-        ):
-            push.put(BytesIO(bytes(17 * UNIT)), Digest.of(bytes(17 * UNIT)))
-        assert ministack.uploads(bucket_url) == []
-
-    def test_credentials_that_expire_between_parts(
-        self, bucket_url: str, s3_proxy: Proxy, ministack: s3servers.Server
-    ) -> None:
-        """Giving the parts up is refused too."""
-        data = random.Random(4).randbytes(17 * UNIT)
-        remote = bucket_remote(bucket_url, create=True)
-        expired = False
-
-        def plan(method: str, path: str) -> str | None:
-            nonlocal expired
-            expired = expired or "partNumber=2" in path
-            return "expired" if expired else None
-
-        s3_proxy.plan = plan
-        with remote.push() as push, pytest.raises(RemoteError, match="ExpiredToken") as error:
-            push.put(BytesIO(data), Digest.of(data))
-        assert "credentials (AWS_PROFILE)" in error.value.hint
-        assert not direct(bucket_url, ministack).has([Digest.of(data)])
-        assert len(ministack.uploads(bucket_url)) == 1
-        s3_proxy.plan = lambda method, path: None
-        with remote.push() as push:
-            push.put(BytesIO(data), Digest.of(data))
-        with remote.open_blob(Digest.of(data)) as stream:
-            assert stream.read() == data
-
-    @pytest.mark.parametrize("fault", ["reset", "lost", "truncated", "error"])
-    def test_a_stream_that_breaks_goes_on_where_it_broke(
-        self, bucket_url: str, s3_proxy: Proxy, fault: str
-    ) -> None:
-        data = random.Random(2).randbytes(36 * UNIT)
-        remote = bucket_remote(bucket_url, create=True)
-        with remote.push() as push:
-            push.put(BytesIO(data), Digest.of(data))
-        s3_proxy.plan = at(0, fault, burst=3)
-        with remote.open_blob(Digest.of(data)) as stream:
-            assert stream.read() == data
-        assert s3_proxy.met == [fault] * 3
-
-    def test_an_object_that_changes_meanwhile_is_noticed(
-        self, bucket_url: str, s3_proxy: Proxy, ministack: s3servers.Server
-    ) -> None:
-        data = bytes(36 * UNIT)
-        remote = bucket_remote(bucket_url, create=True)
-        with remote.push() as push:
-            push.put(BytesIO(data), Digest.of(data))
-        s3_proxy.plan = at(0, "truncated")
-        with (
-            remote.open_blob(Digest.of(data)) as stream,
-            pytest.raises(RemoteError, match="PreconditionFailed"),
-        ):
-            assert stream.read(10) == bytes(10)
-            ministack.put(bucket_url, blob_path(Digest.of(data)), b"x" * len(data))
+        assert stream.read(10) == data[:10]
+        bucket.put(blob_path(Digest.of(data)), b"x" * len(data))
+        with pytest.raises(RemoteError, match="PreconditionFailed"):
             stream.read()
 
 
@@ -205,9 +174,7 @@ print(pushed - before, peak() - before)
     ("name", "size", "count"),
     [("ministack", 60 * 2**20, 8), ("ministack", 200 * 2**20, 8), ("seaweedfs", 2**31, 1)],
 )
-def test_memory_is_flat(
-    name: str, size: int, count: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_flat(name, size, count, request, monkeypatch):
     """MiB above the baseline, several blobs at a time. MiniStack keeps in memory what it is sent, SeaweedFS does not."""
     server: s3servers.Server = request.getfixturevalue(name)
     server.enter(monkeypatch)
@@ -228,17 +195,9 @@ Registry(Path(sys.argv[1])).push("acme/pii:0.1.0", sys.argv[2])
 
 
 @pytest.mark.more
-def test_a_push_that_is_killed_between_parts(
-    bucket_url: str,
-    s3_proxy: Proxy,
-    ministack: s3servers.Server,
-    registry: Registry,
-    make_draft: MakeDraft,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_push_that_is_killed_between_parts(bucket, registry, make_draft):
     """Its parts stay in the bucket, unseen by every reader, until a lifecycle rule or somebody gives them up."""
     registry.add(make_draft(size=2**21))
-    command = [sys.executable, "-c", KILLED, str(registry.store.root), bucket_url]
 
     def kill(method: str, path: str) -> str | None:
         if "partNumber=2" not in path:
@@ -246,14 +205,12 @@ def test_a_push_that_is_killed_between_parts(
         os.kill(pusher.pid, signal.SIGKILL)
         return "reset"
 
-    s3_proxy.plan = kill
-    pusher = subprocess.Popen(command)
+    bucket.proxy.plan = kill
+    pusher = subprocess.Popen([sys.executable, "-c", KILLED, str(registry.store.root), bucket.url])
     assert pusher.wait() == -signal.SIGKILL
-    left = ministack.uploads(bucket_url)
+    left = bucket.uploads
     assert len(left) == 1
-    assert versions(direct(bucket_url, ministack)) == set()
-    s3_proxy.plan = lambda method, path: None
-    registry.push("acme/pii:0.1.0", bucket_url)
-    assert versions(direct(bucket_url, ministack)) == {"0.1.0"}
-    assert damages(direct(bucket_url, ministack)) == []
-    assert ministack.uploads(bucket_url) == left
+    assert bucket.has()
+    bucket.proxy.heal()
+    registry.push("acme/pii:0.1.0", bucket.url)
+    assert bucket.has("0.1.0") and bucket.uploads == left

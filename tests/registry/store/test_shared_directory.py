@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
-from support.registries.drafts import MakeDraft
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry, support
@@ -28,7 +27,7 @@ Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture
-def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
+def filled(registry, make_draft) -> Registry:
     registry.add(make_draft())
     return registry
 
@@ -63,9 +62,7 @@ def umask() -> Iterator[Callable[[int], int]]:
 
 
 @pytest.mark.parametrize(("root_mode", "file_mode"), [(0o775, 0o664), (0o755, 0o644), (0o700, 0o600)])
-def test_new_files_have_the_permissions_of_their_directory(
-    tmp_path: Path, make_draft: MakeDraft, umask: Callable[[int], int], root_mode: int, file_mode: int
-) -> None:
+def test_new_files_have_the_permissions_of_their_directory(tmp_path, make_draft, umask, root_mode, file_mode):
     """Whatever the umask of the one who writes them: the next one may have another."""
     root = tmp_path / "share"
     root.mkdir()
@@ -80,7 +77,7 @@ def test_new_files_have_the_permissions_of_their_directory(
         )
 
 
-def test_a_file_that_is_replaced_keeps_its_permissions(filled: Registry) -> None:
+def test_a_file_that_is_replaced_keeps_its_permissions(filled):
     index = filled.store.root / INDEX
     index.chmod(0o640)
     filled.tag("acme/pii", "stable")
@@ -88,7 +85,7 @@ def test_a_file_that_is_replaced_keeps_its_permissions(filled: Registry) -> None
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_nobody_else_may_write_where_an_export_works(registry: Registry, is_shared: bool) -> None:
+def test_nobody_else_may_write_where_an_export_works(registry, is_shared):
     for path in (registry.store.root, registry.store.root / "local", registry.store.root / "local/tmp"):
         path.chmod(0o777 if is_shared else 0o755)
     with registry.workspace() as workspace:
@@ -98,9 +95,7 @@ def test_nobody_else_may_write_where_an_export_works(registry: Registry, is_shar
     assert not workspace.exists()
 
 
-def test_an_account_without_a_home_may_use_a_shared_directory(
-    registry: Registry, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_an_account_without_a_home_may_use_a_shared_directory(registry, tmp_path, monkeypatch):
     """As in a container: its volume may be written by everyone."""
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("REG_STATE", str(tmp_path / "file" / "state"))
@@ -109,7 +104,7 @@ def test_an_account_without_a_home_may_use_a_shared_directory(
         assert not mode(workspace) & 0o022
 
 
-def test_scratch_of_a_killed_command_is_swept(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_scratch_of_a_killed_command_is_swept(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     dead, alive = tmp_path / f"onnxreg-{'0' * 16}", tmp_path / f"onnxreg-{'1' * 16}"
     for directory in (dead, alive):
@@ -125,9 +120,7 @@ def test_scratch_of_a_killed_command_is_swept(tmp_path: Path, monkeypatch: Patch
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK])
-def test_a_file_system_without_locks_is_named(
-    filled: Registry, make_draft: MakeDraft, monkeypatch: Patch, number: int
-) -> None:
+def test_a_file_system_without_locks_is_named(filled, make_draft, monkeypatch, number):
     """And nobody waits for a lock file that stays."""
     monkeypatch.setattr(fcntl, "flock", failing(number))
     with pytest.raises(HostError, match="no locks"):
@@ -135,7 +128,7 @@ def test_a_file_system_without_locks_is_named(
     assert len(filled.state("acme/pii").versions) == 1
 
 
-def test_a_long_wait_says_for_what(filled: Registry, make_draft: MakeDraft, monkeypatch: Patch) -> None:
+def test_a_long_wait_says_for_what(filled, make_draft, monkeypatch):
     lines: list[str] = []
     lock = FileLock(filled.store.root / LOCK)
 
@@ -151,9 +144,7 @@ def test_a_long_wait_says_for_what(filled: Registry, make_draft: MakeDraft, monk
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.ENOTTY, errno.EIO])
-def test_directories_that_cannot_be_synced(
-    registry: Registry, make_draft: MakeDraft, monkeypatch: Patch, number: int
-) -> None:
+def test_directories_that_cannot_be_synced(registry, make_draft, monkeypatch, number):
     """As on SMB. A disk that fails is another thing."""
     is_directory = lambda descriptor: stat.S_ISDIR(os.fstat(descriptor).st_mode)
     monkeypatch.setattr(os, "fsync", failing(number, is_directory))
@@ -166,9 +157,7 @@ def test_directories_that_cannot_be_synced(
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
-def test_a_file_system_without_permissions(
-    registry: Registry, other: Registry, make_draft: MakeDraft, monkeypatch: Patch, number: int
-) -> None:
+def test_a_file_system_without_permissions(registry, other, make_draft, monkeypatch, number):
     monkeypatch.setattr(Path, "chmod", failing(number))
     monkeypatch.setattr(os, "chown", failing(number))
     if os.geteuid() == 0:
@@ -177,7 +166,7 @@ def test_a_file_system_without_permissions(
     assert other.pull("acme/pii", str(registry.store.root)).blobs
 
 
-def test_parts_on_several_file_systems(registry: Registry, make_draft: MakeDraft, monkeypatch: Patch) -> None:
+def test_parts_on_several_file_systems(registry, make_draft, monkeypatch):
     monkeypatch.setattr(Path, "replace", failing(errno.EXDEV))
     with pytest.raises(HostError) as caught:
         registry.add(make_draft())
@@ -187,9 +176,7 @@ def test_parts_on_several_file_systems(registry: Registry, make_draft: MakeDraft
 @pytest.mark.parametrize(
     "words", ["mirror HOME ./mirror", "push --all --remote ./mirror", "ls", "gc", "verify"]
 )
-def test_a_model_that_cannot_be_listed_is_not_left_out(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path, words: str, monkeypatch: Patch
-) -> None:
+def test_a_model_that_cannot_be_listed_is_not_left_out(registry, make_draft, tmp_path, words, monkeypatch):
     """A folder of the index may not be listed, as if its owner had the umask 077 and we were not root."""
     for name in ("a/x", "b/y"):
         registry.add(make_draft(name))
@@ -206,7 +193,7 @@ def refuse_to_open(patch: Patch, path: Path) -> None:
     patch.setattr(os, "open", failing(errno.EACCES, lambda each, *_: str(each) == str(path), os.open))
 
 
-def test_a_file_that_may_not_be_read_is_named(filled: Registry, monkeypatch: Patch) -> None:
+def test_a_file_that_may_not_be_read_is_named(filled, monkeypatch):
     refuse_to_open(monkeypatch, filled.store.root / INDEX)
     for verb in ("ls", "query", "verify"):
         assert reg(filled, verb) == 9
@@ -215,9 +202,7 @@ def test_a_file_that_may_not_be_read_is_named(filled: Registry, monkeypatch: Pat
     assert str(filled.store.root / INDEX) in str(caught.value.hint)
 
 
-def test_a_marker_that_may_not_be_opened_is_of_an_unknown_command(
-    filled: Registry, monkeypatch: Patch
-) -> None:
+def test_a_marker_that_may_not_be_opened_is_of_an_unknown_command(filled, monkeypatch):
     """Another user's command may run: a collection waits for it, then makes it start over."""
     marker = filled.store.scratch / f"{'0' * 16}.lock"
     marker.touch()
@@ -227,13 +212,10 @@ def test_a_marker_that_may_not_be_opened_is_of_an_unknown_command(
 
 
 MOUNTED_READ_ONLY = ("unshare", "-rm", "sh", "-c")
-MOUNTED_READ_ONLY += (
-    'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"',
-    "sh",
-)
+MOUNTED_READ_ONLY += ('mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"', "sh")
 
 
-def test_a_file_system_that_is_mounted_read_only(filled: Registry) -> None:
+def test_a_file_system_that_is_mounted_read_only(filled):
     mounted = [*MOUNTED_READ_ONLY, str(filled.store.root)]
     if shutil.which("unshare") is None or subprocess.run([*mounted, "true"], check=False).returncode:
         pytest.skip("needs a mount namespace of its own")
@@ -253,7 +235,7 @@ SYSTEM_FILES = (
 )
 
 
-def test_files_of_the_system_are_no_damage(filled: Registry, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_the_system_are_no_damage(filled, capsys):
     for name in SYSTEM_FILES:
         path = filled.store.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -271,9 +253,7 @@ def test_files_of_the_system_are_no_damage(filled: Registry, capsys: pytest.Capt
         ("registry (1).json", True),
     ],
 )
-def test_a_conflict_copy_is_named_as_a_stray_file(
-    filled: Registry, capsys: pytest.CaptureFixture[str], name: str, collects: bool
-) -> None:
+def test_a_conflict_copy_is_named_as_a_stray_file(filled, capsys, name, collects):
     """It may have events that are lost, so what it refers to is not collected."""
     shutil.copy(filled.store.root / INDEX, filled.store.root / name)
     assert reg(filled, "verify") == 4
@@ -281,13 +261,13 @@ def test_a_conflict_copy_is_named_as_a_stray_file(
     assert reg(filled, "gc") == (0 if collects else 4)
 
 
-def test_a_fresh_disk_is_empty(filled: Registry, tmp_path: Path) -> None:
+def test_a_fresh_disk_is_empty(filled, tmp_path):
     for name in ("lost+found", ".DS_Store", "System Volume Information"):
         (tmp_path / name / name).mkdir(parents=True)
         assert filled.push("acme/pii", str(tmp_path / name)).blobs
 
 
-def test_line_ends_of_windows_are_damage(filled: Registry) -> None:
+def test_line_ends_of_windows_are_damage(filled):
     """As git makes them with `core.autocrlf`."""
     index = filled.store.root / INDEX
     index.write_bytes(index.read_bytes().replace(b"\n", b"\r\n"))
@@ -295,9 +275,7 @@ def test_line_ends_of_windows_are_damage(filled: Registry) -> None:
         assert reg(filled, words) == 4
 
 
-def test_files_of_the_system_in_an_output_directory(
-    filled: Registry, other: Registry, tmp_path: Path
-) -> None:
+def test_files_of_the_system_in_an_output_directory(filled, other, tmp_path):
     """They are nobody's work, and go with the earlier version; a file of the user's stays."""
     output = tmp_path / "output"
     output.mkdir()
@@ -307,7 +285,7 @@ def test_files_of_the_system_in_an_output_directory(
     assert (output / "notes.txt").exists()
 
 
-def test_a_registry_in_the_working_directory_lists_its_models(filled: Registry, monkeypatch: Patch) -> None:
+def test_a_registry_in_the_working_directory_lists_its_models(filled, monkeypatch):
     paths = [file.path for file in filled.store.files()]
     monkeypatch.chdir(filled.store.root)
     here = DirectoryRegistry.open(Path())

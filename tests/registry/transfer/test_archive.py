@@ -8,20 +8,22 @@ import subprocess
 import sys
 import tracemalloc
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.registries import owner
-from support.registries.drafts import MakeDraft, write_draft
+from support.registries.drafts import write_draft
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.maintain.verification import VerifyReport, verify
 from onnxreg.registry.resolution import NoAnswerError
-from onnxreg.registry.store import archive_reader
+from onnxreg.registry.store import archive_reader, directory
 from onnxreg.registry.store.archive_reader import ABOUT, open_archive
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.transfer.archive import ArchiveResult, choose, create_archive
@@ -30,6 +32,7 @@ from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import errors
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError
+from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
@@ -41,7 +44,7 @@ INDEX = index_path("acme/pii")
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("three")
     registry = Registry(root / "home")
     for seed in "abc":
@@ -53,19 +56,19 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def three(template: Path, tmp_path: Path) -> Registry:
+def three(template, tmp_path) -> Registry:
     """Three versions of one model, the first held by a channel, the second yanked; and another model."""
     return Registry(shutil.copytree(template, tmp_path / "home"))
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path) -> Path:
     """Where archives are written."""
     return tmp_path / "a.onnxreg"
 
 
 @pytest.fixture
-def made(three: Registry, path: Path) -> Path:
+def made(three, path) -> Path:
     """An archive of the first version."""
     archive(three, path, PII)
     return path
@@ -98,7 +101,7 @@ def weights(registry: Registry, ref: str = PII) -> str:
 # What is carried, and read
 
 
-def test_chosen_versions_are_carried_with_the_whole_history(three: Registry, path: Path) -> None:
+def test_chosen_versions_are_carried_with_the_whole_history(three, path):
     made = archive(three, path, PII)
     assert made.carried == {"acme/pii": {Version(0, 1, 0)}}
     found = entries(path)
@@ -111,7 +114,7 @@ def test_chosen_versions_are_carried_with_the_whole_history(three: Registry, pat
     assert (report.damages, report.versions, report.blobs) == ([], 1, made.blobs)
 
 
-def test_the_same_versions_give_the_same_bytes_of_a_plain_zip(three: Registry, tmp_path: Path) -> None:
+def test_the_same_versions_give_the_same_bytes_of_a_plain_zip(three, tmp_path):
     one, two, copy = (tmp_path / f"{number}.onnxreg" for number in range(3))
     archive(three, one, "tiny", PII)
     archive(three, two, PII, "tiny")
@@ -122,7 +125,7 @@ def test_the_same_versions_give_the_same_bytes_of_a_plain_zip(three: Registry, t
         assert {each.date_time for each in found.infolist()} == {(1980, 1, 1, 0, 0, 0)}
 
 
-def test_an_archive_is_a_registry_to_read_from(three: Registry, other: Registry, path: Path) -> None:
+def test_an_archive_is_a_registry_to_read_from(three, other, path):
     archive(three, path, PII, "acme/pii:0.1.1")
     done = other.pull(PII, str(path), channels=["stable"])
     assert [str(tag.version) for tag in done.channels] == ["0.1.0"]
@@ -137,7 +140,7 @@ def test_an_archive_is_a_registry_to_read_from(three: Registry, other: Registry,
     assert not owner.verify(other, remote=open_archive(path)).damages
 
 
-def test_a_blob_is_read_from_any_offset(three: Registry, path: Path) -> None:
+def test_a_blob_is_read_from_any_offset(three, path):
     archive(three, path, "tiny")
     artifact = three.get("tiny").manifest.artifacts[0]
     whole = (three.store.root / blob_path(artifact.digest)).read_bytes()
@@ -146,7 +149,7 @@ def test_a_blob_is_read_from_any_offset(three: Registry, path: Path) -> None:
             assert stream.read() == whole[start:]
 
 
-def test_an_archive_that_is_cut_off_while_it_is_read(three: Registry, path: Path, tmp_path: Path) -> None:
+def test_an_archive_that_is_cut_off_while_it_is_read(three, path, tmp_path):
     three.add(write_draft(tmp_path / "large", "large", "l", 2**20))
     archive(three, path, "large")
     remote, digest = open_archive(path), three.get("large").manifest.artifacts[0].digest
@@ -159,7 +162,7 @@ def test_an_archive_that_is_cut_off_while_it_is_read(three: Registry, path: Path
         remote.open_blob(digest)
 
 
-def test_no_answer_is_a_version_that_is_not_carried(three: Registry, other: Registry, made: Path) -> None:
+def test_no_answer_is_a_version_that_is_not_carried(three, other, made):
     """The newest is 0.1.2, and the archive has the files of 0.1.0."""
     with pytest.raises(NotFoundError, match=r"carries the files of acme/pii:0\.1\.0"):
         other.pull("acme/pii:0.1.2", str(made))
@@ -172,7 +175,7 @@ def test_no_answer_is_a_version_that_is_not_carried(three: Registry, other: Regi
     assert "is not held here" in refused.value.hint
 
 
-def test_nothing_is_written_to_an_archive(three: Registry, made: Path, tmp_path: Path) -> None:
+def test_nothing_is_written_to_an_archive(three, made, tmp_path):
     before = made.read_bytes()
     for act in (
         lambda: three.push("tiny", str(made)),
@@ -186,7 +189,7 @@ def test_nothing_is_written_to_an_archive(three: Registry, made: Path, tmp_path:
         three.push("tiny", str(tmp_path / "new.onnxreg"))
 
 
-def test_entries_beyond_2_gib_are_read(three: Registry, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_beyond_2_gib_are_read(three, path, monkeypatch):
     """There the directory names another version of the format than the entry's own header."""
     with monkeypatch.context() as patch:
         patch.setattr("zipfile.ZIP64_LIMIT", 500)
@@ -197,7 +200,7 @@ def test_entries_beyond_2_gib_are_read(three: Registry, path: Path, monkeypatch:
 # From archive to registry
 
 
-def test_a_whole_archive_mirrors(three: Registry, other: Registry, tmp_path: Path) -> None:
+def test_a_whole_archive_mirrors(three, other, tmp_path):
     """Same id: the later archive brings the copy up to date; the earlier one then has nothing to bring."""
     first, second, there = tmp_path / "1.onnxreg", tmp_path / "2.onnxreg", tmp_path / "mirror"
     archive(three, first, every=True)
@@ -211,9 +214,7 @@ def test_a_whole_archive_mirrors(three: Registry, other: Registry, tmp_path: Pat
     assert copy.log("acme/pii") == three.log("acme/pii")
 
 
-def test_a_fork_in_an_archive_is_refused(
-    three: Registry, other: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fork_in_an_archive_is_refused(three, other, tmp_path, monkeypatch):
     first, second, there = tmp_path / "1.onnxreg", tmp_path / "2.onnxreg", str(tmp_path / "mirror")
     index = three.store.root / index_path("tiny")
     before = index.read_bytes()
@@ -231,9 +232,7 @@ def test_a_fork_in_an_archive_is_refused(
         mirror(*open_both(other.remotes, str(second), there))
 
 
-def test_a_partial_archive_is_no_whole_copy(
-    three: Registry, other: Registry, path: Path, tmp_path: Path
-) -> None:
+def test_a_partial_archive_is_no_whole_copy(three, other, path, tmp_path):
     """Into a mirror it brings nothing half; into a registry of its own the versions that it carries."""
     archive(three, path, PII, "tiny")
     (refused,) = mirror(*open_both(other.remotes, str(path), str(tmp_path / "mirror"))).skipped
@@ -244,7 +243,7 @@ def test_a_partial_archive_is_no_whole_copy(
     assert not owner.verify(other).damages
 
 
-def test_into_the_registry_that_it_was_made_from(three: Registry, path: Path) -> None:
+def test_into_the_registry_that_it_was_made_from(three, path):
     """The same id: lost files come back, and nothing is appended."""
     archive(three, path, "tiny")
     (three.store.root / weights(three, "tiny")).unlink()
@@ -253,7 +252,7 @@ def test_into_the_registry_that_it_was_made_from(three: Registry, path: Path) ->
     assert not owner.verify(three).damages
 
 
-def test_every_kind_of_event_travels_and_comes_back(other: Registry, path: Path, tmp_path: Path) -> None:
+def test_every_kind_of_event_travels_and_comes_back(other, path, tmp_path):
     """The frozen tree: statements, sealed segments, drops, purges, expiry, a blob under a generation key."""
     frozen = Registry(shutil.copytree(FROZEN, tmp_path / "frozen"), create=False)
     archive(frozen, path, every=True)
@@ -268,7 +267,7 @@ def test_every_kind_of_event_travels_and_comes_back(other: Registry, path: Path,
     assert {"attest", "purge", "drop", "expire"} <= kinds
 
 
-def test_a_partial_version_is_archived_as_held(three: Registry, other: Registry, path: Path) -> None:
+def test_a_partial_version_is_archived_as_held(three, other, path):
     other.pull(PII, str(three.store.root), selection=Selection(("onnx-int8",)))
     archive(other, path, PII)
     assert not check(path).damages
@@ -278,7 +277,7 @@ def test_a_partial_version_is_archived_as_held(three: Registry, other: Registry,
 # Writing
 
 
-def test_an_archive_of_nothing_is_refused(three: Registry, other: Registry, path: Path) -> None:
+def test_an_archive_of_nothing_is_refused(three, other, path):
     for refs, family in (
         ((), InputError),
         (("acme/none",), NotFoundError),
@@ -291,7 +290,7 @@ def test_an_archive_of_nothing_is_refused(three: Registry, other: Registry, path
     assert not list(path.parent.glob("*onnxreg*"))
 
 
-def test_damage_at_the_source_makes_no_archive(three: Registry, path: Path) -> None:
+def test_damage_at_the_source_makes_no_archive(three, path):
     blob = three.store.root / weights(three, "tiny")
     blob.chmod(0o644)
     data = blob.read_bytes()
@@ -308,7 +307,7 @@ def test_damage_at_the_source_makes_no_archive(three: Registry, path: Path) -> N
     assert not list(path.parent.glob("*onnxreg*"))
 
 
-def test_existing_files_stay(three: Registry, path: Path, tmp_path: Path) -> None:
+def test_existing_files_stay(three, path, tmp_path):
     stranger = tmp_path / "notes.txt"
     stranger.write_text("mine")
     for target in (stranger, tmp_path):
@@ -337,7 +336,7 @@ archive.create_archive(registry.store, archive.choose(registry.store, ["tiny"]),
 """
 
 
-def test_a_kill_leaves_no_archive_and_the_next_one_sweeps(three: Registry, tmp_path: Path) -> None:
+def test_a_kill_leaves_no_archive_and_the_next_one_sweeps(three, tmp_path):
     target = tmp_path / "site" / "a.onnxreg"
     command = [sys.executable, "-c", KILLED, str(three.store.root), str(target)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
@@ -350,7 +349,7 @@ def test_a_kill_leaves_no_archive_and_the_next_one_sweeps(three: Registry, tmp_p
     assert not check(target).damages
 
 
-def test_memory_stays_flat(registry: Registry, make_draft: MakeDraft, path: Path) -> None:
+def test_memory_stays_flat(registry, make_draft, path):
     """Peaks of Python's own allocations, for a blob of a few bytes and one of 32 MiB."""
     registry.add(make_draft("big", size=32 * 2**20 // 7))
     registry.add(make_draft("small"))
@@ -363,6 +362,34 @@ def test_memory_stays_flat(registry: Registry, make_draft: MakeDraft, path: Path
         tracemalloc.stop()
     assert path.stat().st_size > 32 * 2**20
     assert peaks[1] < peaks[0] + 8 * 2**20
+
+
+class Told(Progress):
+    """What a progress is told."""
+
+    def __init__(self) -> None:
+        self.planned, self.moved = [], Counter[str]()
+
+    def plan(self, files: int, size: int) -> None:
+        self.planned.append((files, size))
+
+    def file(self, path: str, size: int | None) -> Any:
+        return contextlib.nullcontext(lambda count: self.moved.update({path: count}))
+
+
+def test_progress_of_an_archive_and_of_a_pull_that_goes_on(three, other, path, monkeypatch):
+    told = Told()
+    create_archive(three.store, choose(three.store, ["tiny"]), path, told)
+    sizes = [len(data) for data in entries(path).values()]
+    assert told.planned == [(len(sizes), sum(sizes))] and told.moved.total() == sum(sizes)
+    monkeypatch.setattr(directory, "MIN_RESUMABLE_BYTES", 1)
+    artifact = three.get("tiny").manifest.artifacts[0]
+    arriving = other.store.root / "local" / "partial" / artifact.digest.hex
+    arriving.parent.mkdir(parents=True)
+    arriving.write_bytes((three.store.root / weights(three, "tiny")).read_bytes()[:300])
+    told = Told()
+    other.pull("tiny", str(path), told)
+    assert told.moved["model.onnx"] == artifact.size
 
 
 # Archives of others
@@ -435,23 +462,21 @@ HOSTILE: dict[str, tuple[str | None, Callable[[Path], None]]] = {
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("case", HOSTILE)
-def test_hostile_archives_are_refused_unread(made: Path, case: str) -> None:
+def test_hostile_archives_are_refused_unread(made, case):
     words, spoil = HOSTILE[case]
     spoil(made)
     with pytest.raises(IntegrityError, match=words):
         open_archive(made)
 
 
-def test_an_archive_of_a_newer_format(made: Path) -> None:
+def test_an_archive_of_a_newer_format(made):
     replaced(entries(made)[ABOUT].replace(b'_version":1', b'_version":2'))(made)
     with pytest.raises(errors.HostError) as caught:
         open_archive(made)
     assert "upgrade onnxreg" in caught.value.hint
 
 
-def test_the_models_of_an_archive_are_bounded(
-    three: Registry, made: Path, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_models_of_an_archive_are_bounded(three, made, path, monkeypatch):
     names = (index_path(f"acme/m{number}") for number in range(archive_reader.MAX_ARCHIVE_MODELS))
     rewrite(made, {**entries(made), **dict.fromkeys(names, b"{}\n")})
     with pytest.raises(IntegrityError):
@@ -469,7 +494,7 @@ def test_the_models_of_an_archive_are_bounded(
 
 
 @pytest.mark.parametrize("name", ["a.onnxreg", "backup"])
-def test_damage_is_damage_under_any_name(made: Path, name: str) -> None:
+def test_damage_is_damage_under_any_name(made, name):
     spoiled, data = made.with_name(name), made.read_bytes()
     for damaged in (data[:-1], data[: len(data) // 2], b"#!/bin/sh\n" + data, data + b"x"):
         spoiled.write_bytes(damaged)
@@ -481,7 +506,7 @@ def test_damage_is_damage_under_any_name(made: Path, name: str) -> None:
             open_archive(spoiled)
 
 
-def test_bytes_that_reach_into_the_directory_are_damage(made: Path) -> None:
+def test_bytes_that_reach_into_the_directory_are_damage(made):
     with zipfile.ZipFile(made) as found:
         last = max(found.infolist(), key=lambda info: info.header_offset)
     data = bytearray(made.read_bytes())
@@ -495,7 +520,7 @@ Pristine = tuple[Path, dict[str, bytes]]
 
 
 @pytest.fixture(scope="module")
-def pristine(tmp_path_factory: pytest.TempPathFactory) -> Pristine:
+def pristine(tmp_path_factory) -> Pristine:
     root = tmp_path_factory.mktemp("pristine")
     (root / "model.onnx").write_bytes(b"weights")
     registry = Registry(root / "home")
@@ -506,9 +531,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Pristine:
 
 
 @given(st.data())
-def test_any_flipped_bit_is_found_or_changes_nothing_that_counts(
-    pristine: Pristine, data: st.DataObject
-) -> None:
+def test_any_flipped_bit_is_found_or_changes_nothing_that_counts(pristine, data):
     """Times, attributes and check sums of the container say nothing: what is read is what was written, or refused."""
     path, files = pristine
     whole = bytearray(path.read_bytes())
@@ -523,7 +546,7 @@ def test_any_flipped_bit_is_found_or_changes_nothing_that_counts(
 
 
 @given(st.binary(max_size=200), st.integers(0, 10_000))
-def test_any_bytes_are_refused_in_words(pristine: Pristine, data: bytes, at: int) -> None:
+def test_any_bytes_are_refused_in_words(pristine, data, at):
     """Random bytes in the place of some of an archive: a damage or an error of ours, never another exception."""
     whole = pristine[0].read_bytes()
     at %= len(whole)
@@ -533,7 +556,7 @@ def test_any_bytes_are_refused_in_words(pristine: Pristine, data: bytes, at: int
         check(spoiled)
 
 
-def test_missing_extra_and_foreign_entries_are_damage(three: Registry, made: Path, path: Path) -> None:
+def test_missing_extra_and_foreign_entries_are_damage(three, made, path):
     files = entries(made)
     blob, manifest = weights(three), blob_path(three.get("acme/pii:0.1.2").digest)
     renamed = files["registry.json"].replace(three.id.encode(), b"0" * 32)

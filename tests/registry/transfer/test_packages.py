@@ -1,21 +1,16 @@
 """Writing model packages: verified while they are written, whole or not at all, never over somebody's files."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from onnxreg.registry import Registry
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.store.protocol import memory_remote
 from onnxreg.registry.transfer.export_files import folder_in, materialize, prefix_in, write_package
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import FileEntry
-
-MakeDraft = Callable[..., Draft]
 
 
 def tree(root: Path) -> dict[str, bytes]:
@@ -24,9 +19,7 @@ def tree(root: Path) -> dict[str, bytes]:
     }
 
 
-def test_bytes_are_those_of_the_version_and_the_same_again(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path
-) -> None:
+def test_bytes_are_those_of_the_version_and_the_same_again(registry, make_draft, tmp_path):
     draft = make_draft()
     sources = {path: (draft.root / path).read_bytes() for path in draft.paths()}
     registry.add(draft)
@@ -39,9 +32,7 @@ def test_bytes_are_those_of_the_version_and_the_same_again(
     assert str(published.digest) in (tmp_path / "one/manifest.json").read_text()
 
 
-def test_an_earlier_package_is_replaced_as_a_whole(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path
-) -> None:
+def test_an_earlier_package_is_replaced_as_a_whole(registry, make_draft, tmp_path):
     registry.add(make_draft())
     registry.add(make_draft(seed="b"))
     out, fresh = tmp_path / "out", tmp_path / "fresh"
@@ -60,9 +51,7 @@ FOREIGN = {name: ("mine", name) for name in ("notes.txt", "model/onnx-int8/mine.
 
 
 @pytest.mark.parametrize(("text", "path"), FOREIGN.values(), ids=FOREIGN)
-def test_files_of_others_are_left_alone(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path, text: str, path: str
-) -> None:
+def test_files_of_others_are_left_alone(registry, make_draft, tmp_path, text, path):
     registry.add(make_draft())
     if path != "manifest.json":
         write_package(registry.store, Ref.parse("acme/pii"), tmp_path / "out")
@@ -76,9 +65,7 @@ def test_files_of_others_are_left_alone(
         write_package(registry.store, Ref.parse("acme/pii"), registry.store.root / "out")
 
 
-def test_damage_leaves_the_earlier_package_and_nothing_beside_it(
-    registry: Registry, make_draft: MakeDraft, tmp_path: Path
-) -> None:
+def test_damage_leaves_the_earlier_package_and_nothing_beside_it(registry, make_draft, tmp_path):
     digest = registry.add(make_draft()).manifest.artifacts[0].digest
     (tmp_path / "apart").mkdir()
     out = tmp_path / "apart/out"
@@ -95,9 +82,7 @@ def test_damage_leaves_the_earlier_package_and_nothing_beside_it(
     assert [path.name for path in (tmp_path / "apart").iterdir()] == ["out"]
 
 
-def test_of_a_partial_version_what_is_held(
-    registry: Registry, other: Registry, make_draft: MakeDraft, tmp_path: Path
-) -> None:
+def test_of_a_partial_version_what_is_held(registry, other, make_draft, tmp_path):
     registry.add(make_draft())
     other.pull("acme/pii", str(registry.store.root), selection=Selection(("onnx-int8",)))
     _, made = write_package(other.store, Ref.parse("acme/pii"), tmp_path / "out")
@@ -107,7 +92,7 @@ def test_of_a_partial_version_what_is_held(
     assert not (tmp_path / "all").exists()
 
 
-def test_only_a_directory_with_checkpoints_is_a_run_directory(tmp_path: Path) -> None:
+def test_only_a_directory_with_checkpoints_is_a_run_directory(tmp_path):
     assert folder_in(tmp_path) == tmp_path and prefix_in(tmp_path) == ""
     (tmp_path / "checkpoints").mkdir()
     assert folder_in(tmp_path) == folder_in(tmp_path / "exports") == tmp_path / "exports"
@@ -116,7 +101,7 @@ def test_only_a_directory_with_checkpoints_is_a_run_directory(tmp_path: Path) ->
     assert folder_in(tmp_path) == tmp_path, "an earlier export with checkpoints of its own"
 
 
-def test_no_file_takes_the_place_of_another_in_a_run_directory(tmp_path: Path) -> None:
+def test_no_file_takes_the_place_of_another_in_a_run_directory(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     files = [
         FileEntry(path=path, digest=Digest.of(b""), size=0, role="config") for path in ("a", "exports/a")

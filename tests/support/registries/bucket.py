@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from onnxreg.registry.log.lookup import load
@@ -9,6 +10,7 @@ from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.bucket import BucketStore, bucket_remote
 from onnxreg.registry.store.bucket_url import BucketUrl
 from onnxreg.registry.store.protocol import RegistryStore
+from support.servers.faults import Proxy
 from support.servers.s3servers import Server
 
 
@@ -36,6 +38,38 @@ def sent_again(seen: list[tuple[str, str]], before: list[str]) -> list[str]:
     """Of the blobs that were there before: those that these requests sent once more."""
     paths = [path.partition("?")[0] for method, path in seen if method == "PUT" and "/blobs/" in path]
     return [path for path in paths if path.partition("/blobs/")[2] in before]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The URL of an empty prefix at MiniStack, the proxy before it, and what is there past that proxy."""
+
+    url: str
+    proxy: Proxy
+    server: Server
+
+    @property
+    def remote(self) -> RegistryStore:
+        return direct(self.url, self.server)
+
+    @property
+    def keys(self) -> list[str]:
+        return finished(self.url, self.server)
+
+    @property
+    def uploads(self) -> list[str]:
+        """Keys whose upload in parts was neither completed nor given up."""
+        return self.server.uploads(self.url)
+
+    def put(self, key: str, body: bytes) -> None:
+        self.server.put(self.url, key, body)
+
+    def has(self, *expected: str) -> bool:
+        """True if these are the versions, and nothing is damaged."""
+        return versions(self.remote) == set(expected) and damages(self.remote) == []
+
+    def sent_again(self, before: list[str]) -> list[str]:
+        return sent_again(self.proxy.seen, before)
 
 
 PUSHER = """

@@ -3,17 +3,16 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from onnxreg.registry.server import server
-from support.servers.regserve import wait
+from support.servers.regserve import listens, wait
+from support.servers.s3servers import free_port
 
 CONFIG = """
 version: 0.1
@@ -37,13 +36,9 @@ class OciServer:
 
     def requests(self) -> list[tuple[str, str]]:
         """The methods and paths of all requests so far."""
-        lines = [line for line in self.log.read_text().splitlines() if line.startswith("{")]
-        entries = [json.loads(line) for line in lines]
-        return [
-            (entry["http.request.method"], entry["http.request.uri"])
-            for entry in entries
-            if entry.get("msg") == "response completed"
-        ]
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        done = [line for line in lines if line.get("msg") == "response completed"]
+        return [(line["http.request.method"], line["http.request.uri"]) for line in done]
 
     def blob(self, hexadecimal: str) -> Path:
         """The file that has the bytes of a blob."""
@@ -56,8 +51,7 @@ def docker_registry(directory: Path, auth: str = "") -> Iterator[OciServer]:
     program = shutil.which("docker-registry")
     if program is None:
         pytest.skip("docker-registry is not installed: apt-get install docker-registry")
-    with closing(server.listen("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     directory.mkdir(parents=True, exist_ok=True)
     config, log = directory / "config.yml", directory / "log"
     config.write_text(CONFIG.format(root=directory / "data", port=port, auth=auth))
@@ -68,14 +62,9 @@ def docker_registry(directory: Path, auth: str = "") -> Iterator[OciServer]:
             [program, "serve", config], stdout=file, stderr=subprocess.STDOUT, env=environment
         )
     try:
-        wait(lambda: process.poll() is not None or _listens(port))
+        wait(lambda: process.poll() is not None or listens(port))
         assert process.poll() is None, log.read_text()
         yield OciServer(f"127.0.0.1:{port}", directory / "data", log)
     finally:
         process.terminate()
         process.wait(60)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -31,9 +31,17 @@ PAGE = 1000
 """Entries of a tree in one answer, and paths that one request may ask for."""
 LFS_FROM = 10 * 2**20
 """Bytes from which the Hub puts a file into LFS whatever .gitattributes says."""
-INITIAL_ATTRIBUTES = (
-    b"*.onnx filter=lfs diff=lfs merge=lfs -text\n*.bin filter=lfs diff=lfs merge=lfs -text\n"
-)
+LFS_RULE = "filter=lfs diff=lfs merge=lfs -text"
+INITIAL_ATTRIBUTES = f"*.onnx {LFS_RULE}\n*.bin {LFS_RULE}\n".encode()
+
+
+class Refused(Exception):  # noqa: N818
+    """An answer that is an error, with the headers that make the client raise the right exception."""
+
+    def __init__(self, status: int, code: str = "", message: str = "", **more: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = {"X-Error-Code": code, "X-Error-Message": message, **more}
 
 
 @dataclass(frozen=True)
@@ -83,20 +91,14 @@ class Repository:
         history.append(commit)
         return commit
 
-    def find(self, revision: str) -> Commit | None:
+    def find(self, revision: str) -> Commit:
         if revision in self.branches:
             return self.branches[revision][-1]
         commits = (commit for history in self.branches.values() for commit in history)
-        return next((commit for commit in commits if commit.id == revision), None)
-
-
-class Refused(Exception):  # noqa: N818
-    """An answer that is an error, with the headers that make the client raise the right exception."""
-
-    def __init__(self, status: int, code: str = "", message: str = "", **more: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.headers = {"X-Error-Code": code, "X-Error-Message": message, **more}
+        found = next((commit for commit in commits if commit.id == revision), None)
+        if found is None:
+            raise Refused(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        return found
 
 
 @dataclass
@@ -157,11 +159,10 @@ class Hub:
 
     def take_fault(self, line: str) -> Fault | None:
         with self.lock:
-            for fault in self.faults:
-                if fault.times and fault.pattern.search(line):
-                    fault.times -= 1
-                    return fault
-        return None
+            due = (fault for fault in self.faults if fault.times and fault.pattern.search(line))
+            if fault := next(due, None):
+                fault.times -= 1
+            return fault
 
     def history(self, name: str, branch: str = "main") -> list[Commit]:
         return self.repositories[f"models/{name}"].branches[branch]
@@ -276,28 +277,26 @@ class Api(Handler):
             case _:
                 raise Refused(404, message="no such page")
 
-    def _token(self) -> str | None:
-        return self.headers.get("Authorization", "").removeprefix("Bearer ") or None
-
-    def _need_token(self, write: bool = False) -> None:
-        token = self._token()
-        if token not in (TOKEN, READER):
+    def _token(self, write: bool) -> str:
+        """The token of a request, "" for nobody's; refused if it may not do this."""
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token not in (TOKEN, READER, "") or (write and not token):
             raise Refused(401, message="Invalid credentials in Authorization header")
         if write and token == READER:
             raise Refused(403, message="you have read access only")
+        return token
 
     def _repository(self, name: str, write: bool = False) -> Repository:
-        if self._token() is not None or write:
-            self._need_token(write)
+        token = self._token(write)
         found = self.hub.repositories.get(name)
-        if found is None or (found.private and self._token() is None):
-            raise Refused(404 if self._token() else 401, "RepoNotFound", "Repository not found")
+        if found is None or (found.private and not token):
+            raise Refused(404 if token else 401, "RepoNotFound", "Repository not found")
         if found.gated:
             raise Refused(403, "GatedRepo", "Access to this repository is restricted")
         return found
 
     def _create(self, asked: dict[str, Any]) -> None:
-        self._need_token(write=True)
+        self._token(write=True)
         kind = f"{asked.get('type') or 'model'}s"
         name = f"{asked['organization']}/{asked['name']}"
         url = f"{self.hub.endpoint}/{'' if kind == 'models' else kind + '/'}{name}"
@@ -326,33 +325,27 @@ class Api(Handler):
         repository = self._repository(name, write)
         match rest:
             case [] | ["revision", _]:
-                commit = self._commit_of(repository, rest[1] if rest else "main")
+                commit = repository.find(rest[1] if rest else "main")
                 siblings = [{"rfilename": path} for path in sorted(commit.files)]
                 about = {"id": name.partition("/")[2], "sha": commit.id, "private": repository.private}
                 self.json({**about, "siblings": siblings})
             case ["preupload", revision]:
-                self._preupload(self._commit_of(repository, revision), json.loads(self.body))
+                self._preupload(repository.find(revision), json.loads(self.body))
             case ["commit", revision]:
                 self._commit(name, repository, revision)
             case ["xet-write-token", _] if self.hub.xet is not None:
-                self._need_token(write=True)
+                self._token(write=True)
                 self.json({"casUrl": f"local://{self.hub.xet}", "accessToken": "of-xet", "exp": 2**33})
             case ["tree", revision, *path]:
-                self._tree(self._commit_of(repository, revision), "/".join(path))
+                self._tree(repository.find(revision), "/".join(path))
             case ["paths-info", revision]:
                 paths = parse_qs(self.body.decode())["paths"]
                 if len(paths) > PAGE:
                     raise Refused(413, message="too many parameters")
-                found = describe(self._commit_of(repository, revision).files)
+                found = describe(repository.find(revision).files)
                 self.json([found[path] for path in paths if path in found])
             case _:
                 raise Refused(404, message="no such page")
-
-    def _commit_of(self, repository: Repository, revision: str) -> Commit:
-        found = repository.find(revision)
-        if found is None:
-            raise Refused(404, "RevisionNotFound", f"Invalid rev id: {revision}")
-        return found
 
     def _tree(self, commit: Commit, folder: str) -> None:
         found = describe(commit.files)
@@ -372,34 +365,29 @@ class Api(Handler):
     def _preupload(self, commit: Commit, asked: dict[str, Any]) -> None:
         if len(asked["files"]) > 256:
             raise Refused(413, message="too many files")
-        ignore = commit.files.get(".gitignore", File(b"", 0)).data.decode()
-        ignore = asked.get("gitIgnore", ignore)
-        answers = []
-        for file in asked["files"]:
-            path = file["path"]
+        ignore = asked.get("gitIgnore", commit.files.get(".gitignore", File(b"", 0)).data.decode())
+        attributes = commit.files[".gitattributes"].data.decode()
+
+        def answer(path: str, size: int) -> dict[str, Any]:
+            mode = "lfs" if size >= LFS_FROM or tracked(attributes, path) else "regular"
+            is_ignored = any(line and path.startswith(line) for line in ignore.splitlines())
+            found = {"path": path, "uploadMode": mode, "shouldIgnore": is_ignored}
             present = commit.files.get(path)
-            lfs = file["size"] >= LFS_FROM or tracked(commit.files[".gitattributes"].data.decode(), path)
-            answer = {"path": path, "uploadMode": "lfs" if lfs else "regular"}
-            answer["shouldIgnore"] = any(line and path.startswith(line) for line in ignore.splitlines())
-            if present is not None:
-                answer["oid"] = present.sha256 or present.oid
-            answers.append(answer)
-        self.json({"files": answers})
+            return found if present is None else {**found, "oid": present.sha256 or present.oid}
+
+        self.json({"files": [answer(file["path"], file["size"]) for file in asked["files"]]})
 
     def _batch(self, asked: dict[str, Any]) -> None:
-        objects = []
-        for wanted in asked["objects"]:
-            sha256, size = wanted["oid"], wanted["size"]
-            answer: dict[str, Any] = {"oid": sha256, "size": size}
-            if not (self.hub.root / sha256).exists():
-                addresses = {"upload": self.hub.store, "verify": f"{self.hub.endpoint}/verify"}
-                answer["actions"] = {name: {"href": f"{url}/{sha256}"} for name, url in addresses.items()}
-            objects.append(answer)
+        addresses = {"upload": self.hub.store, "verify": f"{self.hub.endpoint}/verify"}
+        objects = [{"oid": wanted["oid"], "size": wanted["size"]} for wanted in asked["objects"]]
+        for each in objects:
+            if not (self.hub.root / each["oid"]).exists():
+                each["actions"] = {name: {"href": f"{url}/{each['oid']}"} for name, url in addresses.items()}
         self.json({"transfer": "basic", "objects": objects})
 
     def _verify(self, sha256: str, asked: dict[str, Any]) -> None:
         """The Hub looks at the size; the digest it finds out too."""
-        self._need_token(write=True)
+        self._token(write=True)
         data = (self.hub.root / sha256).read_bytes()
         if len(data) != asked["size"] or hashlib.sha256(data).hexdigest() != sha256:
             (self.hub.root / sha256).unlink()
@@ -410,12 +398,11 @@ class Api(Handler):
         lines = [json.loads(line) for line in self.body.splitlines()]
         header = lines[0]["value"]
         with self.hub.lock:
+            head = repository.find(branch)
             if branch not in repository.branches:
                 raise Refused(404, "RevisionNotFound", f"Invalid rev id: {branch}")
-            head = repository.branches[branch][-1]
             if header.get("parentCommit", head.id) != head.id:
-                message = "A commit has happened since. Please refresh and try again."
-                raise Refused(412, message=message)
+                raise Refused(412, message="A commit has happened since. Please refresh and try again.")
             files = dict(head.files)
             for line in lines[1:]:
                 self._apply(files, line["key"], line["value"])
@@ -429,13 +416,9 @@ class Api(Handler):
             data = base64.b64decode(value["content"])
             files[path] = File(data, len(data))
         elif key == "lfsFile":
-            stored = self.hub.root / value["oid"]
-            if self.hub.xet is not None:
-                files[path] = in_lfs(value["oid"], value["size"])
-                return
-            if not stored.exists():
+            if self.hub.xet is None and not (self.hub.root / value["oid"]).exists():
                 raise Refused(400, message=f"the LFS object of {path} was not uploaded")
-            files[path] = in_lfs(value["oid"], stored.stat().st_size)
+            files[path] = in_lfs(value["oid"], value["size"])
         elif key == "deletedFile":
             if path not in files:
                 raise Refused(404, "EntryNotFound", "A file with this name doesn't exist")
@@ -445,7 +428,7 @@ class Api(Handler):
 
     def _resolve(self, name: str, revision: str, path: str) -> None:
         repository = self._repository(name)
-        commit = self._commit_of(repository, revision)
+        commit = repository.find(revision)
         headers = {"X-Repo-Commit": commit.id}
         file = commit.files.get(path)
         if file is None:

@@ -4,13 +4,13 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from onnxreg.registry.server import server
-from support.servers.regserve import Site, wait
+from support.servers.regserve import Site, listens, wait
+from support.servers.s3servers import free_port
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -27,9 +27,8 @@ http {{
 
 def documented(containing: str) -> str:
     """The block of the page that contains a line."""
-    blocks = re.findall(
-        r"^```nginx\n(.*?)^```", (REPOSITORY / "docs" / "serve.md").read_text(), re.DOTALL | re.MULTILINE
-    )
+    page = (REPOSITORY / "docs" / "serve.md").read_text()
+    blocks = re.findall(r"^```nginx\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (found,) = (block for block in blocks if containing in block)
     return str(found)
 
@@ -40,27 +39,16 @@ def nginx(directory: Path, root: Path, block: str) -> Iterator[Site]:
     program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
     if program is None:
         pytest.skip("nginx is not installed: apt-get install nginx-light")
-    with closing(server.listen("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    here = block.replace("/srv/models", str(root)).replace(
-        "listen 443 ssl http2;", f"listen 127.0.0.1:{port};"
-    )
+    port = free_port()
+    here = block.replace("/srv/models", str(root))
+    here = here.replace("listen 443 ssl http2;", f"listen 127.0.0.1:{port};")
     directory.mkdir()
     (directory / "nginx.conf").write_text(MAIN.format(directory, here))
     process = subprocess.Popen([program, "-c", directory / "nginx.conf"], stderr=subprocess.DEVNULL)
-    site = Site(port, root)
     try:
-        wait(lambda: process.poll() is not None or _listens(site))
+        wait(lambda: process.poll() is not None or listens(port))
         assert process.poll() is None, (directory / "errors").read_text()
-        yield site
+        yield Site(port, root)
     finally:
         process.terminate()
         process.wait(60)
-
-
-def _listens(site: Site) -> bool:
-    try:
-        site.connect().close()
-    except OSError:
-        return False
-    return True

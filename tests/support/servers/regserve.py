@@ -27,6 +27,11 @@ class Answer:
     headers: dict[str, str]
     body: bytes
 
+    @classmethod
+    def of(cls, answer: HTTPResponse) -> "Answer":
+        headers = {name.lower(): value for name, value in answer.getheaders()}
+        return cls(answer.status, headers, answer.read())
+
     @property
     def json(self) -> Any:
         return json.loads(self.body)
@@ -60,9 +65,7 @@ class Site:
             if body is not None:
                 connection.putheader("Content-Length", str(len(body)))
             connection.endheaders(body)
-            answer = connection.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, found, answer.read())
+            return Answer.of(connection.getresponse())
 
     def log(self, count: int) -> list[Any]:
         """The lines of the first so many requests; a line comes a moment after its answer."""
@@ -96,12 +99,16 @@ def wait(condition: Callable[[], object]) -> None:
     raise TimeoutError
 
 
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def read_answer(connection: socket.socket) -> Answer:
     """The next answer on a connection."""
     answer = HTTPResponse(connection)
     answer.begin()
-    found = {name.lower(): value for name, value in answer.getheaders()}
-    return Answer(answer.status, found, answer.read())
+    return Answer.of(answer)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -60,38 +60,35 @@ class Server:
 
     def put(self, url: str, key: str, body: bytes) -> None:
         """Write an object below a URL, whatever is there."""
-        client = self.client()
-        try:
+        with closing(self.client()) as client:
             client.put_object(Bucket=BUCKET, Key=f"{prefix(url)}/{key}", Body=body)
-        finally:
-            client.close()
 
-    def await_object(self, url: str, key: str, patience: float = 60) -> None:
+    def await_object(self, url: str, key: str) -> None:
         """Return as soon as an object below a URL can be read: a server may take requests before it finds what it has."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        client = self.client()
-        deadline = time.monotonic() + patience
-        try:
-            while True:
-                try:
-                    client.get_object(Bucket=BUCKET, Key=f"{prefix(url)}/{key}")["Body"].read()
-                    return
-                except (BotoCoreError, ClientError):
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.2)
-        finally:
-            client.close()
+        with closing(self.client()) as client:
+            place = {"Bucket": BUCKET, "Key": f"{prefix(url)}/{key}"}
+            succeed(lambda: client.get_object(**place)["Body"].read())
 
     def uploads(self, url: str) -> list[str]:
         """The keys below a URL whose upload in parts was neither completed nor given up."""
-        client = self.client()
-        try:
+        with closing(self.client()) as client:
             found = client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
             return [upload["Key"] for upload in found if upload["Key"].startswith(prefix(url))]
-        finally:
-            client.close()
+
+
+def succeed(attempt: Callable[[], object]) -> None:
+    """Try until a server that starts does as it is told; a minute is given."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            attempt()
+            return
+        except (BotoCoreError, ClientError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 @cache
@@ -146,28 +143,19 @@ def running(
             process.wait()
 
 
-def make_bucket(server: Server, patience: float = 60) -> Server:
+def make_bucket(server: Server) -> Server:
     """Create the tests' bucket, unless it is there, and return as soon as the server takes an object."""
-    from botocore.exceptions import BotoCoreError, ClientError
+    with closing(server.client()) as client:
+        there = client.exceptions.BucketAlreadyExists, client.exceptions.BucketAlreadyOwnedByYou
 
-    client = server.client()
-    deadline = time.monotonic() + patience
-    try:
-        while True:
-            try:
-                with suppress(
-                    client.exceptions.BucketAlreadyExists, client.exceptions.BucketAlreadyOwnedByYou
-                ):
-                    client.create_bucket(Bucket=BUCKET)
-                client.put_object(Bucket=BUCKET, Key="ready", Body=b"")
-                client.delete_object(Bucket=BUCKET, Key="ready")
-                return server
-            except (BotoCoreError, ClientError):
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-    finally:
-        client.close()
+        def attempt() -> None:
+            with suppress(*there):
+                client.create_bucket(Bucket=BUCKET)
+            client.put_object(Bucket=BUCKET, Key="ready", Body=b"")
+            client.delete_object(Bucket=BUCKET, Key="ready")
+
+        succeed(attempt)
+    return server
 
 
 @contextmanager
@@ -191,25 +179,19 @@ def ministack(directory: Path, port: int | None = None) -> Iterator[Server]:
 
 def user(root: Server, name: str, actions: Sequence[str]) -> tuple[str, str]:
     """The key of a new IAM user at MiniStack who may do only this."""
-    client = root.client("iam")
-    try:
+    with closing(root.client("iam")) as client:
         client.create_user(UserName=name)
         allowed = [{"Effect": "Allow", "Action": list(actions), "Resource": "*"}]
         policy = json.dumps({"Version": "2012-10-17", "Statement": allowed})
         client.put_user_policy(UserName=name, PolicyName="p", PolicyDocument=policy)
         key = client.create_access_key(UserName=name)["AccessKey"]
         return key["AccessKeyId"], key["SecretAccessKey"]
-    finally:
-        client.close()
 
 
 def revoke(root: Server, name: str, key: str) -> None:
     """Delete a key of an IAM user."""
-    client = root.client("iam")
-    try:
+    with closing(root.client("iam")) as client:
         client.delete_access_key(UserName=name, AccessKeyId=key)
-    finally:
-        client.close()
 
 
 @contextmanager
@@ -222,11 +204,13 @@ def seaweedfs(directory: Path, ports: Sequence[int] | None = None) -> Iterator[S
     identities = [{"name": "tester", "credentials": credentials, "actions": actions}]
     (directory / "s3.json").write_text(json.dumps({"identities": identities}))
     (directory / "data").mkdir(exist_ok=True)
-    command = [program("weed"), "server", f"-dir={directory / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
-    command += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-filer", "-s3"]
-    command += [f"-s3.port={gateway}", f"-s3.config={directory / 's3.json'}", "-s3.port.iceberg=0"]
-    command += ["-s3.port.lance=0"]
-    command += ["-master.volumeSizeLimitMB=128", "-volume.max=200", "-volume.preStopSeconds=0"]
+    options = (
+        f"-ip=127.0.0.1 -ip.bind=127.0.0.1 -master.port={master} -volume.port={volume} -s3.port={gateway}"
+    )
+    options += f" -filer.port={filer} -filer -s3 -s3.port.iceberg=0 -s3.port.lance=0"
+    options += " -master.volumeSizeLimitMB=128 -volume.max=200 -volume.preStopSeconds=0"
+    command = [program("weed"), "server", f"-dir={directory / 'data'}", f"-s3.config={directory / 's3.json'}"]
+    command += options.split()
     with running(command, directory):
         yield make_bucket(server)
 
@@ -254,10 +238,12 @@ def juicefs(directory: Path) -> Iterator[Server]:
     server = Server(f"http://127.0.0.1:{free_port()}", "testkey12345", "testsecret12345")
     data = f"sqlite3://{directory / 'meta.db'}"
     juice = program("juicefs")
-    make = [juice, "format", "--storage", "file", "--bucket", f"{directory}/objects/", "--no-update"]
-    subprocess.run([*make, data, "testvol"], check=True, capture_output=True, cwd=directory)
-    command = [juice, "gateway", "--no-usage-report", "--multi-buckets", "--keep-etag", "--object-meta"]
-    command += ["--log", directory / "gateway.log", "--cache-dir", directory / "cache", data]
+    make = f"format --storage file --bucket {directory}/objects/ --no-update {data} testvol"
+    subprocess.run([juice, *make.split()], check=True, capture_output=True, cwd=directory)
+    serve = (
+        "gateway --no-usage-report --multi-buckets --keep-etag --object-meta --log gateway.log --cache-dir"
+    )
+    command = [juice, *serve.split(), f"{directory}/cache", data]
     environment = {"MINIO_ROOT_USER": server.key, "MINIO_ROOT_PASSWORD": server.secret}
     with running([*command, server.endpoint.removeprefix("http://")], directory, environment):
         yield make_bucket(server)
@@ -265,30 +251,9 @@ def juicefs(directory: Path) -> Iterator[Server]:
 
 def certificate(directory: Path) -> Path:
     """A file with a fresh certificate for 127.0.0.1 and its key."""
-    path = directory / "server.pem"
-    make = [
-        program("openssl"),
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=test",
-    ]
-    make += [
-        "-addext",
-        "subjectAltName=IP:127.0.0.1",
-        "-addext",
-        "basicConstraints=critical,CA:FALSE",
-        "-keyout",
-        str(path),
-        "-out",
-        str(directory / "cert.pem"),
-    ]
-    subprocess.run(make, check=True, capture_output=True)
-    with path.open("ab") as file:
-        file.write((directory / "cert.pem").read_bytes())
+    path, key = directory / "server.pem", directory / "key.pem"
+    make = f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -keyout {key} -out {path}"
+    make += " -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE"
+    subprocess.run([program("openssl"), *make.split()], check=True, capture_output=True)
+    path.write_bytes(key.read_bytes() + path.read_bytes())
     return path
