@@ -88,13 +88,12 @@ UNKNOWN_HEADER = (
 )
 CAUSES = {
     "InvalidCertificate": "certificate verify failed",
-    "InvalidMessage": "no TLS",
-    "AlertReceived": "no TLS",
-    "TunnelUnsuccessful": "the proxy refuses",
+    "InvalidMessage|AlertReceived": "no TLS",
+    "TunnelUnsuccessful|ProxyAuthRequired": "the proxy refuses",
     "BareRedirect": "the bucket is elsewhere",
     "credential provider": "there are no credentials any more",
 }
-"""Causes that make further tries useless: words in the text of obstore, and their meaning."""
+"""Causes that make further tries useless: patterns in the text of obstore, and their meaning."""
 _STATUS = re.compile(r"\bcode: (\d{3})\b")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
@@ -112,8 +111,8 @@ def translated(failure: str, text: str, is_write: bool) -> RegError:
         is_unknown = is_write and number in (400, 501) and "Token" not in code
         hint = UNKNOWN_HEADER if is_unknown else DENIED if code in ("403", "AccessDenied") else CHECK
         return RefusedError(f"{failure}: {code} {detail}".rstrip(), number, hint, reason=code)
-    for word, meaning in CAUSES.items():
-        if word in text:
+    for pattern, meaning in CAUSES.items():
+        if re.search(pattern, text):
             certificates = f"the certificate (AWS_CA_BUNDLE, SSL_CERT_FILE) and {requests.proxy_variables()}"
             return RemoteError(f"{failure}: {meaning}", f"{CHECK}, {certificates}")
     if "HTTP error" not in summary:

@@ -3,26 +3,22 @@
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from support.servers import hub, s3servers, static
-from support.servers.faults import Proxy, proxy
+from support.servers import http, hub, s3servers, static
+from support.servers.faults import proxy
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry
 from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.errors import NotFoundError
-from onnxreg.schema.manifest.draft import Draft
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
 
-MakeDraft = Callable[..., Draft]
+Patch = pytest.MonkeyPatch
 Reg = Callable[..., tuple[int, str]]
 
 ELSEWHERE = {
@@ -35,7 +31,7 @@ ELSEWHERE = {
 
 
 @pytest.fixture(autouse=True)
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def pauses(monkeypatch) -> list[float]:
     """The pauses between tries, which are not made."""
     made: list[float] = []
     monkeypatch.setattr(parallel, "sleep", made.append)
@@ -46,7 +42,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture
-def reg(registry: Registry, make_draft: MakeDraft, capfd: pytest.CaptureFixture[str]) -> Reg:
+def reg(registry, make_draft, capfd) -> Reg:
     """Run a verb with acme/pii, which is here, and a place; returns exit status and what is said on stderr."""
     registry.add(make_draft())
 
@@ -58,137 +54,106 @@ def reg(registry: Registry, make_draft: MakeDraft, capfd: pytest.CaptureFixture[
 
 
 @pytest.fixture
-def unreached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def final(reg, pauses) -> Callable[..., str]:
+    """Run a verb, which fails at once; returns what is said."""
+
+    def run(verb: str, url: str, status: int = 6) -> str:
+        found, said = reg(verb, url)
+        assert (found, pauses) == (status, []), said
+        return said
+
+    return run
+
+
+Final = Callable[..., str]
+
+
+@pytest.fixture
+def unreached(monkeypatch, tmp_path) -> Iterator[None]:
     """Credentials for places that are not there."""
     from huggingface_hub.utils import close_session
 
     s3servers.Server("https://s3.example", "KEY", "SECRET").enter(monkeypatch)
     monkeypatch.delenv("NO_PROXY")
-    monkeypatch.setenv("HF_ENDPOINT", "https://hub.example")
-    monkeypatch.setenv("HF_TOKEN", hub.TOKEN)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    own = {"HF_ENDPOINT": "https://hub.example", "HF_TOKEN": hub.TOKEN, "HF_HOME": str(tmp_path / "hf")}
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     close_session()
     yield
     close_session()
 
 
-@contextmanager
-def refusing_proxy() -> Iterator[str]:
-    """A proxy that wants a password."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_CONNECT(self) -> None:
-            self.send_error(407)
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
+@pytest.mark.parametrize("version", ["HTTP/1.0", "HTTP/1.1"])
 @pytest.mark.parametrize("place", ELSEWHERE)
-def test_a_proxy_that_refuses_is_named(
-    unreached: None, reg: Reg, monkeypatch: pytest.MonkeyPatch, pauses: list[float], place: str
-) -> None:
-    with refusing_proxy() as url:
+def test_a_proxy_that_refuses_is_named(unreached, final, monkeypatch, place, version):
+    with http.serving(answer=lambda handler: handler.reply(407), protocol_version=version) as url:
         monkeypatch.setenv("HTTPS_PROXY", url)
-        status, said = reg(*ELSEWHERE[place])
-    assert (status, pauses) == (6, []), said
-    assert "HTTPS_PROXY" in said
+        assert "HTTPS_PROXY" in final(*ELSEWHERE[place])
+
+
+TLS = {"web": "SSL_CERT_FILE", "s3": "AWS_CA_BUNDLE", "hub": "SSL_CERT_FILE"}
+"""For each place: the variable that names the certificates to trust."""
 
 
 @contextmanager
-def over_tls(place: str, root: Path, patch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
-    """A place whose certificate nobody trusts; its URL."""
-    certificate = s3servers.certificate(tmp_path)
-    if place == "web":
-        with static.serve(root) as url, proxy(url, certificate) as site:
-            yield site.url
-    elif place == "s3":
-        with static.serve(root) as url, proxy(url, certificate) as site:
-            s3servers.Server(site.url, "KEY", "SECRET").enter(patch)
-            yield "s3://models/x"
-    else:
-        with hub.running(tmp_path / "hub") as server, proxy(server.endpoint, certificate) as site:
+def over_tls(place: str, root: Path, patch: Patch, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """A place whose certificate nobody trusts: a verb, and its URL."""
+    patch.setenv("NO_PROXY", "127.0.0.1")
+    serve = hub.running(tmp_path / "hub") if place == "hub" else static.serve(root)
+    with serve as server, ExitStack() as stack:
+        upstream = server if isinstance(server, str) else server.endpoint
+        url = stack.enter_context(proxy(upstream, s3servers.certificate(tmp_path))).url
+        if isinstance(server, hub.Hub):
             server.enter(patch, tmp_path / "hf")
-            patch.setenv("HF_ENDPOINT", site.url)
-            yield "hf://acme/models"
+            patch.setenv("HF_ENDPOINT", url)
+        elif place == "s3":
+            s3servers.Server(url, "KEY", "SECRET").enter(patch)
+        yield {"web": ("pull", url), "s3": ("push", "s3://models/x"), "hub": ("push", "hf://acme/models")}[
+            place
+        ]
 
 
-@pytest.mark.parametrize(
-    ("place", "variable"), [("web", "SSL_CERT_FILE"), ("s3", "AWS_CA_BUNDLE"), ("hub", "SSL_CERT_FILE")]
-)
+@pytest.mark.parametrize("place", TLS)
 def test_a_certificate_that_is_not_trusted_is_said_at_once(
-    unreached: None,
-    registry: Registry,
-    reg: Reg,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    pauses: list[float],
-    place: str,
-    variable: str,
-) -> None:
+    unreached, registry, reg, final, monkeypatch, tmp_path, place
+):
     from huggingface_hub.utils import close_session
 
-    with over_tls(place, registry.store.root, monkeypatch, tmp_path) as url:
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        verb = "pull" if place == "web" else "push"
-        status, said = reg(verb, url)
-        assert (status, pauses) == (6, []), said
-        assert "certificate verify failed" in said and variable in said
-        monkeypatch.setenv(variable, str(tmp_path / "server.pem"))
+    with over_tls(place, registry.store.root, monkeypatch, tmp_path) as words:
+        said = final(*words)
+        assert "certificate verify failed" in said and TLS[place] in said
+        monkeypatch.setenv(TLS[place], str(tmp_path / "server.pem"))
         close_session()
-        status, said = reg(verb, url)
-        assert "certificate" not in said
+        assert "certificate" not in reg(*words)[1]
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
-@pytest.mark.parametrize(("place", "variable"), [("s3", "AWS_CA_BUNDLE"), ("hub", "SSL_CERT_FILE")])
+@pytest.mark.parametrize("place", ["s3", "hub"])
 def test_a_file_of_certificates_that_is_none_is_named(
-    unreached: None,
-    registry: Registry,
-    reg: Reg,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    pauses: list[float],
-    place: str,
-    variable: str,
-    content: str | None,
-) -> None:
+    unreached, registry, final, monkeypatch, tmp_path, place, content
+):
     if content is not None:
         (tmp_path / "bundle").write_text(content)
-    with over_tls(place, registry.store.root, monkeypatch, tmp_path) as url:
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        monkeypatch.setenv(variable, str(tmp_path / "bundle"))
-        status, said = reg("push", url)
-    assert (status, pauses) == (6, []), said
-    assert variable in said
+    with over_tls(place, registry.store.root, monkeypatch, tmp_path) as words:
+        monkeypatch.setenv(TLS[place], str(tmp_path / "bundle"))
+        assert TLS[place] in final(*words)
 
 
 @pytest.mark.parametrize("endpoint", ["https://[::1", "https://hub.example:port"])
 @pytest.mark.parametrize(
     "words",
     [
-        ("pull", "acme/pii", "hf://acme/x"),
-        ("import", "hf://acme/x", "--name", "acme/x"),
-        ("export", "acme/x", "--profile", "android", "--name", "acme/x"),
+        "pull acme/pii hf://acme/x",
+        "import hf://acme/x --name acme/x",
+        "export acme/x --profile android --name acme/x",
     ],
 )
 @pytest.mark.more
-def test_an_endpoint_that_is_no_url_is_named(
-    registry: Registry, endpoint: str, words: tuple[str, ...]
-) -> None:
+def test_an_endpoint_that_is_no_url_is_named(registry, endpoint, words):
     """The library of the Hub reads it when it is imported, so this takes a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "onnxreg.cli", "--registry", str(registry.store.root), *words],
+        [sys.executable, "-m", "onnxreg.cli", "--registry", str(registry.store.root), *words.split()],
         env={**os.environ, "HF_ENDPOINT": endpoint},
         capture_output=True,
         text=True,
@@ -198,7 +163,7 @@ def test_an_endpoint_that_is_no_url_is_named(
     assert "HF_ENDPOINT" in done.stderr
 
 
-SSO = """
+PROFILES = """
 [profile lab]
 sso_session = lab
 sso_account_id = 123456789012
@@ -234,28 +199,19 @@ credential_process = false
     ],
 )
 def test_a_login_that_is_missing_is_said_at_once(
-    unreached: None,
-    reg: Reg,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    pauses: list[float],
-    profile: str,
-    status: int,
-    words: str,
-) -> None:
-    (tmp_path / "config").write_text(SSO)
+    unreached, final, monkeypatch, tmp_path, profile, status, words
+):
+    (tmp_path / "config").write_text(PROFILES)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_PROFILE", profile)
-    found, said = reg("push", "s3://models/x")
-    assert (found, pauses) == (status, []), said
-    assert words in said
+    own = {"HOME": str(tmp_path), "AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_PROFILE": profile}
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    assert words in final("push", "s3://models/x", status)
 
 
 @pytest.mark.parametrize(
-    ("environment", "option", "region"),
+    ("variables", "option", "region"),
     [
         ({"AWS_REGION": "eu-west-3"}, "", "eu-west-3"),
         ({"AWS_DEFAULT_REGION": "eu-west-3"}, "", "eu-west-3"),
@@ -263,17 +219,11 @@ def test_a_login_that_is_missing_is_said_at_once(
         ({"AWS_REGION": "eu-west-3"}, "?region=ap-south-1", "ap-south-1"),
     ],
 )
-def test_requests_are_signed_for_the_region_that_is_named(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    environment: dict[str, str],
-    option: str,
-    region: str,
-) -> None:
+def test_requests_are_signed_for_the_region_that_is_named(tmp_path, monkeypatch, variables, option, region):
     with static.serve(tmp_path) as url, proxy(url) as site:
         s3servers.Server(site.url, "KEY", "SECRET").enter(monkeypatch)
         monkeypatch.delenv("AWS_REGION")
-        for name, value in environment.items():
+        for name, value in variables.items():
             monkeypatch.setenv(name, value)
         site.plan = lambda method, path: "404 NoSuchKey"
         with pytest.raises(NotFoundError):
@@ -282,26 +232,15 @@ def test_requests_are_signed_for_the_region_that_is_named(
 
 
 @pytest.mark.parametrize("status", ["501 NotImplemented", "400 InvalidArgument"])
-def test_a_server_that_takes_no_checksums_or_conditions_hears_what_a_registry_needs(
-    bucket_url: str, s3_proxy: Proxy, reg: Reg, status: str
-) -> None:
-    s3_proxy.plan = lambda method, path: status if method == "PUT" else None
-    found, said = reg("push", bucket_url)
+def test_a_server_that_takes_no_checksums_or_conditions_hears_what_a_registry_needs(bucket, reg, status):
+    bucket.proxy.plan = lambda method, path: status if method == "PUT" else None
+    found, said = reg("push", bucket.url)
     assert found == 6 and "x-amz-checksum-sha256" in said and "If-None-Match" in said
 
 
 @pytest.mark.parametrize("pattern", ["/objects/batch", "POST .*/commit/", "/resolve/"])
-def test_the_hub_s_own_words_come_first(
-    reg: Reg, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pauses: list[float], pattern: str
-) -> None:
-    from huggingface_hub.utils import close_session
-
+def test_the_hub_s_own_words_come_first(hub, final, monkeypatch, pattern):
     words = "Private repository storage limit reached, please upgrade your plan"
-    with hub.running(tmp_path / "hub") as server:
-        server.enter(monkeypatch, tmp_path / "hf")
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        server.fail(pattern, status=403, times=100, headers={"X-Error-Message": words})
-        status, said = reg("push", "hf://acme/models")
-        close_session()
-    assert (status, pauses) == (6, []), said
-    assert words in said.partition("hint: ")[0]
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    hub.fail(pattern, status=403, times=100, headers={"X-Error-Message": words})
+    assert words in final("push", "hf://acme/models").partition("hint: ")[0]
