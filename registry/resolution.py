@@ -221,11 +221,11 @@ def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
 
     def read(log: Log) -> tuple[Digest, ...]:
         located = log.find(ref)
-        contracts = [artifact.contract for artifact in log.summary(located).artifacts]
-        if not any(contracts):
+        contracts = (artifact.contract for artifact in log.summary(located).artifacts)
+        if not (recorded := tuple(dict.fromkeys(item for item in contracts if item is not None))):
             hint = "its inputs and outputs are not known"
             raise NotFoundError(f"{located.ref} has no recorded contract", hint)
-        return tuple(dict.fromkeys(contract for contract in contracts if contract is not None))
+        return recorded
 
     return consult(reader, ref.name, read)
 

@@ -91,11 +91,8 @@ class Decisions:
         the version came from another registry, if `left` says that it was copied, or if a channel or pin holds it.
         """
         log, target = self._locate(ref)
-        came = any(
-            line.via and isinstance(line.event, events.Publish) and line.event.version == target.version
-            for line in log.lines()
-        )
-        if came or left(target):
+        line = next(log.lines(target.entry.seq - 1))
+        if line.via or left(target):
             hint = "`reg yank` takes it out of use, with its number"
             raise ConflictError(f"{target.ref} is known to other registries", hint)
         return DecisionResult(target, self._append(log, [self._about(events.Drop, target, reason)]))

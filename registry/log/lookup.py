@@ -278,11 +278,9 @@ def version_record(log: Log, version: Version, event: Event) -> HistoryEntry:
 
 def read_deltas(fetch: Fetch, table: Digest | None) -> list[Delta]:
     """The deltas of a table; none if the table cannot be read, since deltas are optional and `verify` reports damage."""
-    if table is None:
-        return []
-    from onnxreg.schema.delta.delta_format import decode_table
+    if table is not None:
+        from onnxreg.schema.delta.delta_format import decode_table
 
-    try:
-        return list(decode_table(fetch(table)))
-    except (InputError, IntegrityError, NotFoundError):
-        return []
+        with suppress(InputError, IntegrityError, NotFoundError):
+            return list(decode_table(fetch(table)))
+    return []

@@ -61,13 +61,13 @@ def test_from_start_to_finish(free: Home) -> None:
     log = owner.rollouts(free).finish(NAME, EDGE)
     assert str(log.channels[EDGE].version) == "1.1.0" and not log.rollouts
     assert version(free, EDGE, None) == "1.1.0" and not free.state(NAME).rollouts
-    kinds = free.kinds()[-3:]
-    assert kinds == ["rollout", "rollout", "tag"]
+    assert free.kinds()[-3:] == ["rollout", "rollout", "tag"]
 
 
 def test_a_digest_names_the_manifest_also_during_a_rollout(free: Home) -> None:
     stable = free.resolve(f"{NAME}:{EDGE}").located.entry.manifest
     start(free)
+    assert NEXT not in free.decisions().expire(1), "no retention policy expires it"
     assert version(free, f"{EDGE}@{stable}") == "1.0.0"
     rolled_out = free.state(NAME).rollouts[EDGE].manifest
     assert version(free, f"{EDGE}@{rolled_out}") == "1.1.0"
