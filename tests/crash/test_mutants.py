@@ -1,7 +1,7 @@
 """The layer finds what it is there to find: each of these mistakes leaves a registry that is damaged, or lost something."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,6 +16,10 @@ from onnxreg.registry.store.directory import DirectoryPush, DirectoryRegistry
 from onnxreg.registry.store.layout import index_path
 
 Files = Iterable[tuple[Path, Path]]
+
+
+def nothing(*arguments: Any, **more: Any) -> None:
+    pass
 
 
 class NoFileSync(Recorder):
@@ -36,9 +40,7 @@ class NoDirectorySync(Recorder):
 class NoParentSync(Recorder):
     """Syncs the directory of a file, and none above it."""
 
-    def write_all(
-        self, files: Files, root: Path, relied: Collection[Path] = (), shared: bool = False
-    ) -> None:
+    def write_all(self, files: Files, root: Path, *more: Any, **options: Any) -> None:
         for source, target in files:
             for above in reversed(target.parents):
                 if not above.is_dir():
@@ -49,36 +51,34 @@ class NoParentSync(Recorder):
 class SyncsLate(Recorder):
     """Gives files their final names, then syncs them."""
 
-    def write_all(
-        self, files: Files, root: Path, relied: Collection[Path] = (), shared: bool = False
-    ) -> None:
+    def write_all(self, files: Files, *more: Any, **options: Any) -> None:
         pairs = list(files)
-        with patch.object(self, "sync_files", lambda paths: None):
-            super().write_all(pairs, root, relied)
+        with patch.object(self, "sync_files", nothing):
+            super().write_all(pairs, *more)
         self.sync_files([target for _, target in pairs])
 
 
 class NamesLate(Recorder):
     """Syncs directories before it gives files their names there."""
 
-    def write_all(
-        self, files: Files, root: Path, relied: Collection[Path] = (), shared: bool = False
-    ) -> None:
+    def write_all(self, files: Files, *more: Any, **options: Any) -> None:
         pairs = list(files)
-        with patch.object(self, "rename", lambda source, target: None):
-            super().write_all(pairs, root, relied)
+        with patch.object(self, "rename", nothing):
+            super().write_all(pairs, *more)
         for source, target in pairs:
             self.rename(source, target)
+
+
+SECOND_ADD = next(workload for workload in WORKLOADS if workload.name == "second add")
 
 
 @pytest.mark.parametrize(
     "disk", sampled([NoFileSync, NoDirectorySync, NoParentSync, SyncsLate, NamesLate], 2)
 )
 def test_a_careless_disk_is_found_out(disk: type[Recorder], tmp_path: Path) -> None:
-    workload = next(workload for workload in WORKLOADS if workload.name == "second add")
-    trace = record(tmp_path, workload.before, workload.command, disk)
+    trace = record(tmp_path, SECOND_ADD.before, SECOND_ADD.command, disk)
     with pytest.raises(ViolationError):
-        check(trace, workload.command)
+        check(trace, SECOND_ADD.command)
 
 
 def test_an_index_that_is_written_before_its_blobs_is_found_out(tmp_path: Path) -> None:
@@ -86,43 +86,31 @@ def test_an_index_that_is_written_before_its_blobs_is_found_out(tmp_path: Path) 
         self._registry.store.swap_from(self.directory, index_path(name), index, expected)
         self.flush()
 
-    workload = next(workload for workload in WORKLOADS if workload.name == "second add")
     with patch.object(DirectoryPush, "publish", publish):
-        trace = record(tmp_path, workload.before, workload.command)
+        trace = record(tmp_path, SECOND_ADD.before, SECOND_ADD.command)
     with pytest.raises(ViolationError):
-        check(trace, workload.command)
+        check(trace, SECOND_ADD.command)
 
 
-def careless(name: str) -> Callable[[], Any]:
-    """What a pair of commands depends on, left out."""
-    nothing: Callable[..., None] = lambda *arguments: None
-    match name:
-        case "names of blobs that were there already":
-            write_all = Recorder.write_all
-            return lambda: patch.object(
-                Recorder,
-                "write_all",
-                lambda self, files, root, relied=(), shared=False: write_all(self, files, root),
-            )
-        case "logs that allow a deletion":
-            delete = DirectoryRegistry.delete
+def delete_at_once(self: DirectoryRegistry, keys: Any) -> None:
+    with patch.object(Recorder, "sync_directory", nothing):
+        DELETE(self, keys)
 
-            def delete_at_once(self: DirectoryRegistry, keys: Any) -> None:
-                with patch.object(Recorder, "sync_directory", nothing):
-                    delete(self, keys)
 
-            return lambda: patch.object(DirectoryRegistry, "delete", delete_at_once)
-        case _:
+def write_all_alone(self: Recorder, files: Files, root: Path, *more: Any, **options: Any) -> None:
+    WRITE_ALL(self, files, root)
 
-            @contextmanager
-            def both() -> Iterator[None]:
-                with (
-                    patch.object(Recorder, "sync_all", nothing),
-                    patch.object(DirectoryRegistry, "confirm", nothing),
-                ):
-                    yield
 
-            return both
+DELETE, WRITE_ALL = DirectoryRegistry.delete, Recorder.write_all
+CARELESS: dict[str, dict[tuple[type, str], Callable[..., None]]] = {
+    "names of blobs that were there already": {(Recorder, "write_all"): write_all_alone},
+    "logs that allow a deletion": {(DirectoryRegistry, "delete"): delete_at_once},
+    "what a dead command renamed": {
+        (Recorder, "sync_all"): nothing,
+        (DirectoryRegistry, "confirm"): nothing,
+    },
+}
+"""What a pair of commands depends on, left out."""
 
 
 @pytest.mark.parametrize(
@@ -145,7 +133,9 @@ def test_an_unsynced_rename_of_another_command_is_noticed(
     steps = [str(getattr(step, "kind", "")) for step in whole.recorder.steps[whole.start :]]
     last = max(number for number, kind in enumerate(steps) if kind == "rename")
     stops = [number + 1 for number, kind in enumerate(steps) if kind == "rename"] + [last + 2]
-    with careless(omission)(), pytest.raises(ViolationError):
+    with ExitStack() as patches, pytest.raises(ViolationError):
+        for (kind, name), instead in CARELESS[omission].items():
+            patches.enter_context(patch.object(kind, name, instead))
         for stop in stops:
             trace = record_pair(tmp_path / str(stop), chosen, stop, killed)
             check(trace, chosen.second, points=[trace.end])

@@ -1,6 +1,5 @@
 """Updates over HTTP by deltas: the bytes that move, the fallbacks, what a takedown leaves."""
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,6 @@ from onnxreg.registry.log.lookup import load, read_deltas
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.transfer.mirror import mirror
-from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -104,18 +102,15 @@ def test_an_update_takes_deltas_and_gives_the_same_bytes(source: Home, client: H
     client.check()
 
 
-def test_whole_files_if_the_user_wants_no_deltas(client: Home, server: Proxy) -> None:
-    result = client.pull(f"{NAME}:0.1.2", server.url, deltas=False)
-    assert all(item.since is None and item.moved == item.size for item in result.arrivals)
-
-
-def test_a_first_pull_and_a_lost_table_cost_whole_files(
-    source: Home, client: Home, server: Proxy, tmp_path: Path
+@pytest.mark.parametrize("why", ["a first pull", "the user wants no deltas", "a lost table"])
+def test_whole_files_without_an_old_one_a_wish_or_a_table(
+    source: Home, client: Home, other: Home, server: Proxy, why: str
 ) -> None:
-    first = Home(tmp_path / "new").pull(f"{NAME}:0.1.2", server.url)
-    table_of(source, "0.1.2").unlink()
-    for result in (first, client.pull(f"{NAME}:0.1.2", server.url)):
-        assert {item.since for item in result.arrivals} == {None}
+    if why == "a lost table":
+        table_of(source, "0.1.2").unlink()
+    registry, wanted = other if why == "a first pull" else client, why != "the user wants no deltas"
+    result = registry.pull(f"{NAME}:0.1.2", server.url, deltas=wanted)
+    assert all(item.since is None and item.moved == item.size for item in result.arrivals)
 
 
 def test_a_delta_that_makes_another_file_is_not_believed(source: Home, client: Home, server: Proxy) -> None:
@@ -133,15 +128,6 @@ def test_a_delta_that_makes_another_file_is_not_believed(source: Home, client: H
     client.check()
 
 
-def test_a_state_line_offers_what_the_log_says(source: Home) -> None:
-    path = source.store.root / "index" / f"{NAME}.jsonl"
-    first, lines = path.read_bytes().split(b"\n", 1)
-    state = json.loads(first)
-    del state["versions"]["0.1.2"]["deltas"]
-    path.write_bytes(canonical.encode(state) + b"\n" + lines)
-    assert [damage.kind for damage in verify(source.store).damages] == ["state"]
-
-
 @pytest.mark.parametrize("fault", ["garbled", "astray", "truncated", "error"])
 def test_the_right_files_arrive_despite_damaged_deltas(
     source: Home, client: Home, server: Proxy, fault: str
@@ -154,21 +140,6 @@ def test_the_right_files_arrive_despite_damaged_deltas(
     doubts = [item for item in result.arrivals if item.is_doubt]
     assert doubts and all("fetched whole" in item.reason for item in doubts)
     client.check()
-
-
-def test_an_old_file_that_changed_on_disk_costs_the_whole_file(
-    client: Home, server: Proxy, source: Home
-) -> None:
-    old = client.store.blob_path(main_files(source, "0.1.0")["model.onnx"])
-    data = bytearray(old.read_bytes())
-    data[len(data) // 2] ^= 1
-    old.chmod(0o600)
-    old.write_bytes(data)
-    result = client.pull(f"{NAME}:0.1.2", server.url)
-    arrivals = {item.path: item for item in result.arrivals}
-    assert arrivals["model.onnx"].is_doubt
-    damages = verify(client.store).damages
-    assert [damage.label for damage in damages if "0.1.2" in str(damage)] == []
 
 
 def test_wrong_bytes_are_fetched_whole_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,19 +218,15 @@ def test_a_removed_version_takes_its_deltas_with_it(source: Home, verb: str) -> 
     source.check()
 
 
-def test_a_dropped_version_may_come_again(source: Home, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", ["the version", "the table"])
+def test_what_was_lost_is_made_again(source: Home, tmp_path: Path, lost: str) -> None:
     before = deltas_of(source, "0.1.2")
-    owner.drop(source, f"{NAME}:0.1.2")
-    source.check()
-    source.add(retrained.draft(tmp_path / "again", 2))
-    assert deltas_of(source, "0.1.2") == {}
-    make(source)
-    assert deltas_of(source, "0.1.2") == before
-
-
-def test_a_lost_table_is_made_again(source: Home) -> None:
-    before = deltas_of(source, "0.1.2")
-    table_of(source, "0.1.2").unlink()
+    if lost == "the version":
+        owner.drop(source, f"{NAME}:0.1.2")
+        source.check()
+        source.add(retrained.draft(tmp_path / "again", 2))
+    else:
+        table_of(source, "0.1.2").unlink()
     assert deltas_of(source, "0.1.2") == {}
     make(source)
     assert deltas_of(source, "0.1.2") == before

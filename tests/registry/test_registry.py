@@ -10,7 +10,7 @@ from support.registries.home import Home
 
 from onnxreg.registry.store.directory import DirectoryStore
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.vocabulary import FILENAME
 from onnxreg.schema.query.requirements import Query
@@ -24,25 +24,16 @@ def files_of(directory: Path) -> dict[str, bytes]:
     }
 
 
-def test_versions_are_numbered_from_the_newest(registry: Home) -> None:
+def test_versions_are_numbered_and_published_once(registry: Home) -> None:
     assert registry.make(seed="a").version == Version(0, 1, 0)
     assert registry.make(seed="b").version == Version(0, 1, 1)
     assert registry.make("2.0.0-rc.1", seed="c").version == Version.parse("2.0.0-rc.1")
     assert registry.make(seed="d").version == Version(2, 0, 0)
-
-
-def test_the_same_manifest_is_not_published_twice(registry: Home) -> None:
-    first, second = registry.make(), registry.make()
-    assert (first.new, second.new) == (True, False)
-    assert first.version == second.version
-    assert len(registry.log("acme/pii")) == 1
-
-
-def test_a_version_that_exists_with_another_manifest_is_a_conflict(registry: Home) -> None:
-    registry.make("1.0.0", seed="a")
+    again = registry.make(seed="d")
+    assert (again.new, again.version, len(registry.log("acme/pii"))) == (False, Version(2, 0, 0), 4)
     with pytest.raises(ConflictError):
-        registry.make("1.0.0", seed="b")
-    assert registry.make("1.0.0", seed="a").new is False
+        registry.make("2.0.0", seed="e")
+    assert registry.make("2.0.0", seed="d").new is False
 
 
 def test_the_written_directory_is_the_manifest_and_its_files(registry: Home, tmp_path: Path) -> None:
@@ -56,22 +47,17 @@ def test_the_written_directory_is_the_manifest_and_its_files(registry: Home, tmp
 
 
 def test_writing_out_replaces_an_earlier_export_as_a_whole(registry: Home, tmp_path: Path) -> None:
+    """What a killed export left is swept."""
     first = registry.make(seed="a")
     registry.write_out("acme/pii", tmp_path / "out")
     (tmp_path / "link").symlink_to(tmp_path / "out")
+    (tmp_path / ".out.0123456789abcdef").mkdir()
+    (tmp_path / ".out.0123456789abcdef.lock").touch()
     second = registry.make(seed="b")
     registry.write_out("acme/pii", tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "out" / FILENAME).read_bytes() == second.data != first.data
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".out")] == []
-
-
-def test_writing_out_never_touches_a_directory_of_something_else(registry: Home, tmp_path: Path) -> None:
-    registry.make()
-    (tmp_path / "home.txt").write_bytes(b"mine")
-    with pytest.raises(InputError, match=r"home\.txt"):
-        registry.write_out("acme/pii", tmp_path)
-    assert (tmp_path / "home.txt").read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "remove"])
@@ -94,15 +80,6 @@ def test_a_damaged_blob_is_named_and_never_written_out(registry: Home, tmp_path:
         registry.write_out("acme/pii", tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".out")] == []
-
-
-def test_verify_never_stops_at_the_first_damage(registry: Home) -> None:
-    published = registry.make()
-    registry.make(name="acme/other", seed="z")
-    (registry.store.root / "index" / "acme" / "other.jsonl").write_bytes(b"{}\n")
-    for artifact in published.manifest.artifacts:
-        registry.store.blob_path(artifact.digest).unlink()
-    assert sorted(found.kind for found in owner.verify(registry).damages) == ["missing", "missing", "state"]
 
 
 def test_resolve_names_every_file_and_every_reason(registry: Home) -> None:
@@ -140,11 +117,6 @@ def test_a_yanked_version_is_had_by_digest_only(registry: Home) -> None:
     assert registry.find("acme/pii").version == one.version
 
 
-def test_an_unsigned_event_claims_nobody(registry: Home) -> None:
-    registry.make()
-    assert b"actor" not in (registry.store.root / "index" / "acme" / "pii.jsonl").read_bytes()
-
-
 def test_no_absolute_path_is_published(registry: Home, tmp_path: Path) -> None:
     registry.make()
     registry.push("acme/pii", str(tmp_path / "shared"))
@@ -174,12 +146,6 @@ def test_a_registry_may_lie_below_a_link(registry: Home, tmp_path: Path, place: 
     there.tag("acme/pii:1.0.0", "stable")
     there.check()
     assert (tmp_path / "real").joinpath(*Path(place).parts[1:], "registry.json").is_file()
-
-
-def test_a_link_that_leads_to_itself_hides_no_model(registry: Home) -> None:
-    registry.make()
-    (registry.store.root / "index" / "loop").symlink_to("loop")
-    assert registry.names() == ["acme/pii"]
 
 
 def test_a_command_begins_while_another_that_made_nothing_ends(

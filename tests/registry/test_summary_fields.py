@@ -1,6 +1,5 @@
 """What the index file repeats of a manifest for questions: contracts, contrib operators, metrics, the profile of a recipe."""
 
-import csv
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -12,7 +11,6 @@ from support.registries import owner
 from support.registries.home import Home
 from support.trust.tamper import Tree
 
-from onnxreg.cli.main import main
 from onnxreg.registry import resolution
 from onnxreg.registry.log import lookup
 from onnxreg.registry.resolution import NoAnswerError, Resolution
@@ -228,22 +226,6 @@ def test_the_state_line_has_the_first_metrics_of_a_suite_only(registry: Home, ma
     assert [asked(registry, f"metric.m{MAX_METRICS - less} > 0") for less in (1, 0)] == [True, False]
     registry.add(evaluated(make_draft(), suite=None), "2.0.0")
     assert recorded(registry, "metrics", "2.0.0") == [None, None]
-
-
-def test_the_command_line_asks_for_metrics(measured: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    home = ["--registry", measured.place]
-    assert main([*home, "query", TRUE[0], "--json"]) == 0
-    (match,) = json.loads(capsys.readouterr().out)["matches"]
-    assert match["artifact"]["metric"]["sts/spearman"] == 0.83
-    assert main([*home, "resolve", NAME, "--where", TRUE[0], "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["artifact"]["path"] == "model_int8.onnx"
-    assert main([*home, "resolve", NAME, "--where", FALSE[0]]) == 3
-    assert "does not meet metric['sts/spearman'] > 0.83" in capsys.readouterr().err
-    target = measured.store.root.parent / "all.csv"
-    assert main([*home, "query", "--export", str(target)]) == 0
-    with target.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [json.loads(row["metric"]).get("quant_recall_delta") for row in rows] == [None, 0.001]
 
 
 # An index file that somebody edited

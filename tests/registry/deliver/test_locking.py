@@ -52,7 +52,7 @@ def test_an_entry_names_every_file(whole: Home) -> None:
             assert len(blob.read()) == file.size
 
 
-def test_the_same_answers_give_the_same_bytes(whole: Home, other: Home) -> None:
+def test_the_same_answers_give_the_same_bytes(whole: Home) -> None:
     first = Lockfile.of([locked(whole)])
     assert Lockfile.of(lock(whole.store, recorded_requests(first))) == first
     assert Lockfile.of(lock(whole.store, recorded_requests(first))).encode() == first.encode()

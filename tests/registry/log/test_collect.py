@@ -14,7 +14,7 @@ from onnxreg.registry.log.collect import blob_keys, collect
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import load, read_blob
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
@@ -59,18 +59,6 @@ def test_without_a_registry_document_nothing_is_collected() -> None:
     assert remote.has([digest])
 
 
-def test_a_statement_that_a_dead_collector_condemned_is_stored_elsewhere(filled: Home) -> None:
-    """A killed `attest` left the statement; what collected it then is dead too."""
-    remote = memory_remote()
-    send(filled, remote, "0.1.0")
-    statement = stray(remote, b"a statement")
-    remote.add_note("condemned", "f" * 16, BlobKey(statement).path.encode())
-    Decisions(remote).attest(Ref("acme/pii", "0.1.0"), b"a statement", "text/plain")
-    remote.delete([BlobKey(statement).path])
-    assert read_blob(remote, statement) == b"a statement"
-    assert not verify(remote).damages
-
-
 def versions(registry: Home, name: str = "acme/pii") -> list[str]:
     """Those whose files are here."""
     entries = registry.state(name).versions
@@ -81,8 +69,7 @@ def versions(registry: Home, name: str = "acme/pii") -> list[str]:
 def test_only_what_nothing_refers_to_is_deleted(kind: str, filled: Home, tmp_path: Path) -> None:
     remote = memory_remote() if kind == "memory" else DirectoryRegistry.create(tmp_path / "there")
     send(filled, remote)
-    before = blob_keys(remote)
-    gone = stray(remote)
+    before, gone = blob_keys(remote), stray(remote)
     collected = collect(remote)
     assert set(collected.freed) == {BlobKey(gone)} and collected.size == len(b"nobody wants me")
     assert blob_keys(remote) == before

@@ -90,10 +90,7 @@ def edit_index(registry: Home, old: str, new: str) -> bytes:
         ((), "float32", (FULL,), {FULL, *COMPANIONS}),
     ],
 )
-def test_what_was_chosen_comes_with_its_companions_and_is_on_record(
-    whole: Home, other: Home, pull: Pull,
-    formats: tuple[str, ...], precision: str | None, expected: tuple[str, ...], files: set[str],
-) -> None:  # fmt: skip
+def test_what_was_chosen_comes_with_its_companions_and_is_on_record(whole: Home, other: Home, pull: Pull, formats: tuple[str, ...], precision: str | None, expected: tuple[str, ...], files: set[str]) -> None:  # fmt: skip
     done = pull(*formats, precision=precision)
     assert (done.events, done.blobs, other.kinds()) == (2, len(files) + 2, ["publish", "hold"])
     assert done.artifacts == {V1: expected} and held(other) == expected
@@ -113,10 +110,7 @@ def test_what_was_chosen_comes_with_its_companions_and_is_on_record(
         ((), None, 1, 3, None),
     ],
 )
-def test_a_later_pull_fetches_what_is_lacking(
-    whole: Home, part: Home, pull: Pull,
-    formats: tuple[str, ...], precision: str | None, events: int, blobs: int, expected: tuple[str, ...] | None,
-) -> None:  # fmt: skip
+def test_a_later_pull_fetches_what_is_lacking(whole: Home, part: Home, pull: Pull, formats: tuple[str, ...], precision: str | None, events: int, blobs: int, expected: tuple[str, ...] | None) -> None:  # fmt: skip
     done = pull(*formats, precision=precision)
     assert (done.events, done.blobs, held(part)) == (events, blobs, expected)
     if expected is None:

@@ -237,11 +237,7 @@ def test_a_log_without_the_signatures_that_the_trust_file_demands_gets_no_event(
 
 @pytest.mark.parametrize("kind", ["archive", "web", "serve", "mirror"])
 def test_read_only_remotes_are_refused(
-    kind: str,
-    home: Home,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    kind: str, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     root = home.store.root

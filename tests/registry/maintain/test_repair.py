@@ -29,10 +29,6 @@ def mend(registry: Home, source: Home | None = None) -> RepairResult:
     return repair(registry.store, source.store if source else None, KnownHeads())
 
 
-def mirror(registry: Home, tmp_path: Path, name: str = "mirror") -> Home:
-    return Home(shutil.copytree(registry.store.root, tmp_path / name))
-
-
 def overwrite(path: Path, data: bytes) -> None:
     path.chmod(0o644)
     path.write_bytes(data)
@@ -134,10 +130,10 @@ def test_a_checkpoint_is_made_again_from_the_log(registry: Home, kind: str) -> N
     assert not mend(registry).report.damages
 
 
-def test_a_sealed_segment_comes_from_a_mirror_alone(registry: Home, other: Home, tmp_path: Path) -> None:
+def test_a_sealed_segment_comes_from_a_mirror_alone(registry: Home, other: Home) -> None:
     for number in range(66):
         registry.make(f"1.0.{number}", seed="a", size=1)
-    copied = mirror(registry, tmp_path)
+    copied = registry.copied("mirror")
     registry.push("acme/pii", other.place)
     (segment,) = registry.state("acme/pii").segments
     overwrite(registry.store.blob_path(segment), b"rotten")
@@ -147,8 +143,8 @@ def test_a_sealed_segment_comes_from_a_mirror_alone(registry: Home, other: Home,
     assert (registry.store.root / INDEX).read_bytes() == before
 
 
-def test_lines_that_the_mirror_lacks_stay(filled: Home, tmp_path: Path) -> None:
-    copied = mirror(filled, tmp_path)
+def test_lines_that_the_mirror_lacks_stay(filled: Home) -> None:
+    copied = filled.copied("mirror")
     filled.make(seed="d")
     path = filled.store.root / INDEX
     good = path.read_bytes()
@@ -160,9 +156,9 @@ def test_lines_that_the_mirror_lacks_stay(filled: Home, tmp_path: Path) -> None:
 
 
 def test_a_log_is_rebuilt_with_a_copy_of_what_the_disk_does_not_read(
-    filled: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copied, path = mirror(filled, tmp_path), filled.store.root / INDEX
+    copied, path = filled.copied("mirror"), filled.store.root / INDEX
     manifest, open_blob = filled.get("acme/pii:0.1.1").digest, filled.store.open_blob
     good = path.read_bytes()
 
@@ -178,11 +174,9 @@ def test_a_log_is_rebuilt_with_a_copy_of_what_the_disk_does_not_read(
 
 
 @pytest.mark.parametrize(("right", "rotten"), [(b"publish", b"publosh"), (b'"time":"20', b'"time":"21')])
-def test_a_rotten_line_comes_from_the_mirror(
-    filled: Home, tmp_path: Path, right: bytes, rotten: bytes
-) -> None:
+def test_a_rotten_line_comes_from_the_mirror(filled: Home, right: bytes, rotten: bytes) -> None:
     """Also one that can still be read: the next line has another digest for it."""
-    copied = mirror(filled, tmp_path)
+    copied = filled.copied("mirror")
     filled.yank("acme/pii:0.1.0")
     path = filled.store.root / INDEX
     good = path.read_bytes()
@@ -196,9 +190,9 @@ def test_a_rotten_line_comes_from_the_mirror(
 
 @pytest.mark.parametrize(("rotten", "kept_lines"), [(5, 4), (6, 5)])
 def test_lines_that_nothing_joins_are_named_and_the_file_is_kept(
-    filled: Home, tmp_path: Path, rotten: int, kept_lines: int
+    filled: Home, rotten: int, kept_lines: int
 ) -> None:
-    copied = mirror(filled, tmp_path)
+    copied = filled.copied("mirror")
     filled.make(seed="d")
     filled.make(seed="e")
     path = filled.store.root / INDEX
@@ -217,8 +211,8 @@ def test_lines_that_nothing_joins_are_named_and_the_file_is_kept(
     filled.check()
 
 
-def test_a_fork_is_not_repaired(filled: Home, tmp_path: Path) -> None:
-    copied = mirror(filled, tmp_path)
+def test_a_fork_is_not_repaired(filled: Home) -> None:
+    copied = filled.copied("mirror")
     for place in (filled, copied):
         place.yank("acme/pii:0.1.0")
         place.heads.reset(filled.id)
@@ -230,23 +224,19 @@ def test_a_fork_is_not_repaired(filled: Home, tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_mirror_that_is_broken_itself_is_not_believed(filled: Home, tmp_path: Path) -> None:
-    copied = mirror(filled, tmp_path)
+def test_a_broken_mirror_and_another_registry_give_no_log(filled: Home, other: Home) -> None:
+    filled.push("acme/pii", other.place)
+    copied = filled.copied("mirror")
     for place in (filled, copied):
         overwrite(place.store.root / INDEX, b"rotten")
     assert not mend(filled, copied).repaired
-
-
-def test_another_registry_gives_no_log(filled: Home, other: Home) -> None:
-    filled.push("acme/pii", other.place)
-    overwrite(filled.store.root / INDEX, b"rotten")
     done = mend(filled, other)
     assert not done.repaired
     assert "only a copy of this very registry" in done.report.damages[0].detail
 
 
-def test_a_model_that_is_gone_comes_back_from_a_mirror(filled: Home, tmp_path: Path) -> None:
-    copied = mirror(filled, tmp_path)
+def test_a_model_that_is_gone_comes_back_from_a_mirror(filled: Home) -> None:
+    copied = filled.copied("mirror")
     good = (filled.store.root / INDEX).read_bytes()
     (filled.store.root / INDEX).unlink()
     filled.heads.reset(filled.id)

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.registries.home import Home
 from support.servers import s3servers
-from support.servers.faults import Proxy, proxy
+from support.servers.faults import Proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry.remotes import RemoteCopy
@@ -19,15 +19,6 @@ from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.log.state import SEGMENT_LINES
-
-
-@pytest.fixture
-def bucket(ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Proxy]]:
-    """The URL of an empty prefix, and the proxy that its requests pass."""
-    ministack.enter(monkeypatch)
-    with proxy(ministack.endpoint) as running:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
-        yield ministack.fresh(), running
 
 
 def busy(registry: Home, events: int) -> None:
@@ -55,9 +46,9 @@ def test_a_pull_that_brings_nothing_is_one_conditional_request(
 
 @pytest.mark.parametrize("events", [3, SEGMENT_LINES + 10])
 def test_requests_to_s3_where_nothing_is_to_do(
-    registry: Home, other: Home, bucket: tuple[str, Proxy], events: int
+    registry: Home, other: Home, bucket_url: str, s3_proxy: Proxy, events: int
 ) -> None:
-    url, behind = bucket
+    url, behind = bucket_url, s3_proxy
     for seed in "ab":
         registry.make(seed=seed)
     registry.push("acme/pii:0.1.0", url)
@@ -74,9 +65,9 @@ def test_requests_to_s3_where_nothing_is_to_do(
 
 
 def test_a_push_heals_where_it_is_asked_to(
-    registry: Home, bucket: tuple[str, Proxy], ministack: s3servers.Server
+    registry: Home, bucket_url: str, ministack: s3servers.Server
 ) -> None:
-    url, _ = bucket
+    url = bucket_url
     made = registry.make()
     registry.push("acme/pii", url)
     remote = registry.remotes.open(url)

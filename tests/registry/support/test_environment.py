@@ -23,10 +23,7 @@ def test_a_variable_names_a_place(name: str, monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_an_account_without_a_home(
-    registry: Home,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    registry: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It has no settings, no known heads and no default registry; all else works."""
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)

@@ -3,8 +3,6 @@
 No time in a log decides anything.
 """
 
-import os
-import time
 from pathlib import Path
 
 import pytest
@@ -49,29 +47,13 @@ def test_a_claimed_time_changes_no_answer(
     assert main(["--registry", str(world.tree), "log", MODEL]) == 0
 
 
-@pytest.mark.parametrize(
-    ("days", "status"), [(0, 0), (-2, 8), (2, 8), (-400, 8), (400, 8), (-5000, 8), (5000, 8)]
-)
-def test_max_age_offline_counts_from_now_both_ways(
-    world: World, tmp_path: Path, days: int, status: int
-) -> None:
-    """What was last seen at a time to come was seen by a clock that was wrong: its age is not known to be small."""
-    assert resolve(world, tmp_path) == 0
-    stamps = [path for path in (Path(os.environ["REG_STATE"]) / "tracking").rglob("*") if path.is_file()]
-    for path in stamps:
-        when = time.time() + days * DAY
-        os.utime(path, (when, when))
-    assert resolve(world, tmp_path, "--offline", "--max-age", "1d") == status
-    assert resolve(world, tmp_path, "--offline") == 0
-
-
-@pytest.mark.parametrize(("date", "status"), [("1970-01-01", 4), ("2026-01-02", 4), ("9999-12-31", 4)])
+@pytest.mark.parametrize("date", ["1970-01-01", "2026-01-02", "9999-12-31"])
 def test_the_date_of_a_revocation_decides_nothing(
-    world: World, own_user: Path, tmp_path: Path, date: str, status: int
+    world: World, own_user: Path, tmp_path: Path, date: str
 ) -> None:
     """A thief can claim any time, so neither a date before nor one after the lines saves the key."""
     own_user.mkdir(parents=True, exist_ok=True)
     lines = ["[keys.release.revoked]", f"date = {date}", 'reason = "stolen"']
     need = ["[[require]]", 'models = ["acme/*"]', "lines = true"]
     (own_user / "trust").write_text(world.trust(*lines, *need))
-    assert resolve(world, tmp_path) == status
+    assert resolve(world, tmp_path) == 4

@@ -17,7 +17,6 @@ from support.registries.home import Home
 from support.trust.tamper import Tree, digest_of
 from support.trust.world import LONG, World
 
-from onnxreg.cli.main import main
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.lookup import read_lines
@@ -104,13 +103,12 @@ def test_a_log_that_grew_is_followed_over_any_sealing(
     assert list(known.lines) == [line.digest for line in lines[-len(known.lines) :]]
 
 
-def test_a_copy_that_is_behind_is_stale_and_says_for_how_long(published: Home, tmp_path: Path) -> None:
-    mirror = Home(shutil.copytree(published.store.root, tmp_path / "mirror"))
+def test_a_copy_that_is_behind_is_stale_and_says_for_how_long(published: Home) -> None:
+    mirror, notices = published.copied("mirror"), list[StaleNotice]()
     look(mirror)
     published.tag(NAME, "stable")
-    notices: list[StaleNotice] = []
-    look(mirror, notices.append)
-    look(mirror, notices.append)
+    for _ in range(2):
+        look(mirror, notices.append)
     assert [(item.name, item.url, item.lines) for item in notices] == [(NAME, mirror.store.url, 1)] * 2
     assert all(item.seconds >= 0 for item in notices)
 
@@ -118,123 +116,111 @@ def test_a_copy_that_is_behind_is_stale_and_says_for_how_long(published: Home, t
 @pytest.mark.parametrize("ago", [3 * 3600 + 5, -3 * 3600 - 60])
 def test_a_place_that_is_stale_for_longer_than_allowed_is_a_gate(
     published: Home,
-    tmp_path: Path,
+    other: Home,
     own_user: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     ago: int,
 ) -> None:
     """Whichever verb asks a mirror that lacks lines which were seen elsewhere three hours ago, or in three hours."""
-    mirror = Home(shutil.copytree(published.store.root, tmp_path / "mirror"))
+    place = published.copied("mirror").place
     published.tag(NAME, "stable")
     then = time.time() - ago
     os.utime(own_user / "state" / "heads" / published.id / f"{NAME}.json", (then, then))
-    reader = Home(tmp_path / "reader").store.root
-    place = mirror.place
+    at = ("--remote", place)
     for words in (
-        ("resolve", NAME, "--remote", place),
-        ("log", NAME, "--remote", place),
-        ("ls", "--remote", place),
-        ("query", "--remote", place),
+        ("resolve", NAME, *at),
+        ("log", NAME, *at),
+        ("ls", *at),
+        ("query", *at),
         ("pull", NAME, place),
     ):
         capfd.readouterr()
-        assert main(["--registry", str(reader), *words, "--max-age", "2h"]) == 8, words
+        assert other.reg(*words, "--max-age", "2h") == 8, words
         assert f"what is known of {NAME} is 3 h 0" in capfd.readouterr().err
         monkeypatch.setenv("REG_MAX_AGE", "2h")
-        assert main(["--registry", str(reader), *words]) == 8, words
+        assert other.reg(*words) == 8, words
         monkeypatch.delenv("REG_MAX_AGE")
-        assert main(["--registry", str(reader), *words, "--max-age", "4h"]) == 0, words
+        assert other.reg(*words, "--max-age", "4h") == 0, words
 
 
 def test_a_copy_too_far_behind_to_be_told_apart_is_refused(
-    published: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    published: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observing, "MAX_REMEMBERED_LINES", 4)
-    mirror = Home(shutil.copytree(published.store.root, tmp_path / "mirror"))
+    mirror = published.copied("mirror")
     look(mirror)
     for events in (3, 2):
         busy(published, events)
         look(published)
         if events == 3:
             look(mirror)
-    other = Home(shutil.copytree(mirror.store.root, tmp_path / "other"))
     with pytest.raises(IntegrityError, match="too far back"):
-        look(other)
+        look(mirror.copied("other"))
 
 
 def test_a_restored_backup_is_believed_after_a_reset(
-    published: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    published: Home, other: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    backup = shutil.copytree(published.store.root, tmp_path / "backup")
+    backup, resolve = published.copied("backup"), ("resolve", NAME, "--remote", published.place)
     published.tag(NAME, "stable")
-    place, own = published.place, ["--registry", str(tmp_path / "own")]
-    assert main([*own, "resolve", NAME, "--remote", place]) == 0
-    put_back(Path(place), backup)
-    assert main([*own, "resolve", NAME, "--remote", place]) == 4
+    assert other.reg(*resolve) == 0
+    put_back(published, backup)
+    assert other.reg(*resolve) == 4
     capsys.readouterr()
-    assert main([*own, "trust", "reset", place, NAME]) == 0
+    assert other.reg("trust", "reset", published.place, NAME) == 0
     assert "can no longer be noticed" in capsys.readouterr().out
-    assert main([*own, "resolve", NAME, "--remote", place]) == 0
+    assert other.reg(*resolve) == 0
 
 
 def test_a_remote_that_was_removed_is_made_anew_after_a_reset(
     published: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own, place = ["--registry", published.place], str(tmp_path / "share")
-    push = [*own, "push", NAME, place]
-    assert main(push) == 0
-    shutil.rmtree(place)
-    assert main(push) == 3
-    told = capsys.readouterr().err
-    assert "is gone" in told
-    command = told.rpartition("for good: reg ")[2].split()
-    assert main([*own, *command]) == 0
-    assert place in capsys.readouterr().out
-    assert main(push) == 0
-    shutil.rmtree(place)
-    Home(place)
-    assert main(push) == 4
-    command = capsys.readouterr().err.rpartition("is meant: reg ")[2].split()
-    assert main([*own, *command]) == 0 == main(push)
+    place = str(tmp_path / "share")
+    push = ("push", NAME, place)
+    assert published.reg(*push) == 0
+    for status, words in ((3, "for good: reg "), (4, "is meant: reg ")):
+        shutil.rmtree(place)
+        if status == 4:
+            Home(place)
+        assert published.reg(*push) == status
+        said = capsys.readouterr().err
+        assert status == 4 or "is gone" in said
+        assert published.reg(*said.rpartition(words)[2].split()) == 0
+        assert status == 4 or place in capsys.readouterr().out
+        assert published.reg(*push) == 0
     capsys.readouterr()
-    assert main([*own, "trust", "reset", "0" * 32]) == 0
+    assert published.reg("trust", "reset", "0" * 32) == 0
     assert capsys.readouterr().out == "nothing was known of it\n"
 
 
-def test_a_push_onto_a_rewritten_log_is_refused(published: Home, tmp_path: Path) -> None:
-    there = tmp_path / "there"
-    published.push(f"{NAME}:0.1.0", str(there))
-    backup = shutil.copytree(there, tmp_path / "backup")
-    published.push(f"{NAME}:0.1.1", str(there))
-    put_back(there, backup)
+@pytest.mark.parametrize("verb", ["push", "pull"])
+def test_nothing_is_sent_to_or_fetched_into_a_log_that_went_back(
+    published: Home, other: Home, verb: str
+) -> None:
+    def send(version: str) -> None:
+        ref = f"{NAME}:{version}"
+        published.push(ref, other.place) if verb == "push" else other.pull(ref, published.place)
+
+    send("0.1.0")
+    backup = other.copied("backup")
+    send("0.1.1")
+    put_back(other, backup)
     with pytest.raises(IntegrityError, match="went back in time"):
-        published.push(f"{NAME}:0.1.1", str(there))
-    assert Home(there).state(NAME).seq == 1
+        send("0.1.1")
+    assert other.state(NAME).seq == 1
 
 
-def test_nothing_is_pulled_where_the_log_went_back(published: Home, tmp_path: Path) -> None:
-    ours, source = Home(tmp_path / "ours"), published.place
-    ours.pull(f"{NAME}:0.1.0", source)
-    backup = shutil.copytree(ours.store.root, tmp_path / "backup")
-    ours.pull(f"{NAME}:0.1.1", source)
-    put_back(ours.store.root, backup)
-    with pytest.raises(IntegrityError, match="went back in time"):
-        ours.pull(f"{NAME}:0.1.1", source)
-    assert Home(ours.store.root).state(NAME).seq == 1
-
-
-def test_a_push_of_many_lists_each_fork(published: Home, tmp_path: Path) -> None:
-    there = tmp_path / "there"
+def test_a_push_of_many_lists_each_fork(published: Home, other: Home) -> None:
     published.make(name="acme/x", seed="x")
     for ref in (f"{NAME}:0.1.0", "acme/x"):
-        published.push(ref, str(there))
-    backup = shutil.copytree(there, tmp_path / "backup")
+        published.push(ref, other.place)
+    backup = other.copied("backup")
     for name in (NAME, "acme/x"):
-        published.decisions(name, published.remotes.open(str(there))).tag(Ref(name, "0.1.0"), "beta")
-    put_back(there, backup)
+        published.decisions(name, published.remotes.open(other.place)).tag(Ref(name, "0.1.0"), "beta")
+    put_back(other, backup)
     published.make(name="acme/x", seed="y")
-    sent = published.push_many("*", str(there))
+    sent = published.push_many("*", other.place)
     assert [(result.name, result.new) for result in sent] == [(NAME, 1), ("acme/x", 1)]
     assert [type(item.error) for result in sent for item in result.skipped] == [ForkError] * 2
 
@@ -242,7 +228,7 @@ def test_a_push_of_many_lists_each_fork(published: Home, tmp_path: Path) -> None
 @pytest.mark.parametrize("lost", ["the last lines", "the model"])
 def test_nothing_is_added_where_the_log_went_back(published: Home, lost: str) -> None:
     published.tag(f"{NAME}:0.1.0", "stable")
-    index = published.store.root / "index" / f"{NAME}.jsonl"
+    index = published.tree.index(NAME)
     before = index.read_bytes()
     published.publisher(Version(0, 2, 0)).add_again(published.get(f"{NAME}:0.1.1").digest)
     look(published)
@@ -272,33 +258,32 @@ def test_a_home_that_cannot_be_written_warns_once_and_reads_on(
     assert "cannot be kept" in capsys.readouterr().err
 
 
-def test_what_this_user_wrote_is_known_before_it_is_read(registry: Home, tmp_path: Path) -> None:
+def test_what_this_user_wrote_is_known_before_it_is_read(registry: Home, other: Home, tmp_path: Path) -> None:
     """A place that loses a write of this user is noticed, though nobody read in between."""
-
-    def put_back(root: Path, write: Callable[[], object]) -> None:
-        before = {path: path.read_bytes() for path in root.rglob("*.jsonl")}
+    share = Home(tmp_path / "share")
+    registry.make(seed="a")
+    writes: list[tuple[Home, Callable[[], object]]] = [
+        (registry, lambda: registry.make(seed="b")),
+        (registry, lambda: registry.tag(f"{NAME}:0.1.0", "stable")),
+        (registry, lambda: owner.rollouts(registry).start(Ref.parse(f"{NAME}:0.1.1"), "stable", 50)),
+        (registry, lambda: owner.rollouts(registry).finish(NAME, "stable")),
+        (registry, lambda: owner.set_policy(registry, read_policy(LOOSE, "policy"))),
+        (registry, lambda: owner.promote(registry, f"{NAME}:0.1.0", "stable")),
+        (share, lambda: registry.push(f"{NAME}:0.1.0", share.place)),
+        (other, lambda: other.pull(NAME, share.place)),
+    ]
+    for place, write in writes:
+        before = {path: path.read_bytes() for path in place.store.root.rglob("*.jsonl")}
         write()
-        after = {path: path.read_bytes() for path in root.rglob("*.jsonl")}
+        after = {path: path.read_bytes() for path in place.store.root.rglob("*.jsonl")}
         assert after != before
         for path in after:
             path.write_bytes(before[path]) if path in before else path.unlink()
         with pytest.raises(IntegrityError, match=r"went back in time|put back|is gone"):
-            owner.policies(Home(root))
-            CheckedReader(DirectoryRegistry.open(root), KnownHeads()).read_index(NAME)
+            owner.policies(place)
+            look(place)
         for path, data in after.items():
             path.write_bytes(data)
-
-    home, share = registry.store.root, DirectoryRegistry.create(tmp_path / "share", mirror_of=None).root
-    registry.make(seed="a")
-    put_back(home, lambda: registry.make(seed="b"))
-    put_back(home, lambda: registry.tag(f"{NAME}:0.1.0", "stable"))
-    put_back(home, lambda: owner.rollouts(registry).start(Ref.parse(f"{NAME}:0.1.1"), "stable", 50))
-    put_back(home, lambda: owner.rollouts(registry).finish(NAME, "stable"))
-    put_back(home, lambda: owner.set_policy(registry, read_policy(LOOSE, "policy")))
-    put_back(home, lambda: owner.promote(registry, f"{NAME}:0.1.0", "stable"))
-    put_back(share, lambda: registry.push(f"{NAME}:0.1.0", str(share)))
-    reader = Home(tmp_path / "reader")
-    put_back(reader.store.root, lambda: reader.pull(NAME, str(share)))
 
 
 def test_a_write_is_known_though_a_collector_freed_its_checkpoint(
@@ -336,16 +321,15 @@ def test_readers_beside_a_writer_are_never_alarmed(published: Home) -> None:
     assert known is not None and known.seq == published.state(NAME).seq == 22
 
 
-def test_a_copy_that_lacks_a_policy_is_to_be_brought_up_to_date(published: Home, tmp_path: Path) -> None:
+def test_a_copy_that_lacks_a_policy_is_to_be_brought_up_to_date(published: Home) -> None:
     """It is refused, but nobody is told to forget what was seen; the place itself going back is another thing."""
-    root = published.store.root
-    owner.set_policy(published, read_policy(b'[[rule]]\nchannel = "beta"\nlicenses = ["MIT"]\n', "policy"))
-    mirror = Home(shutil.copytree(root, tmp_path / "mirror"))
-    owner.set_policy(published, read_policy(b'[[rule]]\nchannel = "next"\nlicenses = ["MIT"]\n', "policy"))
+    owner.set_policy(published, read_policy(LOOSE.replace(b"stable", b"beta"), "policy"))
+    mirror = published.copied("mirror")
+    owner.set_policy(published, read_policy(LOOSE.replace(b"stable", b"next"), "policy"))
     with pytest.raises(IntegrityError, match="has policy 1 of the 2") as error:
         owner.policies(mirror)
     assert "brought up to date" in error.value.hint and "reset" not in error.value.hint
-    shutil.copy(mirror.store.root / "policy.jsonl", root / "policy.jsonl")
+    shutil.copy(mirror.store.root / "policy.jsonl", published.store.root / "policy.jsonl")
     with pytest.raises(IntegrityError, match="put back") as error:
         owner.policies(published)
     assert error.value.hint.endswith(f"reg trust reset {published.id} {POLICY_LOG}")
@@ -372,13 +356,13 @@ def test_a_cache_that_is_behind_is_passed_by(published: Home, tmp_path: Path) ->
         place = CheckedReader(
             open_url(f"http://127.0.0.1:{server.server_port}"), KnownHeads(tmp_path / "reader")
         )
-        backup = shutil.copytree(root, tmp_path / "cached")
+        backup = published.copied("cached")
         published.tag(NAME, "stable")
         newest = place.read_index(NAME)
-        handler.old = backup
+        handler.old = backup.store.root
         again = place.read_index(NAME)
         assert newest is not None and again is not None and again.data == newest.data
-        put_back(root, backup)
+        put_back(published, backup)
         with pytest.raises(IntegrityError, match=r"went back in time"):
             place.read_index(NAME)
         server.shutdown()
@@ -397,9 +381,9 @@ def test_an_older_archive_in_the_place_of_a_newer_one_is_stale(published: Home, 
     assert [found.lines for found in told] == [1]
 
 
-def put_back(place: Path, backup: Path) -> None:
-    shutil.rmtree(place)
-    shutil.copytree(backup, place)
+def put_back(place: Home, backup: Home) -> None:
+    shutil.rmtree(place.store.root)
+    shutil.copytree(backup.store.root, place.store.root)
 
 
 class TwoFaced(ReaderWrapper):

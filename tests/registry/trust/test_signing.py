@@ -17,6 +17,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry.lockfile import lock
 from onnxreg.registry.signing import Keystore, PrivateKey, generate, is_valid, sign_statement
 from onnxreg.registry.trust.signatures import RecordedStatement
+from onnxreg.registry.trust.trust_file import add_key, load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
@@ -119,8 +120,9 @@ def test_without_cryptography_the_extra_is_named(
 
 class TestLines:
     def test_every_verb_signs_its_lines(
-        self, registry: Home, other: Home, signing: PrivateKey, own_user: Path
+        self, registry: Home, other: Home, signing: PrivateKey, own_user: Path, tmp_path: Path
     ) -> None:
+        """A mirror keeps the signatures of the original."""
         trust(own_user, "[[require]]", "lines = true", release=signing)
         for seed in "ab":
             registry.make(seed=seed)
@@ -129,7 +131,10 @@ class TestLines:
         owner.pin(registry, f"{NAME}:0.1.1")
         owner.sign(registry, f"{NAME}:0.1.1", signing)
         registry.push(f"{NAME}:0.1.1", other.place, channels=["stable"])
-        for place in (registry, other):
+        assert registry.reg("mirror", registry.place, str(tmp_path / "mirror")) == 0
+        mirror = Home(tmp_path / "mirror")
+        assert mirror.log(NAME) == registry.log(NAME)
+        for place in (registry, other, mirror):
             assert all(line.sig is not None for line in place.log(NAME))
             place.check()
 
@@ -159,16 +164,6 @@ class TestLines:
         assert "neither the name of a key nor a PEM" in said
         assert secret[:12] not in said
 
-    def test_a_mirror_keeps_the_signatures_of_the_original(
-        self, registry: Home, signing: PrivateKey, own_user: Path, tmp_path: Path
-    ) -> None:
-        registry.make()
-        trust(own_user, "[[require]]", "lines = true", release=signing)
-        mirror = tmp_path / "mirror"
-        assert main(["--registry", str(tmp_path / "own"), "mirror", registry.place, str(mirror)]) == 0
-        assert Home(mirror).log(NAME) == registry.log(NAME)
-        assert owner.verify(Home(mirror)).damages == []
-
     def test_an_unsigned_beginning_may_be_allowed(
         self, registry: Home, own_user: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -176,11 +171,9 @@ class TestLines:
         key = generate("ed25519")
         monkeypatch.setenv("REG_SIGNING_KEY", plain_pem(key))
         registry.tag(NAME, "stable")
-        words = ["--registry", registry.place, "resolve", NAME]
-        trust(own_user, "[[require]]", "lines = true", release=key)
-        assert main(words) == 4
-        trust(own_user, "[[require]]", "lines = true", "since = 2", release=key)
-        assert main(words) == 0
+        for more, status in (((), 4), (("since = 2",), 0)):
+            trust(own_user, "[[require]]", "lines = true", *more, release=key)
+            assert registry.reg("resolve", NAME) == status
 
 
 class TestVersions:
@@ -204,24 +197,45 @@ class TestVersions:
         key = generate("ed25519")
         registry.make()
         trust(own_user, "[[require]]", "versions = true", release=key)
-        home = ("--registry", registry.place)
         asking = [
             ("resolve", NAME),
             ("coverage", f"{NAME}:0.1.0", "--devices", "ort-desktop-1.23"),
             ("verify", "--signatures"),
         ]
-        assert [main([*home, *words]) for words in asking] == [4, 4, 4]
-        with pytest.raises(IntegrityError, match="nobody signed it"):
-            registry.resolve(NAME)
-        with pytest.raises(IntegrityError, match="nobody signed it"):
-            lock(registry.store, [ResolveRequest(Ref.parse(NAME), Query())])
+        assert [registry.reg(*words) for words in asking] == [4, 4, 4]
+        asks = (
+            lambda: registry.resolve(NAME),
+            lambda: lock(registry.store, [ResolveRequest(Ref.parse(NAME), Query())]),
+        )
+        for ask in asks:
+            with pytest.raises(IntegrityError, match="nobody signed it"):
+                ask()
         capsys.readouterr()
-        assert main([*home, "verify", "--signatures", "--json"]) == 4
+        assert registry.reg("verify", "--signatures", "--json") == 4
         said = json.loads(capsys.readouterr().out)
         assert (said["ok"], [each["missing"] for each in said["versions"]]) == (False, [True])
         owner.sign(registry, f"{NAME}:0.1.0", key)
-        assert [main([*home, *words]) for words in asking] == [0, 8, 0], "its opset is not recorded"
+        assert [registry.reg(*words) for words in asking] == [0, 8, 0], "its opset is not recorded"
         assert str(registry.resolve(NAME).located.version) == "0.1.0"
+
+    def test_a_key_that_replaces_another_counts_where_that_is_named_and_as_one(
+        self, registry: Home, other: Home, own_user: Path
+    ) -> None:
+        """In a requirement of the trust file; together with the old key it is one of two."""
+        old, new, newer, qa = (generate("ed25519") for _ in range(4))
+        demand = ("[[require]]", "versions = true", 'keys = ["release"]')
+        trust(own_user, *demand, release=old, qa=qa)
+        registry.make("1.0.0")
+        owner.sign(registry, f"{NAME}:1.0.0", newer)
+        assert other.reg("resolve", NAME, "--remote", registry.place) == 4
+        for name, key, former in (("release-0", new, "release"), ("release-1", newer, "release-0")):
+            add_key(name, str(key.public), ())
+            with (own_user / "trust").open("a") as file:
+                file.write(f'replaces = "{former}"\n')
+        assert other.reg("resolve", NAME, "--remote", registry.place) == 0
+        ids = [key.public.id for key in (old, new, newer, qa)]
+        assert len(load_trust().signers(ids)) == 2
+        assert {"release", "release-0", "release-1"} <= load_trust().signers(ids[2:3])[0]
 
 
 def test_a_new_key_counts_beside_the_old_one(
@@ -236,9 +250,7 @@ def test_a_new_key_counts_beside_the_old_one(
 
 
 def test_no_secret_is_shown(
-    registry: Home,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    registry: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pem = plain_pem(generate("ed25519"))
     monkeypatch.setenv("REG_SIGNING_KEY", pem.replace("M", "N", 1))

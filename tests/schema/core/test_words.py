@@ -45,11 +45,6 @@ def test_an_unknown_key_is_named() -> None:
     assert refused({"output": []}).message == "r.yaml is not valid at output: there is no such key"
 
 
-def test_of_several_faults_the_unknown_key_is_first() -> None:
-    message = refused({"steps": [], "task": 1, "profile": 2, "source": 3, "colour": 4}).message
-    assert message == "r.yaml is not valid at colour: there is no such key (and 4 more)"
-
-
 @pytest.mark.parametrize(
     ("value", "told"),
     [
@@ -59,10 +54,15 @@ def test_of_several_faults_the_unknown_key_is_first() -> None:
         ({"checks": [{"metric": "speed", "max": 1}]}, "checks.0.metric: it must be 'max_abs_diff'"),
         ({"benchmark": {"runs": 0}}, "benchmark.runs: it must be greater than 0"),
         ({"steps": [{**STEP, "optional": 1}]}, "steps.0.optional: it must be a valid boolean"),
+        (
+            {"steps": [], "task": 1, "profile": 2, "source": 3, "colour": 4},
+            "colour: there is no such key (and 4 more)",
+        ),
     ],
 )
 def test_it_is_told_in_plain_words(value: dict[str, Any], told: str) -> None:
-    assert f"r.yaml is not valid at {told}" in refused(value).message
+    """Of several faults the unknown key is first."""
+    assert refused(value).message.startswith(f"r.yaml is not valid at {told}")
 
 
 def test_a_number_that_was_meant_as_a_text() -> None:

@@ -51,59 +51,35 @@ def test_the_validator_refuses_a_wrong_sbom(full: dict[str, Any]) -> None:
         assert judge().validate_str(json.dumps(spoiled)) is not None
 
 
-def test_every_file_is_told_with_its_digest_and_size(full: dict[str, Any]) -> None:
-    made = make(full)
-    manifest = Manifest.from_json(full)
+def test_every_file_is_there_and_depended_on(full: dict[str, Any]) -> None:
+    made, manifest = make(full), Manifest.from_json(full)
     said = {(each["name"], each["hashes"][0]["content"], told(each)["size"]) for each in made["components"]}
     assert said == {(each.path, each.digest.hex, str(each.size)) for each in manifest.all_files()}
     refs = [each["bom-ref"] for each in made["components"]]
     assert len(set(refs)) == len(refs)
-    root, *parts = made["dependencies"]
-    assert {ref for each in made["dependencies"] for ref in each["dependsOn"]} == set(refs)
-    assert {"file:config.json", "artifact:onnx-int8/int8/model_int8.onnx"} <= set(root["dependsOn"])
-    needs = {part["ref"]: part["dependsOn"] for part in parts}
+    needs = {part["ref"]: part["dependsOn"] for part in made["dependencies"]}
+    assert {ref for depends in needs.values() for ref in depends} == set(refs)
     assert "file:model_int8.onnx.data" in needs["artifact:onnx-int8/int8/model_int8.onnx"]
 
 
-def test_the_version_its_source_and_its_licence(full: dict[str, Any]) -> None:
+def test_what_only_a_full_manifest_has(full: dict[str, Any]) -> None:
+    """Directions, intervals, quantization, the machine of the tools; all else is in the golden JSON of `reg sbom`."""
+    full["recipe"]["tools"]["isa"] = "x86_64+avx2"
     made = make(full)
-    about = made["metadata"]["component"]
-    assert (about["group"], about["name"], about["version"]) == ("acme", "pii-small", "1.2.0")
-    assert about["hashes"][0]["content"] == Digest.of(Manifest.from_json(full).encode()).hex
-    assert about["licenses"] == [{"license": {"id": "Apache-2.0"}}]
-    assert about["modelCard"]["modelParameters"] == {
-        "task": "token-classification",
-        "architectureFamily": "bert",
-    }
-    (source,) = about["pedigree"]["ancestors"]
-    assert (source["name"], source["version"]) == ("acme/pii-small", "abc")
-    assert told(source)["source:digest"] == full["source"]["digest"]
-
-
-def test_measurements_with_limit_interval_and_verdict(full: dict[str, Any]) -> None:
-    recall = {"name": "character_recall/NAME", "metric": "character_recall", "value": 0.93, "verdict": "info"}
-    full["artifacts"][1]["checks"].append(recall)
-    found = component(make(full), "model_int8.onnx")
+    found = component(made, "model_int8.onnx")
     metrics = found["modelCard"]["quantitativeAnalysis"]["performanceMetrics"]
-    assert {"type": "character_recall", "slice": "NAME", "value": "0.93"} in metrics
-    assert {
-        "type": "recall/quant_recall_delta",
-        "value": "0.001",
-        "confidenceInterval": {"lowerBound": "0", "upperBound": "0.002"},
-    } in metrics
+    interval = {"lowerBound": "0", "upperBound": "0.002"}
+    assert {"type": "recall/quant_recall_delta", "value": "0.001", "confidenceInterval": interval} in metrics
     said = told(found["modelCard"])
-    assert said["check:recall/quant_recall_delta:limit"] == "0.005"
-    assert said["check:recall/quant_recall_delta:verdict"] == "pass"
-    assert said["check:recall/quant_recall_delta:samples"] == "40"
-    assert {"type": "sts/spearman", "value": "0.83"}.items() <= metrics[3].items()
     assert said["check:sts/spearman:direction"] == "higher"
     assert "check:recall/quant_recall_delta:direction" not in said
-    assert said["certification:state"] == "certified"
     assert said["certification:suite"] == full["artifacts"][1]["certification"]["evidence"]["suite"]
-    assert said["certification:suite"] in found["modelCard"]["modelParameters"]["datasets"][0]["name"]
     assert {"format": "input_ids: int64[batch, sequence]"} in found["modelCard"]["modelParameters"]["inputs"]
     assert told(found)["quantization:weights_quantized"] == "4"
     assert json.loads(told(found)["quantization:requested"])["scheme"] == "dynamic"
+    (formula,) = made["formulation"]
+    assert [each["name"] for each in formula["components"]] == ["onnx", "torch"]
+    assert told(formula["workflows"][0])["recipe:isa"] == "x86_64+avx2"
 
 
 def test_reasons_of_a_refused_artifact(full: dict[str, Any]) -> None:
@@ -111,18 +87,6 @@ def test_reasons_of_a_refused_artifact(full: dict[str, Any]) -> None:
     full["certified"] = full["quantization"]["certified"] = False
     found = component(make(full), "model_int8.onnx")
     assert "NAME loses 0.02" in found["modelCard"]["considerations"]["technicalLimitations"]
-
-
-def test_the_formulation_lists_the_tools(full: dict[str, Any]) -> None:
-    full["recipe"]["tools"]["isa"] = "x86_64+avx2"
-    (formula,) = make(full)["formulation"]
-    assert [(each["name"], each["version"]) for each in formula["components"]] == [
-        ("onnx", "1.23.2"),
-        ("torch", "2.13.0"),
-    ]
-    (workflow,) = formula["workflows"]
-    assert told(workflow)["recipe:isa"] == "x86_64+avx2"
-    assert [told(step)["step:pass"] for step in workflow["steps"]] == ["torch-export", "quantize", "to-ort"]
 
 
 def test_the_serial_number_follows_from_digest_and_version(full: dict[str, Any]) -> None:
@@ -174,13 +138,6 @@ def test_the_bill_of_any_manifest_is_valid(
 )
 def test_licences_by_identifier_or_by_name(full: dict[str, Any], said: str, told: dict[str, Any]) -> None:
     assert make({**full, "license": said})["metadata"]["component"]["licenses"] == [told]
-
-
-def test_the_description_of_the_model(full: dict[str, Any]) -> None:
-    text = "Names in letters"
-    assert make({**full, "description": text})["metadata"]["component"]["description"] == text
-    del full["description"]
-    assert "description" not in make(full)["metadata"]["component"]
 
 
 def test_local_files_are_not_the_model_itself(full: dict[str, Any]) -> None:

@@ -93,22 +93,23 @@ def test_too_long_is_refused() -> None:
         parse(text + " " * MAX_EXPRESSION_CHARS)
 
 
-@pytest.mark.parametrize(
-    "text, near",
-    [
-        ("sise < 3", "did you mean size?"),
-        ("Certified", "did you mean certified?"),
-        ("download-size < 3", "did you mean download_size?"),
-        ("artifact.opset = 3", "did you mean opset?"),
-        ("channel = stable", "did you mean channels?"),
-        ("recal.PHONE > 0.5", "did you mean recall or min_recall?"),
-        ("metrics.f1 > 0.5", "did you mean metric?"),
-        ("metric > 0.5", "write metric['sts/spearman'], with the name of a check of the version"),
-        ("certification = x", "certified"),
-        ("zzz = 3", "the fields are name, version, "),
-    ],
-)
-def test_near_misses_are_named(text: str, near: str) -> None:
+NEAR = """
+sise < 3 | did you mean size?
+Certified | did you mean certified?
+download-size < 3 | did you mean download_size?
+artifact.opset = 3 | did you mean opset?
+channel = stable | did you mean channels?
+recal.PHONE > 0.5 | did you mean recall or min_recall?
+metrics.f1 > 0.5 | did you mean metric?
+metric > 0.5 | write metric['sts/spearman'], with the name of a check of the version
+certification = x | certified
+zzz = 3 | the fields are name, version, 
+"""
+
+
+@pytest.mark.parametrize("row", NEAR.strip().splitlines())
+def test_near_misses_are_named(row: str) -> None:
+    text, near = row.split(" | ")
     with pytest.raises(ExpressionError) as raised:
         parse(text)
     assert near in raised.value.hint

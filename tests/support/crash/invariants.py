@@ -13,7 +13,6 @@ from unittest.mock import patch
 from onnxreg.registry import Registry, support
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store import directory
-from onnxreg.registry.store import directory as scratch
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.errors import HostError, NotFoundError
 from support.crash.filesystem import USER, Crashes, Killed, Recorder, State
@@ -65,20 +64,10 @@ def _log(registry: Registry, name: str) -> Log:
 class Careless(Disk):
     """A disk for what no power cut threatens: it syncs nothing."""
 
-    def sync_file(self, path: Path) -> None:
+    def _nothing(self, *paths: object) -> None:
         pass
 
-    def sync_files(self, paths: Sequence[Path]) -> None:
-        pass
-
-    def sync_directory(self, path: Path) -> None:
-        pass
-
-    def sync_directories(self, paths: Sequence[Path]) -> None:
-        pass
-
-    def sync_all(self, path: Path) -> None:
-        pass
+    sync_file = sync_files = sync_directory = sync_directories = sync_all = _nothing  # type: ignore[assignment]
 
 
 @contextmanager
@@ -153,7 +142,7 @@ def record_pair(base: Path, pair: Pair, stop: int, killed: bool) -> Trace:
             raise BlockedError from error
         traces.append(Trace(recorder, start, before, middle, observe(base), pair.promised))
 
-    with on(recorder), patch.object(scratch, "NOTICE_SECONDS", 0), patch.object(support, "tell", _blocked):
+    with on(recorder), patch.object(directory, "NOTICE_SECONDS", 0), patch.object(support, "tell", _blocked):
         for earlier in pair.before:
             earlier(base)
         before = observe(base)

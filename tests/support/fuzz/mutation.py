@@ -16,103 +16,33 @@ Mutation = Callable[[bytes, Sequence[bytes], Random], bytes]
 ZEROS = "0" * 64
 DEEPEST = 200
 NAN, INFINITY = float("nan"), float("inf")
+WORDS = r"""
+x acme/pii Acme . 1 1.0.0 v1 1.0 stable con a/b/c ../../x /etc/passwd C:\x sha256: 2026-13-41T25:61:61Z é
+"""
+DIGESTS = (
+    *(f"sha256:{ZEROS}", f"sha256:{'A' * 64}", f"sha256:{ZEROS[1:]}", f"sha256:{ZEROS}0"),
+    *(f"sha256:{ZEROS}\n", f"sha512:{ZEROS * 2}", f"md5:{ZEROS[:32]}", ZEROS, ZEROS[:32]),
+)
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 64, 2**53 - 1, 2**53, -(2**53), 2**64, 10**30),
     *(0.5, 1.0, -0.0, 5e-324, 1e21, 1e308, NAN, INFINITY),
-    *(
-        "",
-        "x",
-        "x" * 300,
-        "x" * 70_000,
-        " ",
-        "\ud800",
-        "\U0001f600",
-        "\x1b[31m\x00",
-        "\u202e",
-        "é",
-        "e\u0301",
-    ),
-    *(
-        "../../x",
-        "/etc/passwd",
-        "C:\\x",
-        "con",
-        "a/b/c",
-        "acme/pii",
-        "Acme",
-        ".",
-        "1",
-        "1.0.0",
-        "v1",
-        "1.0",
-        "9" * 130,
-    ),
-    *(
-        "stable",
-        "sha256:",
-        f"sha256:{ZEROS}",
-        f"sha256:{'A' * 64}",
-        f"sha256:{ZEROS[1:]}",
-        f"sha256:{ZEROS}0",
-    ),
-    *(
-        f"sha512:{ZEROS * 2}",
-        f"md5:{ZEROS[:32]}",
-        ZEROS,
-        f"sha256:{ZEROS}\n",
-        "2026-13-41T25:61:61Z",
-        ZEROS[:32],
-    ),
+    *("", " ", "\ud800", "\U0001f600", "\x1b[31m\x00", "\u202e", "e\u0301"),
+    *("x" * 300, "x" * 70_000, "9" * 130),
+    *(*WORDS.split(), *DIGESTS),
     *([], {}, [[]], {"": None}, {"a": {"b": [1]}}, [0] * 1000, {str(key): key for key in range(300)}),
 )
-RAW = (
+DEEP = (
     *("[" * depth + "]" * depth for depth in (63, 64, 65, 200, 480, 900, 960, 985, 992, 1000, 100_000)),
     *('{"a":' * depth + "0" + "}" * depth for depth in (64, 65, 300, 490, 950, 990, 20_000)),
-    *(
-        "9" * 4299,
-        "9" * 4301,
-        "-" + "9" * 40,
-        "1e400",
-        "-1e400",
-        "1E2",
-        "1.50",
-        "01",
-        "0x1",
-        "+1",
-        "1_000",
-        "-0",
-    ),
-    *(
-        "NaN",
-        "-Infinity",
-        "nul",
-        "'x'",
-        '"\\ud800"',
-        '"\\udc00\\ud800"',
-        '"\\ud83d\\ude00"',
-        '"\\u0000"',
-        '"\t"',
-    ),
-    *('1,"seq":2', '1,"name":"x"', '1,"a":1,"a":2', "1,", "", "1//", "[1,]", "1}{"),
 )
+ODD = r"""
+1e400 -1e400 1E2 1.50 01 0x1 +1 1_000 -0 NaN -Infinity nul 'x' "\ud800" "\udc00\ud800" "\ud83d\ude00" "\u0000"
+1,"seq":2 1,"name":"x" 1,"a":1,"a":2 1, 1"" 1// [1,] 1}{
+"""
+RAW = (*DEEP, "9" * 4299, "9" * 4301, "-" + "9" * 40, '"\t"', *ODD.split())
 """What `json.dumps` does not write: depth, long numbers, words that are not JSON, members that repeat a key."""
 
-PIECES = (
-    "\n",
-    "\r\n",
-    "\r",
-    "\0",
-    "\ufeff",
-    "\x1b",
-    "\ud800",
-    "\u2028",
-    "{",
-    "}",
-    '"',
-    "\\",
-    *RAW[:4],
-    *RAW[18:],
-)
+PIECES = (*'\n\r\0\ufeff\x1b\ud800\u2028{}"\\', "\r\n", *RAW[:4], *RAW[len(DEEP) :])
 TOKENS = (
     *(piece.encode("utf-8", "surrogatepass") for piece in PIECES),
     *(b"\xff", b"\xc0\xaf", b"\xf5\x80\x80\x80", b"\xff\xfe", b"\n" * 70, b" " * 5000),

@@ -5,7 +5,8 @@ A reader returns, or raises a member of the RegError family; anything else that 
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -23,6 +24,7 @@ from onnxreg.registry.resolution import Resolution
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity, read_identity
 from onnxreg.registry.support.disk import replace_file
+from onnxreg.registry.trust.known_heads import observe
 from onnxreg.registry.trust.signatures import RecordedStatement
 from onnxreg.schema.compare.manifests import ManifestDiff, diff
 from onnxreg.schema.core import canonical
@@ -33,6 +35,7 @@ from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import Delta, DeltaHeader, decode_table, encode_table
 from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts
 from onnxreg.schema.gates.statements import RULES, FaithfulnessReport
+from onnxreg.schema.log.events import PolicyEvent
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import Checkpoint, State
 from onnxreg.schema.manifest import manifest as documents
@@ -76,6 +79,14 @@ def readers(directory: Path) -> dict[str, Reader]:
     states = tuple(index.split(b"\n")[0] for index in indexes)
     lines = tuple(line for index in indexes for line in index.split(b"\n")[1:-1])
     sealed = State.decode(states[1])
+    stranger = specimens.remote(files)
+    known = {
+        name: observe(None, stranger.registry_id, name, files[index_path(name)], "here", fetcher(stranger))
+        for name in (specimens.EVENTFUL, specimens.SEALED)
+    }
+    rules = [{"channel": "stable", "max_recall_loss": 0.005, "licenses": ["\u00e9"]}]
+    about = {"name": ".policy", "time": "2026-01-02T03:04:05Z", "nonce": "0" * 32}
+    lines += (LogLine.make(1, Digest.of(b""), PolicyEvent(**about, rules=rules)).raw,)
     segments = tuple(files[blob_path(digest)] for digest in sealed.segments)
     checkpoints = tuple(files[blob_path(digest)] for digest in (sealed.checkpoint,) if digest)
     manifests = tuple(specimens.manifest(*about).encode() for about in _published())
@@ -83,7 +94,7 @@ def readers(directory: Path) -> dict[str, Reader]:
     recipes = tuple(canonical.encode(manifest.to_json()["recipe"]) for manifest in (first,))
     identity = new_identity("f" * 32).replace(b"\n", b"")
     names = {str((directory / "home").resolve()): {"origin": str(directory)}}
-    known = canonical.encode({"names": names, "pins": {str(directory): "f" * 32}})
+    remotes = canonical.encode({"names": names, "pins": {str(directory): "f" * 32}})
     vectors = json.loads(DELTAS.read_text())["vectors"][7:10]
     deltas = tuple(base64.b64decode(vector["delta"]) for vector in vectors)
     delta = Delta(Digest.of(b"new"), (Digest.of(b"old"),), Digest.of(b"delta"), 9, Version.parse("1.0.0"))
@@ -104,7 +115,7 @@ def readers(directory: Path) -> dict[str, Reader]:
     )
     profiles = tuple(canonical.encode(load_profile(name)[0].to_json()) for name in PROFILES)
     return {
-        "index": Reader(indexes, lambda data: _index(files, data)),
+        "index": Reader(indexes, lambda data: _index(files, known, data)),
         "lookup": Reader(indexes, lambda data: _lookup(files, data)),
         "state": Reader(states, _state),
         "line": Reader(lines, _line),
@@ -123,7 +134,7 @@ def readers(directory: Path) -> dict[str, Reader]:
         "recipe": Reader(recipes, lambda data: _document(Recipe, data)),
         "diff": Reader((diff(first, second).encode(),), lambda data: _document(ManifestDiff, data)),
         "identity": Reader((identity,), _identity),
-        "remotes": Reader((known,), lambda data: _remotes(directory, data)),
+        "remotes": Reader((remotes,), lambda data: _remotes(directory, data)),
         "ref": Reader(words, _ref),
         "delta": Reader(deltas, lambda data: _delta(data, vectors[0]["old"])),
         "table of deltas": Reader((table,), _table),
@@ -153,9 +164,15 @@ def _published() -> list[tuple[str, str]]:
     return [(name, version) for name, versions in specimens.VERSIONS.items() for version in versions]
 
 
-def _index(files: specimens.Tree, data: bytes) -> None:
-    """What is accepted is a chain; it can be written again, and is then the same to the reader."""
+def _index(files: specimens.Tree, known: Mapping[str, Any], data: bytes) -> None:
+    """What is accepted is a chain; it can be written again, and is then the same to the reader.
+
+    Who has seen the specimen before may be alarmed by it, and reads it as strictly.
+    """
     name, remote = _model(data), specimens.remote(files)
+    for before in (None, known[name]):
+        with suppress(RegError):
+            observe(before, remote.registry_id, name, data, "here", fetcher(remote))
     ledger = Log.decode(data, remote.registry_id, name, fetcher(remote)).check()
     for line in ledger.tail:
         _same(line)

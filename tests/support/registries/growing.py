@@ -4,6 +4,7 @@ A step takes a size and a directory, prepares so much, and returns its counts. `
 Steps that start from the same registry get copies of one that a process makes once.
 """
 
+import itertools
 import os
 import shutil
 import sys
@@ -58,20 +59,23 @@ class CountingStore:
 
     def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
         self.url = "memory:"
-        self.requests, self.sent, self.received = 0, 0, 0
         self._store = MemoryStore()
         self._store.objects.update(objects or {})
         self._counting = threading.Lock()
+        self.forget()
 
     @property
     def objects(self) -> Mapping[str, bytes]:
         return self._store.objects
 
+    def forget(self) -> None:
+        self.counts: Counts = {"requests": 0, "bytes sent": 0, "bytes received": 0}
+
     def _count(self, requests: int, sent: int = 0, received: int = 0) -> None:
         with self._counting:
-            self.requests += requests
-            self.sent += sent
-            self.received += received
+            self.counts["requests"] += requests
+            self.counts["bytes sent"] += sent
+            self.counts["bytes received"] += received
 
     def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
         found = self._store.get(key, known)
@@ -80,7 +84,7 @@ class CountingStore:
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         stream = self._store.open(key, start)
-        self._count(1, received=len(self._store.objects[key]) - start if stream else 0)
+        self._count(1, received=len(self.objects[key]) - start if stream else 0)
         return stream
 
     def has(self, keys: Iterable[str]) -> set[str]:
@@ -106,24 +110,23 @@ class CountingStore:
         self._count(1 + len(found) // self.PAGE)
         return iter(found)
 
-    def forget(self) -> None:
-        self.requests = self.sent = self.received = 0
-
-    def counts(self) -> Counts:
-        return {"requests": self.requests, "bytes sent": self.sent, "bytes received": self.received}
-
 
 @contextmanager
 def counted(root: Path) -> Iterator[Counts]:
     """Files opened below a directory, syncs, seconds of processor time; with `PROFILED` calls of functions instead of that,
     Python's and built-in ones, in all threads."""
     found: Counts = {}
-    counts = {"calls": 0}
+    calls, fsync, synced = itertools.count(), os.fsync, list[int]()
 
     def count(frame: Any, event: str, function: Any) -> None:
-        counts["calls"] += event in ("call", "c_call")
+        if event in ("call", "c_call"):
+            next(calls)
 
-    with opened(root) as files, _syncs() as synced:
+    def sync(descriptor: int) -> None:
+        synced.append(descriptor)
+        fsync(descriptor)
+
+    with opened(root) as files, patch("os.fsync", sync):
         threading.setprofile(count if PROFILED else None)  # type: ignore[arg-type]
         sys.setprofile(count if PROFILED else None)
         began = time.process_time()
@@ -134,23 +137,7 @@ def counted(root: Path) -> Iterator[Counts]:
             sys.setprofile(None)
             threading.setprofile(None)  # type: ignore[arg-type]
     found |= {"files opened": len(files), "syncs": len(synced)}
-    found |= counts if PROFILED else {"processor": took}
-
-
-@contextmanager
-def _syncs() -> Iterator[list[int]]:
-    """The files that are synced meanwhile; a sync of the whole file system is none."""
-    fsync, found = os.fsync, []
-
-    def sync(descriptor: int) -> None:
-        found.append(descriptor)
-        fsync(descriptor)
-
-    os.fsync = sync
-    try:
-        yield found
-    finally:
-        os.fsync = fsync
+    found |= {"calls": next(calls)} if PROFILED else {"processor": took}
 
 
 def draft(root: Path, name: str, blobs: int, seed: str = "") -> Draft:
@@ -178,29 +165,28 @@ def make_blobs(root: Path, size: int) -> None:
     add(Registry(root), blobs=size)
 
 
-def make_versions(root: Path, size: int) -> None:
-    """So many versions of one model, without their blobs."""
-    grow.grow(root, 1, size)
+def make_versions(root: Path, size: int, whole: Iterable[int] = ()) -> None:
+    """So many versions of one model, without their blobs unless it is whole."""
+    grow.grow(root, 1, size, whole)
 
 
 def make_whole_versions(root: Path, size: int) -> None:
-    grow.grow(root, 1, size, [0])
+    make_versions(root, size, [0])
 
 
-def make_models(root: Path, size: int) -> None:
-    """So many models of three versions, without their blobs."""
-    grow.grow(root, size, 3)
+def make_models(root: Path, size: int, whole: Iterable[int] = ()) -> None:
+    """So many models of three versions."""
+    grow.grow(root, size, 3, whole)
 
 
 def make_whole_models(root: Path, size: int) -> None:
-    grow.grow(root, size, 3, range(size))
+    make_models(root, size, range(size))
 
 
 def make_small_models(root: Path, size: int) -> None:
     """So many models of one version with one file."""
-    registry = Registry(root)
     for number in range(size):
-        add(registry, grow.model_name(number))
+        add(Registry(root), grow.model_name(number))
 
 
 def step(make: Callable[[Path, int], object], act: Callable[[Registry], object]) -> Step:
@@ -262,13 +248,9 @@ def _add(registry: Registry, blobs: int, seed: str = "") -> Counts:
     return found
 
 
-def push_blobs(size: int, root: Path) -> Counts:
-    return _push(make_blobs, size, PROFILED)[0]
-
-
-def push_versions(size: int, root: Path) -> Counts:
+def push(make: Callable[[Path, int], object]) -> Step:
     """All of a history at once."""
-    return _push(make_whole_versions, size, PROFILED)[0]
+    return lambda size, root: _push(make, size, PROFILED)[0]
 
 
 @cache
@@ -284,7 +266,7 @@ def _push(
         versions = every_version(registry.store)
         with counted(registry.store.root) as found:
             exchange(registry.store, remote, ExchangeRequest(NAME, versions))
-    return found | store.counts(), store.objects
+    return found | store.counts, store.objects
 
 
 def pull_blobs(size: int, root: Path) -> Counts:
@@ -294,7 +276,7 @@ def pull_blobs(size: int, root: Path) -> Counts:
     store.forget()
     with counted(other.store.root) as found:
         exchange(remote, other.store, ExchangeRequest(NAME, versions))
-    return found | store.counts()
+    return found | store.counts
 
 
 def collect_blobs(size: int, root: Path) -> Counts:
@@ -314,7 +296,7 @@ def push_newest(size: int, root: Path) -> Counts:
     version = add(registry, seed="next")
     with counted(registry.store.root) as found:
         exchange(registry.store, RegistryStore(store), ExchangeRequest(NAME, [version]))
-    return found | store.counts()
+    return found | store.counts
 
 
 def search_one_changed(size: int, root: Path) -> Counts:
@@ -339,7 +321,7 @@ def mirror_again(size: int, root: Path) -> Counts:
     store.forget()
     with _own_state(registry), counted(registry.store.root) as found:
         assert mirror(registry.store, remote).versions == 0
-    return found | store.counts()
+    return found | store.counts
 
 
 @cache
@@ -351,7 +333,7 @@ def _mirror(size: int, profiled: bool) -> tuple[Counts, Registry, RegistryStore,
     remote = create_registry(store, registry.id, mirror=True)
     with _own_state(registry), counted(registry.store.root) as found:
         assert mirror(registry.store, remote).versions == size
-    return found | store.counts(), registry, remote, store
+    return found | store.counts, registry, remote, store
 
 
 def _own_state(registry: Registry) -> Any:
@@ -383,7 +365,7 @@ def pushers(name: Callable[[int], str]) -> Step:
         for thread in threads:
             thread.join()
         assert len({*store.list("index/")}) == len({name(number) for number in range(size)})
-        return store.counts()
+        return store.counts
 
     return measure
 
@@ -392,7 +374,7 @@ GROWTH: dict[str, dict[str, Step]] = {
     "blobs of a version": {
         "read files": read_files,
         "add": add_blobs,
-        "push": push_blobs,
+        "push": push(make_blobs),
         "pull": pull_blobs,
         "verify": step(make_blobs, verify),
         "collect": collect_blobs,
@@ -401,7 +383,7 @@ GROWTH: dict[str, dict[str, Step]] = {
         "resolve": step(make_versions, lambda registry: registry.resolve(NAME)),
         "add one more": add_after_versions,
         "push one more": push_newest,
-        "push all": push_versions,
+        "push all": push(make_whole_versions),
         "log": step(make_versions, lambda registry: registry.log(NAME)),
         "verify": step(make_whole_versions, verify),
     },
