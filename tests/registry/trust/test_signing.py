@@ -16,8 +16,8 @@ from support.trust.world import plain_pem
 from onnxreg.cli.main import main
 from onnxreg.registry.lockfile import lock
 from onnxreg.registry.signing import Keystore, PrivateKey, generate, is_valid, sign_statement
+from onnxreg.registry.trust.known_heads import add_key, load_trust
 from onnxreg.registry.trust.signatures import RecordedStatement
-from onnxreg.registry.trust.trust_file import add_key, load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
