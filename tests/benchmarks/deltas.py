@@ -1,7 +1,6 @@
-"""Updates by deltas of the demo's model: their size beside the whole file and bsdiff, the speed of making and applying."""
+"""Updates by deltas of the demo's model: their size beside the whole file, the speed of making and applying."""
 
 import hashlib
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +9,6 @@ from typing import Any
 
 from benchmarks.demo_exports import KINDS, VERSIONS, exported
 from benchmarks.measure import Row, row
-from benchmarks.peers import installed
 
 FILES = {
     "fp32": ("plain", "model.onnx", "<= 0.44"),
@@ -19,19 +17,12 @@ FILES = {
     "INT8 as the profile makes it": ("plain", "model_int8.onnx", "<= 0.25"),
     "INT8 with INT8 embeddings": ("int8", "model_int8.onnx", "<= 0.07"),
 }
-COMPARED = "INT8 with INT8 embeddings"
-"""The file that bsdiff is given too; a larger one takes it minutes."""
-BSDIFF = """
-import sys, bsdiff4
-old, new = (open(path, "rb").read() for path in sys.argv[1:])
-print(len(bsdiff4.diff(old, new)))
-"""
 
 
-def sizes(checkpoints: Path, cache: Path) -> list[Row]:
+def sizes(checkpoints: Path) -> list[Row]:
     """Two versions, as the android profile exports them."""
     with tempfile.TemporaryDirectory() as directory:
-        return list(_sizes(_exports(checkpoints), Path(directory) / "delta", cache))
+        return list(_sizes(_exports(checkpoints), Path(directory) / "delta"))
 
 
 def speed(checkpoints: Path) -> list[Row]:
@@ -67,16 +58,12 @@ def _make(old: Any, new: Any, target: Path) -> int | None:
         return make_delta(old, new, sink)
 
 
-def _sizes(exports: dict[str, list[Path]], target: Path, cache: Path) -> Iterator[Row]:
+def _sizes(exports: dict[str, list[Path]], target: Path) -> Iterator[Row]:
     for label, (kind, name, aim) in FILES.items():
         old, new = (model_files(export)[name] for export in exports[kind])
         whole = new.descriptor.size
         size = _make(old, new, target) or whole
         yield row(f"update, {label}", "the whole file", [(size / 1e6, whole / 1e6)], "MB", aim)
-        if label == COMPARED:
-            command = [installed(cache, "bsdiff") / "python", "-c", BSDIFF, old.path, new.path]
-            peer = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-            yield row(f"update, {label}", "bsdiff", [(size / 1e6, peer / 1e6)], "MB", "")
 
 
 def _speeds(exports: list[Path], target: Path) -> Iterator[Row]:

@@ -6,7 +6,6 @@ environment of its own, with what it asks for.
 
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -66,9 +65,3 @@ def benchmark(cache: Path, count: int = 3) -> list[Row]:
         run(ours, env)
         again = [(run(ours, env), exported) for exported, _ in measured]
         return [*found, *rows("export of an encoder once more", "reg, the first time", again, "<= 0.02")]
-
-
-if __name__ == "__main__":
-    from benchmarks.measure import table
-
-    print(table(benchmark(Path(__file__).parents[2] / ".cache", int(sys.argv[1]))))

@@ -56,14 +56,7 @@ def write_jobs(root: Path, count: int) -> Path:
 
     logging.disable_progress_bar()
 
-    words = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *(f"w{number}" for number in range(VOCABULARY - 5)),
-    ]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map("w{}".format, range(VOCABULARY - 5))]
     backend = Tokenizer(models.WordLevel(dict(zip(words, range(VOCABULARY), strict=True)), unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from benchmarks.measure import Command
+from benchmarks.measure import Command, memory, tree
 
 CLIENTS = 64
 PIECE = 2**20
@@ -66,22 +66,9 @@ class Server:
     url: str
     pid: int
 
-    def processes(self) -> list[int]:
-        """Its first process and all that descend from it."""
-        found = [self.pid]
-        for pid in found:
-            with suppress(OSError):
-                found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-        return found
-
     def peak(self) -> float:
         """MiB that its processes had resident at most, summed."""
-        return sum(_peak(pid) for pid in self.processes()) / 1024
-
-
-def _peak(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
+        return sum(memory(pid, "VmHWM:") for pid in tree(self.pid)) / 1024
 
 
 def free_port() -> int:

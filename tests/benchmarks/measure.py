@@ -120,7 +120,7 @@ def peak_anonymous(command: Command, env: Mapping[str, str]) -> float:
         process = subprocess.Popen(command, env={**os.environ, **env}, stdout=said, stderr=said)
         peak = 0
         while process.poll() is None:
-            peak = max(peak, sum(map(_anonymous, _tree(process.pid))))
+            peak = max(peak, sum(memory(pid, "RssAnon:", "RssShmem:") for pid in tree(process.pid)))
             time.sleep(0.02)
         said.seek(0)
         if process.returncode:
@@ -128,20 +128,20 @@ def peak_anonymous(command: Command, env: Mapping[str, str]) -> float:
     return peak / 1024
 
 
-def _tree(process: int) -> Iterator[int]:
+def tree(process: int) -> Iterator[int]:
     """A process and those that it started, also indirectly; nothing if it ended."""
     with suppress(OSError):
         for children in Path(f"/proc/{process}/task").glob("*/children"):
             for child in children.read_text().split():
-                yield from _tree(int(child))
+                yield from tree(int(child))
         yield process
 
 
-def _anonymous(process: int) -> int:
-    """KiB of anonymous memory, with what is shared with other processes; 0 if the process ended."""
+def memory(process: int, *keys: str) -> int:
+    """KiB that the kernel counts for a process under these keys of its status; 0 if the process ended."""
     with suppress(OSError):
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
-        return sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+        return sum(int(line.split()[1]) for line in lines if line.startswith(keys))
     return 0
 
 

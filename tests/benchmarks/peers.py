@@ -14,7 +14,6 @@ EXPORTING = ("onnx", "onnxruntime", "onnxscript", "torch", "transformers", "safe
 PEERS: dict[str, tuple[str, ...]] = {
     "aws": ("awscli",),
     "dvc": ("dvc[s3]",),
-    "bsdiff": ("bsdiff4",),
     "hf": ("huggingface_hub",),
     "mlflow": ("mlflow", "boto3"),
     "oras": ("oras",),
@@ -30,7 +29,6 @@ PEERS: dict[str, tuple[str, ...]] = {
 the transformers 4.57 that it asks for."""
 PACKAGES = {
     "aws": "awscli",
-    "bsdiff": "bsdiff4",
     "hf": "huggingface_hub",
     "optimum": "optimum-onnx",
     "olive": "olive-ai",

@@ -57,7 +57,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "export": partial(export.benchmark, CHECKPOINTS / "0.2.0", CACHE),
     "fleet": fleet.benchmark,
     "certification": partial(certification.benchmark, CHECKPOINTS),
-    "deltas sizes": partial(deltas.sizes, CHECKPOINTS, CACHE),
+    "deltas sizes": partial(deltas.sizes, CHECKPOINTS),
     "deltas speed": partial(deltas.speed, CHECKPOINTS),
     "javascript": partial(javascript.benchmark, CHECKPOINTS),
     "encoders": partial(encoders.benchmark, CACHE),

@@ -1,7 +1,6 @@
 """A checkpoint by its hub id, from an emulator of the Hub by the real client: pinned, and asked for each time."""
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,20 +44,6 @@ def test_a_source_of_the_hub_is_pinned_and_asked_for_each_time(
     assert (two["version"], two["manifest"]["source"]["revision"]) == ("0.1.1", second)
     pinned = json.loads(reg(*EXPORT[:1], f"acme/tagger@{first}", *EXPORT[2:]).stdout)
     assert pinned["digest"] == one["digest"]
-
-
-@pytest.mark.more
-def test_a_directory_of_that_name_is_another_source(
-    reg: Reg, hub: Hub, make_checkpoint: Callable[..., Path], tmp_path: Path
-) -> None:
-    upload(hub, make_checkpoint(seed=1))
-    words = ("export", "acme/tagger", *EXPORT[2:], "--name", "acme/x")
-    one = json.loads(reg(*words).stdout)
-    shutil.copytree(make_checkpoint(seed=3), tmp_path / "acme" / "tagger")
-    two = json.loads(reg(*words).stdout)
-    assert (two["version"], two["manifest"]["source"]["id"]) == ("0.1.1", "acme/x")
-    shutil.rmtree(tmp_path / "acme")
-    assert json.loads(reg(*words).stdout)["digest"] == one["digest"]
 
 
 def test_a_model_absent_from_the_hub_leaves_nothing(reg: Reg, hub: Hub, tmp_path: Path) -> None:

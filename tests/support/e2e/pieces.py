@@ -4,25 +4,10 @@ import string
 from typing import Any
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = [
-    "the",
-    "patient",
-    "anna",
-    "born",
-    "on",
-    "may",
-    "street",
-    "un",
-    "##able",
-    "##ing",
-    "##s",
-    "straße",
-    "中",
-    "文",
-]
+WORDS = "the patient anna born on may street un ##able ##ing ##s straße 中 文"
 LETTERS = [letter for letter in string.ascii_lowercase + string.digits if letter != "q"]
 MARKS = [*".,:;-@/()'", "Ä", "É", "ß", "и"]
-VOCABULARY = [*SPECIAL, *WORDS, *LETTERS, *(f"##{letter}" for letter in LETTERS), *MARKS]
+VOCABULARY = [*SPECIAL, *WORDS.split(), *LETTERS, *(f"##{letter}" for letter in LETTERS), *MARKS]
 
 
 def wordpiece() -> Any:
