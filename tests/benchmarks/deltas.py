@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.demo_exports import KINDS, VERSIONS, exported
+from benchmarks.exports import KINDS, VERSIONS, exported
 from benchmarks.measure import Row, row
 
 FILES = {

@@ -13,9 +13,9 @@ from support.servers import client_package
 from support.servers.nginx import nginx
 from tokenizers import Tokenizer
 
-from benchmarks.demo_exports import NAME as EXPORTED
-from benchmarks.demo_exports import VERSIONS as EXPORTS
-from benchmarks.demo_exports import exported
+from benchmarks.exports import NAME as EXPORTED
+from benchmarks.exports import VERSIONS as EXPORTS
+from benchmarks.exports import exported
 from benchmarks.measure import Row, Run, pairs, row, run
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory import DirectoryRegistry

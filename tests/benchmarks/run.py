@@ -22,22 +22,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks import (
-    certification,
     deltas,
-    encoders,
-    export,
+    exports,
     fleet,
     javascript,
     large,
     oci,
     peers,
     proving,
+    questions,
     remotes,
     report,
-    resolving,
-    scale,
     serving,
-    startup,
     storing,
 )
 from benchmarks.measure import GroupRun, Row, table
@@ -46,21 +42,21 @@ CACHE = Path(__file__).parents[2] / ".cache"
 CHECKPOINTS = CACHE / "pii"
 
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
-    "startup": partial(startup.benchmark, CACHE),
+    "startup": partial(questions.startup, CACHE),
     "ingest": storing.ingest,
     "adding": partial(storing.add, CACHE),
     "memory": large.memory,
     "verify": storing.verify,
     "prove": proving.benchmark,
-    "scale": partial(scale.benchmark, CACHE),
-    "resolve": resolving.benchmark,
-    "export": partial(export.benchmark, CHECKPOINTS / "0.2.0", CACHE),
+    "scale": partial(questions.scale, CACHE),
+    "resolve": questions.resolve,
+    "export": partial(exports.android, CHECKPOINTS / "0.2.0", CACHE),
     "fleet": fleet.benchmark,
-    "certification": partial(certification.benchmark, CHECKPOINTS),
+    "certification": partial(exports.search, CHECKPOINTS),
     "deltas sizes": partial(deltas.sizes, CHECKPOINTS),
     "deltas speed": partial(deltas.speed, CHECKPOINTS),
     "javascript": partial(javascript.benchmark, CHECKPOINTS),
-    "encoders": partial(encoders.benchmark, CACHE),
+    "encoders": partial(exports.encoders, CACHE),
     **{f"remotes {part}": partial(remotes.benchmark, CACHE, part) for part in remotes.PARTS},
     "oci publish": oci.benchmark,
     **{f"serving {part}": partial(serving.benchmark, CACHE, part) for part in ("mlflow", "nginx", "small")},

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import measure, peers, report, resolving, run
+from benchmarks import measure, peers, questions, report, run
 from benchmarks.measure import LIMIT, ROUGH_LIMIT, Row, Run, pairs, row, spread_of
 
 STEADY, UNSTEADY = [1.0, 1.02, 0.98], [1.0, 1.6, 0.5]
@@ -139,4 +139,4 @@ def test_groups_and_the_programs_that_they_need_have_names() -> None:
 
 @pytest.mark.more
 def test_resolving_is_measured() -> None:
-    assert all(row.ours > 0 < row.theirs for row in resolving.benchmark(count=1))
+    assert all(row.ours > 0 < row.theirs for row in questions.resolve(count=1))
