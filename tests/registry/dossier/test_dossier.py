@@ -309,9 +309,12 @@ def test_a_profile_of_ones_own_needs_no_code(audited: Audited, tmp_path: Path) -
         "  - title: All\n    fields:\n"
         "      - {label: Licence, from: manifest, value: /license}\n"
         "      - {label: Sizes, from: manifest, rows: '/artifacts/*', columns: [[Number, '#'], [Bytes, size]]}\n"
+        "      - {label: Lines, from: log, kinds: [publish], this: true, columns: [[Version, event/version]]}\n"
         "      - {label: Signer, owner: signer_of_ours}\n"
     )
     sizes = rows(*tables(audited.dossier(ONE, str(profile)).dossier, "Sizes"))
+    own = audited.dossier(ONE, str(profile)).dossier
+    assert rows(*tables(own, "Lines")) == [{"Version": ONE.rpartition(":")[2]}]
     assert sizes[0] == {"Number": "0", "Bytes": 54}
     assert audited.judge(audited.json(ONE, str(profile))).report()[1] == []
     with pytest.raises(InputError, match="no profile is called 'plein'"):

@@ -138,6 +138,12 @@ def test_a_huge_string_is_refused_before_it_is_parsed() -> None:
     assert Counted.decoded == 1
 
 
+def test_whole_floats_are_written_without_a_point_and_keys_are_texts() -> None:
+    assert canonical.encode({"a": [1.0, 100.0, -0.5]}) == b'{"a":[1,100,-0.5]}'
+    with pytest.raises(InputError):
+        canonical.encode({1: "a"})
+
+
 @pytest.mark.parametrize("number", [float("inf"), -float("inf"), float("nan"), 2**53, -(2**53), 1e20])
 def test_a_number_out_of_range_is_not_written(number: float) -> None:
     for value in (number, {"limits": {"parity": {"int8": number}}}, [1, {"b": (number,)}]):

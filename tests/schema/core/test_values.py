@@ -159,6 +159,11 @@ def test_versions_of_one_release_have_hashes_of_their_own() -> None:
     assert len({hash(Version.parse(text)) for text in texts}) > 1990
 
 
+def test_build_metadata_counts_last() -> None:
+    first, second = map(Version.parse, ("1.0.0+a", "1.0.0+b"))
+    assert first < second and second > first and first.precedence == second.precedence
+
+
 def test_a_version_is_not_compared_with_text() -> None:
     with pytest.raises(TypeError):
         _ = Version(1, 0, 0) < "1.0.0"
