@@ -3,7 +3,6 @@
 A manifest holds no paths: the files that its recipe needs are recorded by digest, and the user names them again.
 """
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +30,6 @@ from onnxreg.schema.manifest.parts import Code
 
 RECIPE, SUITE = "recipe", "the evaluation suite"
 """The recorded profile of a recipe that belongs to no profile, and the name of the suite's file in messages."""
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -82,23 +80,18 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
         recorded = RecipeFile.from_json(recipe.parameters["recipe"], "it").to_json()
         recorded = {key: item for key, item in recorded.items() if key not in ("source", "name")}
         search = convert(recipe.parameters.get("search") or {}, dict[str, Any], "its search") or None
-    digests = {name: owner[key] for name, (owner, key) in _files(recorded).items()}
-    for name, digest in digests.items():
-        if not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
-            raise IntegrityError(f"the recipe of {label} names a file, not the digest of one: {name}")
+    files = _files(recorded)
+    with about(f"the recipe of {label} names a file, not the digest of one", IntegrityError):
+        digests = {name: Digest.parse(owner[key]) for name, (owner, key) in files.items()}
     profile = None if recipe.profile == RECIPE else profile_catalog.find(recipe.profile)
     if profile is not None and (version := profile.recipe().profile_version) != recipe.profile_version:
         message = f"{label} was made by {recipe.profile} v{recipe.profile_version}, this build has v{version}"
         raise InputError(message, "install the onnxreg that made it")
     _fill_in(recorded, digests, materials, label)
-    plan = plan_export(
-        RecipeFile.from_json(recorded, f"the recipe of {label}"),
-        _source(manifest, label, materials.source),
-        manifest.name,
-        trust_remote_code=recipe.trust_remote_code,
-        profile=profile,
-        allow_code=Consent.of(materials.allow_code, materials.source, is_recorded=True),
-    )
+    document = RecipeFile.from_json(recorded, f"the recipe of {label}")
+    source, trusted = _source(manifest, label, materials.source), recipe.trust_remote_code
+    consent = Consent.of(materials.allow_code, materials.source, is_recorded=True)
+    plan = plan_export(document, source, manifest.name, Path(), trusted, profile, allow_code=consent)
     _check_code(recipe.code, plan.source.code, label)
     if plan.source.digest != origin.digest:
         names = ", ".join(sorted(path.name for path in plan.source.files or () if path.is_file()))
@@ -120,25 +113,22 @@ def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
     return {**suite, **steps, **{f"options.{key}": (options, key) for key in keys}}
 
 
-def _fill_in(
-    recorded: Mapping[str, Any], digests: Mapping[str, str], materials: Materials, label: str
-) -> None:
+def _fill_in(recorded: Any, digests: Mapping[str, Digest], materials: Materials, label: str) -> None:
     """Write paths in place of the digests of a recipe; files of options are also searched for in a source directory.
 
     Raises InputError for a missing file, and for a file that the recipe does not use.
     """
     files = {**materials.data, **({} if materials.suite is None else {SUITE: materials.suite})}
     if unused := sorted(files.keys() - digests.keys()):
-        raise InputError(
-            f"{label} was made without {unused[0]}", f"it has {', '.join(digests) or 'no files'}"
-        )
+        hint = f"it has {', '.join(digests) or 'no files'}"
+        raise InputError(f"{label} was made without {unused[0]}", hint)
     options = {digest: name for name, digest in digests.items() if name.startswith("options.")}
     if options and materials.source is not None and Path(materials.source).is_dir():
         for file in sorted(filter(Path.is_file, below(Path(materials.source)))):
-            if (option := options.get(str(digest_file(file)))) is not None:
+            if (option := options.get(digest_file(file))) is not None:
                 files.setdefault(option, file)
     for name, (owner, key) in _files(recorded).items():
-        path = files.get(name) or materials.stored(Digest.parse(digests[name]))
+        path = files.get(name) or materials.stored(digests[name])
         if path is None:
             option = "--eval-suite FILE" if name == SUITE else f"--data {name}=PATH"
             message = f"{label} was made with a file that is recorded by digest: {name}, {digests[name]}"
@@ -202,6 +192,5 @@ def _plan_family(manifest: Manifest, label: str, materials: Materials) -> Family
     digest = None if manifest.source is None else manifest.source.digest
     if digest != plan.source:
         message = f"the checkpoints of {path.name} are not those that {manifest.name} was made from"
-        hint = "give the files as they were exported"
-        raise InputError(f"{message}: {plan.source}, recorded is {digest}", hint)
+        raise InputError(f"{message}: {plan.source}, not {digest}", "give the files as they were exported")
     return plan

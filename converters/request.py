@@ -27,19 +27,17 @@ if TYPE_CHECKING:
     from onnxreg.schema.inputs.recipe_file import RecipeFile
     from onnxreg.schema.manifest.draft import Draft
 
-ON_BY_DEFAULT = ("int8", "rewrite")
-"""Options that are on by default; on the command line they exist only as `--no-...`."""
+ON_BY_DEFAULT = ("int8",)
+"""Options that are on by default; on the command line an option exists only as `--no-...`."""
 TASK = ("opset", "quantize", "int8_embeddings", "max_seq_length")
 EVALUATION = {"eval_suite": "suite"} | {key: key for key in ("item_scores", "margin", "label_map")}
-SEARCH = {"confirm_suite": "confirm", "candidate": "candidates"} | {
-    key: key for key in ("objective", "calibration")
-}
+SEARCH = {"confirm_suite": "confirm", "candidate": "candidates"}
+SEARCH |= {key: key for key in ("objective", "calibration")}
 """Option names of an evaluation and of a search, and their keys in a recipe."""
 STATEMENTS = ("license", "description")
 COMMON = (*EVALUATION, "certify", *SEARCH, *STATEMENTS)
 OPTIONS = (*TASK, "checkpoint", *ON_BY_DEFAULT, "min_gold_chars", "min_parent_recall", *COMMON)
 """The options common to all exports, and those of each built-in kind of export."""
-NEW_OBJECTS = 10_000
 
 
 def flag(option: str) -> str:
@@ -54,8 +52,8 @@ def prepare_process() -> None:
     export. The threads that OpenBLAS starts at import wait in a busy loop, which takes 2 %.
     """
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
-    if 0 < gc.get_threshold()[0] < NEW_OBJECTS:
-        gc.set_threshold(NEW_OBJECTS, 10, 10)
+    if 0 < gc.get_threshold()[0] < 10_000:
+        gc.set_threshold(10_000, 10, 10)
 
 
 def choose(source: str) -> "Chosen":
@@ -250,10 +248,9 @@ def check_memory(plan: "ExportPlan") -> None:
         return
     peak, free = peak_memory(source), free_memory()
     if peak is not None and free is not None and peak > free:
-        raise HostError(
-            f"building the decoder takes about {peak / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free",
-            "close other programs, or export it on a machine with more memory",
-        )
+        sizes = f"{peak / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free"
+        hint = "close other programs, or export it on a machine with more memory"
+        raise HostError(f"building the decoder takes about {sizes}", hint)
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
@@ -314,8 +311,7 @@ def export(
         source = _save(model, task, Path(scratch, "model")) if isinstance(model, tuple | list) else str(model)
         draft, _ = run(plan_export(recipe, source, "model"), Path(scratch, "workspace"))
         last = draft.artifacts[-1]
-        sidecars = [file for item in draft.artifacts for file in item.sidecars]
-        files = [file for file in sidecars if file.role == "external-data"]
+        files = [file for item in draft.artifacts for file in item.sidecars if file.role == "external-data"]
         if target is None:
             if any(file in files for file in last.sidecars):
                 raise InputError("a graph of more than 2 GB cannot be returned as bytes", "name an output")
@@ -347,6 +343,5 @@ def _save(objects: Any, task: str, directory: Path) -> str:
     with silent_transformers():
         for item in objects:
             item.save_pretrained(directory)
-    vars(objects[0].config).clear()
-    vars(objects[0].config).update(config)
+    objects[0].config.__dict__ = config
     return str(directory)

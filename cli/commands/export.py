@@ -75,7 +75,6 @@ def command(
     int8_embeddings: bool = flag(
         "With INT8, also quantize the embedding tables, to a quarter of their bytes."
     ),
-    no_rewrite: bool = flag("Keep every node as the exporter made it."),
     max_seq_length: int | None = option("The longest sequence, in tokens."),
     eval_suite: Path | None = option(
         "Judge the artifacts of low precision on this suite: see docs/certification.md."
@@ -134,7 +133,7 @@ def command(
     output}}, null if the push failed. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error:
     {family, message, hint}, note}], succeeded, failed, stopped}; status is published, current, failed or stopped.
     """
-    arguments = locals() | {"int8": not no_int8, "rewrite": not no_rewrite}
+    arguments = locals() | {"int8": not no_int8}
     given = {key: arguments[key] for key in requests.OPTIONS if arguments[key] not in (None, [])}
     given = {key: value for key, value in given.items() if value is not (key in requests.ON_BY_DEFAULT)}
     if label_map:

@@ -47,9 +47,7 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
         ):
             location = check_path(location.removeprefix("./"))
         if not all(one.isascii() and one.isdecimal() and len(one) <= MAX_DIGITS for one in numbers):
-            raise InputError(
-                f"{path.name} has an external tensor whose offset or length is not a number of bytes"
-            )
+            raise InputError(f"{path.name} has an external tensor whose offset or length is not a number")
         start, length = map(int, numbers)
         size = tensor_bytes(tensor)
         if size and length not in (0, size):

@@ -29,7 +29,6 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 PATH, INT8 = "model.onnx", "model_int8.onnx"
-PROVIDERS = ["NNAPI", "XNNPACK"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,6 @@ class AndroidOptions(WrittenDocument):
 
     int8: StrictBool = True
     int8_embeddings: StrictBool = False
-    rewrite: StrictBool = True
     max_seq_length: Annotated[StrictInt, Field(ge=1)] = 512
     min_gold_chars: StrictInt = 200
     min_parent_recall: StrictFloat = 0.5
@@ -100,22 +98,17 @@ class AndroidProfile(Profile):
         if suite is not None:
             settings = chosen.model_dump(include={"min_gold_chars", "min_parent_recall"})
             metrics = [{"metric": "character_recall", "settings": settings}]
-            judging = {"suite": str(suite.absolute()), "metrics": metrics, "label_names": "openmed"}
-            value["evaluation"] = judging
+            judging = {"suite": str(suite.absolute()), "label_names": "openmed"}
+            value["evaluation"] = {**judging, "metrics": metrics}
         if chosen.int8_embeddings:
             steps["int8"]["params"]["op_types_to_quantize"].append("Gather")
         if not chosen.int8 or is_search:
             del steps["int8"]
             value["outputs"] = [output for output in value["outputs"] if output["step"] != "int8"]
             value["checks"] = [check for check in value["checks"] if check["output"] != INT8]
-        if not chosen.rewrite:
-            del steps["mobile-safe"]
-            for item in (*steps.values(), *value["outputs"]):
-                item.update({key: "fp32" for key in ("input", "step") if item.get(key) == "mobile-safe"})
         if is_search and suite is not None:
-            start = {"input": "mobile-safe" if chosen.rewrite else "fp32", "output": "model.onnx"}
-            checks = [{"metric": "argmax_agreement", "min": 0.5}]
-            value["search"] = {**start, "format": "onnx-int8", "checks": checks}
+            search = {"input": "mobile-safe", "output": "model.onnx", "format": "onnx-int8"}
+            value["search"] = {**search, "checks": [{"metric": "argmax_agreement", "min": 0.5}]}
         return RecipeFile.from_json({**value, "steps": list(steps.values())}, self.document.name)
 
     def check_source(self, source: LocatedSource) -> None:
@@ -126,16 +119,14 @@ class AndroidProfile(Profile):
         check_contract(output.facts, output.path, len(subject.fields["labels"]))
 
     def fields(self, output: ProfileOutput) -> Mapping[str, Any]:
-        metadata = {"profile": "android", "execution_providers": PROVIDERS}
+        metadata = {"profile": "android", "execution_providers": ["NNAPI", "XNNPACK"]}
         metadata |= android_warnings(output.facts.operator_names)
         tables = [step.result["embeddings"] for step in output.steps if "embeddings" in step.result]
         if output.path != INT8 or not tables:
             return {"metadata": metadata}
         check = {"name": "embeddings", "metric": "min_row_cosine", "value": tables[0]["min_row_cosine"]}
-        return {
-            "metadata": metadata,
-            "checks": [{**check, "samples": tables[0]["tables_quantized"], "verdict": "info"}],
-        }
+        checks = [{**check, "samples": tables[0]["tables_quantized"], "verdict": "info"}]
+        return {"metadata": metadata, "checks": checks}
 
 
 def task_recipe(
@@ -148,16 +139,14 @@ def task_recipe(
 ) -> RecipeFile:
     """Return the recipe of a task: full precision, and with `quantize` an INT8 graph (`<path without .onnx>_int8.onnx`).
 
-    By default the opset is 14 and `max_seq_length` (in tokens) the task's own. `int8_embeddings` quantizes the embedding
-    tables too, which are most of the bytes of a small encoder. Raises InputError for an unknown task, a task that needs more
-    options, an opset that PyTorch does not export to, and `int8_embeddings` without `quantize`.
+    By default the opset is 14 and `max_seq_length` (in tokens) the task's own. `int8_embeddings` quantizes embedding tables
+    too. Raises InputError for an unknown task, a task that needs more options, an opset that PyTorch does not export to, and
+    `int8_embeddings` without `quantize`.
     """
     kind = task_catalog.find(task, (TextTask, ImageClassification))
     is_image = kind is ImageClassification
     if kind is OnnxFile and (opset, max_seq_length) != (None, None):
-        hint = (
-            "leave --opset and --max-seq-length out; a recipe with OnnxOpVersionConversion changes the opset"
-        )
+        hint = "leave --opset and --max-seq-length out; OnnxOpVersionConversion in a recipe changes the opset"
         raise InputError("an ONNX file keeps its opset and its inputs", hint)
     if not issubclass(kind, OnnxFile | TextTask | ImageClassification):
         message = f"the task {kind.id} has no recipe of its own"
@@ -201,6 +190,6 @@ def _accept(entry: EntryPoint, profile: Any) -> Profile | None:
     return replace(profile, name=entry.name, package=None if entry.dist is None else entry.dist.name)
 
 
-BUILT_IN: Mapping[str, Profile] = {"android": AndroidProfile(Path(__file__).with_name("android.yaml"))}
-CATALOG = PlugIns("onnxreg.profiles", "a profile", BUILT_IN, _accept)
+ANDROID = AndroidProfile(Path(__file__).with_name("android.yaml"))
+CATALOG: PlugIns[Profile] = PlugIns("onnxreg.profiles", "a profile", {"android": ANDROID}, _accept)
 find, names = CATALOG.find, CATALOG.names

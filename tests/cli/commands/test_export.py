@@ -92,10 +92,10 @@ def test_export_hands_every_option_on(reg: Reg, exported: list[Any]) -> None:
     spans = [{"start": 0, "end": 3, "label": "NAME"}]
     Path("golden.jsonl").write_text(json.dumps({"id": "a", "text": "Ann", "gold_spans": spans}) + "\n")
     suite = ("--eval-suite", "golden.jsonl", "--min-gold-chars", 50, "--min-parent-recall", 0.7)
-    words = ("--int8-embeddings", "--no-rewrite", "--max-seq-length", 128, *suite, "--trust-remote-code")
+    words = ("--int8-embeddings", "--max-seq-length", 128, *suite, "--trust-remote-code")
     assert reg(*ANDROID, *words).status == reg(*ANDROID, "--no-int8").status == 0
     evaluation = {"eval_suite": Path("golden.jsonl"), "min_gold_chars": 50, "min_parent_recall": 0.7}
-    first = {"int8_embeddings": True, "rewrite": False, "max_seq_length": 128, **evaluation}
+    first = {"int8_embeddings": True, "max_seq_length": 128, **evaluation}
     assert [request.options for request in exported] == [first, {"int8": False}]
     assert [request.trust_remote_code for request in exported] == [True, False]
 
