@@ -151,7 +151,7 @@ def reg(tmp_path, capfd) -> Reg:
     return run
 
 
-def test_each_host_has_a_variable():
+def test_each_host_has_a_variable(monkeypatch):
     for host, name in {
         "https://models.example/tree": "MODELS_EXAMPLE",
         "https://my-models.example:8443": "MY__MODELS_EXAMPLE_8443",
@@ -159,6 +159,9 @@ def test_each_host_has_a_variable():
         "http://[::1]:80": "___1__80",
     }.items():
         assert variable(host) == f"REG_TOKEN_{name}"
+    monkeypatch.setenv("REG_TOKEN_MODELS_EXAMPLE", TOKEN)
+    with pytest.raises(InputError, match="http://"):
+        http_remote("http://models.example")  # in plain text, to another machine
 
 
 def test_reading_with_a_token(guarded, reg, monkeypatch, filled, tmp_path):
@@ -188,12 +191,6 @@ def test_a_wrong_or_invalid_token_is_not_printed(guarded, bad, reg, monkeypatch)
     error, told = reg("resolve", "tiny", "--remote", guarded.url, status=6 if is_token else 2)
     assert variable(guarded.url) in error["hint" if is_token else "message"]
     assert bad not in told
-
-
-def test_plain_http_to_another_machine_is_refused_before_anything_is_sent(monkeypatch):
-    monkeypatch.setenv("REG_TOKEN_MODELS_EXAMPLE", TOKEN)
-    with pytest.raises(InputError, match="http://"):
-        http_remote("http://models.example")
 
 
 def test_a_redirect_takes_it_along_within_the_server_alone(monkeypatch):

@@ -121,11 +121,16 @@ def test_a_url_names_a_repository(url, found):
     assert parse_url(uri.to_uri()) == uri
 
 
-def test_a_dataset_repository_holds_a_registry_too(hub):
-    remote = open_hub("hf://datasets/acme/models", create=True)
-    put(remote, b"x" * 1000)
-    assert read_blob(remote, Digest.of(b"x" * 1000)) == b"x" * 1000
-    assert f"datasets/{REPO}" in hub.repositories
+def test_a_dataset_and_a_branch_hold_registries_of_their_own(hub, remote):
+    data = open_hub("hf://datasets/acme/models", create=True)
+    branches = hub.repositories[f"models/{REPO}"].branches
+    branches["dev"] = branches["main"][:1]
+    branch = open_hub(f"{URL}@dev", create=True)
+    for place in (data, branch):
+        put(place, b"x" * 1000)
+        assert read_blob(place, Digest.of(b"x" * 1000)) == b"x" * 1000
+    assert (list(remote.names()), list(branch.names())) == ([], ["m"])
+    assert len({each.registry_id for each in (remote, data, branch)}) == 3
 
 
 # The repository
@@ -164,15 +169,6 @@ def test_a_registry_of_a_newer_build_is_not_written(hub, remote):
         _ = open_hub(URL).registry_id
 
 
-def test_a_branch_is_a_registry_of_its_own(hub, remote):
-    branches = hub.repositories[f"models/{REPO}"].branches
-    branches["dev"] = branches["main"][:1]
-    branch = open_hub(f"{URL}@dev", create=True)
-    put(branch, b"only there")
-    assert (list(remote.names()), list(branch.names())) == ([], ["m"])
-    assert branch.registry_id != remote.registry_id
-
-
 def test_an_old_commit_can_be_read_and_not_written(hub, remote):
     put(remote, b"first", index=b"1\n")
     old = open_hub(f"{URL}@{hub.history(REPO)[-1].id}")
@@ -194,22 +190,14 @@ def test_blobs_index_and_card_are_one_commit(hub, pushed):
     assert initial.files.keys() == {".gitattributes"}
 
 
-def test_an_empty_blob_is_a_regular_file(hub, remote):
-    put(remote, b"")
-    assert hub.files(REPO)[path_of(b"")].sha256 is None
-    assert read_blob(open_hub(URL), Digest.of(b"")) == b""
-
-
-def test_known_digests_are_not_computed_again(remote, monkeypatch):
+def test_blobs_are_kept_whatever_the_repository_ignores_and_not_hashed_again(hub, remote, monkeypatch):
+    """An empty one is a regular file."""
     monkeypatch.setattr("huggingface_hub.lfs.sha_fileobj", None)
-    put(remote, b"weights" * 1000)
-    assert has(remote, b"weights" * 1000) == [True]
-
-
-def test_a_gitignore_of_the_repository_hides_no_blob(hub, remote):
     hub.commit(REPO, {".gitignore": b"blobs\nindex\n"})
-    put(remote, b"kept")
-    assert read_blob(open_hub(URL), Digest.of(b"kept")) == b"kept"
+    put(remote, b"", b"weights" * 1000)
+    for blob in (b"", b"weights" * 1000):
+        assert read_blob(open_hub(URL), Digest.of(blob)) == blob
+    assert hub.files(REPO)[path_of(b"")].sha256 is None
 
 
 def test_an_index_that_the_hub_keeps_in_lfs_is_swapped_too(hub, remote, monkeypatch):
@@ -253,18 +241,14 @@ def test_an_lfs_file_under_a_wrong_name_is_replaced(hub, remote):
 # Races
 
 
-def test_a_commit_of_others_that_does_not_matter_is_no_lost_race(hub, remote):
+def test_another_index_in_the_meantime_is_a_lost_race_and_no_other_commit_is(hub, remote):
     hub.before(COMMIT, lambda: hub.commit(REPO, {"index/other.jsonl": b"1\n"}))
-    put(remote, b"mine")
+    put(remote, b"mine", index=b"1\n")
     assert list(remote.names()) == ["m", "other"]
     assert uploads(hub, b"mine") == 1
-
-
-def test_another_index_in_the_meantime_is_a_lost_race(hub, remote):
-    put(remote, index=b"1\n")
     hub.before(COMMIT, lambda: hub.commit(REPO, {"index/m.jsonl": b"2\n"}))
     with pytest.raises(LostRaceError):
-        put(remote, b"mine", index=b"3\n", expected=token(remote))
+        put(remote, b"more", index=b"3\n", expected=token(remote))
     assert index(remote) == hub.read(REPO, "index/m.jsonl") == b"2\n"
 
 
@@ -407,26 +391,19 @@ def test_a_hub_that_falls_silent_is_asked_again(hub, remote, monkeypatch):
 MISSING = {"X-Error-Code": "EntryNotFound"}
 
 
-def test_a_missing_file_without_a_commit_in_its_answer(hub, remote):
-    fresh = open_hub(URL)
-    hub.fail("/resolve/", 404, headers=MISSING)
-    assert fresh.read_index("m") is None
-    assert fresh.commits.now().revision == hub.history(REPO)[-1].id
-
-
-@pytest.mark.parametrize(
-    ("known", "status", "headers"),
-    [(None, 404, MISSING), (IndexFile(b"1\n", ""), 304, {})],
-    ids=["missing", "unchanged"],
-)
-def test_a_commit_that_comes_while_the_newest_one_is_asked_for_is_not_overlooked(
-    hub, remote, known, status, headers
-):
-    """What an answer without a commit says may be older than the commit that is pinned then."""
-    if known:
+@pytest.mark.parametrize("is_known", [False, True])
+def test_an_answer_without_a_commit_may_be_older_than_the_one_that_is_pinned_then(hub, remote, is_known):
+    """A missing file, or an unchanged one; a commit that comes while the newest one is asked for is not overlooked."""
+    known = IndexFile(b"1\n", "") if is_known else None
+    if is_known:
         put(remote, b"first", index=b"1\n")
+    else:
+        fresh = open_hub(URL)
+        hub.fail("/resolve/", 404, headers=MISSING)
+        assert fresh.read_index("m") is None
+        assert fresh.commits.now().revision == hub.history(REPO)[-1].id
     fresh = open_hub(URL)
-    hub.fail("/resolve/", status, headers=headers)
+    hub.fail("/resolve/", 304 if is_known else 404, headers={} if is_known else MISSING)
     hub.before(f"GET /api/models/{REPO}/revision/main", lambda: hub.commit(REPO, {"index/m.jsonl": b"2\n"}))
     found = fresh.read_index("m", known)
     assert found is not None and found.data == b"2\n"
@@ -441,13 +418,9 @@ def test_a_download_goes_on_where_it_broke_off(hub, remote, says_sizes):
         hub.fail(f"GET /{Digest.of(data).hex}", cut=cut)
     assert read_blob(remote, Digest.of(data)) == data
     assert len(calls(hub, f"GET /{Digest.of(data).hex}")) == 4
-
-
-def test_a_flipped_byte_is_noticed(hub, remote):
-    put(remote, b"weights")
-    (hub.root / Digest.of(b"weights").hex).write_bytes(b"wEights")
+    (hub.root / Digest.of(data).hex).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(IntegrityError):
-        read_blob(remote, Digest.of(b"weights"))
+        read_blob(remote, Digest.of(data))
 
 
 # Reading
@@ -588,18 +561,14 @@ def test_a_repository_that_cannot_be_read(hub, remote, monkeypatch, words):
     assert words in failing(lambda: open_hub(URL).read_index("m"))
 
 
-def test_a_public_repository_is_read_without_a_token(remote, monkeypatch):
+def test_a_token_that_may_only_read_and_nobody_s(remote, monkeypatch):
     put(remote, b"weights")
-    configure(monkeypatch, NOBODY)
-    assert read_blob(open_hub(URL), Digest.of(b"weights")) == b"weights"
-
-
-def test_a_token_that_may_only_read(remote, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", READER)
     reader = open_hub(URL)
     assert "403" in failing(lambda: put(reader, b"blob"))
     assert "403" in failing(lambda: open_hub(f"{URL}2", create=True))
-    assert list(reader.names()) == []
+    configure(monkeypatch, NOBODY)
+    assert read_blob(open_hub(URL), Digest.of(b"weights")) == b"weights"
 
 
 def entry(**values: object) -> bytes:

@@ -7,16 +7,20 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from huggingface_hub import snapshot_download
+from hypothesis import example, given
+from hypothesis import strategies as st
 from support.registries.drafts import write_draft
 from support.registries.gated import draft as judged_draft
 from support.servers.hub import Hub
 
 from onnxreg.registry import Registry
 from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.store.hub import described
 from onnxreg.registry.store.open import open_url
 from onnxreg.schema.core.errors import InputError, IntegrityError, RemoteError
 from onnxreg.schema.manifest.draft import DraftFile
@@ -136,7 +140,7 @@ def test_a_refused_file_is_not_shown(hub, registry, tmp_path):
 # What others write
 
 
-def test_a_file_of_others_is_never_replaced(hub, registry):
+def test_a_file_of_others_or_that_somebody_changed_is_never_replaced(hub, registry):
     push(registry, "0.1.0")
     hub.commit(REPO, {"config.json": b"mine", "onnx/model.onnx": b"mine", "notes.txt": b"mine"})
     with pytest.raises(InputError, match=r"would replace: config\.json, onnx/model\.onnx"):
@@ -147,13 +151,10 @@ def test_a_file_of_others_is_never_replaced(hub, registry):
     hub.commit(REPO, {"config.json": None, "onnx/model.onnx": None})
     show(registry, "0.2.0")
     assert shown(hub) == LAYOUT | {"notes.txt"}
-
-
-def test_a_file_that_somebody_changed_is_theirs(hub, laid_out):
     hub.commit(REPO, {"onnx/model.onnx": b"mine"})
     with pytest.raises(InputError, match=r"would replace: onnx/model\.onnx"):
-        show(laid_out)
-    push(laid_out, "0.2.0")
+        show(registry, "0.2.0")
+    push(registry, "0.3.0")
     assert graph(hub) == b"mine"
 
 
@@ -257,3 +258,68 @@ def test_the_card_shows_how_other_libraries_load_it(hub, registry, tmp_path):
     assert not (folder / "blobs").exists()
     retract(registry, "0.3.0")
     assert "await pipeline" not in hub.read(REPO, "README.md").decode()
+
+
+CARD = """---
+# who may use it
+license: "mit"  # as in LICENSE
+model-index:
+- name: old
+  results: []
+# languages of the texts
+language: [en,
+  de]
+pipeline_tag: fill-mask
+
+---
+# Title
+"""
+WRITTEN = {"model-index": [{"name": "old", "results": []}], "pipeline_tag": "fill-mask"}
+
+
+def metadata(card: str) -> dict[str, Any]:
+    """The values between the first two lines `---`; a value may have these characters too."""
+    return dict(yaml.safe_load(re.split(r"^---\n", card, flags=re.MULTILINE)[1]))
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "{license: mit, tags: [a]}\n",
+        "license: &l mit\nother: *l\ntags: [a]\n",
+        "license: mit\ntags: |\n  a\n\n",
+    ],
+)
+def test_values_are_kept_in_any_style(front):
+    card = f"---\n{front}---\ntext\n"
+    before = yaml.safe_load(front)
+    new = described(card, {"tags": ["b"]}, {"tags": before["tags"]})
+    assert metadata(new) == before | {"tags": ["b"]} and new.endswith("---\ntext\n")
+
+
+@pytest.mark.parametrize("value", ["2020-13-45", "!!bool foo", "!!timestamp foo", '!!int ""'])
+def test_a_card_whose_metadata_cannot_be_read_stays(value):
+    card = f"---\ndate: {value}\n---\ntext\n"
+    assert described(card, {"license": "mit"}, {}) == card
+
+
+VALUES = st.recursive(
+    st.text("ab #:-'\"\n", max_size=8) | st.integers() | st.none(),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("xy", min_size=1), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@example(people={}, written={}, next_time={"a": "a---"})
+@example(people={}, written={}, next_time={"a": "---\n"})
+@given(
+    people=st.dictionaries(st.sampled_from("abcdef"), VALUES),
+    written=st.dictionaries(st.sampled_from("uvwxyz"), VALUES),
+    next_time=st.dictionaries(st.sampled_from("abuvwxyz"), VALUES),
+)
+def test_the_values_are_those_of_people_and_ours(people, written, next_time):
+    text = "".join(
+        f"# about {key}\n{yaml.safe_dump({key: value})}" for key, value in {**people, **written}.items()
+    )
+    new = described(f"---\n{text or '{}'}\n---\n", next_time, written)
+    assert metadata(new) == {**next_time, **people}

@@ -178,14 +178,15 @@ TORN = {
     "short": b"\xff" * (SIZE - 1),
     "same size": b"\xff" * SIZE,
     "too long": b"\xff" * (SIZE + 1),
+    "complete": DATA,
 }
 
 
 @pytest.mark.parametrize("torn", TORN)
-def test_a_torn_file_is_not_believed(other, site, made, arriving, torn):
+def test_a_torn_file_is_not_believed_and_a_complete_one_is(other, site, made, arriving, torn):
     arriving.write_bytes(TORN[torn])
     arriving.chmod(0o444)
-    assert is_pulled(other, site, made, 1 if torn in ("empty", "too long") else 2)
+    assert is_pulled(other, site, made, 1 if torn in ("empty", "too long", "complete") else 2)
 
 
 @pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
@@ -196,12 +197,6 @@ def test_a_link_in_its_place_leads_no_write_elsewhere(other, site, made, arrivin
     getattr(arriving, link)(victim)
     assert is_pulled(other, site, made)
     assert (victim.read_bytes(), victim.stat().st_mode & 0o777) == (b"somebody else's", 0o755)
-
-
-def test_a_complete_unpublished_file_is_not_fetched_again(other, site, made, arriving):
-    unpublished(other, site, lambda method, path: "error" if blob_path(made.digest) in path else None)
-    arriving.write_bytes(DATA)
-    assert is_pulled(other, site, made)
 
 
 def test_a_file_with_garbled_bytes_is_fetched_again(other, site, weights, made):

@@ -85,7 +85,8 @@ def test_a_file_that_is_replaced_keeps_its_permissions(filled):
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_nobody_else_may_write_where_an_export_works(registry, is_shared):
+def test_nobody_else_may_write_where_an_export_works(registry, tmp_path, monkeypatch, is_shared):
+    """An account without a home may use a shared directory, as in a container: everyone may write to its volume."""
     for path in (registry.store.root, registry.store.root / "local", registry.store.root / "local/tmp"):
         path.chmod(0o777 if is_shared else 0o755)
     with registry.workspace() as workspace:
@@ -93,13 +94,8 @@ def test_nobody_else_may_write_where_an_export_works(registry, is_shared):
         assert (registry.store.root in workspace.parents) != is_shared
         assert not (mode(workspace) | mode(workspace.parent)) & 0o022
     assert not workspace.exists()
-
-
-def test_an_account_without_a_home_may_use_a_shared_directory(registry, tmp_path, monkeypatch):
-    """As in a container: its volume may be written by everyone."""
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("REG_STATE", str(tmp_path / "file" / "state"))
-    registry.store.root.chmod(0o777)
     with registry.workspace() as workspace:
         assert not mode(workspace) & 0o022
 
