@@ -416,9 +416,10 @@ class Api(Handler):
             data = base64.b64decode(value["content"])
             files[path] = File(data, len(data))
         elif key == "lfsFile":
-            if self.hub.xet is None and not (self.hub.root / value["oid"]).exists():
+            stored = self.hub.root / value["oid"]
+            if self.hub.xet is None and not stored.exists():
                 raise Refused(400, message=f"the LFS object of {path} was not uploaded")
-            files[path] = in_lfs(value["oid"], value["size"])
+            files[path] = in_lfs(value["oid"], value["size"] if self.hub.xet else stored.stat().st_size)
         elif key == "deletedFile":
             if path not in files:
                 raise Refused(404, "EntryNotFound", "A file with this name doesn't exist")
