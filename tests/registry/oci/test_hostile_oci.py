@@ -146,7 +146,7 @@ def document(part: str) -> Callable[[Oci, str], object]:
 
 MALFORMED = {
     "manifest: list": (manifest(b"[]"), IntegrityError),
-    "manifest: annotation": (manifest(b'{"annotations": [1]}'), IntegrityError),
+    "manifest: annotation": (manifest(b'{"annotations": [1]}'), InputError),
     "manifest: digest": (manifest(b'{"annotations": {"org.onnxreg.manifest": "sha256:x"}}'), IntegrityError),
     "manifest: annotations": (manifest(b'{"annotations": ["org.onnxreg.manifest"]}'), IntegrityError),
     "statement: size": (statement(b" " * (MAX_OCI_BYTES + 1)), IntegrityError),

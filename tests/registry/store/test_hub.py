@@ -565,7 +565,7 @@ def test_a_token_that_may_only_read_and_nobody_s(remote, monkeypatch):
     put(remote, b"weights")
     monkeypatch.setenv("HF_TOKEN", READER)
     reader = open_hub(URL)
-    assert "403" in failing(lambda: put(reader, b"blob"))
+    assert "403" in failing(lambda: put(reader, b"blob", name="n"))
     assert "403" in failing(lambda: open_hub(f"{URL}2", create=True))
     configure(monkeypatch, NOBODY)
     assert read_blob(open_hub(URL), Digest.of(b"weights")) == b"weights"
