@@ -1,6 +1,8 @@
-"""`onnxreg.converters.export`: one call, and nothing left but what was asked for."""
+"""`onnxreg.converters.export`: one call, nothing left but what was asked for, and nothing heavy imported before it is needed."""
 
 import json
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -178,3 +180,39 @@ def test_objects_are_exported_as_the_checkpoint_that_they_would_be_and_stay_as_t
 def test_what_is_no_checkpoint_is_refused(given: Any) -> None:
     with pytest.raises(NotFoundError if given == "./nowhere" else InputError):
         export(given)
+
+
+HEAVY = {"torch", "transformers", "onnx", "onnxruntime", "onnxscript", "safetensors", "tokenizers"}
+
+
+def loaded(code: str) -> set[str]:
+    """Packages, and modules of onnxreg, that some code loads in a process of its own."""
+    code += "\nimport json, sys; print(json.dumps(list(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = json.loads(done.stdout.splitlines()[-1])
+    return {name if name.startswith("onnxreg.") else name.partition(".")[0] for name in modules}
+
+
+def test_the_package_loads_nothing_but_itself_until_export_is_asked_for() -> None:
+    found = loaded("import onnxreg.converters")
+    assert not found & {*HEAVY, "numpy", "pydantic", "onnxreg.schema.manifest.manifest"}
+    code = """import onnxreg.converters as it; assert callable(it.export)
+try: it.nothing
+except AttributeError as error: assert "nothing" in str(error)"""
+    assert not loaded(code) & {"torch", "transformers", "onnxruntime"}
+
+
+@pytest.mark.parametrize("module", sampled(["engine.run_plan", "request", "families.export_family"], 2))
+def test_an_export_loads_nothing_heavy_before_it_begins(module: str) -> None:
+    found = loaded(f"import onnxreg.converters.{module}")
+    assert f"onnxreg.converters.{module}" in found
+    assert not found & HEAVY
+
+
+def test_a_task_is_placed_without_the_parts_of_a_profile(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["BertModel"]}')
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    asked = f"ExportRequest({str(tmp_path)!r}, name='tiny', task='default')"
+    found = loaded(f"from onnxreg.converters.request import ExportRequest; {asked}.plan()")
+    assert "onnxreg.converters.tasks.text" in found
+    assert not found & {*HEAVY, "onnxreg.converters.evaluation.metrics"}

@@ -115,24 +115,6 @@ def broken() -> np.ndarray:
     return rows
 
 
-UNFIT: dict[str, tuple[Callable[[], tuple[np.ndarray, np.ndarray]], str]] = {
-    "too few rows": (lambda: (draw(DIMENSION, 1), draw(200, 2)), "fit.npz has 32 distinct rows"),
-    "too few held out": (lambda: (draw(400, 1), draw(58, 2)), "calibrate.npz has 58 distinct rows"),
-    "few rows, repeated": (lambda: (np.repeat(draw(6, 1), 50, axis=0), draw(200, 2)), "fit.npz has 6 distinct"),
-    "one row, repeated": (lambda: (draw(400, 1), np.repeat(draw(1, 2), 59, axis=0)), "calibrate.npz has 1 distinct"),
-    "its own held-out set": (lambda: (draw(400, 1), draw(400, 1)), "calibrate.npz shares 400 of its rows"),
-    "one shared row": (lambda: (draw(400, 1), np.concatenate([draw(99, 2), draw(1, 1)])), "calibrate.npz shares 1 of"),
-    "nan": (lambda: (broken(), draw(200, 2)), "an embedding of fit.npz holds NaN"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("what", UNFIT)
-def test_rows_that_give_no_threshold_are_refused(what: str) -> None:
-    rows, message = UNFIT[what]
-    with pytest.raises(InputError, match=f"ood: {message}"):
-        fitted(*rows())
-
-
 def normed(rows: np.ndarray) -> np.ndarray:
     """Behind a layer norm with trained weights and offsets, as float32 computes it."""
     generator = np.random.default_rng(1)
@@ -160,24 +142,31 @@ def few_rows_with_noise() -> np.ndarray:
 
 
 jitter = np.float32(0.1) * (1 + 1e-7 * (np.arange(400) % 2))
-DEGENERATE: dict[str, tuple[Callable[[], np.ndarray], float | None, str]] = {
-    "a constant dimension": (lambda: with_third(0.1), None, "dimension 3 of the fitted embeddings is constant"),
-    "a constant dimension, all shrunk": (lambda: with_third(0.1), 1.0, "dimension 3"),
-    "a dimension of rounding": (lambda: with_third(jitter), None, "dimension 3 of the fitted embeddings is constant"),
-    "half the rank": (lambda: of_rank(16), None, "rank 16 of 32, at least 31 is asked for"),
-    "two dimensions lost": (lambda: of_rank(30), 0.5, "rank 30 of 32"),
-    "few rows, repeated": (few_rows_with_noise, None, "rank 7 of 32"),
-    "equal dimensions, not shrunk": (lambda: with_third(draw()[:, 4]), 0.0, "rank 31 of 32, at least 32 is asked for"),
-    "a layer norm, not shrunk": (lambda: normed(draw()), 0.0, "rank 31 of 32"),
-    "hardly shrunk": (lambda: with_third(draw()[:, 4]), 1e-18, "singular, even once it was shrunk"),
+REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    "too few rows": (lambda: fitted(draw(DIMENSION, 1), draw(200, 2)), "ood: fit.npz has 32 distinct rows"),
+    "too few held out": (lambda: fitted(draw(400, 1), draw(58, 2)), "ood: calibrate.npz has 58 distinct rows"),
+    "few rows, repeated": (lambda: fitted(np.repeat(draw(6, 1), 50, axis=0), draw(200, 2)), "ood: fit.npz has 6 distinct"),
+    "one row, repeated": (lambda: fitted(draw(400, 1), np.repeat(draw(1, 2), 59, axis=0)), "ood: calibrate.npz has 1 distinct"),
+    "its own held-out set": (lambda: fitted(draw(400, 1), draw(400, 1)), "ood: calibrate.npz shares 400 of its rows"),
+    "one shared row": (lambda: fitted(draw(400, 1), np.concatenate([draw(99, 2), draw(1, 1)])), "ood: calibrate.npz shares 1 of"),
+    "nan": (lambda: fitted(broken(), draw(200, 2)), "ood: an embedding of fit.npz holds NaN"),
+    "a constant dimension": (lambda: estimate_covariance(with_third(0.1), None), "dimension 3 of the fitted embeddings is constant"),
+    "a constant dimension, all shrunk": (lambda: estimate_covariance(with_third(0.1), 1.0), "dimension 3"),
+    "a dimension of rounding": (lambda: estimate_covariance(with_third(jitter), None), "dimension 3 of the fitted embeddings is constant"),
+    "half the rank": (lambda: estimate_covariance(of_rank(16), None), "rank 16 of 32, at least 31 is asked for"),
+    "two dimensions lost": (lambda: estimate_covariance(of_rank(30), 0.5), "rank 30 of 32"),
+    "few rows, repeated with noise": (lambda: estimate_covariance(few_rows_with_noise(), None), "rank 7 of 32"),
+    "equal dimensions, not shrunk": (lambda: estimate_covariance(with_third(draw()[:, 4]), 0.0), "rank 31 of 32, at least 32 is asked for"),
+    "a layer norm, not shrunk": (lambda: estimate_covariance(normed(draw()), 0.0), "rank 31 of 32"),
+    "hardly shrunk": (lambda: estimate_covariance(with_third(draw()[:, 4]), 1e-18), "singular, even once it was shrunk"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", DEGENERATE)
-def test_a_degenerate_fit_is_refused(what: str) -> None:
-    rows, shrinkage, message = DEGENERATE[what]
+@pytest.mark.parametrize("what", REFUSED)
+def test_rows_that_give_no_threshold_or_a_degenerate_fit_are_refused(what: str) -> None:
+    make, message = REFUSED[what]
     with pytest.raises(InputError, match=message):
-        estimate_covariance(rows(), shrinkage)
+        make()
 
 
 def test_shrinkage_is_what_ledoit_and_wolf_say_and_carries_what_a_layer_norm_takes() -> None:

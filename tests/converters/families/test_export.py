@@ -1,9 +1,10 @@
-"""A family from its files to a draft: the contract of every graph, its members, limits, and bad input."""
+"""A family from its files to a draft: the contract of every graph, its members, limits, certificates, and bad input."""
 
 import json
 import re
+import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,15 +17,18 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from support.families import small
+from support.progress import RecordedSteps
 from support.sampling import sampled
 
+from onnxreg.cli.main import main
+from onnxreg.converters.evaluation import evaluate
 from onnxreg.converters.families.export_family import export_family
 from onnxreg.converters.families.family_plan import plan_family
 from onnxreg.converters.passes.tools.samples import digest
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.registry import Registry
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, GateError, InputError, NotFoundError, RegError
-from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -143,20 +147,21 @@ def test_the_same_files_give_the_same_bytes_without_a_time_or_a_path(family: Fam
 def test_files_that_change_meanwhile_make_no_family(family: Family, tmp_path: Path, changed: str) -> None:
     source = small.copy(family.source, tmp_path / "source")
 
-    class Change(Progress):
-        def step(self, label: str) -> None:
-            if label == "describing what was made":
-                small.save_head(source / "heads" / "bean.safetensors", small.CLASSES["bean"], seed=99)
-                np.savez(source / "calibrate.npz", input=small.images(100, 99))
-                for path in {"calibrate.npz", "heads/bean.safetensors"} - {changed}:
-                    (source / path).write_bytes((family.source / path).read_bytes())
+    def change(label: str) -> None:
+        if label == "describing what was made":
+            small.save_head(source / "heads" / "bean.safetensors", small.CLASSES["bean"], seed=99)
+            np.savez(source / "calibrate.npz", input=small.images(100, 99))
+            for path in {"calibrate.npz", "heads/bean.safetensors"} - {changed}:
+                (source / path).write_bytes((family.source / path).read_bytes())
 
     plain = small.document(variants={"head": [], "backbone": []})
     with pytest.raises(InputError, match="was changed while it was read"):
-        small.export(plain, source, tmp_path / "work", Change())
+        small.export(plain, source, tmp_path / "work", RecordedSteps(change))
 
 
-def test_one_new_head_is_its_files_and_a_manifest(family: Family, tmp_path: Path) -> None:
+def test_one_new_head_is_its_files_and_a_manifest_and_other_members_may_be_none(
+    family: Family, tmp_path: Path
+) -> None:
     asked = small.document(variants={"head": ["int8"]})
     here, there = Registry(tmp_path / "here"), Registry(tmp_path / "there")
     here.add(small.export(asked, family.source, tmp_path / "one"), "1.0.0")
@@ -166,13 +171,10 @@ def test_one_new_head_is_its_files_and_a_manifest(family: Family, tmp_path: Path
     here.add(small.export(asked, source, tmp_path / "two"), "1.1.0")
     done = here.push("acme/crops:1.1.0", str(there.store.root))
     assert done.blobs == 3  # two graphs and the manifest
-
-
-def test_a_detector_alone_or_none(family: Family, tmp_path: Path) -> None:
     plain = small.document(ood=None, evaluation=None, variants={"backbone": [], "head": []})
-    draft = small.export(plain, family.source, tmp_path)
+    alone = small.export(plain, family.source, tmp_path / "plain")
     heads = [f"heads/{name}-fp32.onnx" for name in small.CLASSES]
-    assert [item.path for item in draft.artifacts] == [FP32, *heads]
+    assert [item.path for item in alone.artifacts] == [FP32, *heads]
 
 
 def put_head(root: Path, name: str = "apple", **notes: Any) -> None:
@@ -410,3 +412,108 @@ def test_a_full_size_swin_with_320_heads(tmp_path: Path) -> None:
     plan = plan_family(small.document(ood=None, evaluation=None, heads={"folder": "heads"}), tmp_path)
     draft, _ = export_family(plan, tmp_path / "work")
     assert len(draft.artifacts) == 3 + 3 * 320
+
+
+ROWS = 24
+SUITES = {
+    "backbone": {"suite": "field.npz", "item_scores": True},
+    "head:bean": {"suite": "beans.npz", "metrics": [{"metric": "top_1", "limit": 1.0}], "item_scores": True},
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("family")
+    small.write(root)
+    draw = np.random.default_rng(9)
+    np.savez(root / "field.npz", input=small.images(ROWS, 11), labels=draw.integers(0, 4, ROWS))
+    np.savez(root / "beans.npz", input=small.images(ROWS, 12), labels=draw.integers(0, 3, ROWS))
+    return root
+
+
+def document(certify: dict[str, Any]) -> Any:
+    return small.document(ood=None, evaluation=None, variants={"head": ["int8"]}, certify=certify)
+
+
+@pytest.fixture(scope="module")
+def exported(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Draft:
+    workspace = tmp_path_factory.mktemp("workspace")
+    return small.export(document(SUITES), root, workspace)
+
+
+def certificates(draft: Draft) -> dict[str, Any]:
+    return {
+        item.path: json.loads((draft.root / item.path).read_bytes())
+        for item in draft.companions
+        if item.role == "certificate"
+    }
+
+
+def test_each_reduced_precision_has_a_certificate(exported: Draft, root: Path) -> None:
+    documents = certificates(exported)
+    judged = ("backbone-fp16", "backbone-int8", "heads/bean-int8")
+    assert set(documents) == {f"certificates/{path}.onnx.json" for path in judged}
+    head = documents["certificates/heads/bean-int8.onnx.json"]
+    parent = exported.root / "heads/bean-fp32.onnx"
+    assert head["parent"] == str(Digest.of(parent.read_bytes()))
+    assert head["suite"] == str(Digest.of((root / "beans.npz").read_bytes()))
+    (record,) = head["metrics"]
+    assert (record["metric"], record["samples"]) == ("top_1", ROWS)
+    states = {item.path: item.verdict.state for item in exported.artifacts}
+    assert states["heads/bean-int8.onnx"] != "unknown" or head["reasons"]
+    assert states["heads/corn-int8.onnx"] == "unknown"
+
+
+@pytest.mark.more
+def test_a_head_that_lost_its_weights_is_refused(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head whose INT8 graph answers wrongly, judged on rows that the float32 one gets right."""
+    images = small.images(200, 13)
+    draft = small.export(document({}), root, tmp_path / "first")
+    embeddings = load_session(draft.root / "backbone-fp32.onnx").run(["embedding"], {"input": images})[0]
+    logits = load_session(draft.root / "heads/bean-fp32.onnx").run(None, {"embedding": embeddings})[0]
+    np.savez(tmp_path / "right.npz", input=images, labels=logits.argmax(1))
+    wrong = lambda path, *_: lambda feed: {"logits": -load_session(path).run(None, feed)[0]}
+    monkeypatch.setattr(evaluate, "artifact_runner", wrong)
+    request = {"head:bean": {"suite": str(tmp_path / "right.npz")}}
+    refused = small.export(document(request), root, tmp_path / "second")
+    states = {item.path: item.verdict.state for item in refused.artifacts}
+    assert states["heads/bean-int8.onnx"] == "refused"
+
+
+def test_published_scores_give_the_verdict_again(exported: Draft, tmp_path: Path, capsys: Any) -> None:
+    registry = Registry(tmp_path / "home")
+    registry.add(replace(exported, root=Path(shutil.copytree(exported.root, tmp_path / "copy"))))
+    home = ["--registry", str(tmp_path / "home")]
+    assert main([*home, "certificates", "acme/crops", "--recompute", "--json"]) == 0
+    assert "bean-int8.onnx" in capsys.readouterr().out
+
+
+def test_the_record_has_digests_in_place_of_paths(exported: Draft, root: Path) -> None:
+    recorded = exported.fields["recipe"]["parameters"]["family"]["certify"]
+    assert recorded["backbone"]["suite"] == str(Digest.of((root / "field.npz").read_bytes()))
+    assert "field.npz" not in json.dumps(recorded)
+    plain = plan_family(document({}), root).recorded
+    assert "certify" not in plain
+
+
+@pytest.mark.parametrize(
+    ("certify", "kind", "message"),
+    [
+        ({"head:ben": {"suite": "beans.npz"}}, InputError, "neither the backbone nor a head"),
+        ({"ood": {"suite": "beans.npz"}}, InputError, "neither the backbone nor a head"),
+        ({"backbone": {"suite": "absent.npz"}}, NotFoundError, "no evaluation suite"),
+        ({"backbone": {"suite": "swin/config.json"}}, InputError, r"config\.json"),
+        ({"backbone": {"suite": "field.npz", "metrics": [{"metric": "sts"}]}}, InputError, "sts"),
+        ({"backbone": {"suite": "twice.npz"}}, InputError, "the same row was used before"),
+        ({"head:bean": {"suite": "field.npz"}}, InputError, "has the class 3"),
+        ({"backbone": {"suite": "field.npz", "artifacts": ["x.onnx"]}}, InputError, "x.onnx"),
+    ],
+)
+def test_bad_suites(
+    root: Path, tmp_path: Path, certify: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    np.savez(root / "twice.npz", input=np.repeat(small.images(1, 1), 2, 0), labels=np.zeros(2, np.int64))
+    with pytest.raises(kind, match=message):
+        small.export(document(certify), root, tmp_path)

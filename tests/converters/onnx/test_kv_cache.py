@@ -1,4 +1,4 @@
-"""The KV cache of a decoder, read from its graph and the settings beside it."""
+"""The KV cache of a decoder, read from its graph and the settings beside it; and OpenMed's mobile-safe set."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,7 @@ from support.graphs import graph
 
 from onnxreg.converters.importers.adopt import adopt_files
 from onnxreg.converters.onnx.facts import with_kv_caches
+from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS, android_warnings
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 GENAI = {"model": {"context_length": 2048, "decoder": {"head_size": 64}}}
@@ -122,3 +123,23 @@ def test_files_that_are_added_are_read(tmp_path: Path) -> None:
     files = [tmp_path / "m.onnx", tmp_path / "config.json"]
     (artifact,) = adopt_files(files, tmp_path / "workspace", name="acme/x").artifacts
     assert artifact.fields["kv_cache"] == {"bytes_per_token": 2 * 2 * 16 * 4, "max_tokens": 512}
+
+
+BERT = Path(__file__).parents[1].parent / "fixtures/openmed-v1/bert"
+
+
+def test_the_set_of_mobile_safe_operators() -> None:
+    assert len(MOBILE_SAFE_OPS) == 45
+    assert {"Gelu", "LayerNormalization", "Where"} <= MOBILE_SAFE_OPS
+    assert not {"GreaterOrEqual", "IsNaN", "MatMulInteger"} & MOBILE_SAFE_OPS
+
+
+def test_the_sentences_are_those_of_the_real_tool() -> None:
+    artifacts = json.loads((BERT / "openmed-onnx.json").read_text())["artifacts"]
+    for metadata in (artifact["metadata"] for artifact in artifacts[:2]):
+        warnings = android_warnings(metadata["operators"])
+        assert warnings == {key: metadata[key] for key in warnings}
+
+
+def test_a_domain_is_never_safe() -> None:
+    assert android_warnings(["Add", "com.microsoft:Add"])["unsupported_ops"] == ["com.microsoft:Add"]

@@ -139,15 +139,12 @@ def test_one_axis_stays_dynamic_and_a_size_of_minus_one_is_one() -> None:
     assert run_and_compare("fixed", DynamicToFixedShape(**WAYS[3]), subject)[1].result["shapes"] == FIXED
 
 
-def test_an_axis_of_an_output_that_has_the_name_of_another() -> None:
+def test_axes_of_outputs_that_have_the_name_of_another_or_that_only_a_run_can_tell() -> None:
     """PyTorch's exporter calls the height of a padded image `batch` too."""
     body = "pads = Constant<value_ints = [0, 0, 2, 1, 0, 0, 1, 1]>() y = Pad(x, pads)"
     subject = graph(body, "float[batch, 3, 4, 4] x", "float[batch, 3, batch, width] y", opset=17)
     _, step = run_and_compare("fixed", DynamicToFixedShape(dim_param=["batch"], dim_value=[2]), subject)
     assert step.result["shapes"] == {"x": [2, 3, 4, 4], "y": [2, 3, 7, 6]}
-
-
-def test_an_axis_that_only_a_run_can_tell() -> None:
     subject = graph("y = Expand(x, size)", "float[batch, 3] x, int64[2] size", "float[batch, rows] y")
     feeds = [{"x": np.ones((1, 3), np.float32), "size": np.array([1, 3])}]
     work = DynamicToFixedShape(feeds, dim_param=["batch"], dim_value=[1])

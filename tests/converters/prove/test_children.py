@@ -2,9 +2,11 @@
 
 An independent judge in numpy agrees on the verdict on every child, and on those whose tensors were edited. Edits of the
 graph have a judge of their own: ONNX Runtime, in test_edits.py.
+And docs/prove.md lists every rewrite, every rule of scales and every rule of float16, and no other rewrite.
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,6 +23,9 @@ from support.sampling import sampled
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_catalog import find
+from onnxreg.converters.prove import read_formulas  # noqa: F401  enters the rules
+from onnxreg.converters.prove.comparison import HALF_RULES, SCALE_RULES
+from onnxreg.converters.prove.rewrites import RULES
 from onnxreg.converters.search.search import library
 from onnxreg.schema.gates.statements import FaithfulnessReport
 
@@ -138,3 +143,21 @@ def test_children_of_another_program(family: dict[str, Path], kind: str, tmp_pat
         report = verdict_of(family[""], child)
         expected = peers.EXPECTED.get(child.stem.partition("-")[0], "proven")
         assert report.verdict == expected, (child.name, report.reasons)
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "prove.md").read_text("utf-8")
+
+
+def test_every_rewrite_is_on_the_page() -> None:
+    table = PAGE.partition("| rewrite |")[2].partition("\n\n")[0]
+    names = {name for row in table.splitlines() for name in re.findall(r"`([a-z-]+)`", row.split("|")[1])}
+    assert names == {name for rules in RULES.values() for name, _ in rules} | {"constant-folding", "sizes"}
+
+
+def test_every_rule_of_scales_and_of_float16_is_on_the_page() -> None:
+    table = PAGE.partition("| scale rule |")[2].partition("\n\n")[0]
+    for name in SCALE_RULES:
+        kind, steps = name.split("/")
+        assert any(kind in row and f"/{steps}`" in row for row in table.splitlines()), name
+    for name in HALF_RULES:
+        assert name.removeprefix("float16 ") in PAGE

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import sympy  # type: ignore[import-untyped]
+from support.graphs import graph
+from support.prove.edits import session
 
 from onnxreg.converters.prove.read_formulas import read_formulas
 from onnxreg.converters.prove.shapes import SLICE
@@ -43,7 +44,8 @@ NUMBERS = {
 
 def random_graph(draw: np.random.Generator, steps: int) -> Any:
     """A graph whose outputs are all of its vectors, and the shapes of all of its tensors."""
-    vectors, tensors, stored, lines = ["s"], ["x", "z"], {}, ["s = Shape (x)"]
+    vectors, tensors, lines = ["s"], ["x", "z"], ["s = Shape (x)"]
+    stored: dict[str, Any] = {}
     for step in range(steps):
         is_vector = draw.random() < 0.5
         kinds = VECTORS if is_vector else TENSORS
@@ -61,14 +63,8 @@ def random_graph(draw: np.random.Generator, steps: int) -> Any:
         kind = np.float32 if key == "number" else np.int64
         stored |= {f"{key}{at}": np.array(item, kind) for at, item in enumerate(items)}
     ends = ", ".join(f"int64[k{at}] {name}" for at, name in enumerate(outputs))
-    model = onnx.parser.parse_model(
-        f'<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]> g '
-        f"(float[n, m, 12] x, float[n, m] z) => ({ends}) {{ {' '.join(lines)} }}"
-    )
-    model.graph.initializer.extend(
-        onnx.numpy_helper.from_array(array, name) for name, array in stored.items()
-    )
-    return model
+    body, inputs = " ".join(lines), "float[n, m, 12] x, float[n, m] z"
+    return graph(body, inputs, ends, ir=9, **stored)
 
 
 @contextmanager
@@ -83,26 +79,13 @@ def limited_memory() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def run(session: Any, feed: Any) -> Any:
+def run(running: Any, feed: Any) -> Any:
     """The outputs; none if ONNX Runtime refuses the sizes of the inputs, or has no memory for them."""
     try:
         with limited_memory():
-            return session.run(None, feed)
+            return running.run(None, feed)
     except Exception:  # noqa: BLE001  onnxruntime raises a class for each of its statuses
         return []
-
-
-def opened(model: Any) -> Any:
-    """A session without optimizations; None if ONNX Runtime refuses the graph."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level, options.intra_op_num_threads = 4, 1
-    try:
-        return onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-    except Exception:  # noqa: BLE001
-        return None
 
 
 def at(size: Any, n: int, m: int) -> int:
@@ -123,10 +106,10 @@ def check(seed: int, scratch: Path) -> int:
     shapes, compared = graph.rewriter.shapes, 0
     results = zip(graph.outputs, graph.formulas, strict=True)
     values = {spec.name: shapes.value(formula) for spec, formula in results}
-    session = opened(model)
-    for n, m in SIZES if session else ():
+    running = session(model)
+    for n, m in SIZES if running else ():
         feed = {"x": np.ones((n, m, 12), np.float32), "z": np.ones((n, m), np.float32)}
-        for (name, value), result in zip(values.items(), run(session, feed), strict=False):
+        for (name, value), result in zip(values.items(), run(running, feed), strict=False):
             if value is None or not result.all():
                 continue
             for size, actual in zip(value.reshape(-1).tolist(), result.reshape(-1).tolist(), strict=True):

@@ -198,31 +198,15 @@ def test_a_chat_template_is_in_the_digest_and_says_nothing_of_this_machine(
     make_checkpoint: Make, tmp_path: Path
 ) -> None:
     source = make_checkpoint("bert", task="")
-    template = source / "chat_template.jinja"
-    found = []
+    template, digests = source / "chat_template.jinja", set()
     for role in ("user", "system"):
         template.write_text(f"{{# by {source}/train.py, /home/jane/chat.py #}}{role}: {{{{ messages }}}}")
-        order = plan_export(task_recipe("default"), str(source), "acme/x")
-        workspace = tmp_path / role
-        workspace.mkdir()
-        draft = execute(order, workspace)
+        draft = draft_of(source, "default", tmp_path / role)
         assert template.name in {file.path for file in draft.companions}
-        told = (draft.root / template.name).read_text()
-        assert told == f"{{# by train.py, chat.py #}}{role}: {{{{ messages }}}}"
-        found.append(order.source)
-    assert found[0].digest != found[1].digest
-    assert template in (found[0].files or ())
-
-
-def test_int8_has_full_precision_as_its_parent(make_checkpoint: Make, tmp_path: Path) -> None:
-    draft = draft_of(make_checkpoint("bert", task=""), "pooling", tmp_path / "work", quantize=True, opset=17)
-    full, small = draft.artifacts
-    assert (full.path, small.path, small.parent) == ("model.onnx", "model_int8.onnx", "model.onnx")
-    assert (full.precision, small.precision, small.format) == ("float32", "int8", "onnx-int8")
-    checks = {check["metric"]: check for check in small.fields["checks"]}
-    assert checks["min_cosine"]["value"] > 0.9 and checks["min_cosine"]["verdict"] == "info"
-    limit = next(check for check in full.fields["checks"] if check["metric"] == "max_abs_diff")
-    assert limit["verdict"] == "pass" and limit["value"] < 1e-4
+        text = (draft.root / template.name).read_text()
+        assert text == f"{{# by train.py, chat.py #}}{role}: {{{{ messages }}}}"
+        digests.add(draft.fields["source"]["digest"])
+    assert len(digests) == 2
 
 
 @pytest.mark.parametrize("task", ["default", "text-classification"])

@@ -150,27 +150,28 @@ def _any(model: Any, draw: np.random.Generator, wanted: Callable[[Any], bool]) -
     return nodes[draw.integers(len(nodes))] if nodes else None
 
 
-def outputs(model: Any, inputs: list[dict[str, Any]]) -> list[Any] | None:
-    """The outputs for some inputs; None if ONNX Runtime refuses the model or an input."""
+def session(model: Any) -> Any:
+    """A session of ONNX Runtime without optimizations; None if it refuses the graph."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level, options.intra_op_num_threads = 4, 1
+    data, providers = model.SerializeToString(), ["CPUExecutionProvider"]
     try:
-        session = onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-        return [session.run(None, feed)[0] for feed in inputs]
+        return onnxruntime.InferenceSession(data, options, providers=providers)
     except Exception:  # noqa: BLE001  onnxruntime raises a class for each of its statuses
         return None
 
 
+def outputs(model: Any, inputs: list[dict[str, Any]]) -> list[Any] | None:
+    """The outputs for some inputs; None if ONNX Runtime refuses the model or an input."""
+    try:
+        return [running.run(None, feed)[0] for feed in inputs] if (running := session(model)) else None
+    except Exception:  # noqa: BLE001
+        return None
+
+
 def changed_models(
-    model: Any,
-    inputs: list[dict[str, Any]],
-    seed: int,
-    count: int,
-    rounding: float = 0.0,
-    edits: tuple[Edit, ...] = EDITS,
+    model: Any, inputs: list[dict[str, Any]], seed: int, count: int, rounding: float = 0.0, edits: Any = EDITS
 ) -> Iterator[tuple[Any, str]]:
     """Yield so many edited models that run and give other outputs, each with what was done.
 
