@@ -104,6 +104,8 @@ def test_a_version_takes_over_the_verdicts_on_its_manifest(encoded: bool) -> Non
         ),
         2,
     )
+    for fields in ({"artifact": artifact}, {"state": "refused"}):  # half a verdict is none
+        log.apply(Attest(**about, manifest=manifest, statement=other, media_type="text/plain", **fields), 3)
     if encoded:
         log = Replay("m", Checkpoint.decode(log.checkpoint().encode()))
     log.apply(Publish(**about, version=Version(1, 1, 0), manifest=manifest, size=1), 3)

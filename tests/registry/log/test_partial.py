@@ -280,29 +280,6 @@ def test_two_pulls_at_once_add_up(
     other.check()
 
 
-def test_an_expired_version_is_restored_in_part(other: Home, pull: Pull) -> None:
-    pull("onnx-android")
-    other.make("2.0.0", "b")
-    owner.gc(other, 1)
-    with pytest.raises(ConflictError, match="is expired there"):
-        pull("onnx-int8")
-    pull("onnx-int8", restore=True)
-    assert held(other) == (INT8,)
-    assert other.kinds() == ["publish", "hold", "publish", "expire", "restore", "hold"]
-    other.check()
-    pull()
-    assert held(other) is None
-    other.check()
-
-
-def test_bytes_taken_down_do_not_come_back_with_the_rest(part: Home, pull: Pull) -> None:
-    full = next(item for item in part.get(ONE).manifest.artifacts if item.path == FULL)
-    owner.purge(part, ONE, "leaked")
-    assert full.digest in part.state(NAME).tombstones
-    with pytest.raises(ConflictError, match="is purged there"):
-        pull("onnx-int8", restore=True)
-
-
 def test_an_artifact_that_no_version_has_cannot_be_held(whole: Home) -> None:
     hold(whole.store, "elsewhere.onnx")
     assert [damage.kind for damage in verify(whole.store).damages] == ["manifest"]

@@ -28,15 +28,6 @@ def test_push_then_pull_elsewhere(registry: Home, other: Home, tmp_path: Path) -
     other.check()
 
 
-def test_events_travel_through_a_third_registry_once(registry: Home, other: Home, tmp_path: Path) -> None:
-    registry.make()
-    third = Home(tmp_path / "third")
-    other.pull("acme/pii", registry.place)
-    third.pull("acme/pii", other.place)
-    assert third.pull("acme/pii", registry.place).events == 0
-    assert len(third.log("acme/pii")) == 1
-
-
 def test_a_damaged_blob_is_refused_and_nothing_becomes_visible(registry: Home, other: Home) -> None:
     published = registry.make()
     path = registry.store.blob_path(published.manifest.artifacts[0].digest)

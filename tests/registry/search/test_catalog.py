@@ -250,6 +250,7 @@ CHANGES: dict[str, Callable[[Home], object]] = {
     "an expiry": lambda home: owner.gc(home, 3),
     "a model of a new organisation": lambda home: grow.add_model(home, 100, 3, True),
     "another model": lambda home: grow.add_model(home, 20, 7, True),
+    "a model of a pre-release alone": lambda home: home.make("1.0.0-rc.1", name="acme/early"),
     "a model gone": lambda home: home.tree.index(SECOND).unlink(),
     "an organisation gone": lambda home: shutil.rmtree(home.store.root / "index" / "org-000"),
     "everything gone": lambda home: shutil.rmtree(home.store.root / "index"),
@@ -405,6 +406,15 @@ def test_a_model_of_many_versions_is_in_pieces(home: Home, monkeypatch: pytest.M
     again = Catalog.decode(found.model_lines(), home.id)
     again.add_pieces(found.piece_lines())
     assert answers(again) == answers(found) == truth(home)
+
+
+def test_the_words_of_models_are_read_once(home: Home) -> None:
+    found = LocalCatalog(home.store).refresh()
+    for is_first in (True, False):
+        with opened(home.store.root) as files:
+            models, total = catalog.find_models(found, home.store, "token-classification", FIRST, 2)
+        assert ([model.name for model in models], total) == ([SECOND, grow.model_name(2)], MODELS)
+        assert bool(read(files)) == is_first
 
 
 ASKER = """

@@ -310,6 +310,17 @@ def test_a_damaged_file_is_named_with_the_way_out(published: Home, own_user: Pat
     look(published)
 
 
+def test_a_reset_of_all_models_leaves_nothing_of_one_registry(
+    published: Home, other: Home, own_user: Path
+) -> None:
+    for place in (published, other):
+        place.make(name="acme/x")
+    heads = own_user / "state" / "heads"
+    assert {path.name for path in heads.iterdir()} == {published.id, other.id}
+    assert KnownHeads().reset(published.id) == [NAME, "acme/x"]
+    assert {path.name for path in heads.iterdir()} == {other.id}
+
+
 def test_readers_beside_a_writer_are_never_alarmed(published: Home) -> None:
     with ThreadPoolExecutor(4) as pool:
         readers = [pool.submit(look, published) for _ in range(60)]

@@ -48,7 +48,7 @@ class TestKeys:
         store = Keystore()
         public = store.new("release", kind, "correct horse")
         path = own_user / "keys" / "release.pem"
-        assert path.stat().st_mode & 0o777 == 0o600
+        assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
         assert b"BEGIN ENCRYPTED PRIVATE KEY" in path.read_bytes()
         assert store.list() == {"release": public}
         key = store.private("release", "correct horse")
