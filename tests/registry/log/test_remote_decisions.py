@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -239,31 +240,25 @@ def test_a_log_without_the_signatures_that_the_trust_file_demands_gets_no_event(
 def test_read_only_remotes_are_refused(
     kind: str, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """Each verb ends with its status and message; none leaves a traceback."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    root = home.store.root
-    if kind == "archive":
-        target = tmp_path / "site.onnxreg"
-        create_archive(home.store, choose(home.store, [f"{NAME}:1.0.0"], False), target)
-        refused(str(target), 5, "this is a mirror of registry", capfd)
-    elif kind == "mirror":
-        copy = open_url(str(tmp_path / "copy"), create=True, mirror_of=home.id)
-        mirror(home.store, copy)
-        refused(str(tmp_path / "copy"), 5, "this is a mirror of registry", capfd)
-    else:
-        server = static.serve(root) if kind == "web" else regserve.running(root)
-        with server as site:
-            address = site if isinstance(site, str) else site.url
-            refused(address, 6, "served from", capfd)
-
-
-def refused(url: str, status: int, message: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Each verb ends with this status and message; none leaves a traceback."""
-    for words in (
-        ("tag", f"{NAME}:1.0.0", "beta"),
-        ("yank", f"{NAME}:1.0.0"),
-        ("pin", f"{NAME}:1.0.0"),
-        ("purge", f"{NAME}:1.0.0", "--reason", "unlicensed"),
-    ):
-        assert reg(*words, "--remote", url) == status, words
-        error = capfd.readouterr().err
-        assert message in error and "Traceback" not in error
+    url, status, message = str(tmp_path / kind), 5, "this is a mirror of registry"
+    with ExitStack() as running:
+        if kind == "archive":
+            url += ".onnxreg"
+            create_archive(home.store, choose(home.store, [f"{NAME}:1.0.0"], False), Path(url))
+        elif kind == "mirror":
+            mirror(home.store, open_url(url, create=True, mirror_of=home.id))
+        else:
+            server = static.serve(home.store.root) if kind == "web" else regserve.running(home.store.root)
+            site = running.enter_context(server)
+            url, status, message = site if isinstance(site, str) else site.url, 6, "served from"
+        for words in (
+            ("tag", f"{NAME}:1.0.0", "beta"),
+            ("yank", f"{NAME}:1.0.0"),
+            ("pin", f"{NAME}:1.0.0"),
+            ("purge", f"{NAME}:1.0.0", "--reason", "unlicensed"),
+        ):
+            assert reg(*words, "--remote", url) == status, words
+            error = capfd.readouterr().err
+            assert message in error and "Traceback" not in error

@@ -63,5 +63,4 @@ def test_events_name_the_author_and_no_other_byte_of_a_registry_does(
 def test_python_names_another_author_or_nobody(tmp_path: Path) -> None:
     for name, recorded in (("grace", "grace"), ("", None), (None, "ada@analytical")):
         registry = Home(tmp_path / f"of-{recorded}", actor=name)
-        published = registry.make()
-        assert registry.log(published.name)[0].event.actor == recorded
+        assert registry.log(registry.make().name)[0].event.actor == recorded

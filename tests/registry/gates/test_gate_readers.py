@@ -1,29 +1,99 @@
-"""What a gate judges is what the reader was told: not what the channel holds a moment later."""
+"""What a governed channel costs a reader at a remote, and that the gate judges what the reader was told: not what the channel
+holds a moment later."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.registries import owner
-from support.registries.gated import NAME
+from support.registries.gated import LAX, NAME, POLICY, refusal
 from support.registries.home import Home
+from support.servers.faults import Proxy
 from support.trust.attack_operations import attack
 
 from onnxreg.registry.log.lookup import find
 from onnxreg.registry.resolution import check_version_trust, coverage
+from onnxreg.registry.signing import generate
+from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, NotFoundError
 from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.query.requirements import Query
 
 STABLE = f"{NAME}:stable"
 REF = Ref.parse(STABLE)
+INDEX, POLICIES = ("GET", f"/{index_path(NAME)}"), ("GET", "/policy.jsonl")
 
 
 @pytest.fixture
 def registry(gated: Home) -> Home:
     owner.promote(gated, f"{NAME}:1.0.0", "stable")
     return gated
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Home:
+    return Home(tmp_path / "reader")
+
+
+def resolve(reader: Home, site: Proxy) -> int:
+    site.seen.clear()
+    site.answers.clear()
+    return reader.reg("--quiet", "resolve", STABLE, "--remote", site.url)
+
+
+def test_each_file_is_asked_for_once(reader: Home, site: Proxy) -> None:
+    assert resolve(reader, site) == 0
+    assert site.seen[:3] == [("GET", "/registry.json"), INDEX, POLICIES]
+    documents = site.seen[3:]
+    assert len(documents) == len(set(documents)) == 2
+    assert all(path.startswith("/blobs/") for _, path in documents)
+
+
+def test_a_pull_of_what_is_here_asks_for_two_files(reader: Home, site: Proxy) -> None:
+    for _ in range(2):
+        site.seen.clear()
+        assert reader.reg("--quiet", "pull", STABLE, site.url) == 0
+    assert site.seen == [INDEX, POLICIES]
+
+
+def test_another_policy_is_looked_at(registry: Home, reader: Home, site: Proxy) -> None:
+    assert resolve(reader, site) == 0
+    owner.set_policy(registry, read_policy(LAX, "policy"))
+    assert resolve(reader, site) == 0
+    assert len(site.seen) > 2
+    owner.set_policy(registry, read_policy(POLICY.replace(b"Apache-2.0", b"MIT"), "policy"))
+    for _ in range(2):
+        assert resolve(reader, site) == 8
+
+
+def test_another_index_is_looked_at(registry: Home, reader: Home, site: Proxy) -> None:
+    assert resolve(reader, site) == 0
+    owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
+    for _ in range(2):
+        assert resolve(reader, site) == 8
+    attack(registry, "move 1.1.0")
+    assert resolve(reader, site) == 8
+
+
+def test_another_trust_file_is_looked_at(
+    registry: Home, reader: Home, site: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who trusts the key no more is refused what passed while it was trusted."""
+    release, other = generate("ed25519"), generate("ed25519")
+    trust = tmp_path / "trust.toml"
+    monkeypatch.setenv("REG_TRUST", str(trust))
+    trust.write_text(f'[keys.release]\nkey = "{release.public}"\n')
+    owner.sign(registry, f"{NAME}:1.0.0", release)
+    owner.set_policy(
+        registry, read_policy(b'[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n', "policy")
+    )
+    owner.promote(registry, f"{NAME}:1.0.0", "stable")
+    assert resolve(reader, site) == 0
+    trust.write_text(f'[keys.release]\nkey = "{other.public}"\n')
+    assert [resolve(reader, site) for _ in range(2)] == [8, 8]
 
 
 class TwoFaced:
