@@ -2,23 +2,23 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import pytest
 from support.trust.tamper import Line, Tree, chained, digest_of, event, unsigned
-from support.trust.world import MODEL, OTHER, World
+from support.trust.world import MODEL, OTHER
 
-from onnxreg.cli.main import main
+from .conftest import User
 
 BEGIN = 6
 """The first line that must be signed: the lines before it are those of a log that began without signatures."""
 
 
-def begin_unsigned(tree: Tree, world: World) -> None:
+def begin_unsigned(user: User) -> None:
     """Lines before `BEGIN` are unsigned, the others are signed."""
-    lines = tree.lines(MODEL)
+    lines = user.tree.lines(MODEL)
     mixed = [unsigned(line) for line in lines[: BEGIN - 1]] + lines[BEGIN - 1 :]
-    tree.remake(MODEL, mixed, world.release, only=(BEGIN - 1, None))
+    user.tree.remake(MODEL, mixed, user.world.release, only=(BEGIN - 1, None))
 
 
 def anchor(tree: Tree, seq: int = BEGIN - 1) -> str:
@@ -26,13 +26,8 @@ def anchor(tree: Tree, seq: int = BEGIN - 1) -> str:
     return f'after = [{{registry = "{tree.id}", model = "{MODEL}", seq = {seq}, head = "{head}"}}]'
 
 
-def write_trust(own_user: Path, world: World, *more: str) -> None:
-    own_user.mkdir(parents=True, exist_ok=True)
-    (own_user / "trust").write_text(world.trust("[[require]]", 'models = ["acme/*"]', "lines = true", *more))
-
-
-def resolve(world: World, tmp_path: Path, name: str = MODEL) -> int:
-    return main(["--registry", str(tmp_path / "own"), "resolve", name, "--remote", str(world.tree)])
+def write_trust(user: User, *more: str) -> None:
+    user.trusts("[[require]]", 'models = ["acme/*"]', "lines = true", *more)
 
 
 def other(line: Line) -> Line:
@@ -52,51 +47,45 @@ LOGS: dict[str, tuple[Callable[[list[Line]], list[Line]], int, int]] = {
 
 @pytest.mark.parametrize("log", LOGS)
 @pytest.mark.parametrize("has_anchor", [False, True], ids=["since", "after"])
-def test_a_log_that_began_without_signatures(
-    world: World, own_user: Path, tmp_path: Path, log: str, has_anchor: bool
-) -> None:
+def test_a_log_that_began_without_signatures(user: User, log: str, has_anchor: bool) -> None:
     """With a line number alone the last line must be signed; with a digest the log must have that very line."""
-    tree = Tree(world.tree)
-    begin_unsigned(tree, world)
-    write_trust(own_user, world, anchor(tree) if has_anchor else f"since = {BEGIN}")
+    begin_unsigned(user)
+    write_trust(user, anchor(user.tree) if has_anchor else f"since = {BEGIN}")
     change, *statuses = LOGS[log]
-    tree.remake(MODEL, change(tree.lines(MODEL)))
-    assert resolve(world, tmp_path) == statuses[has_anchor]
+    user.tree.remake(MODEL, change(user.tree.lines(MODEL)))
+    assert user.resolve() == statuses[has_anchor]
 
 
-def test_a_short_log_that_is_signed_keeps_any_since(world: World, own_user: Path, tmp_path: Path) -> None:
-    write_trust(own_user, world, "since = 1000")
-    assert resolve(world, tmp_path, OTHER) == 0
+def test_a_short_log_that_is_signed_keeps_any_since(user: User) -> None:
+    write_trust(user, "since = 1000")
+    assert user.resolve(OTHER) == 0
 
 
-def test_an_anchor_of_another_model_or_registry_says_nothing(
-    world: World, own_user: Path, tmp_path: Path
-) -> None:
-    tree = Tree(world.tree)
-    begin_unsigned(tree, world)
-    text = anchor(tree)
-    for wrong in (text.replace(MODEL, OTHER), text.replace(tree.id, "0" * 32)):
-        write_trust(own_user, world, wrong)
-        assert resolve(world, tmp_path) == 4
+def test_an_anchor_of_another_model_or_registry_says_nothing(user: User) -> None:
+    begin_unsigned(user)
+    text = anchor(user.tree)
+    for wrong in (text.replace(MODEL, OTHER), text.replace(user.tree.id, "0" * 32)):
+        write_trust(user, wrong)
+        assert user.resolve() == 4
 
 
 def test_an_anchor_is_written_from_what_reg_trust_shows(
-    world: World, own_user: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    user: User, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tree = Tree(world.tree)
+    def shown() -> Any:
+        capfd.readouterr()
+        assert user.home.reg("trust", "show", "--json") == 0
+        return json.loads(capfd.readouterr().out)
+
+    tree = user.tree
     tree.remake(MODEL, [unsigned(line) for line in tree.lines(MODEL)])
-    own_user.mkdir(parents=True, exist_ok=True)
-    (own_user / "trust").write_text(world.trust())
-    assert resolve(world, tmp_path) == 0
-    capfd.readouterr()
-    assert main(["trust", "show", "--json"]) == 0
-    known = next(head for head in json.loads(capfd.readouterr().out)["heads"] if head["name"] == MODEL)
+    user.trusts()
+    assert user.resolve() == 0
+    known = next(head for head in shown()["heads"] if head["name"] == MODEL)
     line = {"registry": tree.id, "model": MODEL, "seq": known["seq"], "head": known["head"]}
     text = ", ".join(f"{key} = {json.dumps(value)}" for key, value in line.items())
-    write_trust(own_user, world, f"after = [{{{text}}}]")
-    assert resolve(world, tmp_path) == 0
-    capfd.readouterr()
-    assert main(["trust", "show", "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["require"][0]["after"] == [line]
+    write_trust(user, f"after = [{{{text}}}]")
+    assert user.resolve() == 0
+    assert shown()["require"][0]["after"] == [line]
     tree.remake(MODEL, [*tree.lines(MODEL), event(tree.lines(MODEL)[1], reason="again")])
-    assert resolve(world, tmp_path) == 4
+    assert user.resolve() == 4

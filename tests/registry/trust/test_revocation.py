@@ -12,8 +12,9 @@ from support.sampling import sampled
 from support.trust.tamper import Line, Tree, chained, digest_of, event, unsigned
 from support.trust.world import MODEL, World
 
-from onnxreg.cli.main import main
 from onnxreg.registry.signing import PrivateKey, generate
+
+from .conftest import User
 
 
 @dataclass
@@ -119,17 +120,15 @@ CASES: dict[str, tuple[Callable[[Reader], object], int]] = {
 
 @pytest.mark.parametrize("verb", sampled(["resolve", "pull", "mirror"], 2))
 @pytest.mark.parametrize("case", CASES)
-def test_lines_and_versions_of_a_revoked_key(
-    world: World, own_user: Path, tmp_path: Path, case: str, verb: str
-) -> None:
-    reader, (change, status) = Reader(world, Tree(world.tree)), CASES[case]
+def test_lines_and_versions_of_a_revoked_key(user: User, tmp_path: Path, case: str, verb: str) -> None:
+    reader, (change, status) = Reader(user.world, user.tree), CASES[case]
     change(reader)
-    own_user.mkdir(parents=True, exist_ok=True)
-    (own_user / "trust").write_text(reader.text())
-    place = str(world.tree)
+    user.own.mkdir(parents=True, exist_ok=True)
+    (user.own / "trust").write_text(reader.text())
+    place = str(user.tree.root)
     words = {
         "resolve": ["resolve", MODEL, "--remote", place],
         "pull": ["pull", MODEL, place],
         "mirror": ["mirror", place, str(tmp_path / "copy")],
     }
-    assert main(["--registry", str(tmp_path / "own"), *words[verb]]) == status
+    assert user.home.reg(*words[verb]) == status
