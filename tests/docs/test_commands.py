@@ -1,4 +1,4 @@
-"""Every command of the documentation is run, and every one is a command that `reg` knows."""
+"""Every command of the documentation is run, every one is known to `reg`, and every link leads to a page and a heading of it."""
 
 import re
 from collections.abc import Callable
@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from support.docs.grammar import ROOT
-from support.docs.pages import COMMANDS, FENCE, PAGES, blocks
+from support.docs.pages import COMMANDS, FENCE, PAGES, REPOSITORY, blocks, steps
 from support.docs.shell import Shell, check_words
-from support.docs.workflows import steps
 
 PROMPT = re.compile(r"^(\$ |reg )", re.MULTILINE)
 INLINE = re.compile(r"`(reg [^`]+)`")
@@ -86,3 +85,36 @@ def test_a_page_that_is_wrong_fails(text: str, said: str, shell: Shell, tmp_path
 
     with pytest.raises(AssertionError, match=said):
         both(lambda: shell.play(page))
+
+
+MAP = REPOSITORY / "docs" / "README.md"
+ALL = [*PAGES, REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md"]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def links(page: Path) -> list[str]:
+    """The targets of a page's links to pages of ours."""
+    prose = re.sub(r"`[^`]*`", "", FENCE.sub("", page.read_text("utf-8")))
+    return [target for target in LINK.findall(prose) if not re.match(r"[a-z]+:", target)]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings, as they are made for links to them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", ALL, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in links(page):
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), f"{page.name}: {target}"
+        assert not anchor or anchor in anchors(found), f"{page.name}: {target}: no such heading"
+
+
+def test_the_map_lists_every_page_once_and_the_readme_leads_to_it() -> None:
+    listed = [(MAP.parent / target.partition("#")[0]).resolve() for target in links(MAP)]
+    pages = [page for page in (REPOSITORY / "docs").rglob("*.md") if page != MAP]
+    assert sorted(page for page in listed if page in pages) == sorted(pages)
+    assert "docs/README.md" in links(REPOSITORY / "README.md")

@@ -14,8 +14,7 @@ import typer
 from onnxreg.cli.main import main
 from support.docs import given
 from support.docs.grammar import parse
-from support.docs.pages import Block, Command, blocks, invocations, is_plain
-from support.docs.workflows import steps
+from support.docs.pages import Block, Command, blocks, invocations, is_plain, steps
 
 RELEASE = {"GITHUB_REF_NAME": "v1.1.0", "GITHUB_RUN_ID": "1"}
 """What a workflow finds that a pushed tag has started."""
