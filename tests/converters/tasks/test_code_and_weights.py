@@ -244,6 +244,7 @@ def test_bytes_that_are_no_checkpoint_are_refused(tmp_path: Path, suffix: str, d
         ({"loss.weight": torch.ones(2)} | {f"module.{name}": value for name, value in module().state_dict().items()}, "no values for"),
         ({"state_dict": module().state_dict(), "state_dict_ema": module().state_dict()}, "under state_dict, and an average of them under state_dict_ema"),
         (module(5).state_dict(), r"other shapes than the module for 0\.bias, 0\.weight, 1\.bias"),
+        ({**module().state_dict(), "0.bias": torch.zeros(3, dtype=torch.int64)}, r"other kinds of numbers than the module for 0\.bias"),
     ],
 )  # fmt: skip
 def test_unfit_weights_change_nothing(tmp_path: Path, value: Any, message: str) -> None:
