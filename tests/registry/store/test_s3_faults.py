@@ -1,7 +1,12 @@
-"""Tables of bad days between a client and S3: afterwards all of it is there or nothing, and a second try finishes."""
+"""Bad days between a client and S3, also for objects in parts: all of it is there or nothing, and a second try finishes."""
 
 import itertools
+import os
+import random
+import signal
 import socket
+import subprocess
+import sys
 import time
 from io import BytesIO
 from typing import Any
@@ -16,14 +21,16 @@ from support.servers.faults import FAULTS, Proxy, at
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.log.lookup import Release
+from onnxreg.registry.log.lookup import Release, read_blob
+from onnxreg.registry.store import bucket as bucket_store
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket import BucketStore, bucket_remote
 from onnxreg.registry.store.bucket_url import BucketUrl
 from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import RegError, RemoteError
+from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError
 
 REQUESTS, PULL_REQUESTS = 46, 11
 """A push and a pull of the tests' draft make at most so many."""
@@ -227,3 +234,200 @@ def test_a_server_that_dies_and_comes_back(tmp_path, monkeypatch):
         with remote.push() as push:
             push.publish("m", b"1\n", None)
         assert bucket_remote(url).has([Digest.of(b"blob")])
+
+
+UNIT = 2**18
+
+
+@pytest.fixture
+def parts(bucket, monkeypatch) -> Bucket:
+    """The bucket, to which large objects go up in parts."""
+    monkeypatch.setattr(bucket_store, "PART_BYTES", 5 * UNIT)
+    monkeypatch.setattr(bucket_store, "READ_BYTES", UNIT)
+    return bucket
+
+
+@pytest.mark.parametrize("size", sampled([0, 1, 5 * UNIT, 5 * UNIT + 1, 10 * UNIT, 17 * UNIT + 3], 5))
+def test_large_blobs_come_back(parts, size):
+    data = random.Random(size).randbytes(size)
+    remote = bucket_remote(parts.url, create=True)
+    for _ in range(2):
+        put_whole(remote, data)
+    assert read_blob(remote, Digest.of(data)) == data
+
+
+def stored(bucket: Bucket, count: int) -> tuple[RegistryStore, bytes]:
+    """An empty registry in the bucket, and so many units to put there."""
+    return bucket_remote(bucket.url, create=True), random.Random(count).randbytes(count * UNIT)
+
+
+def put_whole(remote: RegistryStore, data: bytes, digest: Digest | None = None) -> None:
+    with remote.push() as push:
+        assert push.put(BytesIO(data), digest or Digest.of(data)) == (Digest.of(data), len(data))
+
+
+def test_wrong_bytes_are_given_up(parts):
+    remote, data = stored(parts, 17)
+    with pytest.raises(IntegrityError):
+        put_whole(remote, data, Digest.of(b"other"))
+    assert not remote.has([Digest.of(b"other")])
+    assert parts.uploads == []
+
+
+@pytest.mark.parametrize("fault", sampled(["reset", "lost", "slow-down"], 2))
+def test_parts_are_sent_again(parts, fault):
+    remote, data = stored(parts, 17)
+    met: set[str] = set()
+
+    def once(method: str, path: str) -> str | None:
+        """The fault meets each part the first time."""
+        number = path.partition("partNumber=")[2][:1]
+        is_first = number and number not in met
+        met.add(number)
+        return fault if is_first else None
+
+    parts.proxy.plan = once
+    put_whole(remote, data)
+    assert len(parts.proxy.met) >= 3
+    parts.proxy.heal()
+    assert read_blob(remote, Digest.of(data)) == data
+
+
+def test_a_blob_with_a_garbled_part_is_sent_again(parts, registry, make_draft):
+    registry.add(make_draft(size=300_000))
+    met = parts.proxy.met
+    parts.proxy.plan = lambda method, path: "garbled" if "partNumber=1" in path and not met else None
+    registry.push("acme/pii:0.1.0", parts.url)
+    assert met == ["garbled"]
+    assert parts.has("0.1.0") and parts.uploads == []
+
+
+def test_a_failed_upload_leaves_no_part(parts):
+    remote, data = stored(parts, 17)
+    parts.proxy.plan = lambda method, path: "error" if "partNumber=2" in path else None
+    with pytest.raises(RemoteError, match=r"uploading blobs/sha256/.*InternalError"):
+        put_whole(remote, data)
+    assert parts.uploads == []
+
+
+def test_credentials_that_expire_between_parts(parts):
+    """Giving the parts up is refused too."""
+    remote, data = stored(parts, 17)
+    met = parts.proxy.met
+    parts.proxy.plan = lambda method, path: "expired" if met or "partNumber=2" in path else None
+    with pytest.raises(RemoteError, match="ExpiredToken") as error:
+        put_whole(remote, data)
+    assert "credentials (AWS_PROFILE)" in error.value.hint
+    assert not parts.remote.has([Digest.of(data)])
+    assert len(parts.uploads) == 1
+    parts.proxy.heal()
+    put_whole(remote, data)
+    assert read_blob(remote, Digest.of(data)) == data
+
+
+@pytest.mark.parametrize("fault", ["reset", "lost", "truncated", "error"])
+def test_a_stream_that_breaks_goes_on_where_it_broke(parts, fault):
+    remote, data = stored(parts, 36)
+    put_whole(remote, data)
+    parts.proxy.plan = at(0, fault, burst=3)
+    assert read_blob(remote, Digest.of(data)) == data
+    assert parts.proxy.met == [fault] * 3
+
+
+def test_an_object_that_changes_meanwhile_is_noticed(parts):
+    remote, data = stored(parts, 36)
+    put_whole(remote, data)
+    parts.proxy.plan = at(0, "truncated")
+    with remote.open_blob(Digest.of(data)) as stream:
+        assert stream.read(10) == data[:10]
+        parts.put(blob_path(Digest.of(data)), b"x" * len(data))
+        with pytest.raises(RemoteError, match="PreconditionFailed"):
+            stream.read()
+
+
+MEASURE = """
+import hashlib, random, resource, sys
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO, RawIOBase
+from onnxreg.registry.store import streams
+from onnxreg.registry.store.bucket import bucket_remote
+from onnxreg.registry.store.streams import metered
+from onnxreg.schema.core.digest import Digest
+
+class Noise(RawIOBase):
+    def __init__(self, seed, size):
+        self.block, self.left = random.Random(seed).randbytes(2**20), size
+    def readable(self):
+        return True
+    def readinto(self, buffer):
+        count = min(len(buffer), self.left, len(self.block))
+        buffer[:count] = self.block[:count]
+        self.left -= count
+        return count
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+size, count, url = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+digests = [streams.pump(Noise(seed, size), None)[0] for seed in range(count)]
+remote = bucket_remote(url, create=True)
+with remote.push() as push:
+    push.put(BytesIO(b"small"))
+before = peak()
+with remote.push() as push, ThreadPoolExecutor(8) as pool:
+    list(pool.map(lambda seed: push.put(Noise(seed, size), digests[seed]), range(count)))
+pushed = peak()
+def read(digest):
+    with remote.open_blob(digest) as stream:
+        assert streams.pump(stream, None)[0] == digest
+with ThreadPoolExecutor(8) as pool:
+    list(pool.map(read, digests))
+print(pushed - before, peak() - before)
+"""
+
+
+@pytest.mark.large
+@pytest.mark.parametrize(
+    ("name", "size", "count"),
+    [("ministack", 60 * 2**20, 8), ("ministack", 200 * 2**20, 8), ("seaweedfs", 2**31, 1)],
+)
+def test_memory_is_flat(name, size, count, request, monkeypatch):
+    """MiB above the baseline, several blobs at a time. MiniStack keeps in memory what it is sent, SeaweedFS does not."""
+    server: s3servers.Server = request.getfixturevalue(name)
+    server.enter(monkeypatch)
+    command = [sys.executable, "-c", MEASURE, str(size), str(count), server.fresh()]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert all(int(growth) < 128 for growth in done.stdout.split()), done.stdout
+
+
+PART_PUSHER = """
+import sys
+from pathlib import Path
+from onnxreg.registry import Registry
+from onnxreg.registry.store import bucket
+
+bucket.PART_BYTES = 5 * 2**20
+Registry(Path(sys.argv[1])).push("acme/pii:0.1.0", sys.argv[2])
+"""
+
+
+@pytest.mark.more
+def test_a_push_that_is_killed_between_parts(parts, registry, make_draft):
+    """Its parts stay in the bucket, unseen by every reader, until a lifecycle rule or somebody gives them up."""
+    registry.add(make_draft(size=2**21))
+
+    def kill(method: str, path: str) -> str | None:
+        if "partNumber=2" not in path:
+            return None
+        os.kill(pusher.pid, signal.SIGKILL)
+        return "reset"
+
+    parts.proxy.plan = kill
+    pusher = subprocess.Popen([sys.executable, "-c", PART_PUSHER, str(registry.store.root), parts.url])
+    assert pusher.wait() == -signal.SIGKILL
+    left = parts.uploads
+    assert len(left) == 1
+    assert parts.has()
+    parts.proxy.heal()
+    registry.push("acme/pii:0.1.0", parts.url)
+    assert parts.has("0.1.0") and parts.uploads == left
