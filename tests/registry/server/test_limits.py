@@ -1,26 +1,38 @@
-"""Strangers: requests that are too large, too slow, too many or no requests at all."""
+"""Strangers: requests that are too large, too many or none at all; tokens, and everywhere that they must not go."""
 
 import asyncio
+import json
+import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from email.message import Message
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from support.registries import owner
+from support.servers import http, web_client
 from support.servers.regserve import Site, read_answer, running, wait
 
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
 from onnxreg.registry.server import served_registry
 from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.served_registry import Queue, ServedRegistry, open_beneath
 from onnxreg.registry.server.server import application
-from onnxreg.registry.server.settings import Limits
+from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.layout import CATALOG, blob_path
+from onnxreg.registry.store.requests import SameOrigin, http_remote, variable
+from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.query.resolve import ResolveRequest
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -228,3 +240,221 @@ def test_a_request_that_is_cancelled_leaves_nothing_open(filled, kind, monkeypat
         asyncio.run(ask(0.005 * step))
     wait(lambda: all(file.closed for file in opened))
     assert opened
+
+
+TOKEN = "correct-horse_battery.staple=="
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+APP, EVIL = "https://app.example", "https://evil.example"
+NODE = shutil.which("node")
+
+
+@pytest.fixture
+def guarded(filled) -> Iterator[Site]:
+    with running(filled.store.root, Settings(TOKEN, (APP,))) as site:
+        yield site
+
+
+# The server
+
+
+@pytest.mark.parametrize("path", ["/", "/registry.json", "/v1/models", "/metrics", "/openapi.json", "/local"])
+def test_nothing_without_the_token(guarded, path):
+    for brought in (
+        "",
+        TOKEN,
+        f"Basic {TOKEN}",
+        "Bearer",
+        "Bearer x",
+        f"Bearer {TOKEN}x",
+        "Bearer \xff",
+        None,
+    ):
+        answer = guarded.get(path, **({} if brought is None else {"Authorization": brought}))
+        assert answer.status == 401
+        assert answer.headers["www-authenticate"].startswith("Bearer ")
+        assert answer.error["hint"]
+    for brought in (f"Bearer {TOKEN}", f"bearer  {TOKEN} "):
+        assert guarded.get(path, Authorization=brought).status in (200, 404)
+    assert guarded.get("/healthz").status == 200
+
+
+@pytest.mark.parametrize("brought", [(TOKEN, "wrong"), ("wrong", TOKEN), (TOKEN, TOKEN)])
+@pytest.mark.parametrize("path", ["/healthz", "/registry.json"])
+def test_two_tokens_are_refused(guarded, brought, path):
+    fields = "".join(f"Authorization: Bearer {token}\r\n" for token in brought)
+    with guarded.connect() as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n{fields}\r\n".encode())
+        assert read_answer(connection).status == 400
+
+
+def test_the_token_is_nowhere(guarded):
+    guarded.get(f"/v1/models?token={TOKEN}", **BEARER)
+    guarded.get("/v1/models", Authorization="Bearer another-secret")
+    guarded.log(2)
+    seen = "\n".join(guarded.lines) + repr(Settings(TOKEN))
+    assert "/v1/models" in seen
+    assert TOKEN not in seen and "another-secret" not in seen
+
+
+def test_scripts_of_the_sites_that_the_operator_names_may_read(site, guarded):
+    answer = site.get("/v1/models", Origin=APP)
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert site.ask("OPTIONS", "/v1/resolve", Origin=APP).status == 405
+    preflight = {"Access_Control_Request_Method": "POST", "Access_Control_Request_Headers": "authorization"}
+    allowed = guarded.ask("OPTIONS", "/v1/resolve", Origin=APP, **preflight)
+    assert (allowed.status, allowed.headers["access-control-allow-origin"]) == (200, APP)
+    assert "POST" in allowed.headers["access-control-allow-methods"]
+    assert guarded.ask("OPTIONS", "/v1/resolve", Origin=EVIL, **preflight).status == 400
+    read = guarded.get("/registry.json", Origin=APP, **BEARER)
+    assert (read.headers["access-control-allow-origin"], read.headers["vary"]) == (APP, "Origin")
+    assert "ETag" in read.headers["access-control-expose-headers"]
+    other = guarded.get("/registry.json", Origin=EVIL, **BEARER)
+    assert "access-control-allow-origin" not in other.headers
+
+
+# What the operator sees
+
+
+def test_one_line_for_each_request(site):
+    site.get("/index/tiny.jsonl?secret=x", Range="bytes=0-9")
+    site.ask("HEAD", "/registry.json")
+    site.get("/%0a%1b[31m/" + "x" * 1000)
+    lines = site.log(3)
+    keys = {"time", "method", "route", "path", "status", "bytes", "seconds", "client"}
+    assert [set(line) for line in lines] == [keys] * 3
+    ranged, bare, odd = lines
+    facts = {"route": "/index/{file}", "path": "/index/tiny.jsonl", "status": 206, "bytes": 10}
+    assert ranged.items() >= facts.items()
+    assert (bare["method"], bare["bytes"], bare["client"]) == ("HEAD", 0, "127.0.0.1")
+    assert (odd["route"], odd["status"]) == (None, 404)
+    assert len(odd["path"]) <= 300
+    assert all("\n" not in line and "\x1b" not in line for line in site.lines)
+
+
+def test_every_request_is_counted(site):
+    for _ in range(3):
+        site.get("/index/tiny.jsonl")
+    site.resolve({"ref": "tiny"})
+    site.resolve({"ref": "unknown"})
+    size = len(site.get("/registry.json").body)
+    for number in range(50):
+        site.ask("PATCH", f"/nothing/{number}")
+    site.log(56)
+    text = site.get("/metrics").body.decode()
+    count = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert count["reg_requests_total", "GET", "/index/{file}", "200"] == 3
+    assert count["reg_requests_total", "POST", "/v1/resolve", "404"] == 1
+    assert count["reg_requests_total", "other", "none", "404"] == 50
+    assert count["reg_response_bytes_total", "/registry.json"] == size
+    assert count["reg_request_seconds_count", "/v1/resolve"] == 2
+
+
+# The client
+
+
+Reg = Callable[..., tuple[Any, str]]
+
+
+@pytest.fixture
+def reg(tmp_path, capfd) -> Reg:
+    """Run `reg --registry home ... --json`; returns what it printed, or its error, and all that it said."""
+
+    def run(*words: str, status: int = 0) -> tuple[Any, str]:
+        capfd.readouterr()
+        assert main(["--registry", str(tmp_path / "home"), *words, "--json"]) == status
+        out, err = capfd.readouterr()
+        return json.loads(err)["error"] if status else json.loads(out), out + err
+
+    return run
+
+
+def test_each_host_has_a_variable(monkeypatch):
+    for host, name in {
+        "https://models.example/tree": "MODELS_EXAMPLE",
+        "https://my-models.example:8443": "MY__MODELS_EXAMPLE_8443",
+        "https://my.models.example": "MY_MODELS_EXAMPLE",
+        "http://[::1]:80": "___1__80",
+    }.items():
+        assert variable(host) == f"REG_TOKEN_{name}"
+    monkeypatch.setenv("REG_TOKEN_MODELS_EXAMPLE", TOKEN)
+    with pytest.raises(InputError, match="http://"):
+        http_remote("http://models.example")  # in plain text, to another machine
+
+
+def test_reading_with_a_token(guarded, reg, monkeypatch, filled, tmp_path):
+    monkeypatch.setenv(variable(guarded.url), TOKEN)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # would see the token, and is not asked
+    resolved, _ = reg("resolve", "acme/pii", "--remote", guarded.url)
+    assert resolved["manifest"] == str(filled.get("acme/pii").digest)
+    listed, _ = reg("ls", "acme/pii", "--remote", guarded.url)
+    assert len(listed["versions"]) == 2
+    _, told = reg("pull", "acme/pii", guarded.url)
+    assert not owner.verify(Registry(tmp_path / "home")).damages
+    kept = [path for path in (tmp_path / "home").rglob("*") if path.is_file()]
+    assert kept and not [path for path in kept if TOKEN.encode() in path.read_bytes()]
+    assert TOKEN not in told + "".join(guarded.lines)
+
+
+def test_without_a_token_the_error_says_what_to_set(guarded, reg):
+    for words in (("resolve", "tiny", "--remote", guarded.url), ("pull", "tiny", guarded.url)):
+        error, _ = reg(*words, status=6)
+        assert "401" in error["message"] and variable(guarded.url) in error["hint"]
+
+
+@pytest.mark.parametrize("bad", ["another-secret", "two words", "a\nX-Evil: yes", "caf\u00e9", "'quoted'"])
+def test_a_wrong_or_invalid_token_is_not_printed(guarded, bad, reg, monkeypatch):
+    monkeypatch.setenv(variable(guarded.url), bad)
+    is_token = bad == "another-secret"
+    error, told = reg("resolve", "tiny", "--remote", guarded.url, status=6 if is_token else 2)
+    assert variable(guarded.url) in error["hint" if is_token else "message"]
+    assert bad not in told
+
+
+def test_a_redirect_takes_it_along_within_the_server_alone(monkeypatch):
+    """Another port of the same host is another origin."""
+    seen: dict[str, set[str | None]] = {"/inside": set(), "/": set()}
+    target = [""]
+
+    def answer(handler: http.Handler) -> None:
+        is_inside = handler.path.startswith("/inside")
+        seen["/inside" if is_inside else "/"].add(handler.headers["Authorization"])
+        handler.reply(404 if is_inside else 302, headers={"Location": f"{target[0]}/inside{handler.path}"})
+
+    with http.serving(answer=answer) as url, http.serving(answer=answer) as other:
+        monkeypatch.setenv(variable(url), TOKEN)
+        for target[0], taken in (("", f"Bearer {TOKEN}"), (other, None)):
+            with pytest.raises(NotFoundError):
+                http_remote(url)
+            assert seen == {"/inside": {taken}, "/": {f"Bearer {TOKEN}"}}
+            seen["/inside"].clear()
+
+
+def test_no_host_gets_the_password_of_a_proxy():
+    handler, headers = SameOrigin(), Message()
+    handler.parent = SimpleNamespace(open=lambda request, timeout: request)
+    headers["Location"] = "https://8.8.8.8/there"
+    request = urllib.request.Request("https://1.1.1.1/here", headers={"Range": "bytes=1-"})
+    request.timeout = 1.0
+    urllib.request.ProxyHandler().proxy_open(request, "http://user:secret@127.0.0.1:9", "https")
+    assert request.has_header("Proxy-authorization")
+    redirected = handler.http_error_302(request, BytesIO(), 302, "Found", headers)
+    assert redirected.header_items() == [("Range", "bytes=1-")]
+
+
+@pytest.mark.skipif(NODE is None, reason="node is not installed")
+def test_the_client_for_apps(guarded, capfd):
+    def resolve(url: str, token: str) -> Any:
+        answer = call(url, None, "resolve", "tiny", {}, token=token)
+        assert not token or token not in f"{answer}{capfd.readouterr()}"
+        return answer
+
+    with web_client.running(NODE) as call:
+        assert resolve(guarded.url, TOKEN)["version"] == "1.0.0"
+        assert "the option `token`" in resolve(guarded.url, "")["message"]
+        assert resolve(guarded.url, "wrong")["error"] == "remote"
+        assert resolve(guarded.url, "two words")["error"] == "input"
+        assert resolve("http://models.example", TOKEN)["error"] == "input"
