@@ -1,14 +1,10 @@
 """Drafts made of a few bytes."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from onnxreg.registry.store.streams import measure
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.manifest import Manifest
-
-MakeDraft = Callable[..., Draft]
-"""What the fixture `make_draft` is."""
 
 
 def write_draft(root: Path, name: str, seed: str, size: int) -> Draft:
