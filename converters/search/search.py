@@ -25,6 +25,7 @@ from onnxreg.converters.evaluation.evaluators import content
 from onnxreg.converters.evaluation.latency import PAIRS, Latency, LatencyTable, Ratio
 from onnxreg.converters.evaluation.metric import EvaluationError
 from onnxreg.converters.evaluation.predict import INT8_ACTIVATIONS
+from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.tensors import tensor_bytes
 from onnxreg.converters.passes.tools.graph import factors
@@ -50,8 +51,10 @@ MIXES = (MIXED, f"{MIXED}-int8-embeddings")
 
 The bits of a weight are a guess, because the search finds the groups.
 """
-MAX_GROUPS, MAX_MIXES = 12, 3
-"""The most groups of products that are tried one by one, and the most sets of them."""
+MAX_GROUPS, MAX_MIXES, GROUPS_SHARE = 12, 3, 0.5
+"""The most groups of products that are tried one by one, the most sets of them, and the share of the limit that the groups
+of a set may lose alone, because the blocks lose something, too.
+"""
 PREFIX = "search-"
 """Prefix of the names of a candidate's steps."""
 SCRATCH = ".search"
@@ -350,11 +353,11 @@ class Search:
             if objective == "fast-enough" and any(ratio.is_slow for ratio in self._ratios(candidate.name)):
                 slow.append(trial)
                 continue
-            self._judge(trial)
+            self._judge(trial, self.evaluation)
             if trial["state"] == "certified":
                 smallest = min(smallest, trial["bytes"])
         for trial in sorted(slow, key=lambda trial: trial["bytes"]) if smallest == float("inf") else ():
-            self._judge(trial)
+            self._judge(trial, self.evaluation)
             if trial["state"] == "certified":
                 break
         passed = [trial for trial in trials if trial["state"] == "certified"]
@@ -389,15 +392,30 @@ class Search:
     @cached_property
     def evaluation(self) -> SourceEvaluation:
         """The evaluation of the source on the suite to choose on."""
+        return self._evaluation_on(self._choose.suite)
+
+    @cached_property
+    def _quick_evaluation(self) -> SourceEvaluation:
+        """The evaluation on half of the suite to choose on, which suffices to order groups of products."""
+        seed = self._request.seed
+        return self._evaluation_on(self._choose.suite.half("choose", seed))
+
+    def _evaluation_on(self, suite: Suite) -> SourceEvaluation:
         key, trusted = self._plan.subject_key(), self._plan.task.trust_remote_code
-        return SourceEvaluation(self._choose, lambda: self.subject, trusted, self._cache, key)
+        plan = replace(self._choose, suite=suite)
+        return SourceEvaluation(plan, lambda: self.subject, trusted, self._cache, key)
 
     @cached_property
     def _group_losses(self) -> list[tuple[float, list[str]]]:
         """The loss, as a share of the limit, of dynamic INT8 for one group of products alone, and the group."""
         groups = product_groups(load_onnx(self.base))[:MAX_GROUPS]
         return [
-            (self._loss(Candidate(f"{MIXED}-group-{number}", (self._dynamic([group]),))), group)
+            (
+                self._loss(
+                    Candidate(f"{MIXED}-group-{number}", (self._dynamic([group]),)), self._quick_evaluation
+                ),
+                group,
+            )
             for number, group in enumerate(groups, start=1)
         ]
 
@@ -407,11 +425,11 @@ class Search:
         others = [name for group in product_groups(load_onnx(self.base)) for name in group if name not in own]
         return _pass("OnnxDynamicQuantization", nodes_to_exclude=others)
 
-    def _loss(self, candidate: Candidate) -> float:
+    def _loss(self, candidate: Candidate, evaluation: SourceEvaluation) -> float:
         """The largest loss of a candidate as a share of its limit; the candidate's file is deleted again."""
         trial = self._trial(candidate, "untried", [])
         self._make(candidate, trial)
-        self._judge(trial)
+        self._judge(trial, evaluation)
         if draft := self._drafts.pop(candidate.name, None):
             shutil.rmtree(draft.root)
         return excess(trial)
@@ -419,15 +437,15 @@ class Search:
     def _mix(self, candidate: Candidate) -> Candidate:
         """Put dynamic INT8, for the groups of products that together lose less than the limit, before a candidate's passes.
 
-        The groups that lose least alone are joined: as many as should pass because their losses add up, fewer if they do
-        not pass. If no group passes, the candidate stays as it is.
+        The groups that lose least alone are joined while the sum of their losses is small, and fewer if they do not pass. If
+        there is no such group, the candidate stays as it is.
         """
         ordered = sorted(self._group_losses, key=itemgetter(0))
-        count = sum(total < 1 for total in accumulate(loss for loss, _ in ordered))
+        count = sum(total < GROUPS_SHARE for total in accumulate(loss for loss, _ in ordered))
         for fewer in range(count, max(count - MAX_MIXES, 0), -1):
             groups = [group for _, group in ordered[:fewer]]
             mixed = replace(candidate, passes=(self._dynamic(groups), *candidate.passes))
-            if self._loss(replace(mixed, name=f"{candidate.name}-{fewer}")) < 1:
+            if self._loss(replace(mixed, name=f"{candidate.name}-{fewer}"), self.evaluation) < 1:
                 return mixed
         return candidate
 
@@ -459,14 +477,14 @@ class Search:
         except ConversionError as error:
             trial |= {"state": "failed", "reasons": [self._published(error.message)]}
 
-    def _judge(self, trial: Trial) -> None:
+    def _judge(self, trial: Trial, evaluation: SourceEvaluation) -> None:
         """Judge a candidate. Raises EvaluationError if the source or a metric fails, which concerns all candidates."""
         if trial["state"] == "failed":
             return
         draft = self._drafts[trial["candidate"]]
         (artifact,) = draft.artifacts
         try:
-            judged = self.evaluation.judge(artifact, draft.root / artifact.path)
+            judged = evaluation.judge(artifact, draft.root / artifact.path)
         except EvaluationError:
             raise
         except ConversionError as error:
