@@ -161,6 +161,7 @@ def manifest() -> dict[str, Any]:
             "layout": "NCHW",
             "color": "RGB",
             "resize": 256,
+            "resample": "bilinear",
         },
         "quantization": {"scheme": "dynamic", "certified": True},
         "quant_recall_delta": 0.001,

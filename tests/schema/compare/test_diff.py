@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from support.schema.edits import sha
+from support.schema.edits import refused, sha
 
 from onnxreg.schema.compare.manifests import Change, diff
 from onnxreg.schema.manifest.manifest import Manifest
@@ -110,12 +110,6 @@ def test_a_change_has_its_severity(case: str, found_after: Any) -> None:
     assert (kind, path, severity) in found
 
 
-def not_certified(old: dict[str, Any], position: int, state: str) -> dict[str, Any]:
-    """With another certification of one artifact; the keys of version 1 follow."""
-    old["artifacts"][position].setdefault("certification", {})["state"] = state
-    return {**old, "certified": False, "quantization": {**old["quantization"], "certified": False}}
-
-
 def other_rank(old: dict[str, Any]) -> dict[str, Any]:
     old["artifacts"][0]["metadata"]["inputs"][0] |= {
         "shape": [{"kind": "dynamic", "name": "n"}],
@@ -124,28 +118,17 @@ def other_rank(old: dict[str, Any]) -> dict[str, Any]:
     return old
 
 
+def without_ort(old: dict[str, Any]) -> dict[str, Any]:
+    return {**old, "artifacts": old["artifacts"][:2], "formats": old["formats"][:2]}
+
+
 @pytest.mark.parametrize(
     ("edit", "kind", "path", "severity"),
     [
-        (
-            lambda old: not_certified(old, 1, "refused"),
-            "certification-changed",
-            f"{INT8}.certification.state",
-            "degrading",
-        ),
-        (
-            lambda old: not_certified(old, 0, "refused"),
-            "certification-added",
-            f"{FP32}.certification.state",
-            "degrading",
-        ),
+        (refused, "certification-changed", f"{INT8}.certification.state", "degrading"),
+        (lambda old: refused(old, 0), "certification-added", f"{FP32}.certification.state", "degrading"),
         (other_rank, "input-reshaped", f"{FP32}.metadata.inputs[input_ids].shape", "breaking"),
-        (
-            lambda old: {**old, "artifacts": old["artifacts"][:2], "formats": old["formats"][:2]},
-            "artifact-removed",
-            ORT,
-            "breaking",
-        ),
+        (without_ort, "artifact-removed", ORT, "breaking"),
     ],
 )
 def test_a_change_of_several_fields_has_its_severity(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.schema.edits import copied, sha
+from support.schema.edits import copied, refused, sha
 
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.compare.overview import DiffOverview, overview
@@ -18,15 +18,6 @@ INT8 = "onnx-int8/int8/model_int8.onnx"
 def compared(old: dict[str, Any], new: dict[str, Any], states: ArtifactStates = ()) -> DiffOverview:
     one, other = Manifest.from_json(old), Manifest.from_json(new)
     return overview(one, other, ((), states))[1]
-
-
-def refused(full: dict[str, Any]) -> dict[str, Any]:
-    """The manifest after its int8 artifact was refused, with the keys of version 1 that repeat it."""
-    value = copied(full)
-    value["artifacts"][1]["certification"]["state"] = "refused"
-    value["certified"] = value["quantization"]["certified"] = False
-    refused_manifest: dict[str, Any] = value
-    return refused_manifest
 
 
 def test_equal_versions_have_one_sentence(full: dict[str, Any]) -> None:

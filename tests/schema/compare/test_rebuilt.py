@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.schema.edits import at, copied, nodes
+from support.schema.edits import at, copied, nodes, refused
 
 from onnxreg.schema.compare.rebuild_outcome import (
     DISTANCE_SHARE,
@@ -46,12 +46,6 @@ def test_tools_are_named_and_count_as_no_difference(replaced: Replaced, full: di
     ]
 
 
-def refused(old: dict[str, Any]) -> dict[str, Any]:
-    """With another verdict on an artifact; the keys of version 1 follow."""
-    old["artifacts"][1]["certification"]["state"] = "refused"
-    return {**old, "certified": False, "quantization": {**old["quantization"], "certified": False}}
-
-
 @pytest.mark.parametrize(
     ("pointer", "to", "told"),
     [
@@ -61,7 +55,7 @@ def refused(old: dict[str, Any]) -> dict[str, Any]:
         ("/files/0/digest", SHA, "config.json differs"),
         ("/artifacts/1/checks/0/verdict", "fail", "check"),
         ("/artifacts/1/checks/0/value", 0.1, "check"),
-        ("", lambda old: refused(old), "certification.state"),
+        ("", refused, "certification.state"),
         ("/artifacts/0/metadata/opset", 19, "metadata.opset"),
         ("/artifacts/0/operators/0/opset", 14, "operators[ai.onnx:MatMul:13]"),
         ("/labels", ["O", "B-EMAIL", "B-NAME"], "labels"),
