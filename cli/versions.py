@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from onnxreg.cli.context import Session
+    from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.registry.log.lookup import Release
     from onnxreg.schema.gates.statements import BenchmarkDocument
     from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
@@ -384,7 +385,7 @@ def _files(manifest: Manifest) -> Iterator[str]:
     return table(("FILE", "ROLE", "SIZE"), [(entry.path, entry.role, size(entry.size)) for entry in entries])
 
 
-def recorded(version: Release, key: str) -> Mapping[str, Any]:
+def _recorded(version: Release, key: str) -> Mapping[str, Any]:
     """The parameter `key` of the recipe if it is a document, else an empty one."""
     recipe = version.manifest.recipe
     value = recipe.parameters.get(key) if recipe else None
@@ -393,9 +394,42 @@ def recorded(version: Release, key: str) -> Mapping[str, Any]:
 
 def _translation(version: Release) -> Iterator[str]:
     """The fields of another tool's document and their translations, if the recipe was made from such a document."""
-    fields = recorded(version, "recipe").get("translation", ())
+    fields = _recorded(version, "recipe").get("translation", ())
     rows = [(field["field"], json.dumps(field["value"]), field["became"]) for field in fields]
     return table(("FIELD", "VALUE", "BECAME"), rows)
+
+
+def searched(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
+    """The candidates of the search that made the version, if any, with their figures on the suite of the search."""
+    record = _recorded(version, "search")
+    if not record:
+        return
+    timed = {name: items for one in tables for name, items in one.candidates.items()}
+    rows = [
+        (
+            trial["candidate"],
+            size(trial["bytes"]) if "bytes" in trial else None,
+            [f"{item.ratio.value:.2f} x" for item in timed.get(trial["candidate"], ()) if item.ratio],
+            [_loss(item["metric"], item["loss"], item.get("interval")) for item in trial.get("metrics", ())],
+            trial["state"],
+        )
+        for trial in record["candidates"]
+        if trial["state"] != "untried" or "bytes" in trial
+    ]
+    tried, total, winner = record["tried"], counted(len(record["candidates"]), "candidate"), record["winner"]
+    yield f"tried {tried} of {total} on the suite to choose on; the winner is {printable(winner)}"
+    yield from table(("CANDIDATE", "SIZE", "LATENCY", "LOSS", "VERDICT"), rows)
+    for item in version.manifest.artifacts:
+        if item.path == record.get("output"):
+            losses = [check for check in item.checks if check.interval and check.limit is not None]
+            figures = ", ".join(_loss(check.label, check.value, check.interval) for check in losses)
+            where = f"on the suite to confirm on: {item.path}"
+            yield printable(f"{where} {figures}: {item.certification.state}")
+
+
+def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> str:
+    """A loss with its 95 % interval."""
+    return f"{metric} {number(loss)}" + (f" ({' to '.join(map(number, interval))})" if interval else "")
 
 
 def _next_steps(version: Release) -> Iterator[str]:

@@ -19,15 +19,15 @@ from onnxreg.cli.options import (
     option,
     pairs,
 )
-from onnxreg.cli.output import counted, number, printable, size, table
+from onnxreg.cli.output import counted, size, table
 from onnxreg.cli.services import publish
-from onnxreg.cli.versions import recorded, report_published
+from onnxreg.cli.versions import report_published, searched
 from onnxreg.converters import request as requests
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.ref import Ref, Version
 
 if TYPE_CHECKING:
-    from onnxreg.converters.evaluation.latency import LatencyTable, Ratio
+    from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.registry.log.lookup import Release
     from onnxreg.registry.registry import Registry
 
@@ -173,7 +173,7 @@ def command(
             published, tables = publish(registry, plan, new_version, progress, not no_cache, dry_run)
     timed: dict[str, Any] = {"latency": [item for one in tables for item in one.to_json()]} if tables else {}
     measured, last = (
-        (_latencies(tables), _search(published, tables) if tables else ()),
+        (_latencies(tables), searched(published, tables) if tables else ()),
         _slower(published, tables),
     )
     report = partial(report_published, session, published, target, measured, last, **timed)
@@ -247,48 +247,12 @@ def _ratio(value: float, low: float, high: float) -> str:
 def _slower(release: "Release", tables: "Sequence[LatencyTable]") -> Iterator[str]:
     """A warning for each file that is slower than its parent, with the bytes that it saves, or that may be slower."""
     sizes = {item.path: item.own_size for item in release.manifest.artifacts}
-    worst: dict[str, tuple[Ratio, str]] = {}
-    for item in (item for one in tables for item in one.latencies):
-        if item.ratio is not None:
-            worst[item.paths[0]] = max(
-                worst.get(item.paths[0], (item.ratio, item.parent)), (item.ratio, item.parent)
-            )
-    for path, (ratio, parent) in worst.items():
+    timed = [item for one in tables for item in one.latencies]
+    ratios = sorted((item.ratio, item.paths[0], item.parent) for item in timed if item.ratio is not None)
+    for path, (ratio, parent) in {path: (ratio, parent) for ratio, path, parent in ratios}.items():
         if ratio.is_slow:
-            saved = f" for {size(sizes[parent] - sizes[path])} less" if parent in sizes else ""
-            yield f"warning: {path} is {ratio.value:.2f} times as slow as {parent}{saved}"
+            saved = sizes.get(parent, 0) - sizes[path]
+            gain = f", for {size(saved)} less" if saved > 0 else ""
+            yield f"warning: {path} is {ratio.value:.2f} times as slow as {parent}{gain}"
         elif ratio.is_noisy:
             yield f"note: this machine is too busy to say if {path} is slower than {parent}"
-
-
-def _search(version: "Release", tables: "Sequence[LatencyTable]") -> Iterator[str]:
-    """The candidates of the search that made the version, if any, with their figures on the suite of the search."""
-    record = recorded(version, "search")
-    if not record:
-        return
-    timed = {name: items for one in tables for name, items in one.candidates.items()}
-    rows = [
-        (
-            trial["candidate"],
-            size(trial["bytes"]) if "bytes" in trial else None,
-            [f"{item.ratio.value:.2f} x" for item in timed.get(trial["candidate"], ()) if item.ratio],
-            [_loss(item["metric"], item["loss"], item.get("interval")) for item in trial.get("metrics", ())],
-            trial["state"],
-        )
-        for trial in record["candidates"]
-        if trial["state"] != "untried" or "bytes" in trial
-    ]
-    tried, total, winner = record["tried"], counted(len(record["candidates"]), "candidate"), record["winner"]
-    yield f"tried {tried} of {total} on the suite to choose on; the winner is {printable(winner)}"
-    yield from table(("CANDIDATE", "SIZE", "LATENCY", "LOSS", "VERDICT"), rows)
-    for item in version.manifest.artifacts:
-        if item.path == record.get("output"):
-            losses = [check for check in item.checks if check.interval and check.limit is not None]
-            figures = ", ".join(_loss(check.label, check.value, check.interval) for check in losses)
-            where = f"on the suite to confirm on: {item.path}"
-            yield printable(f"{where} {figures}: {item.certification.state}")
-
-
-def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> str:
-    """A loss with its 95 % interval."""
-    return f"{metric} {number(loss)}" + (f" ({' to '.join(map(number, interval))})" if interval else "")
