@@ -31,23 +31,13 @@ def loaded(words: str, home: Path) -> set[str]:
     return {name if name.startswith("onnxreg.") else name.partition(".")[0] for name in modules}
 
 
-@pytest.mark.parametrize(
-    "words",
-    sampled(
-        [
-            *(
-                "--version",
-                "ls",
-                "ls acme/pii",
-                "resolve acme/pii --json",
-                f"resolve acme/pii {FILTERS} --json",
-            ),
-            "resolve acme/pii --device ort-desktop-1.23 --json",
-            *("builtin devices", "rollout status acme/pii"),
-        ],
-        3,
-    ),
-)
+READING = [
+    *("--version", "ls", "ls acme/pii", "resolve acme/pii --json", f"resolve acme/pii {FILTERS} --json"),
+    *("resolve acme/pii --device ort-desktop-1.23 --json", "builtin devices", "rollout status acme/pii"),
+]
+
+
+@pytest.mark.parametrize("words", sampled(READING, 3))
 def test_reading_verbs_import_nothing_heavy(words: str, home: Path) -> None:
     """Also at the first contact with a model, when its log is replayed; the first list locks what it keeps."""
     assert loaded(words, home) & HEAVY <= {"filelock"}

@@ -84,6 +84,13 @@ def test_values_that_grow_without_end_cost_no_more(tmp_path: Path) -> None:
     assert verdict(tmp_path, model, reshape(before.replace("(v59", "(v58")))[0] == "not-provable"
 
 
+def test_operands_have_one_order_however_their_sizes_are_computed(tmp_path: Path) -> None:
+    steps = "".join(f" r{at} = Relu (h{at}) h{at + 1} = Add (r{at}, f)" for at in range(8))
+    body = f"s = Shape ({{}}) l = Gather (s, i1) f = Cast <to = 1> (l) h0 = Identity (x){steps}"
+    models = (build(f"{body.format(name)} y = ReduceMax <keepdims = 0> (h8)", HEAD) for name in "xz")
+    assert verdict(tmp_path, *models)[0] == "proven"
+
+
 @pytest.mark.parametrize(("steps", "expected"), [(200, "proven"), (300, "not-provable")])
 def test_the_elements_of_all_computed_values_are_bounded(tmp_path: Path, steps: int, expected: str) -> None:
     head, size = "float[k] x => float[k] y", 2**16
