@@ -247,12 +247,6 @@ def test_the_reason_has_the_sizes_and_other_verbs_the_cache(decoders: Registry, 
     assert {row["severity"] for row in back if "kv_cache" in row["path"]} == {"notable"}
 
 
-def test_an_encoder_has_no_context(here: Registry, reg: Reg) -> None:
-    answer = reg("resolve", PII, "--context-tokens", "1", "--json")
-    assert (answer.status, {row["code"] for row in answer.json["rejected"]}) == (3, {"context"})
-    assert "kv_cache" not in reg("resolve", PII, "--json").json["artifact"]
-
-
 @pytest.mark.parametrize(
     "cache",
     [7, {}, {"bytes_per_token": 1}, {"bytes_per_token": -1, "max_tokens": 1}, {**CACHE, "max_tokens": 1}],

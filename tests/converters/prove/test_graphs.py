@@ -127,6 +127,8 @@ ROWS = [
     row("y = MatMul (x, w)", OWN.format("k", "d"), OTHER),
     row("p = QuantizeLinear (x, half, u8) d = DequantizeLinear (p, half, u8) y = Relu (d)", "y = Relu (x)", BOUNDED, "activations of the parent have a fixed range"),
     # optimizers
+    *(row(f"k = Shape (x) e = {name} (x, k) y = Relu (e)", "y = Relu (x)", PROVEN) for name in ("Expand", "Reshape")),
+    row("t = Transpose <perm=[1,0]> (x) k = Shape (t) e = Reshape (x, k) y = Relu (e)", "y = Relu (x)", OTHER),
     row("t = Transpose <perm=[0,2,1]> (x) y = Relu (t)", "r = Relu (x) y = Transpose <perm=[0,2,1]> (r)", PROVEN, both={"head": SQUARE}),
     row("t = Transpose <perm=[0,2,1]> (x) y = MatMul (t, w)", "y = com.microsoft.FusedMatMul <transA=1> (x, w)", PROVEN, both={"head": SQUARE}),
     row("c = Concat <axis=2> (x, x) y = Transpose <perm=[0,2,1]> (c)", "t = Transpose <perm=[0,2,1]> (x) y = Concat <axis=1> (t, t)", PROVEN, both={"head": SQUARE}),
