@@ -1,6 +1,9 @@
 """The contract of a store, for each kind of store; servers that people run have habits of their own."""
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -10,8 +13,10 @@ import pytest
 from conformance.contract import ObjectContract, StoreContract, put
 from support.registries import owner
 from support.servers import s3servers
+from support.servers.hub import TOKEN
 
 from onnxreg.cli.main import main
+from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import fsspec_store
@@ -73,6 +78,33 @@ class TestBuckets(ObjectContract):
         put(remote, *blobs)
         remote.delete([BlobKey(Digest.of(blob)).path for blob in [*blobs, b"absent"]])
         assert remote.has(map(Digest.of, blobs)) == set()
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+@pytest.mark.parametrize("kind", ["hub", "s3"])
+def test_the_command_line(request, kind, registry, other, make_draft, tmp_path, capfd):
+    place = request.getfixturevalue("hub" if kind == "hub" else "bucket_url")
+    url = "hf://acme/models" if kind == "hub" else place
+    registry.add(make_draft())
+
+    def reg(home: Registry, *words: str) -> Any:
+        capfd.readouterr()
+        assert main(["--registry", str(home.store.root), *words, "--json"]) == 0
+        out, err = capfd.readouterr()
+        assert TOKEN not in out + err
+        return json.loads(out)
+
+    assert main(["--registry", str(registry.store.root), "remote", "add", "origin", url]) == 0
+    assert reg(registry, "push", "acme/pii:0.1.0")["events"] == 1
+    again = reg(registry, "push", "acme/pii:0.1.0")
+    assert (again["remote"], again["blobs"]) == (url, 0)
+    found = reg(registry, "resolve", "acme/pii", "--format", "onnx-int8", "--remote", url)
+    assert found["version"] == "0.1.0"
+    words = ["--registry", other.store.root, "pull", "acme/pii", url, "--output", tmp_path / "out"]
+    done = subprocess.run([sys.executable, "-m", "onnxreg.cli", *words], capture_output=True, check=True)
+    assert done.stderr == b"" and TOKEN.encode() not in done.stdout
+    assert (tmp_path / "out" / "model.onnx").read_bytes() == b"fp32 a " * 100
+    assert reg(other, "verify")["ok"] and reg(registry, "doctor", url)["ok"]
 
 
 def test_a_blob_under_a_key_that_was_condemned_since_is_placed_again(tmp_path):

@@ -18,7 +18,6 @@ from huggingface_hub.utils import close_session
 from support.registries import owner
 from support.servers.hub import READER, TOKEN, Hub
 
-from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect, condemn
 from onnxreg.registry.log.commit import read_condemned
@@ -673,26 +672,3 @@ def test_a_mirror_on_the_hub_and_back(hub, registry, make_draft, tmp_path):
         path = f"index/{name}.jsonl"
         assert hub.read(REPO, path) == (registry.store.root / path).read_bytes()
         assert (tmp_path / "back" / path).read_bytes() == (registry.store.root / path).read_bytes()
-
-
-def test_the_command_line(pushed, other, tmp_path, capfd):
-    def reg(home: Registry, *words: str, code: int = 0) -> str:
-        capfd.readouterr()
-        assert main(["--registry", str(home.store.root), *words]) == code
-        said = "".join(capfd.readouterr())
-        assert TOKEN not in said and "Traceback" not in said
-        return said
-
-    reg(pushed, "remote", "add", "origin", URL)
-    reg(pushed, "push", PII)
-    again = json.loads(reg(pushed, "push", PII, "--json"))
-    assert (again["remote"], again["blobs"]) == (URL, 0)
-    pull = ["--registry", str(other.store.root), "pull", "acme/pii", URL, "--output", str(tmp_path / "out")]
-    done = subprocess.run([sys.executable, "-m", "onnxreg.cli", *pull], capture_output=True, check=True)
-    assert done.stderr == b"" and TOKEN.encode() not in done.stdout
-    assert (tmp_path / "out" / "model.onnx").read_bytes().startswith(b"fp32 a")
-    reg(other, "verify")
-    assert "acme/pii" in reg(other, "resolve", "acme/pii", "--remote", URL)
-    reg(pushed, "doctor", URL)
-    assert "hf://ORG/NAME" in reg(pushed, "push", "acme/pii", "hf://acme", code=2)
-    assert "does not exist" in reg(other, "pull", "acme/pii", "hf://acme/nothing", code=6)

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conformance.contract import put
@@ -25,7 +24,6 @@ from support.registries.bucket import (
 from support.servers import s3servers
 from support.servers.faults import at, proxy
 
-from onnxreg.cli.main import main
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import bucket, requests
@@ -229,25 +227,6 @@ def test_collects_what_nothing_refers_to(bucket_url, registry, make_draft):
     assert {key.digest for key in collect(remote, patience=0).freed} == set(map(Digest.of, garbage))
     assert {file.path for file in remote.files()} == before
     assert not verify(remote).damages
-
-
-def test_the_command_line(bucket_url, registry, make_draft, tmp_path, capfd):
-    registry.add(make_draft())
-
-    def reg(home: Path, *words: object) -> Any:
-        capfd.readouterr()
-        assert main(["--registry", str(home), *map(str, words), "--json"]) == 0
-        return json.loads(capfd.readouterr().out)
-
-    ours, other = registry.store.root, tmp_path / "other"
-    assert reg(ours, "push", "acme/pii:0.1.0", bucket_url)["events"] == 1
-    assert reg(ours, "push", "acme/pii:0.1.0", bucket_url)["blobs"] == 0
-    found = reg(ours, "resolve", "acme/pii", "--format", "onnx-int8", "--remote", bucket_url)
-    assert found["version"] == "0.1.0"
-    assert reg(other, "pull", "acme/pii", bucket_url, "--output", tmp_path / "out")["events"] == 1
-    assert (tmp_path / "out" / "model.onnx").read_bytes() == b"fp32 a " * 100
-    assert reg(other, "verify")["ok"]
-    assert reg(ours, "doctor", bucket_url)["ok"]
 
 
 def test_a_library_that_is_missing(bucket_url, monkeypatch):
