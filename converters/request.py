@@ -305,6 +305,9 @@ def export(
         message = f"the output {target} does not end in .onnx"
         raise InputError(message, f"write {target}.onnx, or a directory: {target}/")
     recipe = task_recipe(task, quantize, opset, path=path, int8_embeddings=int8_embeddings)
+    if len(recipe.outputs) > 1 + quantize and not is_folder:
+        message = f"the task {recipe.task} makes {len(recipe.outputs)} graphs that work together"
+        raise InputError(message, "name a directory as the output")
     above = [] if target is None else [target.absolute(), *target.absolute().parents]
     nearest = next((folder for folder in above if folder.is_dir()), None)  # files are renamed from there
     with tempfile.TemporaryDirectory(prefix=".onnxreg-", dir=nearest) as scratch:

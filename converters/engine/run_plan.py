@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,9 @@ def execute(
     progress.step("describing what was made")
     source, trusted = execution.source, plan.task.trust_remote_code
     draft = draft_of(plan, source.subject, results, workspace)
+    if source.subject.proof is not None:
+        progress.step("running the graphs together")
+        draft = source.subject.proof(draft)
     if plan.evaluation is not None:
         from onnxreg.converters.evaluation.evaluate import SourceEvaluation, evaluate
 
@@ -80,7 +84,8 @@ def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
     directory.mkdir()
     subject = replace(plan.task.load(plan.source, plan.name, directory), directory=directory)
     plan.check_unchanged()
-    for outputs in measure.counting(subject.sample.expected, subject.sample):
+    all_samples = [subject.sample, *(part.sample for part in subject.parts.values())]
+    for outputs in chain.from_iterable(measure.counting(one.expected, one) for one in all_samples):
         for name, array in outputs.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise ConversionError(
@@ -115,7 +120,11 @@ class _Execution:
                 self._unbounded |= {ancestor.name for ancestor in node.lineage()}
         starts = [node.name for node in plan.nodes.values() if node.parent is None]
         self._last_start = None if keeps_source else starts[-1]
-        self._sample = str(samples.digest(self.source.subject.sample.feeds))
+        source = self.source.subject
+        self._parts = {
+            name: LoadedSource(replace(source, start=part.start, sample=part.sample))
+            for name, part in source.parts.items()
+        }
         self._results: dict[str, StepResult] = {}
 
     def run(self) -> dict[str, StepResult]:
@@ -131,14 +140,28 @@ class _Execution:
                 future.result()
         return self._results
 
+    def _source_of(self, node: StepNode) -> LoadedSource:
+        """The part of the source that a step begins with: the whole, if the source has no parts.
+
+        Raises InputError for a step without a part of the source, and for a part that the source does not have.
+        """
+        first = node.lineage()[-1]
+        part = first.step.params.get("part")
+        if part is None and not self._parts:
+            return self.source
+        if part not in self._parts:
+            names = ", ".join(self._parts) or "none"
+            raise InputError(f"step {first.name}: the source has no part {part}", f"its parts: {names}")
+        return self._parts[part]
+
     def _make(self, node: StepNode) -> tuple[StepResult, Key | None]:
         """Run a step; return its result and its cache key, which is None for a cached or skipped result."""
         directory = self._directory / node.name
         ancestors = tuple(self._results[ancestor.name] for ancestor in node.lineage()[1:])
-        parent = ancestors[0] if ancestors else None
+        parent, source = ancestors[0] if ancestors else None, self._source_of(node)
 
         def result(step: Step, files: Sequence[str] = (), reproducible: bool = True) -> StepResult:
-            return StepResult(node, directory, step, tuple(files), reproducible, ancestors, self.source)
+            return StepResult(node, directory, step, tuple(files), reproducible, ancestors, source)
 
         def skipped(reason: str) -> StepResult:
             return result(base.skip(node.name, node.make(), node.step.input or "", reason))
@@ -149,12 +172,12 @@ class _Execution:
             "pass": pass_key(node),
             "input": self._plan.subject_key() if parent is None else dict(parent.digests),
             "file": self._names[node.name],
-            "sample": self._sample,
+            "sample": str(samples.digest(source.subject.sample.feeds)),
             "bounded": node.name not in self._unbounded,
             "tools": tools(),
         }
         directory.mkdir()
-        start = self.source.subject.start if parent is None else parent.main
+        start = source.subject.start if parent is None else parent.main
         if self._cache is not None and self._cache.find("steps", key, directory):
             note = canonical.decode((directory / NOTE_FILE).read_bytes(), NOTE_FILE)
             step = note["step"] | {"name": node.name}  # an equal step may have had other names
@@ -189,7 +212,8 @@ class _Execution:
         if name in self._published and result.files:
             _ = result.facts, result.runs.feeds and result.expected  # read here, while the next step runs
         if name == self._last_start:  # every step that takes the source is made and measured: free its memory
-            self.source.subject = replace(self.source.subject, start=None, loaded=None)
+            for source in (self.source, *self._parts.values()):
+                source.subject = replace(source.subject, start=None, loaded=None, parts={})
 
 
 def _apply(node: StepNode, subject: Any, target: Path) -> tuple[Step, tuple[str, ...], bool]:

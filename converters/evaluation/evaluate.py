@@ -130,7 +130,10 @@ def plan_evaluation(
     path = directory / request.suite
     if path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())
-    evaluator: type[TaskEvaluator] = next(one for one in EVALUATORS if task in one.tasks)
+    evaluator = next((one for one in EVALUATORS if task in one.tasks), None)
+    if evaluator is None:
+        hint = "leave --eval-suite out: the graphs are compared with the model in any case"
+        raise InputError(f"no suite judges the task {task} yet", hint)
     suite = evaluator.load_suite(path)
     digest = suite.digest
     if request.half is not None:

@@ -32,6 +32,7 @@ class TransformersExport(ModuleExport):
 
     It uses `torch.export`, and knows the models of transformers. Only the axes of the `TorchModel` are dynamic; every other size is a number in the graph, so that a runtime
     refuses inputs of another size. Inputs, outputs and axes have the names of the `TorchModel`.
+    Of a source that becomes several graphs, `part` selects one.
     """
 
     id = "TransformersExport"
@@ -39,6 +40,7 @@ class TransformersExport(ModuleExport):
 
     class Params(PassParams):
         target_opset: int = Field(DEFAULT, ge=OLDEST, le=NEWEST)
+        part: str | None = None
 
     def requires(self, subject: TorchModel) -> None:
         super().requires(subject)

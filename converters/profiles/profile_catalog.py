@@ -17,11 +17,12 @@ from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read
 from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
 from onnxreg.converters.passes.conversion import NEWEST, OLDEST
 from onnxreg.converters.passes.transformers_export import DEFAULT
-from onnxreg.converters.passes.transformers_export import OLDEST as OLDEST_OF_IMAGES
+from onnxreg.converters.passes.transformers_export import OLDEST as OLDEST_OF_NEW
 from onnxreg.converters.source.toolchain import PlugIns
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
+from onnxreg.converters.tasks.seq2seq import FILES, Seq2Seq
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, ExportSubject, LocatedSource
 from onnxreg.converters.tasks.text import TextTask
 from onnxreg.schema.core.document import WrittenDocument
@@ -143,39 +144,50 @@ def task_recipe(
     too. Raises InputError for an unknown task, a task that needs more options, an opset that PyTorch does not export to, and
     `int8_embeddings` without `quantize`.
     """
-    kind = task_catalog.find(task, (TextTask, ImageClassification))
-    is_image = kind is ImageClassification
+    kind = task_catalog.find(task, (TextTask, ImageClassification, Seq2Seq))
+    is_image, has_parts = kind is ImageClassification, issubclass(kind, Seq2Seq)
+    is_new = is_image or has_parts
     if kind is OnnxFile and (opset, max_seq_length) != (None, None):
         hint = "leave --opset and --max-seq-length out; OnnxOpVersionConversion in a recipe changes the opset"
         raise InputError("an ONNX file keeps its opset and its inputs", hint)
-    if not issubclass(kind, OnnxFile | TextTask | ImageClassification):
+    if not issubclass(kind, OnnxFile | TextTask | ImageClassification | Seq2Seq):
         message = f"the task {kind.id} has no recipe of its own"
         raise InputError(message, "write a recipe: reg export --recipe FILE; docs/recipes.md has examples")
     if int8_embeddings and not quantize:
         raise InputError("--int8-embeddings is of the INT8 artifact, which is not made", "add --quantize")
     if is_image and max_seq_length is not None:
         raise InputError("--max-seq-length is of texts, and the task takes images", "leave it out")
-    target = (DEFAULT if is_image else 14) if opset is None else opset
-    oldest = OLDEST_OF_IMAGES if is_image else OLDEST
+    target = (DEFAULT if is_new else 14) if opset is None else opset
+    oldest = OLDEST_OF_NEW if is_new else OLDEST
     if not oldest <= target <= NEWEST:
         message = f"there is no opset {target} to export to"
         raise InputError(message, f"PyTorch's exporters support {oldest} to {NEWEST}")
-    first: dict[str, Any] = {"name": "original", "pass": "Original"}
-    if kind is not OnnxFile:
-        name = "TransformersExport" if is_image else "OnnxConversion"
-        first = {"name": "fp32", "pass": name, "params": {"target_opset": target}}
-    steps, outputs = [first], [{"step": first["name"], "path": path}]
-    if quantize:
-        more = ["Conv"] if is_image else ["Gather"] if int8_embeddings else []
-        params = {"params": {"op_types_to_quantize": ["MatMul", "Gemm", *more]}} if more else {}
-        steps.append({"name": "int8", "pass": "OnnxDynamicQuantization", "input": first["name"], **params})
-        outputs.append({"step": "int8", "path": f"{path.removesuffix('.onnx')}_int8.onnx"})
+    steps: list[dict[str, Any]] = []
+    outputs: list[dict[str, Any]] = []
+    more = ["Conv"] if is_image else ["Gather"] if int8_embeddings else []
+    quantization = {"params": {"op_types_to_quantize": ["MatMul", "Gemm", *more]}} if more else {}
+    for member, file in FILES.items() if has_parts else [(None, path)]:
+        name, named = member or "fp32", {} if member is None else {"member": member}
+        pass_ = "TransformersExport" if is_new else "OnnxConversion"
+        part = {} if member is None else {"part": member}
+        first: dict[str, Any] = {"name": name, "pass": pass_, "params": {"target_opset": target, **part}}
+        if kind is OnnxFile:
+            first = {"name": "original", "pass": "Original"}
+        steps.append(first)
+        outputs.append({"step": first["name"], "path": file, **named})
+        if quantize:
+            small = f"{member}_int8" if member else "int8"
+            steps.append(
+                {"name": small, "pass": "OnnxDynamicQuantization", "input": first["name"], **quantization}
+            )
+            outputs.append({"step": small, "path": f"{file.removesuffix('.onnx')}_int8.onnx", **named})
+    full = [output["path"] for output in outputs if not output["step"].endswith("int8")]
     value = {
         "task": kind.id,
         "options": {} if max_seq_length is None else {"max_seq_length": max_seq_length},
         "steps": steps,
         "outputs": outputs,
-        "checks": [{"output": path, "metric": "max_abs_diff", "share": 0.001}],
+        "checks": [{"output": file, "metric": "max_abs_diff", "share": 0.001} for file in full],
     }
     return RecipeFile.from_json(value, f"the recipe of {task}")
 

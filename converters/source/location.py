@@ -28,7 +28,15 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock
 
-from onnxreg.converters.source.source_files import CARD, CONFIG, PROCESSOR, TOKENIZER, WEIGHTS, digest_file
+from onnxreg.converters.source.source_files import (
+    CARD,
+    CONFIG,
+    GENERATION_CONFIG,
+    PROCESSOR,
+    TOKENIZER,
+    WEIGHTS,
+    digest_file,
+)
 from onnxreg.schema.core.errors import (
     HostError,
     InputError,
@@ -245,7 +253,10 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
     def choose(paths: Iterable[str]) -> set[str]:
         root = [path for path in paths if "/" not in path]
         weights = [pattern for one, pattern in WEIGHTS.items() if {one, f"{one}.index.json"} & {*root}]
-        chosen = {*matching(weights[:1])(root), *({CONFIG, CARD, *TOKENIZER, *PROCESSOR} & {*root})}
+        chosen = {
+            *matching(weights[:1])(root),
+            *({CONFIG, GENERATION_CONFIG, CARD, *TOKENIZER, *PROCESSOR} & {*root}),
+        }
         chosen |= {path for path in root if code and path.endswith(".py")}
         return chosen | {*matching(more)(paths)}
 

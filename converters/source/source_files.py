@@ -19,6 +19,7 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.files import HEAD_BYTES, VALUE_ERRORS, FileState, check_content
 
 CONFIG = "config.json"
+GENERATION_CONFIG = "generation_config.json"
 GENAI_CONFIG = "genai_config.json"
 """The settings of onnxruntime-genai, in the folder of a graph."""
 WEIGHTS = {"model.safetensors": "model*.safetensors*", "pytorch_model.bin": "pytorch_model*.bin*"}
@@ -64,7 +65,7 @@ def weight_files(directory: Path) -> list[str]:
 
 def taking_part(directory: Path, code: bool) -> list[str]:
     """The files of a checkpoint that shape an export, sorted: config, weights, tokenizer, and Python files if code may run."""
-    names = {CONFIG, *weight_files(directory), *TOKENIZER, *PROCESSOR}
+    names = {CONFIG, GENERATION_CONFIG, *weight_files(directory), *TOKENIZER, *PROCESSOR}
     if code:
         names |= {path.name for path in directory.iterdir() if path.suffix == ".py"}
     return sorted(name for name in names if (directory / name).is_file())

@@ -80,10 +80,13 @@ DECODER = TaskHead(
     way="a decoder is exported by the pass ModelBuilder of a recipe, see docs/recipes.md",
 )
 ENCODER_ALONE, OPTIMUM = "export its encoder: --task feature-extraction", "export it with Optimum, then reg import the directory"
+SEQ2SEQ = TaskHead(
+    "text2text-generation", ("ForConditionalGeneration", "MTModel"), "encoder-decoder of texts", auto="ForSeq2SeqLM",
+    aliases=("seq2seq-lm", "summarization", "text2text-generation-with-past", "translation"),
+)
 HEADS = (
-    SPANS, IMAGES, TEXTS, TOKENS, DECODER, replace(DECODER, suffix="LMHeadModel"),
+    SPANS, IMAGES, TEXTS, TOKENS, SEQ2SEQ, DECODER, replace(DECODER, suffix="LMHeadModel"),
     TaskHead("fill-mask", "ForMaskedLM", way=ENCODER_ALONE), TaskHead("pretraining", "ForPreTraining", way=ENCODER_ALONE),
-    TaskHead("text2text-generation", "ForConditionalGeneration", way=OPTIMUM), TaskHead("translation", "MTModel", way=OPTIMUM),
     TaskHead("automatic-speech-recognition", "ForCTC", way=OPTIMUM),
     TaskHead("audio-classification", "ForAudioClassification", way=OPTIMUM),
     TaskHead("object-detection", "ForObjectDetection", way=OPTIMUM),
@@ -134,7 +137,7 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
     architectures = config.get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise InputError("architectures in config.json of the checkpoint is not a list of names")
-    if config.get("is_encoder_decoder") is True:
+    if config.get("is_encoder_decoder") is True and head is not SEQ2SEQ:
         message = "an encoder-decoder takes the words so far as a second input, which no task here has"
         hint = "export it with Optimum, then reg import the directory; or save its encoder alone, and export that"
         raise InputError(message, hint)
@@ -249,7 +252,7 @@ def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False)
     require_weights(directory)
     try:
         with silent_transformers():
-            model, report = getattr(transformers, f"AutoModel{head.suffix}").from_pretrained(
+            model, report = getattr(transformers, f"AutoModel{head.auto or head.suffix}").from_pretrained(
                 directory,
                 dtype=torch.float32,
                 attn_implementation="eager",

@@ -1,7 +1,7 @@
 """The contract of a task: find a source without loading it, and load the source when a step needs it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,7 +14,7 @@ from onnxreg.converters.source.location import hub_id
 from onnxreg.converters.tasks.code import NO_CONSENT, Consent
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import invalid
-from onnxreg.schema.manifest.draft import DraftFile
+from onnxreg.schema.manifest.draft import Draft, DraftFile
 from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Code
 
@@ -67,12 +67,21 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Part:
+    """One of several modules of a source, which steps with the parameter `part` take, and the sample of its graphs."""
+
+    start: Any
+    sample: Sample
+
+
+@dataclass(frozen=True)
 class ExportSubject:
     """A loaded source.
 
     `start` is the input of the first step, such as a `TorchModel`. `companions` are files in the directory given to `load`.
     `fields` are keys of the manifest in JSON form, `resolved_options` the effective options, for the recipe's
-    `parameters`. `loaded` is for the task alone.
+    `parameters`. `loaded` is for the task alone. `parts` are the modules of a source that becomes several graphs; `proof` runs these
+    together from the finished draft, and raises ConversionError if they do not give the source's results.
     """
 
     origin: Source
@@ -83,6 +92,8 @@ class ExportSubject:
     resolved_options: Mapping[str, Any] = field(default_factory=dict)
     loaded: Any = None
     directory: Path = Path()
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    proof: Callable[[Draft], Draft] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,15 +102,17 @@ class TaskHead:
 
     `outputs` are the dynamic axes, the first ones, of each output; `labelled` is True if the last axis counts labels.
     `aliases` are further names that people may type. `way` says how to export such a checkpoint if a text task refuses it.
+    `auto` ends the name of the class of transformers that loads it, by default the suffix.
     """
 
     task: str
-    suffix: str
+    suffix: str | tuple[str, ...]
     description: str = ""
     outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     labelled: bool = False
     aliases: tuple[str, ...] = ()
     way: str = ""
+    auto: str = ""
 
 
 class Task(ABC):

@@ -10,6 +10,7 @@ from onnxreg.converters.tasks.code import is_factory
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.saved_images import SavedImageClassification
+from onnxreg.converters.tasks.seq2seq import Seq2Seq
 from onnxreg.converters.tasks.task import Task
 from onnxreg.converters.tasks.text import Pooling, TextGeneration, TextTask
 from onnxreg.schema.core.errors import InputError, nearest
@@ -19,7 +20,12 @@ TASKS: Mapping[str, type[Task]] = {
     for task in (
         *(TextTask.of(checkpoint.ENCODER), Pooling.of(checkpoint.VECTORS), TextTask.of(checkpoint.SPANS)),
         *(TextTask.of(checkpoint.TEXTS), TextTask.of(checkpoint.TOKENS)),
-        *(ImageClassification, TextGeneration.of(checkpoint.DECODER), OnnxFile),
+        *(
+            ImageClassification,
+            Seq2Seq.of(checkpoint.SEQ2SEQ),
+            TextGeneration.of(checkpoint.DECODER),
+            OnnxFile,
+        ),
     )
 }
 ALIASES: Mapping[str, str] = {alias: task.id for task in TASKS.values() for alias in task.aliases}

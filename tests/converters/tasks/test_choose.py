@@ -32,6 +32,8 @@ def named(name: str, **files: Any) -> dict[str, Any]:
         (named("BertForSequenceClassification"), "text-classification", "BertForSequenceClassification"),
         (named("BertForQuestionAnswering"), "question-answering", ""),
         (named("ViTForImageClassification"), "image-classification", ""),
+        (named("T5ForConditionalGeneration"), "text2text-generation", ""),
+        (named("MarianMTModel"), "text2text-generation", ""),
         (named("BertModel") | {"modules.json": MODULES}, "pooling", "modules.json says Transformer, Pooling"),
         (named("BertForMaskedLM") | {"modules.json": MODULES}, "pooling", ""),
         (named("BertForSequenceClassification") | {"modules.json": MODULES}, "text-classification", ""),
@@ -58,8 +60,8 @@ def write(directory: Path, files: dict[str, Any]) -> None:
             "ModelBuilder",
         ),
         (named("LlamaForCausalLM"), "text-generation", "ModelBuilder"),
-        (named("T5ForConditionalGeneration"), "text2text-generation", "Optimum"),
         (named("BertForMaskedLM"), "fill-mask", "feature-extraction"),
+        (named("WhisperForConditionalGeneration") | AUDIO, "which no task here exports", "Optimum"),
         (
             named("HubertForSequenceClassification") | AUDIO,
             "says HubertForSequenceClassification, which no task here exports",

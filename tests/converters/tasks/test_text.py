@@ -60,6 +60,7 @@ TYPED = {
     "question-answering": ("qa", "Question-Answering"),
     "text-classification": ("sequence-classification", "sentiment-analysis", "text-ranking"),
     "token-classification": ("ner", "NER", "token_classification"),
+    "text2text-generation": ("translation", "summarization", "seq2seq-lm"),
     "text-generation": ("causal-lm", "text-generation-with-past"),
 }
 """Names that people type, by the task that they mean."""
@@ -82,7 +83,6 @@ def test_every_task_has_a_row_here_and_names_of_other_libraries_are_aliases() ->
 
 OF_OTHERS = (
     "automatic-speech-recognition",
-    "translation",
     "audio-classification",
     "visual-question-answering",
 )
