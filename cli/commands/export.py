@@ -44,7 +44,6 @@ EXAMPLES = (
     "reg export --recipe family.yaml",
     "reg export --batch jobs.yaml --jobs 4 --push s3://models/prod",
     "reg export --batch jobs.yaml --scheduler tcp://10.0.0.5:8786 --push s3://models/prod",
-    "reg export ./run --recipe orchard.yaml --allow-code net.py:build --name acme/digits",
     "reg export net.py:build --checkpoint best.pth --recipe orchard.yaml --name acme/digits",
 )
 
