@@ -364,7 +364,7 @@ def test_openvino_and_a_segmenter_come_with_their_files_and_without_claims(
     manifest, draft, differences = adopted()
     artifact = manifest.artifacts[-1]
     assert [(entry.role, entry.path) for entry in artifact.files] == [("weights", "openvino/model.bin")]
-    assert artifact.metadata.opset is None
+    assert (artifact.format, artifact.precision, artifact.metadata.opset) == ("openvino-ir", "float32", None)
     pairs = {key: (item.claimed, item.actual) for key, item in differences.items()}
     assert pairs["artifacts.4.metadata"] == ("openvino-ir", None)
     assert pairs["segmenter.resource_files.0.sha256"] == (entry["sha256"], right)
