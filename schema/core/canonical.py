@@ -50,6 +50,8 @@ def decode(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYT
         value = _PARSER.decode(data.decode("utf-8"))
         if b"\\u" in data:  # maybe half of a surrogate pair
             json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{label} is not UTF-8 at byte {error.start}") from error
     except RecursionError as error:
         raise InputError(f"{label} is nested deeper than {MAX_DEPTH} levels") from error
     except ValueError as error:

@@ -55,7 +55,7 @@ def exported(draft: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> dict
             yield job, found[job.called] if died else batch.run_line(words)
 
     def run(plan: Any, workspace: Path, *_: Any) -> Any:
-        return draft(workspace / "made", plan.name, plan.name), None
+        return draft(workspace / "made", plan.name, plan.name), []
 
     monkeypatch.setattr(ExportRequest, "plan", plan)
     monkeypatch.setattr(batch, "_in_processes", run_here)

@@ -104,7 +104,7 @@ BAD = [
     ("an id that is a list", [ROW | {"id": ["a"]}], "`id` is neither"),
     ("a duplicate key", b'[{"Ada in Rome": 1, "Ada in Rome": 2}]', "not valid JSON"),
     ("a whole number out of range", b'[{"text": "a", "phone": 9007199254740993000.0}]', "out of range"),
-    ("NaN", b'[{"text": "a", "gold_spans": [], "metadata": NaN}]', "not valid JSON"),
+    ("NaN", b'[{"text": "a", "gold_spans": [], "metadata": NaN}]', "out of range"),
     ("deep nesting", b"[" * 5000 + b"]" * 5000, "nested deeper"),
 ]  # fmt: skip
 
