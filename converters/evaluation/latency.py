@@ -80,7 +80,7 @@ class Latency:
         others = " and ".join(self.paths[1:])
         name = f"latency of batch {self.rows}"
         if self.input:
-            name = f"latency of an input, {self.input}"
+            name = f"latency, {self.input}"
         if others:
             name = f"latency of one row with {others}"
         common = {"name": name, "samples": self.runs, "verdict": "info"}
@@ -121,7 +121,7 @@ class LatencyTable:
                 "isa": instruction_set(),
                 "threads": self.benchmark.threads,
                 "runtime": f"onnxruntime {version('onnxruntime')}",
-                "warm_up": WARM_UP_RUNS,
+                "warm_up": WARM_UP_PAIRS if self.benchmark is PAIRS else WARM_UP_RUNS,
                 "runs": self.benchmark.runs,
                 "artifacts": artifacts,
             }

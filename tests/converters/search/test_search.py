@@ -311,7 +311,9 @@ def test_judged_files_are_timed_beside_the_file_in_full_precision(
         "typical (3 tokens)",
     )
     assert latency.ratio is not None and 0 < latency.ratio.low <= latency.ratio.value <= latency.ratio.high
-    timed = table.document(manifest_of(draft)).to_json()["artifacts"][0]
+    document = table.document(manifest_of(draft)).to_json()
+    (timed,) = document["artifacts"]
+    assert (document["warm_up"], document["runs"]) == (3, 30)
     assert [check["metric"] for check in timed["checks"]] == ["median_ms", "p95_ms", "ratio"]
     assert timed["parent"] == str(Digest.of((draft.root / "model.onnx").read_bytes()))
     assert not list(draft.root.glob(".*"))
