@@ -63,7 +63,7 @@ class Pass(ABC, Generic[In, Out]):
         try:
             return cls.Params(**params)
         except ValidationError as error:
-            raise invalid(error, f"a parameter of pass {cls.id}") from error
+            raise invalid(error, f"a parameter of pass {cls.id}", cls.Params.model_fields) from error
 
     def requires(self, subject: In) -> None:
         """Raise InputError or ConversionError if the pass cannot work on `subject`."""

@@ -145,7 +145,7 @@ class Task(ABC):
             self.options: Any = self.Options(**options)
         except ValidationError as error:
             label = f"an option of task {self.id}"
-            raise invalid(error, label) from error
+            raise invalid(error, label, self.Options.model_fields) from error
 
     @classmethod
     def of(cls, head: TaskHead) -> type[Self]:

@@ -10,8 +10,6 @@ BYTES_PER_VALUE = 16
 """A record may have one value for each 16 bytes of its size limit; only a hostile one has more, such as a list of zeros."""
 MAX_DEPTH = 64
 """Levels of nesting in a record, and of brackets and `not` in an expression."""
-MAX_LINE_DOTS = 200
-"""Dots in a line of TOML. The parser's time grows with the square of the number of parts of a dotted key."""
 MAX_PATH_CHARS, MAX_PATH_PARTS = 1024, 32
 MAX_MEMBERS = 10_000
 """Artifacts of a manifest, and members of a family."""

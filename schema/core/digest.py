@@ -7,7 +7,7 @@ from typing import Self
 
 from onnxreg.schema.core.bounds import MAX_PIECES
 from onnxreg.schema.core.canonical import Count, Record
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, value_error
 
 PIECE_BYTES = 8 * 2**20
 """The size in bytes above which a file also has digests of its pieces."""
@@ -54,8 +54,8 @@ class Digest(str):
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> object:
         from pydantic_core import core_schema
 
-        return core_schema.no_info_after_validator_function(
-            cls.parse,
+        return core_schema.no_info_wrap_validator_function(
+            lambda value, _: value_error(cls.parse)(value),
             core_schema.str_schema(pattern=PATTERN),
             serialization=core_schema.to_string_ser_schema(),
         )

@@ -1,6 +1,6 @@
 """The base of every pydantic document: frozen and strict, with keys kept that this build does not know."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -15,7 +15,7 @@ from pydantic import (
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import convert
-from onnxreg.schema.core.errors import InputError, value_error
+from onnxreg.schema.core.errors import InputError, nearest, value_error
 from onnxreg.schema.core.ref import PATTERN, check_name, check_path
 
 T = TypeVar("T")
@@ -68,7 +68,9 @@ class Document(BaseModel):
         try:
             return cls.model_validate_json(data, by_alias=True, by_name=False)
         except ValidationError as error:
-            raise invalid(error, label) from error
+            parts = [schema := cls.model_json_schema(), *schema.get("$defs", {}).values()]
+            keys = (key for part in parts for key in part.get("properties", ()))
+            raise invalid(error, label, keys) from error
 
 
 class WrittenDocument(Document):
@@ -77,17 +79,18 @@ class WrittenDocument(Document):
     model_config = ConfigDict(extra="forbid")
 
 
-def invalid(error: ValidationError, label: str) -> InputError:
+def invalid(error: ValidationError, label: str, keys: Iterable[str] = ()) -> InputError:
     """The error for a document with invalid values: the first one, or an unknown key, which may be a misspelled missing one."""
     problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
-    problem = problems[0]
+    problem, kind, alike = problems[0], problems[0]["type"], list[str]()
     words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
-    words = {"extra_forbidden": "there is no such key", "missing": "it is missing"}.get(
-        problem["type"], words
-    )
-    if problem["type"] == "string_type" and isinstance(problem["input"], int | float):
+    words = {"extra_forbidden": "there is no such key", "missing": "it is missing"}.get(kind, words)
+    if kind == "extra_forbidden":
+        alike = nearest(key := str(problem["loc"][-1]), sorted(set(keys) - {key}), 0.7)
+    if kind == "string_type" and isinstance(problem["input"], int | float):
         words += ": write it in quotes"  # YAML reads some texts as numbers
     path = ".".join(map(str, problem["loc"]))
     location = f" at {(path if path.isprintable() else repr(path))[:200]}" if path else ""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return InputError(f"{label} is not valid{location}: {words[:200]}{more}")
+    hint = f"did you mean {' or '.join(alike)}?" if alike else ""
+    return InputError(f"{label} is not valid{location}: {words[:200]}{more}", hint)

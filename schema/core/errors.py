@@ -114,10 +114,8 @@ def fault(kind: str, error: RegError) -> tuple[str, str]:
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:
     """The error for a library that is not installed. The hint names no package index, where others may own `onnxreg`."""
     where = f"install onnxreg from where it came with its extra {extra}"
-    return HostError(
-        f"{purpose} needs {module}, which is not installed",
-        f"{where}, in a checkout: pip install '.[{extra}]'",
-    )
+    hint = f"{where}, in a checkout: pip install '.[{extra}]'"
+    return HostError(f"{purpose} needs {module}, which is not installed", hint)
 
 
 @contextmanager

@@ -143,7 +143,7 @@ REFUSED = """
 3 | rollout finish acme/none --channel stable | acme/none
 2 | promote acme/pii:0.1.0 stable | no policy governs acme/pii:stable
 3 | promote acme/pii:9.9.9 stable | acme/pii has no version 9.9.9
-2 | policy set bad.toml | rule.0.max_recal_loss: there is no such key
+2 | policy set bad.toml | did you mean max_recall_loss?
 2 | policy set idle.toml | faithful
 2 | attest tiny --report bad.toml | give a certificate
 2 | archive create x.onnxreg | there is nothing to archive

@@ -30,8 +30,8 @@ size negative | /artifacts/0/size | -1 | at artifacts.0.size:
 size true | /files/0/size | true | at files.0.size:
 size with a fraction | /files/0/size | 1.5 | at files.0.size:
 size as text | /files/0/size | "1" | at files.0.size:
-digest | /files/0/digest | "sha256:CAPITALS" | at files.0.digest: String should match pattern
-digest of another kind | /files/0/digest | "md5:00000000000000000000000000000000" | at files.0.digest: String should match pattern
+digest | /files/0/digest | "sha256:CAPITALS" | at files.0.digest: not a digest: 'sha256:AAA
+digest of another kind | /files/0/digest | "md5:00000000000000000000000000000000" | at files.0.digest: not a digest: 'md5:00
 path climbs | /artifacts/0/path | "../model.onnx" | at artifacts.0.path: path is absolute
 path of a sidecar | /artifacts/1/files/0/path | "/etc/x" | at artifacts.1.files.0.path:
 path of the labels | /label_map_path | "C:/x" | at label_map_path:
