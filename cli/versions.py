@@ -334,7 +334,8 @@ def _ways(version: Release, remote: str | None, is_full: bool) -> Iterator[str]:
     """Commands that choose one file of the version, fetch its files, or show more; never folded, so that they can be copied."""
     argument = quote(remote) if remote else ""
     option = f" --remote {argument}" if argument else ""
-    yield f"get it   reg resolve {version.ref}{option} --device DEVICE"
+    member = " --member MEMBER" if version.manifest.stages else ""
+    yield f"get it   reg resolve {version.ref}{option}{member} --device DEVICE"
     yield f"         reg pull {version.ref} {argument or 'REMOTE'} --output DIRECTORY"
     if not is_full:
         yield f"more     reg show {version.ref}{option} --full"

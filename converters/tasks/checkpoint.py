@@ -138,11 +138,12 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise InputError("architectures in config.json of the checkpoint is not a list of names")
     if config.get("is_encoder_decoder") is True and head is not SEQ2SEQ:
-        message = "an encoder-decoder takes the words so far as a second input, which no task here has"
-        hint = "export it with Optimum, then reg import the directory; or save its encoder alone, and export that"
+        message = "an encoder-decoder takes the words so far as a second input, which this task does not have"
+        hint = "leave --task out; or save its encoder alone, and export that"
         raise InputError(message, hint)
     if architectures and not any(name.endswith(head.suffix) for name in architectures):
-        message = f"not a {head.description}: config.json says {', '.join(architectures)[:200]}"
+        article = "an" if head.description[0] in "aeiou" else "a"
+        message = f"not {article} {head.description}: config.json says {', '.join(architectures)[:200]}"
         hint = f"export a {head.description} that was trained: a head that was not gives random numbers"
         if (other := head_of(config)) is not None:
             hint = other.way or f"export it with --task {other.task}"
@@ -291,7 +292,9 @@ def _unloadable(part: str, directory: Path, error: Exception, hint: str = "") ->
     """The error for a part that transformers cannot load, without the path. Raise HostError if a package is absent."""
     refuse_missing(error, part)
     reason = why(error, 300).replace(str(directory), "the checkpoint")
-    return InputError(f"{part} could not be loaded: {reason}", hint)
+    return InputError(
+        f"{part} could not be loaded: {reason}", hint or "copy its files again, all of one model"
+    )
 
 
 def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:

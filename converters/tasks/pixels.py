@@ -27,7 +27,10 @@ def read_image(path: Path, preprocessing: Preprocessing) -> Any:
         image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
         image.load()
     except Exception as error:  # Pillow's plug-ins raise anything
-        raise InputError(f"{path} is not an image that Pillow reads") from error
+        hint = "give a whole file of a photograph, such as .jpg or .png"
+        raise InputError(f"{path} is not an image that Pillow reads", hint) from error
+    if image.mode[0] in "IF":
+        raise InputError(f"{path} has more than 8 bits for each value", "save it with 8 bits")
     return to_numbers(image, preprocessing)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from support.command_line import Reg
 from support.tasks.saved_images import LABELS, photograph, save
 
@@ -13,7 +14,6 @@ Make = Callable[..., Path]
 
 
 def test_a_saved_vit_is_exported_published_and_run(reg: Reg, tmp_path: Path) -> None:
-    from PIL import Image
     from transformers import pipeline
 
     save(tmp_path / "vit")
@@ -50,6 +50,8 @@ def test_a_saved_vit_is_exported_published_and_run(reg: Reg, tmp_path: Path) -> 
     assert "SCORE" in shown and all(label in shown for label in LABELS)
 
     assert reg("run", "acme/vit", "--image", "vit/config.json").ended(2, "is not an image that Pillow reads")
+    Image.fromarray(np.full((40, 40), 30_000, np.uint16)).save("deep.png")
+    assert reg("run", "acme/vit", "--image", "deep.png").ended(2, "deep.png has more than 8 bits")
     assert reg("run", "acme/vit", "--image", "absent.png").ended(3, "there is no image absent.png")
     assert reg("run", "acme/vit", "--image", "photo.png", "--self-test").ended(2, "say what to run it on")
     again = reg("export", "vit", "--name", "acme/vit", "--task", "image-classification", "--quantize")
@@ -106,7 +108,6 @@ def trained_on_digits(directory: Path) -> tuple[Any, Any, list[Any]]:
     """Train a tiny ViT; return the processor's numbers, the classes and the images of 450 digits that it did not see."""
     import torch
     import transformers
-    from PIL import Image
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -145,7 +145,7 @@ def test_a_decoder_without_padding_and_an_encoder_decoder_are_refused_with_the_r
     for task in ("default", "token-classification"):
         with pytest.raises(InputError, match="takes the words so far as a second input") as caught:
             export(source, task)
-        assert "reg import" in str(caught.value.hint)
+        assert "leave --task out" in str(caught.value.hint)
 
 
 MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense"}
