@@ -166,7 +166,7 @@ def _compare_rows(
             worst, largest = float(errors.max()), start * row + int(errors.argmax())
         beyond += int(wrong.sum())
         far += int((wrong & (errors > 1)).sum())
-    index = _index(largest, dims)
+    index = _index(largest, dims) if count else []
     error = f"by up to {worst:.4g} steps at {index}"
     if far > MAX_FAR_SHARE * count:
         raise UnprovableError(

@@ -83,6 +83,7 @@ ROWS = [
     row("y = MaxPool <kernel_shape = [2, 2]> (x)", "y, places = MaxPool <kernel_shape = [2, 2]> (x)", PROVEN, both={"head": "float[n, 3, 8, 8] x => float[n, 3, k, l] y"}),
     row("y = local.Any <a = 1> (x)", "y = local.Any <a = 1.0> (x)", OTHER, "differs from the parent's local:Any 'y' in a"),
     row("y = local.Any <a = 0.0> (x)", "y = local.Any <a = -0.0> (x)", OTHER, "differs from the parent's local:Any 'y' in a"),
+    row("y = Concat <axis = 0> (x, h)", "y = Concat <axis = 0> (x, h)", PROVEN, both={"h": np.zeros((0, 8), np.float32)}, h=np.zeros((0, 8), np.float16)),
     # numbers beside values
     row("h = Add (x, twos) y = Mul (h, ones)", "y = Add (x, twos)", PROVEN),
     row("y = Mul (x, one)", "y = Identity (x)", PROVEN),
