@@ -85,7 +85,7 @@ SEQ2SEQ = TaskHead(
     aliases=("seq2seq-lm", "summarization", "text2text-generation-with-past", "translation"),
 )
 HEADS = (
-    SPANS, IMAGES, TEXTS, TOKENS, SEQ2SEQ, DECODER, replace(DECODER, suffix="LMHeadModel"),
+    SPANS, IMAGES, TEXTS, TOKENS, SEQ2SEQ, DECODER, replace(DECODER, suffix="LMHeadModel", way=OPTIMUM),
     TaskHead("fill-mask", "ForMaskedLM", way=ENCODER_ALONE), TaskHead("pretraining", "ForPreTraining", way=ENCODER_ALONE),
     TaskHead("automatic-speech-recognition", "ForCTC", way=OPTIMUM),
     TaskHead("audio-classification", "ForAudioClassification", way=OPTIMUM),

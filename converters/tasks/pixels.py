@@ -78,7 +78,7 @@ def preprocessing_of(
         "color": "L" if channels == 1 else "BGR" if settings.get("do_flip_channel_order") else "RGB",
         "resample": FILTERS[number] if isinstance(number, int) and 0 <= number < len(FILTERS) else None,
     }
-    resizes = [None, edge, edge and int(edge / settings.get("crop_pct", 1))]
+    resizes = [None, edge, edge and int(edge / (settings.get("crop_pct") or 1))]
     for resize in dict.fromkeys(resizes):
         try:
             stated = {key: item for key, item in {**value, "resize": resize}.items() if item is not None}

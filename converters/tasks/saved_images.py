@@ -44,10 +44,8 @@ class SavedImages(Task):
 
         alone = replace(source, lacks_tokenizer=True)
         checkpoint = load_located(alone, name, self.head, self.trust_remote_code)
-        processor = _processor(checkpoint.directory, self.trust_remote_code)
         images = _draw()
-        with silent_transformers():
-            rows = [np.asarray(processor(image, return_tensors="np")[PIXELS], np.float32) for image in images]
+        processor, rows = _process(checkpoint.directory, self.trust_remote_code, images)
         if len(shapes := sorted({row.shape[1:] for row in rows})) > 1:
             raise InputError(
                 f"the image processor gives images of several sizes: {', '.join(map(str, shapes))}",
@@ -94,18 +92,24 @@ class SavedImages(Task):
 SavedImageClassification = SavedImages.of(IMAGES)
 
 
-def _processor(directory: Path, trust_remote_code: bool) -> Any:
+def _process(directory: Path, trust_remote_code: bool, images: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """Load the image processor; return the processor, and its numbers for each image."""
+    import numpy as np
     from transformers import AutoImageProcessor
 
     try:
         with silent_transformers():
-            return AutoImageProcessor.from_pretrained(
+            processor = AutoImageProcessor.from_pretrained(
                 directory, local_files_only=True, trust_remote_code=trust_remote_code
             )
+            values = [processor(image, return_tensors="np")[PIXELS] for image in images]
+            return processor, [np.asarray(value, np.float32) for value in values]
     except Exception as error:
         refuse_missing(error, "the image processor of the checkpoint")
         words = why(error, 300).replace(str(directory), "the checkpoint")
-        raise InputError(f"the image processor of the checkpoint could not be loaded: {words}") from error
+        raise InputError(
+            f"the image processor of the checkpoint could not be loaded or run: {words}"
+        ) from error
 
 
 def _draw() -> Sequence[Any]:

