@@ -55,8 +55,8 @@ MAX_GROUPS, MAX_MIXES, GROUPS_SHARE = 12, 3, 0.5
 """The most groups of products that are tried one by one, the most sets of them, and the share of the limit that the groups
 of a set may lose alone, because the blocks lose something, too.
 """
-PREFIX = "search-"
-"""Prefix of the names of a candidate's steps."""
+PREFIX, PART = "search-", "_"
+"""Prefixes of the names of a candidate's steps, and of what is tried for a mixed candidate: no candidate's name begins so."""
 SCRATCH = ".search"
 """The directory of a search in the workspace."""
 MAX_NEAREST, MAX_REASONS_CHARS = 3, 600
@@ -412,7 +412,7 @@ class Search:
         return [
             (
                 self._loss(
-                    Candidate(f"{MIXED}-group-{number}", (self._dynamic([group]),)), self._quick_evaluation
+                    Candidate(f"{PART}group-{number}", (self._dynamic([group]),)), self._quick_evaluation
                 ),
                 group,
             )
@@ -445,7 +445,7 @@ class Search:
         for fewer in range(count, max(count - MAX_MIXES, 0), -1):
             groups = [group for _, group in ordered[:fewer]]
             mixed = replace(candidate, passes=(self._dynamic(groups), *candidate.passes))
-            if self._loss(replace(mixed, name=f"{candidate.name}-{fewer}"), self.evaluation) < 1:
+            if self._loss(replace(mixed, name=f"{PART}{candidate.name}-{fewer}"), self.evaluation) < 1:
                 return mixed
         return candidate
 
@@ -499,10 +499,9 @@ class Search:
         return [item.ratio for item in self.latencies.get(name, ()) if item.ratio is not None]
 
     def _rank(self, trial: Trial) -> tuple[float, int]:
-        """The rank of a candidate that passed: the lowest wins. Latencies that the machine is too busy to compare are equal."""
-        ratios = self._ratios(trial["candidate"])
-        is_ranked = self._request.objective == "latency" and not any(ratio.is_noisy for ratio in ratios)
-        return max((ratio.value for ratio in ratios), default=0.0) if is_ranked else 0.0, trial["bytes"]
+        """The rank of a candidate that passed: the lowest wins. A latency that the machine is too busy to compare is the parent's."""
+        ratios = self._ratios(trial["candidate"]) if self._request.objective == "latency" else ()
+        return max((1.0 if one.is_noisy else one.value for one in ratios), default=0.0), trial["bytes"]
 
     def _execute(self, plan: ExportPlan, directory: str) -> Draft:
         workspace = self._directory / directory

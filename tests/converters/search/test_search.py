@@ -45,6 +45,10 @@ RUINOUS: Mapping[str, Any] = {
         {"name": "x", "pass": "OnnxBlockWiseRtnQuantization", "params": {"bits": 4, "block_size": 256}}
     ],
 }
+BROKEN = {
+    "name": "broken",
+    "steps": [{"name": "x", "pass": "OnnxOpVersionConversion", "params": {"target_opset": 7}}],
+}
 
 
 @pytest.fixture(scope="module")
@@ -236,11 +240,7 @@ def test_a_candidate_of_ones_own_that_fails_is_recorded(
     search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
-    broken = {
-        "name": "broken",
-        "steps": [{"name": "x", "pass": "OnnxOpVersionConversion", "params": {"target_opset": 7}}],
-    }
-    draft = search(choose, confirm=str(confirm), candidates=[broken, RUINOUS, "fp16"], limit=1e-4)
+    draft = search(choose, confirm=str(confirm), candidates=[BROKEN, RUINOUS, "fp16"], limit=1e-4)
     states = {trial["candidate"]: trial["state"] for trial in record(draft)["candidates"]}
     assert states["broken"] == "failed" and states["fp16"] == "certified"
 
@@ -266,7 +266,8 @@ SLOW, NOISY, FAST, FASTER = (2.0, 1.9, 2.1), (1.3, 0.8, 1.6), (1.0, 0.9, 1.1), (
         ("fast-enough", (NOISY, FAST), ("won", "certified")),
         ("fast-enough", (SLOW, SLOW), ("won", "untried")),
         ("latency", (FAST, FASTER), ("certified", "won")),
-        ("latency", (NOISY, FASTER), ("won", "certified")),
+        ("latency", (NOISY, FAST), ("won", "certified")),
+        ("latency", (NOISY, FASTER), ("certified", "won")),
     ],
 )
 def test_the_objective_ranks_the_candidates_that_pass(
@@ -592,7 +593,8 @@ def test_groups_of_products_that_bear_it_get_dynamic_int8(
     search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
-    draft = search(choose, confirm=str(confirm), candidates=["mixed-int8"], limit=0.02)
+    own = [{**BROKEN, "name": name} for name in ("group-1", "mixed-int8-1", "mixed-int8-group-1")]
+    draft = search(choose, confirm=str(confirm), candidates=[*own, "mixed-int8"], limit=0.02)
     steps = {step["name"]: step for step in draft.fields["recipe"]["steps"]}
     dynamic, blocks = steps["search-mixed-int8-1"], steps["search-mixed-int8-2"]
     assert (dynamic["pass"], blocks["pass"]) == ("OnnxDynamicQuantization", "OnnxBlockWiseRtnQuantization")
