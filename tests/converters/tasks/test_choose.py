@@ -24,11 +24,7 @@ def named(name: str, **files: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("files", "task", "why"),
     [
-        (
-            named("BertForTokenClassification"),
-            "token-classification",
-            "config.json says BertForTokenClassification",
-        ),
+        (named("BertForTokenClassification"), "token-classification", "says BertForTokenClassification"),
         (named("BertForSequenceClassification"), "text-classification", "BertForSequenceClassification"),
         (named("BertForQuestionAnswering"), "question-answering", ""),
         (named("ViTForImageClassification"), "image-classification", ""),
@@ -54,11 +50,7 @@ def write(directory: Path, files: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("files", "message", "hint"),
     [
-        (
-            named("GPT2LMHeadModel"),
-            "says GPT2LMHeadModel, which no task here exports: text-generation",
-            "Optimum",  # the task refuses it, too
-        ),
+        (named("GPT2LMHeadModel"), "LMHeadModel, which no task here exports: text-generation", "Optimum"),
         (named("LlamaForCausalLM"), "text-generation", "ModelBuilder"),
         (named("BertForMaskedLM"), "fill-mask", "feature-extraction"),
         (named("WhisperForConditionalGeneration") | AUDIO, "which no task here exports", "Optimum"),

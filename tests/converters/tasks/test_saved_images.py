@@ -78,25 +78,24 @@ def test_layouts_colours_and_the_orientation_of_a_camera(tmp_path: Path) -> None
     np.testing.assert_allclose(turned[0].transpose(1, 2, 0), np.rot90(pixels, -1) / 255, atol=1e-6)
 
 
+BAD: dict[str, dict[str, Any]] = {
+    "ratio": {
+        "image_processor_type": "DetrImageProcessor",
+        "size": {"shortest_edge": 32, "longest_edge": 64},
+    },
+    "unknown": {"image_processor_type": "NoSuchImageProcessor"},
+    "text": {"image_mean": "half"},
+    "patches": {"image_processor_type": "Pix2StructImageProcessor"},
+}
+
+
 def bad(directory: Path, name: str) -> Path:
     save(directory, side=64 if name == "size" else SIDE)
     path = directory / "preprocessor_config.json"
-    settings = json.loads(path.read_bytes())
+    settings = json.loads(path.read_bytes()) | BAD.get(name, {})
+    path.write_text(json.dumps(settings))
     if name == "none":
         path.unlink()
-    if name == "ratio":
-        settings |= {
-            "image_processor_type": "DetrImageProcessor",
-            "size": {"shortest_edge": 32, "longest_edge": 64},
-        }
-    if name == "unknown":
-        settings["image_processor_type"] = "NoSuchImageProcessor"
-    if name == "text":
-        settings["image_mean"] = "half"
-    if name == "patches":
-        settings["image_processor_type"] = "Pix2StructImageProcessor"
-    if name != "none":
-        path.write_text(json.dumps(settings))
     return directory
 
 
