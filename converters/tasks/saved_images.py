@@ -47,10 +47,8 @@ class SavedImages(Task):
         images = _draw()
         processor, rows = _process(checkpoint.directory, self.trust_remote_code, images)
         if len(shapes := sorted({row.shape[1:] for row in rows})) > 1:
-            raise InputError(
-                f"the image processor gives images of several sizes: {', '.join(map(str, shapes))}",
-                f"state one size in {PROCESSOR[0]}",
-            )
+            message = f"the image processor gives images of several sizes: {', '.join(map(str, shapes))}"
+            raise InputError(message, f"state one size in {PROCESSOR[0]}")
         batch = np.concatenate(rows)
         axes = {PIXELS: {0: "batch"}} | {
             key: dict(enumerate(names)) for key, names in self.head.outputs.items()
@@ -61,10 +59,9 @@ class SavedImages(Task):
             with torch.no_grad():
                 checkpoint.model(**examples)
         except Exception as error:
-            raise InputError(
-                f"the model does not take the {list(batch.shape[1:])} of its image processor: {why(error)}",
-                f"{PROCESSOR[0]} must be that of this model",
-            ) from error
+            sizes = list(batch.shape[1:])
+            message = f"the model does not take the {sizes} of its image processor: {why(error)}"
+            raise InputError(message, f"{PROCESSOR[0]} must be that of this model") from error
         feeds = [{PIXELS: batch[:1]}, {PIXELS: batch[1:]}]
         tiles = np.random.default_rng(0).integers(-1, 2, batch[:1].shape).astype(np.float32)
         golden = {"tiles": {PIXELS: tiles}} if tiles.size <= MAX_GOLDEN_VALUES else {}
@@ -105,11 +102,9 @@ def _process(directory: Path, trust_remote_code: bool, images: Sequence[Any]) ->
             values = [processor(image, return_tensors="np")[PIXELS] for image in images]
             return processor, [np.asarray(value, np.float32) for value in values]
     except Exception as error:
-        refuse_missing(error, "the image processor of the checkpoint")
+        refuse_missing(error, owner := "the image processor of the checkpoint")
         words = why(error, 300).replace(str(directory), "the checkpoint")
-        raise InputError(
-            f"the image processor of the checkpoint could not be loaded or run: {words}"
-        ) from error
+        raise InputError(f"{owner} could not be loaded or run: {words}") from error
 
 
 def _draw() -> Sequence[Any]:
