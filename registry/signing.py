@@ -158,13 +158,13 @@ def signing_key(name: str | None = None) -> PrivateKey:
         if len(names := list(keys.list())) != 1:
             raise InputError("which key signs?", "name one with --key; `reg key new NAME` makes one")
         name = names[0]
-    return _unlocked(name, environment.read("REG_KEY_PASSPHRASE"), keys.directory)
+    return _unlocked(name, name == configured, environment.read("REG_KEY_PASSPHRASE"), keys.directory)
 
 
 @lru_cache(maxsize=8)
-def _unlocked(key: str, secret: str | None, directory: Path) -> PrivateKey:
-    """Unlock a key (its name, or a PEM) and remember it, because unlocking is slow on purpose."""
-    is_pem = key.startswith(_PEM)
+def _unlocked(key: str, is_configured: bool, secret: str | None, directory: Path) -> PrivateKey:
+    """Unlock a key (its name or, only if it is configured, a PEM) and remember it, because unlocking is slow on purpose."""
+    is_pem = is_configured and key.startswith(_PEM)
     return PrivateKey.load(key.encode(), secret) if is_pem else Keystore().private(key)
 
 

@@ -142,6 +142,7 @@ REFUSED = """
 3 | rollout halt acme/pii --channel stable | stable
 3 | rollout finish acme/none --channel stable | acme/none
 2 | promote acme/pii:0.1.0 stable | no policy governs acme/pii:stable
+3 | sign acme/pii:0.1.0 --key "-----BEGIN PRIVATE KEY" | that is not the name of a key
 3 | promote acme/pii:9.9.9 stable | acme/pii has no version 9.9.9
 2 | policy set bad.toml | did you mean max_recall_loss?
 2 | policy set idle.toml | faithful

@@ -32,9 +32,7 @@ def checked(root: Path, seed: str, recall: dict[str, float], **fields: Any) -> D
     root.mkdir(parents=True)
     (root / "m.onnx").write_bytes(seed.encode())
     kind = {"metric": "character_recall", "verdict": "pass"}
-    checks = [
-        {"name": f"character_recall/{label}", "value": value, **kind} for label, value in recall.items()
-    ]
+    checks = [{"name": f"character_recall/{key}", "value": value, **kind} for key, value in recall.items()]
     artifact = DraftArtifact("onnx", "float32", "m.onnx", fields={"checks": checks})
     return Draft("acme/pii", root, (artifact,), (), fields)
 
