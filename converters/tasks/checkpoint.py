@@ -205,7 +205,8 @@ def load_located(
 def require_weights(directory: Path) -> None:
     """Raise InputError for a checkpoint directory without weights."""
     if not weight_files(directory):
-        raise InputError(f"the checkpoint has no weights: neither {' nor '.join(WEIGHTS)}", SAVED)
+        hint = "its graphs are exported already: reg import" if any(directory.glob("*.onnx")) else SAVED
+        raise InputError(f"the checkpoint has no weights: neither {' nor '.join(WEIGHTS)}", hint)
 
 
 def read_config(directory: Path) -> dict[str, Any]:
