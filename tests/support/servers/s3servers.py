@@ -250,10 +250,10 @@ def juicefs(directory: Path) -> Iterator[Server]:
 
 
 def certificate(directory: Path) -> Path:
-    """A file with a fresh certificate for 127.0.0.1 and its key."""
-    path, key = directory / "server.pem", directory / "key.pem"
-    make = f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -keyout {key} -out {path}"
+    """A file with a fresh certificate for 127.0.0.1 and its key; `cert.pem` beside it has the certificate alone."""
+    path, key, alone = (directory / name for name in ("server.pem", "key.pem", "cert.pem"))
+    make = f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -keyout {key} -out {alone}"
     make += " -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE"
     subprocess.run([program("openssl"), *make.split()], check=True, capture_output=True)
-    path.write_bytes(key.read_bytes() + path.read_bytes())
+    path.write_bytes(key.read_bytes() + alone.read_bytes())
     return path
