@@ -39,8 +39,7 @@ def command(
     without = {id(item.device) for item in coverages if isinstance(item.answer, NoAnswerError)}
     stranded = [device for device in fleet if id(device) in without]
     session.show(
-        {"ref": ref, "stranded": len(stranded), "devices": coverages},
-        table(COLUMNS, map(_row, coverages)),
+        {"ref": ref, "stranded": len(stranded), "devices": coverages}, table(COLUMNS, map(_row, coverages))
     )
     if stranded:
         names = ", ".join(device.name for device in stranded)

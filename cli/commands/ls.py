@@ -5,16 +5,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import (
-    FORMATS,
-    MAX_AGE,
-    OFFLINE,
-    PRECISION,
-    REMOTE,
-    argument,
-    complete_name,
-    flag,
-)
+from onnxreg.cli.options import FORMATS, MAX_AGE, OFFLINE, PRECISION, REMOTE, argument, complete_name, flag
 from onnxreg.cli.output import size, table
 from onnxreg.cli.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log import lookup

@@ -25,11 +25,7 @@ EXAMPLES = (
 NAME = argument("The remote's name.", "NAME")
 
 
-def remote_add(
-    session: Session,
-    name: str = NAME,
-    url: str = argument("A path or URL.", "PATH|URL"),
-) -> None:
+def remote_add(session: Session, name: str = NAME, url: str = argument("A path or URL.", "PATH|URL")) -> None:
     """Give a registry elsewhere a name. The name is yours: other users of this registry do not see it."""
     session.open(create=True).remotes.add(name, url)
     session.say(f"remote {name} added")

@@ -133,11 +133,7 @@ def key_list(session: Session) -> None:
     )
 
 
-def key_show(
-    session: Session,
-    name: str = KEY,
-    pem: bool = flag("Print PEM, for other tools."),
-) -> None:
+def key_show(session: Session, name: str = KEY, pem: bool = flag("Print PEM, for other tools.")) -> None:
     """Print the public half of a key.
 
     With --json: {name, kind, keyid, public, pem}.

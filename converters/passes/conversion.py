@@ -284,13 +284,7 @@ def export(subject: TorchModel, opset: int, is_dynamo: bool, is_dynamic: bool, f
     with model_file.scratch() as directory:
         path = directory / "model.onnx"
         try:
-            with (
-                quiet(),
-                _without_graphs(),
-                one_torch_thread(),
-                sorted_sets(subject.module),
-                torch.no_grad(),
-            ):
+            with quiet(), _without_graphs(), one_torch_thread(), sorted_sets(subject.module), torch.no_grad():
                 program = torch.onnx.export(
                     traceable(subject),
                     tuple(subject.inputs.values()),

@@ -329,11 +329,7 @@ def quantize_tables(subject: Any) -> dict[str, Any]:
         nodes.append(make("Mul", [wide, scale], [node.output[0]], f"{node.name}_rows"))
     graph.replace_nodes(subject.graph, nodes)
     graph.drop_unread_weights(subject)
-    return {
-        "tables": len(names),
-        "tables_quantized": len(names),
-        "min_row_cosine": float(f"{least:.6g}"),
-    }
+    return {"tables": len(names), "tables_quantized": len(names), "min_row_cosine": float(f"{least:.6g}")}
 
 
 class OnnxStaticQuantization(QuantizationPass):

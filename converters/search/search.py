@@ -34,12 +34,7 @@ from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION
-from onnxreg.schema.inputs.recipe_file import (
-    EvaluationRequest,
-    RecipeFile,
-    SearchCandidate,
-    SearchRequest,
-)
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest, RecipeFile, SearchCandidate, SearchRequest
 from onnxreg.schema.manifest.draft import Draft
 
 PRODUCTS = ("MatMul", "Gemm")

@@ -23,12 +23,7 @@ from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import CONFIG, GENERATION_CONFIG, PROCESSOR, copy_scrubbed
 from onnxreg.converters.source.toolchain import require
-from onnxreg.converters.tasks.checkpoint import (
-    OPTIMUM,
-    find_checkpoint,
-    load_located,
-    write_companions,
-)
+from onnxreg.converters.tasks.checkpoint import OPTIMUM, find_checkpoint, load_located, write_companions
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part, Sample, Task
 from onnxreg.converters.tasks.text import TextOptions, described, longest, sample_feeds
 from onnxreg.schema.core.errors import ConversionError, InputError

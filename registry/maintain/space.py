@@ -48,10 +48,7 @@ def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
 
 
 def gc(
-    decisions: Decisions,
-    keep: int | None = None,
-    dry_run: bool = False,
-    patience: float = PUSH_WAIT_SECONDS,
+    decisions: Decisions, keep: int | None = None, dry_run: bool = False, patience: float = PUSH_WAIT_SECONDS
 ) -> tuple[list[Ref], CollectResult]:
     """Let all but the newest `keep` releases of each model expire (None: keep all), then delete unreferenced blobs.
 

@@ -76,10 +76,7 @@ def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
 
 
 def pump(
-    source: BinaryIO,
-    sink: Sink | None,
-    advance: Advance = lambda count: None,
-    hasher: Hasher | None = None,
+    source: BinaryIO, sink: Sink | None, advance: Advance = lambda count: None, hasher: Hasher | None = None
 ) -> tuple[Digest, int]:
     """Move a stream's bytes into a sink (None: discard them) and hash them; return digest and size in bytes. `advance`
     receives the bytes moved since the last call; a `hasher` may have hashed bytes before these. Memory: 1 MiB.

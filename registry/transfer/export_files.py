@@ -110,11 +110,7 @@ def _files_below(directory: Path) -> set[str]:
 
 
 def materialize(
-    store: BlobReader,
-    files: Iterable[FileEntry],
-    data: bytes,
-    target: Path,
-    progress: Progress = SILENT,
+    store: BlobReader, files: Iterable[FileEntry], data: bytes, target: Path, progress: Progress = SILENT
 ) -> None:
     """Write files of a manifest and the manifest's bytes `data` into a directory that replaces `target`. In `exports/` of a
     run directory, paths lose this prefix. IntegrityError if a blob is damaged; then `target` is unchanged.
@@ -228,10 +224,7 @@ def unpacked(
 
 @contextmanager
 def fetched(
-    reader: RegistryReader,
-    artifact: Artifact,
-    present: ArtifactPaths = None,
-    progress: Progress = SILENT,
+    reader: RegistryReader, artifact: Artifact, present: ArtifactPaths = None, progress: Progress = SILENT
 ) -> Iterator[Path]:
     """Give the path of an artifact's main file, its external data beside it. NotFoundError if it is not `present`."""
     if present is not None and artifact.path not in present:

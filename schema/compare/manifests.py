@@ -9,13 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pydantic import Field
 
 from onnxreg.schema.compare.json_changes import JsonChange, NamedList, compare, match, same
-from onnxreg.schema.compare.severity import (
-    LISTS,
-    SEVERE,
-    SEVERITIES,
-    Severity,
-    rule_for,
-)
+from onnxreg.schema.compare.severity import LISTS, SEVERE, SEVERITIES, Severity, rule_for
 from onnxreg.schema.core.document import Count, Document, First, Items
 from onnxreg.schema.manifest.manifest import Manifest
 

@@ -39,9 +39,7 @@ class BomSubject:
 
 
 def bill(
-    subject: BomSubject,
-    timestamp: str | None = None,
-    proofs: Mapping[str, RecordedProof] = NO_PROOFS,
+    subject: BomSubject, timestamp: str | None = None, proofs: Mapping[str, RecordedProof] = NO_PROOFS
 ) -> Json:
     """Make the bill of materials as a JSON value.
 

@@ -14,16 +14,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_MEMBERS
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import (
-    Count,
-    Document,
-    Items,
-    JsonObject,
-    ModelName,
-    RelPath,
-    Table,
-    Text,
-)
+from onnxreg.schema.core.document import Count, Document, Items, JsonObject, ModelName, RelPath, Table, Text
 from onnxreg.schema.core.errors import InputError, value_error
 from onnxreg.schema.core.ref import check_distinct
 from onnxreg.schema.manifest.family import Member, ModelFamily

@@ -145,10 +145,7 @@ def test_completion_scripts_are_valid(shell: str, home: Path, tmp_path: Path) ->
 
 
 BASH = "COMP_WORDS=(reg show ac); COMP_CWORD=2; _reg_completion reg; echo ${COMPREPLY[@]}"
-ASKED = {
-    BASH: ("bash", "acme/pii"),
-    "complete -C 'reg show ac'": ("fish", "acme/pii"),
-}
+ASKED = {BASH: ("bash", "acme/pii"), "complete -C 'reg show ac'": ("fish", "acme/pii")}
 """How a shell is asked what it would complete, and that. zsh has no such way without a terminal."""
 
 

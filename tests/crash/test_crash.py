@@ -24,8 +24,7 @@ Recorded = Callable[[str, int], None]
 
 
 @pytest.mark.parametrize(
-    "size",
-    [SAMPLE, pytest.param(MORE, marks=pytest.mark.more), pytest.param(None, marks=pytest.mark.large)],
+    "size", [SAMPLE, pytest.param(MORE, marks=pytest.mark.more), pytest.param(None, marks=pytest.mark.large)]
 )
 @pytest.mark.parametrize("workload", sampled(WORKLOADS, 2), ids=str)
 def test_a_power_cut(workload: Workload, size: int | None, tmp_path: Path, record_property: Recorded) -> None:

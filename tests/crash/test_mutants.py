@@ -105,10 +105,7 @@ DELETE, WRITE_ALL = DirectoryRegistry.delete, Recorder.write_all
 CARELESS: dict[str, dict[tuple[type, str], Callable[..., None]]] = {
     "names of blobs that were there already": {(Recorder, "write_all"): write_all_alone},
     "logs that allow a deletion": {(DirectoryRegistry, "delete"): delete_at_once},
-    "what a dead command renamed": {
-        (Recorder, "sync_all"): nothing,
-        (DirectoryRegistry, "confirm"): nothing,
-    },
+    "what a dead command renamed": {(Recorder, "sync_all"): nothing, (DirectoryRegistry, "confirm"): nothing},
 }
 """What a pair of commands depends on, left out."""
 

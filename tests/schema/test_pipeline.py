@@ -5,13 +5,7 @@ from typing import Any
 import pytest
 
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.family import (
-    MAX_STAGES,
-    Graph,
-    ModelFamily,
-    check_alternatives,
-    pipeline_of,
-)
+from onnxreg.schema.manifest.family import MAX_STAGES, Graph, ModelFamily, check_alternatives, pipeline_of
 from onnxreg.schema.manifest.parts import Tensor
 
 PIPELINE = pipeline_of({"det.onnx": "detector", "rec.onnx": "recognizer", "det-int8.onnx": "detector"})
@@ -76,10 +70,7 @@ def test_sizes_and_float_types_may_differ(other: Graph) -> None:
     ("other", "message"),
     [
         (graph({"z": IMAGES}, SAME[1]), "input x is in one of them only"),
-        (
-            graph(SAME[0], {"y": ("float32", (None, 5, 10))}),
-            "output y has 2 axes in one and 3 in the other",
-        ),
+        (graph(SAME[0], {"y": ("float32", (None, 5, 10))}), "output y has 2 axes in one and 3 in the other"),
         (graph({"x": ("uint8", (None, 3, None, None))}, SAME[1]), "input x is float32 in one and uint8"),
     ],
     ids=["name", "axes", "type"],

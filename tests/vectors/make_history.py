@@ -99,10 +99,7 @@ LIES: dict[str, tuple[str, Change]] = {
         "a channel is moved",
         lambda state: state["versions"]["1.0.0"].update(yanks=[OTHER]),
     ),
-    "a pin was moved": (
-        "a version is yanked",
-        lambda state: state["versions"]["1.1.0"].update(pinned=True),
-    ),
+    "a pin was moved": ("a version is yanked", lambda state: state["versions"]["1.1.0"].update(pinned=True)),
     "a version has another manifest": (
         "a version is pinned",
         lambda state: state["versions"]["1.1.0"].update(manifest=OTHER),

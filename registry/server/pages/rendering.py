@@ -80,11 +80,7 @@ def recalls(artifact: Artifact) -> list[tuple[str, Check]]:
 
 
 def report(
-    old: Release,
-    new: Release,
-    manifest_diff: ManifestDiff,
-    screen: DiffOverview,
-    later: Sequence[str] = (),
+    old: Release, new: Release, manifest_diff: ManifestDiff, screen: DiffOverview, later: Sequence[str] = ()
 ) -> bytes:
     """Return a difference as one self-contained HTML page (UTF-8), for mail, print and archives.
 

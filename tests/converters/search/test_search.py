@@ -24,13 +24,7 @@ from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.request import run
-from onnxreg.converters.search.search import (
-    WeightBytes,
-    check_search,
-    library,
-    product_groups,
-    run_judged,
-)
+from onnxreg.converters.search.search import WeightBytes, check_search, library, product_groups, run_judged
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile, SearchCandidate

@@ -81,11 +81,7 @@ def test_every_task_has_a_row_here_and_names_of_other_libraries_are_aliases() ->
     assert task_catalog.ALIASES.items() <= listed.items()
 
 
-OF_OTHERS = (
-    "automatic-speech-recognition",
-    "audio-classification",
-    "visual-question-answering",
-)
+OF_OTHERS = ("automatic-speech-recognition", "audio-classification", "visual-question-answering")
 NEAR = {"embedings": "embeddings", "token-clasification": "token-classification", "nerr": "ner"}
 
 

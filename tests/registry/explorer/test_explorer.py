@@ -81,7 +81,7 @@ LARGE = {
     # Each push tries once: what it does after a lost race is what another push would do, see the ones before.
     "two pushes to two models, two collections and a pull": partial(
         explore, garbage, forgetful("a", "b", collectors=2, tries=1) | PULL, 1_000_000, 50, **BOTH
-    ),
+    )
 }
 
 

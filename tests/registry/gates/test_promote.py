@@ -15,13 +15,7 @@ from onnxreg.registry.store.protocol import memory_remote
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import (
-    ConflictError,
-    ForkError,
-    GateError,
-    InputError,
-    IntegrityError,
-)
+from onnxreg.schema.core.errors import ConflictError, ForkError, GateError, InputError, IntegrityError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.policy import Policy, read_policy
 from onnxreg.schema.gates.rule import PromotionEvidence

@@ -40,10 +40,7 @@ def tree(root: Path) -> dict[str, tuple[int, int]]:
 def test_a_healthy_registry_has_no_findings_and_is_not_changed(registry: Home) -> None:
     registry.make()
     before = tree(registry.store.root)
-    assert [finding.check for finding in examine(registry.store, "here")] == [
-        "registry.json",
-        "files",
-    ]
+    assert [finding.check for finding in examine(registry.store, "here")] == ["registry.json", "files"]
     assert faults(registry.store) == {} and tree(registry.store.root) == before
     remote = memory_remote()
     assert isinstance(remote.store, MemoryStore)
@@ -113,8 +110,7 @@ def test_remotes_that_are_gone_or_another_registry(filled: Home, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("path", "owner"),
-    [(CONDEMNED, "collection"), (INTENT, "mirroring"), (PROBE, "first write")],
+    ("path", "owner"), [(CONDEMNED, "collection"), (INTENT, "mirroring"), (PROBE, "first write")]
 )
 def test_what_only_a_person_may_clear(path: str, owner: str) -> None:
     """In a bucket nobody knows if the owner of a note runs; a collection makes only a push to an original start over."""

@@ -90,10 +90,7 @@ CASES: dict[str, tuple[Callable[[Reader], object], int]] = {
     "until before the head": (lambda reader: reader.until(len(reader.lines) - 1), 4),
     "a line after": (lambda reader: reader.until().append("stolen"), 4),
     "a fresh line after": (lambda reader: reader.until().append("fresh"), 0),
-    "a stolen line between fresh ones": (
-        lambda reader: reader.until().append("fresh", "stolen", "fresh"),
-        4,
-    ),
+    "a stolen line between fresh ones": (lambda reader: reader.until().append("fresh", "stolen", "fresh"), 4),
     "the past is rewritten": (lambda reader: reader.until().rewrite(1, only=False), 4),
     "only the end is rewritten": (lambda reader: reader.until().rewrite(-1, only=True), 4),
     "until another line": (lambda reader: reader.until(head=NOWHERE), 4),

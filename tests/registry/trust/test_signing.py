@@ -148,11 +148,7 @@ class TestLines:
 
     @pytest.mark.parametrize("lead", ["", "'", "\ufeff"])
     def test_a_private_key_in_place_of_a_name_is_not_printed(
-        self,
-        registry: Home,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-        lead: str,
+        self, registry: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], lead: str
     ) -> None:
         """A private key without the frame of its PEM, and one that a shell's quotes came along with."""
         registry.make()

@@ -15,11 +15,7 @@ INT8 = "artifacts[onnx-int8/int8/model_int8.onnx]"
 ORT = "artifacts[ort-android/float32/model.ort]"
 
 
-PLACES = {
-    "FP32": ("/artifacts/0", FP32),
-    "INT8": ("/artifacts/1", INT8),
-    "ORT": ("/artifacts/2", ORT),
-}
+PLACES = {"FP32": ("/artifacts/0", FP32), "INT8": ("/artifacts/1", INT8), "ORT": ("/artifacts/2", ORT)}
 CASES = r"""
 ORT/digest | "DIGEST" | artifact-bytes-changed | ORT.digest | cosmetic
 ORT/semantic/weights | "DIGEST" | weights-changed | ORT.semantic.weights | notable

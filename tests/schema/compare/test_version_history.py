@@ -17,12 +17,7 @@ SPEARMAN = 3
 def record(version: str, value: dict[str, Any] | None) -> HistoryEntry:
     document = None if value is None else Manifest.from_json(value)
     row = HistoryRow(
-        version=version,
-        manifest=Digest.of(version.encode()),
-        time=None,
-        actor=None,
-        status="",
-        channels=(),
+        version=version, manifest=Digest.of(version.encode()), time=None, actor=None, status="", channels=()
     )
     return HistoryEntry(row, document)
 

@@ -26,9 +26,7 @@ def test_a_hold_is_read_as_it_was_written(paths: tuple[str, ...] | None) -> None
 
 
 @pytest.mark.parametrize(
-    "paths",
-    [[], ["b", "a"], ["a", "a"], ["../a"], ["/a"], [""], [1], "a", {"a": 1}, None],
-    ids=str,
+    "paths", [[], ["b", "a"], ["a", "a"], ["../a"], ["/a"], [""], [1], "a", {"a": 1}, None], ids=str
 )
 def test_a_hold_of_anything_else_is_refused(paths: Any) -> None:
     value = {**Hold(**ABOUT, **VERSION).to_json(), "paths": paths}

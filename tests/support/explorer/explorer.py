@@ -44,14 +44,7 @@ class Program:
     All ends with the same outcome are one node, and so are all ways to know the same; see `Replay.forget`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        run: Run,
-        fixed: Fixed,
-        steps: Numbers,
-        answers: Numbers,
-    ) -> None:
+    def __init__(self, name: str, run: Run, fixed: Fixed, steps: Numbers, answers: Numbers) -> None:
         self.name = name
         self.steps: list[int | None] = []
         self.children: dict[tuple[int, int], int] = {}

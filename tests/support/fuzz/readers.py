@@ -42,12 +42,7 @@ from onnxreg.schema.manifest import manifest as documents
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.parts import Recipe
 from onnxreg.schema.query.requirements import Query
-from onnxreg.schema.signing.dsse import (
-    PAYLOAD_TYPE,
-    PROVEN,
-    Envelope,
-    Statement,
-)
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, PROVEN, Envelope, Statement
 from support.fuzz import specimens
 
 DELTAS = Path(__file__).parents[2] / "vectors" / "delta" / "apply.json"

@@ -93,8 +93,7 @@ def pattern(number: int) -> Pattern:
 def _descriptor(path: str) -> Descriptor:
     data = SHARED.get(path)
     return Descriptor(
-        _stand_in(path) if data is None else Digest.of(data),
-        SIZE if data is None else len(data),
+        _stand_in(path) if data is None else Digest.of(data), SIZE if data is None else len(data)
     )
 
 

@@ -36,10 +36,7 @@ def judged_draft(
     return Draft(
         name,
         root,
-        (
-            DraftArtifact("onnx-android", "float32", "model.onnx", fields=_graph(seed)),
-            *small,
-        ),
+        (DraftArtifact("onnx-android", "float32", "model.onnx", fields=_graph(seed)), *small),
         (DraftFile("config", "config.json"), DraftFile("report", "recall_delta.json")),
         {
             "task": "token-classification",
