@@ -55,25 +55,25 @@ NOT_TRAINED = re.compile(
 PER_ROW = ("batch",)
 PER_TOKEN = ("batch", "sequence")
 # fmt: off
-ENCODER = TaskHead("feature-extraction", "", "encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",))
-VECTORS = TaskHead("pooling", "", "encoder", {"embeddings": PER_ROW}, aliases=(
+ENCODER = TaskHead("feature-extraction", "", "an encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",))
+VECTORS = TaskHead("pooling", "", "an encoder", {"embeddings": PER_ROW}, aliases=(
     "embedding", "embeddings", "text-embedding", "sentence-embedding", "sentence-embeddings", "sentence-similarity", "similarity",
 ))
 SPANS = TaskHead(
-    "question-answering", "ForQuestionAnswering", "question answerer",
+    "question-answering", "ForQuestionAnswering", "a question answerer",
     {"start_logits": PER_TOKEN, "end_logits": PER_TOKEN}, aliases=("qa", "extractive-question-answering"),
 )
 TEXTS = TaskHead(
-    "text-classification", "ForSequenceClassification", "text classifier", {"logits": PER_ROW}, labelled=True, aliases=(
+    "text-classification", "ForSequenceClassification", "a text classifier", {"logits": PER_ROW}, labelled=True, aliases=(
         "sequence-classification", "sentiment-analysis", "zero-shot-classification", "text-ranking", "reranking",
     ),
 )
 TOKENS = TaskHead(
-    "token-classification", "ForTokenClassification", "token classifier", {"logits": PER_TOKEN}, labelled=True,
+    "token-classification", "ForTokenClassification", "a token classifier", {"logits": PER_TOKEN}, labelled=True,
     aliases=("ner", "named-entity-recognition"),
 )
 IMAGES = TaskHead(
-    "image-classification", "ForImageClassification", "image classifier", {"logits": PER_ROW}, labelled=True,
+    "image-classification", "ForImageClassification", "an image classifier", {"logits": PER_ROW}, labelled=True,
 )
 DECODER = TaskHead(
     "text-generation", "ForCausalLM", aliases=("causal-lm", "causal-lm-with-past", "text-generation-with-past"),
@@ -81,7 +81,7 @@ DECODER = TaskHead(
 )
 ENCODER_ALONE, OPTIMUM = "export its encoder: --task feature-extraction", "export it with Optimum, then reg import the directory"
 SEQ2SEQ = TaskHead(
-    "text2text-generation", ("ForConditionalGeneration", "MTModel"), "encoder-decoder of texts", auto="ForSeq2SeqLM",
+    "text2text-generation", ("ForConditionalGeneration", "MTModel"), "an encoder-decoder of texts", auto="ForSeq2SeqLM",
     aliases=("seq2seq-lm", "summarization", "text2text-generation-with-past", "translation"),
 )
 HEADS = (
@@ -142,9 +142,8 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
         hint = "leave --task out; or save its encoder alone, and export that"
         raise InputError(message, hint)
     if architectures and not any(name.endswith(head.suffix) for name in architectures):
-        article = "an" if head.description[0] in "aeiou" else "a"
-        message = f"not {article} {head.description}: config.json says {', '.join(architectures)[:200]}"
-        hint = f"export a {head.description} that was trained: a head that was not gives random numbers"
+        message = f"not {head.description}: config.json says {', '.join(architectures)[:200]}"
+        hint = f"export {head.description} that was trained: a head that was not gives random numbers"
         if (other := head_of(config)) is not None:
             hint = other.way or f"export it with --task {other.task}"
         raise InputError(message, hint)
@@ -270,7 +269,7 @@ def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False)
     except Exception as error:
         raise _unloadable("the checkpoint", directory, error) from error
     parts = {model.base_model_prefix, *(name for name, _ in model.named_children())}
-    trained = f"export a {head.description} that was saved after it was trained"
+    trained = f"export {head.description} that was saved after it was trained"
     described = "config.json must describe the model that was trained; delete weights that it does not use from the file"
     for problem, hint, names in (
         ("the checkpoint has no values for", trained, [

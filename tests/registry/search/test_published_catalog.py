@@ -144,9 +144,9 @@ def test_a_push_is_listed_after_the_next_run_which_reads_what_changed(
     assert reader.query() == direct(store) and reader.lines == []
     if kind == "hub":
         (copy,) = state_directory().rglob(COPY)
-        before = copy.stat()
+        before = copy.stat().st_ino
         assert Reader(tmp_path, store.url).query() == direct(store)
-        assert copy.stat() == before, "no byte is fetched again"
+        assert copy.stat().st_ino == before, "no byte is fetched again"
     assert all(damage.kind == "missing" for damage in verify(store).damages)
 
 
