@@ -401,9 +401,12 @@ class Search:
         return SourceEvaluation(plan, lambda: self.subject, trusted, self._cache, key)
 
     @cached_property
+    def _groups(self) -> list[list[str]]:
+        return product_groups(load_onnx(self.base))
+
+    @cached_property
     def _group_losses(self) -> list[tuple[float, list[str]]]:
         """The loss, as a share of the limit, of dynamic INT8 for one group of products alone, and the group."""
-        groups = product_groups(load_onnx(self.base))[:MAX_GROUPS]
         return [
             (
                 self._loss(
@@ -411,13 +414,13 @@ class Search:
                 ),
                 group,
             )
-            for number, group in enumerate(groups, start=1)
+            for number, group in enumerate(self._groups[:MAX_GROUPS], start=1)
         ]
 
     def _dynamic(self, groups: Sequence[Sequence[str]]) -> dict[str, Any]:
         """The pass of dynamic INT8 for these groups of products alone."""
         own = {name for group in groups for name in group}
-        others = [name for group in product_groups(load_onnx(self.base)) for name in group if name not in own]
+        others = [name for group in self._groups for name in group if name not in own]
         return _pass("OnnxDynamicQuantization", nodes_to_exclude=others)
 
     def _loss(self, candidate: Candidate, evaluation: SourceEvaluation) -> float:
