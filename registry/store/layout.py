@@ -83,8 +83,8 @@ def index_path(name: str) -> str:
 
 def model_of(path: str) -> str | None:
     """Return the model whose index file has this path; None if the path is not the path of an index file."""
-    name = path.removeprefix("index/").removesuffix(".jsonl")
-    return name if is_name(name) and path == index_path(name) else None
+    name = path[len("index/") : -len(".jsonl")]
+    return name if path.startswith("index/") and path.endswith(".jsonl") and is_name(name) else None
 
 
 _SYSTEM_NAME = re.compile(

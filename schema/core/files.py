@@ -82,7 +82,7 @@ class FileState(NamedTuple):
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     def __str__(self) -> str:
-        return " ".join(map(str, self))
+        return f"{self.device} {self.inode} {self.size} {self.modified} {self.changed}"
 
     def token(self, now: int) -> str:
         """The state as a text; "" if a later change may leave it as it is. `now`: the time (ns) when the state was read.

@@ -21,9 +21,12 @@ _PRE = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
 _SEMVER = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-({_PRE}(?:\.{_PRE})*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
 )
-_PART = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
+_PART = (
+    r"(?!(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:[./]|\Z))"  # a device of Windows
+    r"(?![^/]*\.\.)(?![^/]*\.jsonl(?:/|\Z))[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?"
+)
+_NAME = re.compile(rf"{_PART}(?:/{_PART})?")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}")
-_DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
 
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[str, str], bool]:
@@ -100,14 +103,7 @@ def check_name(text: str) -> str:
 
 def is_name(text: str) -> bool:
     """True if a text is a model name."""
-    parts = text.split("/") if len(text) <= 200 else []
-    return 1 <= len(parts) <= 2 and all(
-        _PART.fullmatch(part)
-        and ".." not in part
-        and not part.endswith(".jsonl")
-        and part.split(".")[0] not in _DEVICES
-        for part in parts
-    )
+    return len(text) <= 200 and _NAME.fullmatch(text) is not None
 
 
 def check_registry_id(text: str, hint: str = "") -> str:
