@@ -79,8 +79,9 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--force", action="store_true", help="also write groups with rows that are too wide")
     options = parser.parse_args(words)
     CACHE.mkdir(exist_ok=True)
-    os.environ["REG_TRUST"] = f"{CACHE}/trust.toml"  # an empty one: the trust file of this user costs each start
-    Path(os.environ["REG_TRUST"]).touch()
+    trust = CACHE / "trust.toml"  # empty: this user's own would cost each start
+    trust.touch()
+    os.environ["REG_TRUST"] = str(trust)
     chosen = _chosen(options.groups)
     if not options.groups:
         peers.install(CACHE)
