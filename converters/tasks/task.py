@@ -150,11 +150,8 @@ class Task(ABC):
     @classmethod
     def of(cls, head: TaskHead) -> type[Self]:
         """Make the class of the task that this row describes."""
-        return type(
-            cls.__name__,
-            (cls,),
-            {"__module__": cls.__module__, "id": head.task, "aliases": head.aliases, "head": head},
-        )
+        fields = {"__module__": cls.__module__, "id": head.task, "aliases": head.aliases, "head": head}
+        return type(cls.__name__, (cls,), fields)
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
         """Return the options in the manifest's form: digests of files replace their paths."""
