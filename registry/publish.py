@@ -108,7 +108,7 @@ class Publisher:
         for document in (data, *filter(None, map(operator_set, manifest.artifacts))):
             log.attach(document)
         digest, about = Digest.of(data), stamp(log.name, self.actor, self.reason)
-        version, is_new = _choose_version(log, self.version, digest)
+        version, is_new = _choose_version(log, self.version, digest, manifest.task)
         is_partial = not is_new and log.versions[version].held is not None
         if is_new:
             log.append(Publish(**about, version=version, manifest=digest, size=len(data)))
@@ -125,8 +125,10 @@ def _release(log: Log, version: Version, is_new: bool) -> Release:
     return replace(release, new=is_new, held=None, index=None, yank=yanks.get(version), newer=newer)
 
 
-def _choose_version(log: Log, requested: Version | None, digest: Digest) -> tuple[Version, bool]:
-    """Choose the version to publish; the second value is True if it is new."""
+def _choose_version(
+    log: Log, requested: Version | None, digest: Digest, task: str | None
+) -> tuple[Version, bool]:
+    """Choose the version to publish; the second value is True if it is new. The next patch is for the same task."""
     if requested is not None:
         entry = log.versions.get(requested)
         if entry is not None and entry.manifest == digest and entry.gone is not None:
@@ -138,7 +140,13 @@ def _choose_version(log: Log, requested: Version | None, digest: Digest) -> tupl
     if (existing := _newest(twins)) is not None:
         return existing, False
     latest = _newest(log.versions)
-    return (FIRST_VERSION if latest is None else latest.next_patch()), True
+    if latest is None:
+        return FIRST_VERSION, True
+    before = log.summaries.get(latest)
+    if before is not None and task and before.task not in (None, task):
+        hint = f"give it another name, or a version of your choice: --version {latest.major + 1}.0.0"
+        raise ConflictError(f"{log.name}:{latest} is a model for {before.task}, this one is for {task}", hint)
+    return latest.next_patch(), True
 
 
 def _newest(entries: Mapping[Version, VersionEntry]) -> Version | None:
