@@ -6,16 +6,16 @@
 
 import { DOMAIN, meets } from './contrib.mjs'
 import { readBuild } from './operators.mjs'
-import { InputError, items, mapping, optional, own, size, text, version } from './values.mjs'
+import { InputError, items, mapping, optional, own, positive, size, text, version } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {(artifact: Json, download: number) => boolean} Meets */
 /** @typedef {[code: string, meets: Meets]} Requirement */
 /**
  * `build` is tested after the requirements: it reads an artifact's operator set.
- * `ram` and `space` are bytes, or null. The requirements are those for a context of so many tokens, null for the longest.
+ * `isSlow` says that an artifact is known to be slower than full precision. `ram` and `space` are bytes, or null. The requirements are those for a context of so many tokens, null for the longest.
  * @typedef {{ram: number | null, space: number | null, requirements: Requirement[],
- *   build: import('./operators.mjs').Build | null}} Device
+ *   isSlow: (artifact: Json) => boolean,   build: import('./operators.mjs').Build | null}} Device
  */
 
 /** The newest opset, IR version and ORT format that a release loads; a release between two rows is as the one before. */
@@ -31,9 +31,14 @@ const RELEASES = [
 ]
 const OLDEST_FORMAT = 5
 const BUILT_IN = ['ai.onnx', 'ai.onnx.ml', DOMAIN]
+/** The family of processors, as instruction sets begin with it, of an ABI with another name. */
+const FAMILIES = {
+  ...{ 'arm64-v8a': 'arm64', aarch64: 'arm64', arm64e: 'arm64', 'armeabi-v7a': 'arm', armv7l: 'arm' },
+  ...{ amd64: 'x86_64', 'x86-64': 'x86_64', x64: 'x86_64', wasm32: 'wasm' },
+}
 const KEYS = [
   ...['name', 'ort', 'build', 'operators', 'providers', 'domains'],
-  ...['platform', 'abi', 'ram', 'free_space', 'locale', 'app_version'],
+  ...['platform', 'abi', 'ram', 'free_space', 'locale', 'app_version', 'max_latency_ratio'],
 ]
 
 /** Read a device document. @param {any} value @param {number | null} [context] tokens of the query @returns {Device} */
@@ -41,7 +46,7 @@ export function readDevice(value, context = null) {
   const found = mapping(value)
   const unknown = Object.keys(found).find((key) => !KEYS.includes(key))
   if (unknown !== undefined) throw new InputError(`a device has no ${unknown.slice(0, 40)}`)
-  for (const key of ['name', 'platform', 'abi', 'locale']) optional(found, key, text, null)
+  for (const key of ['name', 'platform', 'locale']) optional(found, key, text, null)
   optional(found, 'app_version', version, null)
   const number = releaseNumber(optional(found, 'ort', text, ''))
   const release = runtime(number)
@@ -52,9 +57,13 @@ export function readDevice(value, context = null) {
   const providers = optional(found, 'providers', texts, ['CPU']).map(provider)
   const ram = optional(found, 'ram', size, Infinity)
   const space = optional(found, 'free_space', size, Infinity)
+  const most = optional(found, 'max_latency_ratio', positive, Infinity)
+  const abi = optional(found, 'abi', text, null)?.toLowerCase() ?? null
+  const family = own(FAMILIES, abi ?? '') ?? abi
   return {
     ram: ram === Infinity ? null : ram,
     space: space === Infinity ? null : space,
+    isSlow: (artifact) => speedsOn(family, artifact).some(({ low }) => low > 1),
     build: config === null ? null : readBuild(config),
     requirements: [
       ['runtime', (artifact) => artifact.format !== 'openvino-ir'],
@@ -65,9 +74,28 @@ export function readDevice(value, context = null) {
       ['provider', (artifact) => runsOn(artifact).some((name) => providers.includes(provider(name)))],
       ['ram', (artifact) => weights(artifact) + cache(artifact, context) <= ram],
       ['space', (_, download) => download <= space],
+      ['latency', (artifact) => latency(family, artifact) <= most],
       ['contrib', (artifact) => runsContrib(artifact, number)],
     ],
   }
+}
+
+/**
+ * The speeds of an artifact that were measured with ONNX Runtime on processors of a family, null for any.
+ * @param {string | null} family
+ * @param {Json} artifact
+ * @returns {Json[]}
+ */
+function speedsOn(family, { speeds = [] }) {
+  return speeds.filter(
+    (/** @type {Json} */ { isa, runtime }) => runtime.startsWith('onnxruntime') && [null, isa.split('+')[0]].includes(family),
+  )
+}
+
+/** The largest measured ratio to the latency in full precision; Infinity if none is known. @param {string | null} family @param {Json} artifact */
+function latency(family, artifact) {
+  const ratios = speedsOn(family, artifact).map(({ ratio }) => ratio)
+  return ratios.length ? Math.max(...ratios) : artifact.precision === 'float32' ? 1 : Infinity
 }
 
 /**

@@ -52,7 +52,7 @@ export async function resolve(state, { tag = null, query = {}, device = null, se
   let answer = { version: null, artifact: null, size: null, rejected }
   for (const version of versions) {
     const judged = await judge(state, version, asked, runtime, operatorSet)
-    const [best] = judged.filter(({ code }) => code === null).sort((a, b) => rank(a, b, asked))
+    const [best] = judged.filter(({ code }) => code === null).sort((a, b) => rank(a, b, asked, runtime))
     for (const each of judged) {
       if (each !== best) rejected.push({ version, artifact: each.artifact.path, code: each.code ?? 'ranked-lower' })
     }
@@ -137,7 +137,8 @@ async function judge(state, version, query, device, operatorSet) {
   const found = []
   for (const stated of summary.artifacts) {
     const refused = own(attested ?? {}, stated.digest) === 'refused' || (state.refused ?? []).includes(stated.digest)
-    const artifact = refused ? { ...stated, state: 'refused' } : stated
+    const speeds = own(own(state.speeds ?? {}, manifest) ?? {}, stated.digest)
+    const artifact = { ...stated, ...(speeds && { speeds }), ...(refused && { state: 'refused' }) }
     const download = downloadSize(artifact, summary)
     const missed = requirements.find(([, meets]) => !meets(artifact, download))
     const code = missed ? missed[0] : device ? await lacks(device, artifact, operatorSet) : null
@@ -182,13 +183,14 @@ export function downloadSize(artifact, summary) {
 }
 
 /**
- * Certified first, then what was not quantized unless formats or a precision are named, then the winner of
- * a search, then the preferred format, then the smallest.
+ * Certified first, then what was not quantized unless formats or a precision are named, then what is not known to be
+ * slower than full precision, then the winner of a search, then the preferred format, then the smallest.
  * @param {Judged} a
  * @param {Judged} b
  * @param {Query} query
+ * @param {import('./device.mjs').Device | null} device
  */
-function rank(a, b, { formats, precision }) {
+function rank(a, b, { formats, precision }, device) {
   const open = !formats.length && precision === null
   const unproven = (/** @type {Judged} */ { artifact }) => Number(open && artifact.state !== 'certified' && !FLOATS.includes(artifact.precision))
   const listed = formats.length ? formats : PREFERENCE
@@ -196,7 +198,8 @@ function rank(a, b, { formats, precision }) {
   const place = (/** @type {Judged} */ { artifact }) => (listed.indexOf(artifact.format) + listed.length + 1) % (listed.length + 1)
   const other = (/** @type {Judged} */ { artifact }) => (listed.includes(artifact.format) ? '' : artifact.format)
   const lost = (/** @type {Judged} */ { artifact }) => Number(!formats.length && artifact.preferred !== true)
-  const first = state(a) - state(b) || unproven(a) - unproven(b) || lost(a) - lost(b)
+  const slow = (/** @type {Judged} */ { artifact }) => Number(device?.isSlow(artifact) ?? false)
+  const first = state(a) - state(b) || unproven(a) - unproven(b) || slow(a) - slow(b) || lost(a) - lost(b)
   return first || place(a) - place(b) || codeUnits(other(a), other(b)) || a.download - b.download
 }
 
@@ -278,7 +281,7 @@ function standingOf(state, version) {
 
 /** The fields of a candidate that its manifest decides. @param {Json} summary @param {Json} artifact */
 function contents(summary, artifact) {
-  const { recall = {}, metrics = {}, providers = [] } = artifact
+  const { recall = {}, metrics = {}, providers = [], speeds = [] } = artifact
   const shares = /** @type {number[]} */ (Object.values(recall))
   return {
     ...{ task: summary.task, family: summary.family, license: summary.license, profile: summary.profile },
@@ -289,5 +292,6 @@ function contents(summary, artifact) {
     recall,
     min_recall: shares.length ? Math.min(...shares) : null,
     metric: metrics,
+    latency: speeds.length ? Math.max(...speeds.map((/** @type {Json} */ { ratio }) => ratio)) : null,
   }
 }

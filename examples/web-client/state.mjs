@@ -10,7 +10,7 @@ import { CHANNEL, checkChanges, each, ENTRY, picked } from './history.mjs'
 import { platform } from './platform.mjs'
 import { readRollout } from './rollout.mjs'
 import { canonical } from './summary.mjs'
-import { count, digest, IntegrityError, InputError, items, mapping, text, version } from './values.mjs'
+import { count, digest, IntegrityError, InputError, items, mapping, positive, text, version } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {import('./history.mjs').Line} Line */
@@ -157,6 +157,8 @@ function readState(state, name) {
     Object.entries(mapping(state.versions)).forEach(([tag, entry]) => version(tag) && digest(entry.manifest))
     Object.values(mapping(state.summaries)).forEach(readSummary)
     Object.values(mapping(state.rollouts ?? {})).forEach(readRollout)
+    Object.values(mapping(state.speeds ?? {})).forEach((table) =>
+      Object.values(mapping(table)).forEach((speeds) => items(speeds, readSpeed)))
   } catch (error) {
     throw error instanceof InputError ? new IntegrityError(`the state of ${name}: ${error.message}`) : error
   }
@@ -181,6 +183,13 @@ function readSummary(value) {
     readCache(artifact.kv_cache ?? { bytes_per_token: 0, max_tokens: 0 })
     digest(artifact.contract ?? `sha256:${'0'.repeat(64)}`)
   }
+}
+
+/** @param {any} value */
+function readSpeed(value) {
+  const { isa, runtime, ratio, low } = mapping(value)
+  ;[isa, runtime].forEach(text)
+  ;[ratio, low].forEach(positive)
 }
 
 /** @param {any} value */

@@ -83,6 +83,12 @@ export function share(value) {
   return value
 }
 
+/** @param {any} value @returns {number} */
+export function positive(value) {
+  if (!(Number.isFinite(value) && value > 0)) throw new InputError('not a number above 0')
+  return value
+}
+
 /**
  * A key's value if the object itself has it: `constructor` is not a key of `{}`.
  * @param {Json} found

@@ -22,7 +22,7 @@ const KINDS = {
   yanked: 'flag', pinned: 'flag', task: 'text', family: 'text', license: 'text', profile: 'text', format: 'text', precision: 'text',
   path: 'text', digest: 'text', size: 'size', download_size: 'size', state: 'text', certified: 'flag',
   opset: 'number', ort_format: 'number', providers: 'list', recall: 'share', min_recall: 'share',
-  metric: 'number',
+  metric: 'number', latency: 'number',
 }
 
 /** The fields that are written with a label, and the part that is missing without one. @type {Record<string, string>} */

@@ -19,7 +19,7 @@ from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import Delta, encode_table
 from onnxreg.schema.log import events
-from onnxreg.schema.log.events import Deltas, Event, check_channel
+from onnxreg.schema.log.events import BENCHMARK, Deltas, Event, check_channel
 from onnxreg.schema.log.state import newest_of
 
 EventType = TypeVar("EventType", bound=Event)
@@ -107,23 +107,31 @@ class Decisions:
     ) -> DecisionResult:
         """Record a statement about a version; the statement becomes a blob. A repeated call changes nothing.
 
-        `verdict` is for an evaluation: its artifact and its state.
+        `verdict` is for an evaluation: its artifact and its state. The speeds in a benchmark get an event of their own.
         """
         log, target = self._locate(ref)
         artifact, state = verdict or (None, None)
-        event = events.Attest(
+        manifest, digest = target.entry.manifest, Digest.of(statement)
+        attest = events.Attest(
             **stamp(target.name, self.actor, reason),
-            manifest=target.entry.manifest,
-            statement=Digest.of(statement),
+            manifest=manifest,
+            statement=digest,
             media_type=media_type,
             artifact=artifact,
             state=state,
         )
+        record: list[Event] = [attest]
+        if media_type == BENCHMARK:
+            from onnxreg.schema.gates.statements import BenchmarkDocument
+
+            if speeds := BenchmarkDocument.decode(statement, "the benchmark").speeds:
+                about, blob = stamp(target.name, self.actor, reason), Descriptor(digest, len(statement))
+                record.append(events.Timing(**about, manifest=manifest, blobs=(blob,), speeds=speeds))
 
         def decide(log: Log) -> list[Event]:
             log.attach(statement)
             stated = ((item.manifest, item.statement) for _, item in log.events(events.Attest))
-            return [] if (event.manifest, event.statement) in stated else [event]
+            return [] if (manifest, digest) in stated else record
 
         return DecisionResult(target, bool(self._decide(log, decide)))
 

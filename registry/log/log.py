@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from onnxreg.registry.store.layout import UPGRADE, other_registry
 from onnxreg.registry.store.protocol import IndexFile
-from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES, MAX_MACHINES, MAX_SPEEDS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
@@ -35,6 +35,7 @@ from onnxreg.schema.log.state import (
     Checkpoint,
     Gone,
     Rollout,
+    Speeds,
     State,
     VersionEntry,
     newest_of,
@@ -82,11 +83,11 @@ class Replay:
 
     `versions` has the entries of versions that were not dropped; `recent` has the entries that events since the
     checkpoint wrote, also of dropped versions. `tombstones` are blobs that may not come back. `refused` are the
-    artifacts that an evaluation refused, in any version.
+    artifacts that an evaluation refused, in any version. `speeds` start as those that the state has of sealed lines.
     """
 
-    def __init__(self, name: str, start: Checkpoint) -> None:
-        self.name = name
+    def __init__(self, name: str, start: Checkpoint, speeds: Speeds) -> None:
+        self.name, self.speeds = name, speeds
         self.versions, self.recent = dict(start.versions), dict[Version, VersionEntry]()
         self.channels, self.rollouts = dict(start.channels), dict(start.rollouts)
         self.tombstones, self.refused = list(start.tombstones), set(start.refused)
@@ -138,6 +139,8 @@ class Replay:
                 offering = self.versions.get(event.version) if event.table is None else self._present(event)
                 if offering is not None:
                     self._set(event.version, offering.replace(deltas=event.table))
+            case events.Timing():
+                self._time(event, seq)
             case events.Fence() | events.OptionalEvent():
                 pass
             case _:
@@ -188,6 +191,28 @@ class Replay:
             attested = self.versions[version].attested
             verdicts = {**attested, artifact: worst((state, attested.get(artifact, state)))}
             self._set(version, self.versions[version].replace(attested=verdicts))
+
+    def _time(self, event: events.Timing, seq: int) -> None:
+        self._published(event.manifest)
+        table = self.speeds.get(event.manifest, {}).copy()
+        for artifact, speed in event.speeds.items():
+            others = [item for item in table.get(artifact, ()) if item.machine != speed.machine]
+            table[artifact] = (*others, speed.replace(seq=seq))[-MAX_MACHINES:]
+        newest = sorted(table, key=lambda artifact: (table[artifact][-1].seq, artifact))[-MAX_SPEEDS:]
+        self.speeds[event.manifest] = {artifact: table[artifact] for artifact in newest}
+
+    def shown(self) -> list[Version]:
+        """The versions that the state line always has: the newest, those of channels, and those that are rolled out."""
+        targets = (channel.version for channel in self.channels.values())
+        rolled_out = (rollout.to for rollout in self.rollouts.values())
+        return sorted({*newest_of(self.versions), *targets, *rolled_out})
+
+    def seal(self) -> Checkpoint:
+        """The checkpoint at a sealing, at which the state forgets the speeds of versions that it does not show."""
+        manifests = {self.versions[version].manifest for version in self.shown() if version in self.versions}
+        self.speeds = {key: table for key, table in self.speeds.items() if key in manifests}
+        self.recent.clear()
+        return self.checkpoint()
 
     def _roll_out(self, event: events.RolloutStep, seq: int) -> None:
         self._expect(event.tag, event.expects)
@@ -332,7 +357,7 @@ class Log:
             start = Checkpoint()
             if checkpoint is not None:
                 start = Checkpoint.decode(self.fetch(checkpoint), "its checkpoint", MAX_DOCUMENT_BYTES)
-            replay = Replay(self.name, start)
+            replay = Replay(self.name, start, self._state.speeds_until(self.base))
             for line in lines:
                 replay.apply(line.event, line.seq)
         return replay
@@ -343,10 +368,7 @@ class Log:
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
         """The state line after a replay. For a missing summary, read the manifest if `is_new`, else raise StateError."""
-        targets = (channel.version for channel in replay.channels.values())
-        rolled_out = (rollout.to for rollout in replay.rollouts.values())
-        shown = sorted({*newest_of(replay.versions), *targets, *rolled_out})
-        summaries = {}
+        shown, summaries = replay.shown(), {}
         for version in shown:
             entry, summary = replay.versions.get(version), self.summaries.get(version)
             if entry and summary and (summary.manifest, summary.size) == (entry.manifest, entry.size):
@@ -360,6 +382,7 @@ class Log:
         return State(
             self.registry, self.name, self.seq, self.head, tables.channels, entries, summaries,
             tuple(self.segments), self.checkpoint, tables.tombstones, tables.refused, tables.rollouts,
+            replay.speeds.copy(),
         )  # fmt: skip
 
     def check(self) -> "Log":
@@ -493,7 +516,9 @@ class Log:
         has_member = member is None or (summary is not None and bool(summary.members))
         if summary is None or summary.manifest != target.entry.manifest or not has_member:
             summary = self.summarize(target.entry.manifest, member)
-        return summary.after(self.state.verdicts(target.entry))
+        return summary.after(
+            self.state.verdicts(target.entry), self.state.speeds.get(target.entry.manifest, {})
+        )
 
     def check_unyanked(self, version: Version) -> None:
         """Raise ConflictError if a version is yanked, so that no channel moves to a yanked version."""
@@ -556,8 +581,7 @@ class Log:
         if len(self.tail) == SEGMENT_LINES:
             segment = b"".join(sealed.raw + b"\n" for sealed in self.tail)
             self.segments.append(self.attach(segment))
-            self._sealed, self.tail = replay.checkpoint(), []
-            replay.recent.clear()
+            self._sealed, self.tail = replay.seal(), []
         replay.apply(line.event, line.seq)
         self.tail.append(line)
         self.seq, self.head, self._is_current = line.seq, line.digest, False

@@ -45,7 +45,8 @@ class Damage(NamedTuple):
 
     Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from a replay), `history` (differs from the
     known head), `signature` (wrong or missing), `gate` (a governed channel has a version that its policy bars),
-    `policy` (the log of policies is damaged), `manifest` (not a manifest), `archive` (a carried version is not in the log).
+    `policy` (the log of policies is damaged), `manifest` (not a manifest), `archive` (a carried version is not in the log),
+    `statement` (an event says other things than its document).
     Kinds of blobs: `missing`, `short`, `damaged`. `stray`: a file that no registry has. `unreadable`: a part that the
     remote or the disk did not give, so that its bytes are unknown. `key` is the key of a bad or missing blob;
     `reference` is a reference to the blob, None if nothing readable refers to it.
@@ -122,7 +123,7 @@ def verify(
     Raises NotFoundError if the registry is gone, IntegrityError if another registry took its place.
     """
     from onnxreg.registry.gates import audit_gates, read_policies
-    from onnxreg.registry.trust.signatures import audit_signatures, enforce_policies
+    from onnxreg.registry.trust.signatures import audit_signatures, audit_timings, enforce_policies
 
     _ = store.is_mirror
     rules = load_trust() if trust is None else trust
@@ -132,6 +133,7 @@ def verify(
         if known_heads is not None:
             yield from known_heads.audit(store, log.name, index)
         yield from audit_signatures(rules, log)
+        yield from audit_timings(log)
         yield from audit_gates(store, log, rules)
 
     if ref is not None and store.read_index(ref.name) is None and reader.read_index(ref.name) is None:

@@ -108,7 +108,7 @@ _TYPES: Mapping[FieldKind, tuple[Any, Any]] = {
 }
 """The type and the default of a field by its kind, if the field always has a value."""
 _FIELDS = {name: _TYPES[kind] for name, kind in FIELDS.items()}
-for _name in ("family", "license", "min_recall", "opset", "ort_format", "profile", "task"):
+for _name in ("family", "latency", "license", "min_recall", "opset", "ort_format", "profile", "task"):
     _FIELDS[_name] = _FIELDS[_name][0] | None, None  # these may be unknown
 _FIELDS |= dict.fromkeys(LABELLED, (dict[str, float], msgspec.field(default_factory=dict)))
 _FIELDS |= {"name": (str, ""), "held": (bool, True)}
@@ -376,9 +376,12 @@ def _read_pieces(
             gaps.append(rows)
             continue
         verdicts, status = state.verdicts(entry), of_version(state, version, entry)
+        timed = state.speeds.get(entry.manifest, {})
         for row in rows:
-            word = effective_state(row["state"], verdicts.get(Digest.parse(row["digest"])))
+            digest = Digest.parse(row["digest"])
+            word = effective_state(row["state"], verdicts.get(digest))
             fields = {**row, **status, "state": word, "certified": word == "certified", "name": ""}
+            fields["latency"] = max((speed.ratio for speed in timed.get(digest, ())), default=None)
             fields["held"] = entry.held is None or row["path"] in entry.held
             encoded = msgspec.json.encode(Artifact(**fields))
             size += len(encoded)
@@ -449,9 +452,12 @@ def versions_json(log: Log) -> dict[str, Any]:
             "held": None if entry.held is None else list(entry.held),
             "states": {artifact.path: artifact.state for artifact in artifacts},
             "attested": {str(digest): word for digest, word in attested.items()},
+            "speeds": {
+                item.path: [speed.to_json() for speed in item.speeds] for item in artifacts if item.speeds
+            },
             "channels": sorted(tag for tag, channel in state.channels.items() if channel.version == version),
         }
-        optional = ("size", "states", "attested")
+        optional = ("size", "states", "attested", "speeds")
         versions.append({key: row[key] for key in row if key not in optional or row[key] not in (None, {})})
     return {"name": state.name, "registry": state.registry, "versions": versions}
 

@@ -27,7 +27,7 @@ from onnxreg.registry.support.environment import TIME_FORMAT, stamp
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.events import Attest, Hold, OptionalEvent, Publish, Restore, Tag, Unyank, Yank
+from onnxreg.schema.log.events import Attest, Hold, OptionalEvent, Publish, Restore, Tag, Timing, Unyank, Yank
 from onnxreg.schema.log.logline import LogLine, Via
 from onnxreg.schema.log.state import Channel
 
@@ -165,7 +165,7 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
     manifests = {entry.manifest for entry in destination.versions.values()}
     events = [line.event for line in destination.lines()]
     present = {event.id for event in events}
-    stated = {_statement(event) for event in events if isinstance(event, Attest)}
+    stated = {_statement(event) for event in events if isinstance(event, Attest | Timing)}
     missing = []
     for line in source.lines():
         match line.event:
@@ -174,17 +174,25 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
             case Attest(manifest=manifest, state=state) as event:
                 is_about = manifest in chosen.values() or (state is not None and manifest in manifests)
                 travels = (state == "refused" or is_about) and _statement(event) not in stated
+            case Timing(manifest=manifest) as event:
+                travels = manifest in chosen.values() and _statement(event) not in stated
+                if travels:
+                    from onnxreg.registry.trust.signatures import check_timing
+
+                    check_timing(source, event)
             case Yank(manifest=manifest) | Unyank(manifest=manifest):
                 travels = manifest in manifests or manifest in chosen.values()
             case _:
                 travels = False
         if travels and (isinstance(line.event, Publish) or line.event.id not in present):
             missing.append(line)
-    return sorted(missing, key=lambda line: isinstance(line.event, Attest | Yank | Unyank))
+    return sorted(missing, key=lambda line: isinstance(line.event, Attest | Timing | Yank | Unyank))
 
 
-def _statement(event: Attest) -> tuple[object, ...]:
-    """Return the content of an `attest` event. Two registries may record the same content in different events."""
+def _statement(event: Attest | Timing) -> tuple[object, ...]:
+    """Return the content of an event. Two registries may record the same content in different events."""
+    if isinstance(event, Timing):
+        return event.manifest, event.blobs
     return event.manifest, event.statement, event.artifact, event.state
 
 

@@ -18,10 +18,20 @@ from onnxreg.registry.signing import is_valid, sign_statement
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError, fault
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError, about, fault
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust
-from onnxreg.schema.log.events import Attest, Deltas, Event, Hold, OptionalEvent, RolloutStep, Tag
+from onnxreg.schema.log.events import (
+    BENCHMARK,
+    Attest,
+    Deltas,
+    Event,
+    Hold,
+    OptionalEvent,
+    RolloutStep,
+    Tag,
+    Timing,
+)
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.summary import effective_state
 from onnxreg.schema.signing.dsse import (
@@ -49,7 +59,6 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
 SIGNERS_ADVICE = "reg log shows who signed which line; do not use it until you know why"
-BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
 PROOF = "application/vnd.onnxreg.faithfulness.v1+json"
 KINDS = {
     "application/vnd.onnxreg.evaluation.v1+json": "evaluation",
@@ -189,6 +198,31 @@ def evaluation_of(log: Log, event: Attest) -> EvaluationDocument | None:
         made_up = "its writer made it up: do not rely on this version"
         raise IntegrityError(f"an attest event of {log.name} {other}", made_up)
     return evaluation
+
+
+def check_timing(log: Log, event: Timing) -> None:
+    """Raise IntegrityError if an event says other speeds than its benchmark document."""
+    from onnxreg.schema.gates.statements import BenchmarkDocument
+
+    (document,) = event.blobs
+    with about(f"a timing event of {log.name} cannot be checked", IntegrityError):
+        speeds = BenchmarkDocument.decode(log.fetch(document.digest), "the benchmark").speeds
+    if speeds != event.speeds:
+        raise IntegrityError(
+            f"a timing event of {log.name} says other speeds than its benchmark {document.digest.short}...",
+            "its writer made them up: do not rely on them",
+        )
+
+
+def audit_timings(log: Log) -> Iterator[tuple[str, str]]:
+    """Yield a fault for each event that says other speeds than its document."""
+    tombstones = set(log.tombstones)
+    for _, event in log.events(Timing):
+        try:
+            if event.blobs[0].digest not in tombstones:
+                check_timing(log, event)
+        except RegError as error:
+            yield fault("statement", error)
 
 
 def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
@@ -529,6 +563,12 @@ def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge)
             return [_describe(event, seq, reader, judge)]
         case Hold():
             return [", ".join(event.paths or ["everything"])]
+        case Timing():
+            paths = _paths(reader, event.manifest, judge.model)
+            timed = [
+                f"{paths.get(key, key.short)} {speed.ratio:.2f} x" for key, speed in event.speeds.items()
+            ]
+            return [f"{', '.join(timed)} on {next(iter(event.speeds.values())).machine}"]
         case Deltas():
             return [f"(deltas: {max(0, len(event.blobs) - 1)})"]
         case Tag() | RolloutStep():
@@ -543,6 +583,14 @@ def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge)
     return []
 
 
+def _paths(reader: RegistryReader, manifest: Digest, name: str) -> dict[Digest, str]:
+    """The paths of a manifest's artifacts; none if the manifest cannot be read."""
+    with suppress(IntegrityError, NotFoundError):
+        artifacts = read_manifest(read_blob(reader, manifest), manifest, name).artifacts
+        return {artifact.digest: artifact.path for artifact in artifacts}
+    return {}
+
+
 def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJudge) -> str:
     """Describe a statement, such as `proof of model_int8.onnx by release`; `statement` if the blob cannot be read."""
     kind, signers, artifact = "statement", "", event.artifact
@@ -554,9 +602,6 @@ def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJ
         elif (report := statement.report("proof")) is not None:
             artifact = report.artifact
     if artifact is not None:
-        path = artifact.short
-        with suppress(IntegrityError, NotFoundError):
-            manifest = read_manifest(read_blob(reader, event.manifest), event.manifest, judge.model)
-            path = next((item.path for item in manifest.artifacts if item.digest == artifact), path)
+        path = _paths(reader, event.manifest, judge.model).get(artifact, artifact.short)
         kind = f"{path} {event.state}" if event.artifact else f"proof of {path}"
     return f"{kind} by {signers}" if signers else kind

@@ -37,5 +37,7 @@ MAX_CATALOG_BYTES, MAX_CATALOG_LINE_BYTES = 2**27, 4 * 2**20
 MAX_CATALOG_MODELS, MAX_CATALOG_ARTIFACTS = 200_000, 1_000_000
 MAX_EXPRESSION_CHARS, MAX_DIGITS = 4096, 15
 """Characters of an expression, and digits of its numbers, which floating point in any language then has exactly."""
+MAX_SPEEDS, MAX_MACHINES, MAX_MACHINE_CHARS = 32, 8, 80
+"""Artifacts of a version with measured speeds, classes of machines for each, and characters of a part of a class's name."""
 MAX_CONDITIONS = 100
 """Formats, contracts, and labels with a minimum recall, in a query document."""

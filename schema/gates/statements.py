@@ -14,13 +14,16 @@ publication; no gate tests it. Its checks are `latency of batch 8` or `latency, 
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from onnxreg.schema.core.bounds import MAX_MACHINE_CHARS, MAX_SPEEDS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, First, Items, JsonObject, RelPath, Text
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, about
+from onnxreg.schema.log.summary import Speed
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS
@@ -219,3 +222,24 @@ class BenchmarkDocument(Document):
     runs: Annotated[Count, Field(gt=0)]
     artifacts: Annotated[Items[TimedArtifact], Field(min_length=1)]
     candidates: Items[TimedCandidate] = ()
+
+    @property
+    def speeds(self) -> dict[Digest, Speed]:
+        """The largest ratio of each artifact, if any was measured, as a `timing` event has it."""
+        speeds: dict[Digest, Speed] = {}
+        for item in self.artifacts:
+            medians = {check.name: check.value for check in item.checks if check.metric == "median_ms"}
+            ratios = [
+                (check.value, check)
+                for check in item.checks
+                if check.metric == "ratio" and check.value is not None
+            ]
+            if not ratios or len(speeds) == MAX_SPEEDS:
+                continue
+            ratio, slowest = max(ratios, key=itemgetter(0))
+            low = slowest.interval[0] if slowest.interval else ratio
+            with about(f"the ratio of {item.path}"):
+                machine = {"isa": self.isa[:MAX_MACHINE_CHARS], "runtime": self.runtime[:MAX_MACHINE_CHARS]}
+                figures = {"ratio": ratio, "low": low, "median_ms": medians.get(slowest.name)}
+                speeds[item.artifact] = Speed.read({**machine, "threads": self.threads, **figures})
+        return speeds

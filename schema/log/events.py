@@ -11,14 +11,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
-from onnxreg.schema.core.bounds import MAX_EVENT_BYTES
+from onnxreg.schema.core.bounds import MAX_EVENT_BYTES, MAX_SPEEDS
 from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name, check_tag
 from onnxreg.schema.log.state import Percent, Salt, check_held, check_percent
-from onnxreg.schema.log.summary import STATES
+from onnxreg.schema.log.summary import STATES, Speed
 
+BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
+"""The media type of benchmark documents."""
 UPGRADE = "a newer onnxreg wrote it: upgrade this one"
 
 Time = Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z")]
@@ -272,6 +274,18 @@ class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
             raise InputError("the blob of a rollout event is not its evidence")
 
 
+class Timing(OptionalEvent, frozen=True, kw_only=True, tag="timing"):
+    """The speeds of a manifest's artifacts, as a benchmark document says, which is the blob; `attest` records the document."""
+
+    manifest: Digest
+    speeds: Annotated[dict[Digest, Speed], Meta(min_length=1, max_length=MAX_SPEEDS)]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.blobs) != 1:
+            raise InputError("a timing event does not name one benchmark document")
+
+
 class UnknownEvent(OptionalEvent, frozen=True, kw_only=True):
     """An optional event of a kind that a later build added: it has no effect, but its line and its blobs are kept.
 
@@ -316,6 +330,7 @@ ModelEvent = (
     | Fence
     | Deltas
     | RolloutStep
+    | Timing
 )
 """Any event in a model's log. The policy log has events of the class `PolicyEvent`."""
 KINDS: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in ModelEvent.__args__}

@@ -25,12 +25,13 @@ from onnxreg.schema.log.events import (
     PolicyEvent,
     RolloutStep,
     Time,
+    Timing,
     UnknownEvent,
     check_time,
 )
 from onnxreg.schema.signing.dsse import SignLine, signed_bytes
 
-_WITH_FLOATS = PolicyEvent | RolloutStep | UnknownEvent
+_WITH_FLOATS = PolicyEvent | RolloutStep | Timing | UnknownEvent
 """The events that may have a float or a non-ASCII key, which msgspec does not write as RFC 8785 demands."""
 
 

@@ -1,12 +1,13 @@
 """The state line: the tables of one model, as far as questions need them, computed from the model's log.
 
     {"registry", "name", "seq", "head", "channels", "versions", "checkpoint"?, "summaries", "segments",
-     "tombstones"?, "refused"?, "rollouts"?}
+     "tombstones"?, "refused"?, "rollouts"?, "speeds"?}
 
 `versions` has the newest versions, the versions of channels and rollouts, and the versions changed since the last sealing
 (a dropped version too, until the next sealing); the checkpoint, a blob, has all versions up to that sealing. `segments` are
 the sealed parts of the log, in order, `SEGMENT_LINES` lines each. `tombstones` are the blobs that were taken down and must
-not return. `refused` are the artifacts that a later evaluation refused, in every version with these bytes. Keys of the
+not return. `refused` are the artifacts that a later evaluation refused, in every version with these bytes. `speeds` are
+measured latencies by manifest and artifact. The checkpoint has none, so that its bytes are those of earlier builds. Keys of the
 state line that a later build added are kept and written back; see `registry.log.log`.
 
 A staged rollout gives the next release of a channel to a share of its devices first; `schema.query.cohort` says which
@@ -24,7 +25,7 @@ from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError, suggest
 from onnxreg.schema.core.ref import Version, check_name, check_path, check_registry_id, check_tag
-from onnxreg.schema.log.summary import VersionSummary, effective_state
+from onnxreg.schema.log.summary import Speed, VersionSummary, effective_state
 
 SEGMENT_LINES = 64
 SUMMARIZED_RELEASES = 4
@@ -152,6 +153,10 @@ def check_percent(share: float) -> float:
     return share
 
 
+Speeds = dict[Digest, dict[Digest, tuple[Speed, ...]]]
+"""For each manifest and artifact the newest speed on each class of machine, in the order of their lines."""
+
+
 class Checkpoint(Record, frozen=True):
     """The tables of a model after a sealed line: a blob that sealing writes. Later lines update these tables.
 
@@ -180,6 +185,7 @@ class State(Record, frozen=True, dict=True):
     tombstones: tuple[Digest, ...] = ()
     refused: tuple[Digest, ...] = ()
     rollouts: dict[str, Rollout] = {}
+    speeds: Speeds = {}
 
     def __post_init__(self) -> None:
         check_registry_id(self.registry)
@@ -198,7 +204,19 @@ class State(Record, frozen=True, dict=True):
     def effective_summary(self, version: Version) -> VersionSummary | None:
         """The summary of a version with the effective states of its artifacts; None if the state line lacks the summary."""
         summary = self.summaries.get(version)
-        return None if summary is None else summary.after(self.verdicts(self.versions.get(version)))
+        if summary is None:
+            return None
+        verdicts = self.verdicts(self.versions.get(version))
+        return summary.after(verdicts, self.speeds.get(summary.manifest, {}))
+
+    def speeds_until(self, seq: int) -> Speeds:
+        """The speeds of the lines up to line `seq`."""
+        tables: Speeds = {}
+        for manifest, table in self.speeds.items():
+            for artifact, speeds in table.items():
+                if earlier := tuple(speed for speed in speeds if speed.seq <= seq):
+                    tables.setdefault(manifest, {})[artifact] = earlier
+        return tables
 
     @cached_property
     def newest(self) -> tuple[Version, ...]:

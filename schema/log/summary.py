@@ -5,10 +5,12 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from msgspec import Meta
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.bounds import MAX_METRICS
+from onnxreg.schema.core.bounds import MAX_MACHINE_CHARS, MAX_METRICS
 from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import check_path
@@ -118,6 +120,35 @@ class KvCacheSummary(Record, frozen=True):
         return self.bytes_per_token * (self.max_tokens if context is None else context)
 
 
+_Positive = Annotated[float, Meta(gt=0, le=1e9)]
+_Word = Annotated[str, Meta(min_length=1, max_length=MAX_MACHINE_CHARS)]
+
+
+class Speed(Record, frozen=True):
+    """The latency of an artifact on a class of machine: `ratio` is a multiple of full precision's, for the slower input.
+
+    `low` is the low end of the ratio's 95 % interval, `median_ms` the median. The class is the widest instruction set, the
+    runtime with its version, and the number of threads. `seq` is the number of the log's line; 0 in the line itself.
+    """
+
+    isa: _Word
+    runtime: _Word
+    threads: Count
+    ratio: _Positive
+    low: _Positive
+    median_ms: _Positive | None = None
+    seq: Count = 0
+
+    @property
+    def machine(self) -> str:
+        """The class of machine, such as `x86_64+avx2, onnxruntime 1.31.1, 1 thread`."""
+        return f"{self.isa}, {self.runtime}, {self.threads} thread{'' if self.threads == 1 else 's'}"
+
+    def __str__(self) -> str:
+        median = "" if self.median_ms is None else f"{self.median_ms:.3g} ms, "
+        return f"{median}{self.ratio:.2f} x, {self.isa}"
+
+
 class ArtifactSummary(Record, frozen=True):
     """The summary of one artifact: all that a device must know before a download.
 
@@ -127,7 +158,8 @@ class ArtifactSummary(Record, frozen=True):
     state if a later evaluation refused the artifact (then `state` is `refused`); an index file never stores it. `member` is
     the pipeline stage of the artifact. `contrib` lists the contrib operators that the artifact needs, with features that a
     release may lack. `contract` is the digest of what an app's code relies on. `kv_cache` is set for a decoder. `preferred`
-    is True for the winner of the search that made the version.
+    is True for the winner of the search that made the version. `speeds` are those of the log; an index file never stores
+    them here.
     """
 
     format: str
@@ -151,6 +183,7 @@ class ArtifactSummary(Record, frozen=True):
     contract: Digest | None = None
     kv_cache: KvCacheSummary | None = None
     preferred: bool = False
+    speeds: tuple[Speed, ...] = ()
 
     def __post_init__(self) -> None:
         check_path(self.path)
@@ -160,10 +193,11 @@ class ArtifactSummary(Record, frozen=True):
         """The bytes of the main file and its external data."""
         return self.size + sum(file.size for file in self.files if file.role == "external-data")
 
-    def after(self, verdict: str | None) -> "ArtifactSummary":
-        """Copy the summary with the state that follows from a later verdict."""
+    def after(self, verdict: str | None, speeds: tuple[Speed, ...]) -> "ArtifactSummary":
+        """Copy the summary with the state that follows from a later verdict, and with measured speeds."""
         state = effective_state(self.state, verdict)
-        return self if state == self.state else self.replace(state=state, stated=self.state)
+        stated = self.stated if state == self.state else self.state
+        return self.replace(state=state, stated=stated, speeds=speeds)
 
 
 class VersionSummary(Record, frozen=True, dict=True):
@@ -208,11 +242,16 @@ class VersionSummary(Record, frozen=True, dict=True):
         named = (artifact.member for artifact in self.artifacts)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
-    def after(self, attested: Mapping[Digest, str]) -> "VersionSummary":
-        """Copy the summary with the effective states of the artifacts, given the later verdicts by digest."""
-        if not attested or attested.keys().isdisjoint(artifact.digest for artifact in self.artifacts):
+    def after(
+        self, attested: Mapping[Digest, str], speeds: Mapping[Digest, tuple[Speed, ...]] = {}
+    ) -> "VersionSummary":
+        """Copy the summary with what the log says of the artifacts by digest: effective states and speeds."""
+        if (attested.keys() | speeds.keys()).isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
-        artifacts = tuple(artifact.after(attested.get(artifact.digest)) for artifact in self.artifacts)
+        artifacts = tuple(
+            artifact.after(attested.get(artifact.digest), speeds.get(artifact.digest, ()))
+            for artifact in self.artifacts
+        )
         return self.replace(artifacts=artifacts)
 
 

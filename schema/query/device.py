@@ -1,7 +1,7 @@
 """A device: the ONNX Runtime of an app, and the phone on which the app runs.
 
     {"name"?, "ort", "build"?, "operators"?, "providers"?, "domains"?, "platform"?, "abi"?, "ram"?, "free_space"?, "locale"?,
-     "app_version"?}
+     "app_version"?, "max_latency_ratio"?}
 
 `Device.requirements` makes the tests that an artifact must pass. A test of opset, ORT format or operators fails if they are
 not recorded. `docs/resolve.md` is the specification; `tests/vectors/resolve` has the test vectors.
@@ -10,14 +10,14 @@ not recorded. `docs/resolve.md` is the specification; `tests/vectors/resolve` ha
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.summary import ArtifactSummary
+from onnxreg.schema.log.summary import ArtifactSummary, Speed
 from onnxreg.schema.query.requirements import Miss, Requirements, read_document
 from onnxreg.schema.query.runtimes import DOMAIN, OLDEST_FORMAT, RELEASES, Runtime, problem, runtime
 
@@ -33,6 +33,13 @@ BUILT_IN = frozenset({"ai.onnx", "ai.onnx.ml", DOMAIN})
 FOREIGN = frozenset({"openvino-ir"})
 """Formats that are not for ONNX Runtime."""
 ORT_FORMATS = frozenset({"ort", "ort-android"})
+FAMILIES = {
+    **dict.fromkeys(("arm64-v8a", "aarch64", "arm64e"), "arm64"),
+    **dict.fromkeys(("amd64", "x86-64", "x64"), "x86_64"),
+    **dict.fromkeys(("armeabi-v7a", "armv7l"), "arm"),
+    "wasm32": "wasm",
+}
+"""The processor family, as a speed's instruction set begins with it, of an ABI with another name."""
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
@@ -40,7 +47,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
     `operators` is the text of the operator config from which a minimal build was made; `domains` are the domains of
     operator libraries that the app registers. `platform`, `abi`, `locale` and `app_version` are for rollouts and for
-    people: no artifact depends on them.
+    people. `abi` also says which measured speeds are about the device; at most `max_latency_ratio` times the latency in full
+    precision is wanted.
     """
 
     ort: str
@@ -55,6 +63,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
     free_space: int | None = None
     locale: str | None = None
     app_version: str | None = None
+    max_latency_ratio: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
     @classmethod
     def read(cls, value: Any) -> "Device":
@@ -89,6 +98,19 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         from onnxreg.schema.manifest.operators import read_build
 
         return read_build(self.operators)
+
+    def speeds(self, artifact: ArtifactSummary) -> list[Speed]:
+        """The speeds of an artifact on ONNX Runtime and processors of the device's family; without `abi`, of any family."""
+        family = None if self.abi is None else FAMILIES.get(self.abi.lower(), self.abi.lower())
+        return [
+            speed
+            for speed in artifact.speeds
+            if speed.runtime.startswith("onnxruntime") and family in (None, speed.isa.partition("+")[0])
+        ]
+
+    def is_slow(self, artifact: ArtifactSummary) -> bool:
+        """True if an artifact is known to be slower than full precision on such a device."""
+        return any(speed.low > 1 for speed in self.speeds(artifact))
 
     def requirements(self, operator_sets: OperatorSets, context: int | None = None) -> Requirements:
         """Make the requirements for an artifact to load and fit on the device.
@@ -134,6 +156,14 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
                 yield Miss("ram", detail)
             if self.free_space is not None and download > self.free_space:
                 yield Miss("space", f"needs {download} bytes of {self.free_space} that are free")
+            if self.max_latency_ratio is not None:
+                ratios = [speed.ratio for speed in self.speeds(artifact)]
+                ratio = max(ratios, default=1 if artifact.precision == "float32" else None)
+                if ratio is None:
+                    yield Miss("latency", "has no measured latency on such a device")
+                elif ratio > self.max_latency_ratio:
+                    wanted = f"at most {self.max_latency_ratio:g} is wanted"
+                    yield Miss("latency", f"takes {ratio:.3g} times as long as full precision, {wanted}")
             if DOMAIN in artifact.domains and not artifact.contrib and not webgpu:
                 yield Miss("contrib", "has contrib operators that are not recorded")
             if not webgpu and (detail := problem(artifact.contrib, self.ort)):  # the table is of the CPU

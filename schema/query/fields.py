@@ -38,6 +38,7 @@ FIELDS: Final[dict[str, FieldKind]] = {
     "prerelease": FieldKind.FLAG,
     "yanked": FieldKind.FLAG,
     "pinned": FieldKind.FLAG,
+    "latency": FieldKind.NUMBER,
     "task": FieldKind.TEXT,
     "family": FieldKind.TEXT,
     "license": FieldKind.TEXT,
@@ -59,7 +60,7 @@ FIELDS: Final[dict[str, FieldKind]] = {
 }
 """The kind of every field."""
 ARTIFACT_FIELDS: Final = tuple(FIELDS)[tuple(FIELDS).index("task") :]
-"""The fields that follow from the manifest for ever; the fields before them describe a version's present status."""
+"""The fields that follow from the manifest for ever; the fields before them follow from the log."""
 LABELLED: Final = {
     "recall": (
         "the label whose recall is meant",
@@ -108,4 +109,5 @@ def of_artifact(summary: "VersionSummary", artifact: "ArtifactSummary", download
         "recall": artifact.recall,
         "min_recall": min(artifact.recall.values(), default=None),
         "metric": artifact.metrics,
+        "latency": max((speed.ratio for speed in artifact.speeds), default=None),
     }

@@ -38,7 +38,7 @@ CODES = (
         "where",
     ),
     *("not-held", "runtime", "ort-format", "opset", "ir-version", "domain", "provider", "ram", "space"),
-    *("contrib", "operators", "types", "ranked-lower"),
+    *("latency", "contrib", "operators", "types", "ranked-lower"),
 )
 """The codes of a `Miss`, in the order in which requirements are tested."""
 Document = TypeVar("Document", bound=msgspec.Struct)
@@ -202,12 +202,13 @@ def judge(
     requirements: Sequence[Requirements],
     formats: Sequence[str] = (),
     precision: str | None = None,
+    is_slow: Callable[[ArtifactSummary], bool] = lambda artifact: False,
 ) -> Ranking:
     """Test each artifact of a version up to the first requirement that it misses, and rank the artifacts that miss none.
 
-    The order is by state, proof, search and format (docs/resolve.md). `formats` are in order of preference; without
+    The order is by state, proof, latency, search and format (docs/resolve.md). `formats` are in order of preference; without
     `formats` the winner of a search comes first, then `FORMAT_PREFERENCE`. Without `formats` and `precision`, a quantized
-    artifact that is not certified comes after the others.
+    artifact that is not certified comes after the others. `is_slow` tells the artifacts that are slower than full precision.
     """
     artifacts, sizes = summary.artifacts, summary.download_sizes
     misses = [
@@ -216,13 +217,14 @@ def judge(
     ]
     preference = formats or FORMAT_PREFERENCE
 
-    def rank(index: int) -> tuple[int, bool, bool, int, str, int]:
+    def rank(index: int) -> tuple[int, bool, bool, bool, int, str, int]:
         artifact = artifacts[index]
         is_listed = artifact.format in preference
         is_unproven = artifact.precision not in FLOATS and artifact.state != "certified"
         return (
             STATES.index(artifact.state) if artifact.state in STATES else 1,
             is_unproven and not formats and precision is None,
+            is_slow(artifact),
             not formats and not artifact.preferred,
             preference.index(artifact.format) if is_listed else len(preference),
             "" if is_listed else artifact.format,

@@ -151,6 +151,7 @@ def resolve_among(
     looked_at = []
     answer: tuple[VersionCandidate | None, ArtifactSummary | None, int] = None, None, 0
     of_device = [device.requirements(operator_sets, query.context)] if device else []
+    is_slow = device.is_slow if device else lambda artifact: False
     for candidate in candidates:
         version, entry, summary = candidate
 
@@ -162,7 +163,7 @@ def resolve_among(
             return status | of_artifact(candidate.summary, artifact, download)
 
         requirements = [query.requirements(row), presence(entry.held), *of_device]
-        ranking = judge(summary, requirements, query.formats, query.precision)
+        ranking = judge(summary, requirements, query.formats, query.precision, is_slow)
         looked_at.append((candidate, ranking))
         if ranking.best is not None:
             answer = candidate, summary.artifacts[ranking.best], summary.download_sizes[ranking.best]

@@ -28,7 +28,7 @@ CASES = [
 ]
 WORDS = (
     "member contract format precision not-certified too-large recall context where not-held runtime ort-format opset "
-    "ir-version domain provider ram space contrib operators types ranked-lower yanked prerelease expired purged"
+    "ir-version domain provider ram space latency contrib operators types ranked-lower yanked prerelease expired purged"
 )
 CODES = set(WORDS.split())
 

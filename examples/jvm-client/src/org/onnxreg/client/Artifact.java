@@ -54,6 +54,11 @@ final class Artifact {
         return Values.mappingOrEmpty(value.get(key));
     }
 
+    /** Return the speeds that the log has of the artifact. */
+    List<Map<String, Object>> speeds() {
+        return Values.mappingsOrEmpty(value.get("speeds"));
+    }
+
     String text(String key) {
         return value.get(key) == null ? null : Values.text(value.get(key));
     }

@@ -56,6 +56,12 @@ public final class Device {
         return this;
     }
 
+    /** Accept no artifact that takes longer than so many times the latency in full precision. */
+    public Device maxLatencyRatio(double ratio) {
+        document.put("max_latency_ratio", ratio);
+        return this;
+    }
+
     /** Limit the memory that a model may use. */
     public Device ram(long bytes) {
         document.put("ram", bytes);

@@ -3,29 +3,45 @@ package org.onnxreg.client;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Function;
+import java.util.stream.Stream;
 
 /** The requirements of a device document: docs/resolve.md, "Device". */
 final class DeviceRules {
     private static final String KEYS =
-            "name ort build operators providers domains platform abi ram free_space locale app_version";
+            "name ort build operators providers domains"
+            + " platform abi ram free_space locale app_version max_latency_ratio";
     private static final List<String> BUILT_IN = Arrays.asList("ai.onnx", "ai.onnx.ml", Contrib.DOMAIN);
     private static final int OLDEST_ORT_FORMAT = 5;
+    /** The family of processors, as instruction sets begin with it, of an ABI with another name. */
+    private static final Map<String, String> FAMILIES = new HashMap<>();
+
+    static {
+        Values.keys("arm64-v8a aarch64 arm64e").forEach(abi -> FAMILIES.put(abi, "arm64"));
+        Values.keys("amd64 x86-64 x64").forEach(abi -> FAMILIES.put(abi, "x86_64"));
+        Values.keys("armeabi-v7a armv7l").forEach(abi -> FAMILIES.put(abi, "arm"));
+        FAMILIES.put("wasm32", "wasm");
+    }
+
     private final RuntimeRelease release;
     private final MinimalBuild build;
     private final Set<String> providers = new HashSet<>();
     private final Set<String> domains = new HashSet<>(BUILT_IN);
     private final long ram;
     private final long freeSpace;
+    private final double maxLatencyRatio;
+    /** The family of the device's processor; null if it is not known. */
+    private final String family;
 
     DeviceRules(Object document) {
         Map<String, Object> fields = Values.fields(document, "a device", KEYS);
-        for (String key : Values.keys("name platform abi locale")) {
+        for (String key : Values.keys("name platform locale")) {
             Values.field(fields, key, Values::text, null);
         }
         Values.field(fields, "app_version", Version::parse, null);
@@ -46,6 +62,11 @@ final class DeviceRules {
         }
         ram = Values.field(fields, "ram", Values::size, Long.MAX_VALUE);
         freeSpace = Values.field(fields, "free_space", Values::size, Long.MAX_VALUE);
+        maxLatencyRatio = Values.field(
+                fields, "max_latency_ratio", Values::positive, Double.POSITIVE_INFINITY);
+        String abi = Values.field(fields, "abi", Values::text, null);
+        family = abi == null ? null
+                : FAMILIES.getOrDefault(abi.toLowerCase(Locale.ROOT), abi.toLowerCase(Locale.ROOT));
     }
 
     /** Complete the fields of a device document, as an expression tests them. */
@@ -91,6 +112,9 @@ final class DeviceRules {
         if (artifact.download > freeSpace) {
             return "space";
         }
+        if (latency(artifact) > maxLatencyRatio) {
+            return "latency";
+        }
         if (!runsContrib(artifact)) {
             return "contrib";
         }
@@ -99,6 +123,25 @@ final class DeviceRules {
         }
         String operators = artifact.text("operators");
         return operators == null ? "operators" : build.shortfall(operatorSets.apply(operators));
+    }
+
+    /** Return true if an artifact is known to be slower than full precision on such a device. */
+    boolean isSlow(Artifact artifact) {
+        return speeds(artifact).anyMatch(speed -> Values.number(speed.get("low")) > 1);
+    }
+
+    /** Return the largest measured ratio to the latency in full precision; infinity if none is known. */
+    private double latency(Artifact artifact) {
+        double unknown = artifact.precision.equals("float32") ? 1 : Double.POSITIVE_INFINITY;
+        return speeds(artifact).mapToDouble(speed -> Values.number(speed.get("ratio"))).max().orElse(unknown);
+    }
+
+    /** Return the speeds with ONNX Runtime on processors of the device's family, or of any family. */
+    private Stream<Map<String, Object>> speeds(Artifact artifact) {
+        return artifact.speeds().stream()
+                .filter(speed -> Values.text(speed.get("runtime")).startsWith("onnxruntime"))
+                .filter(speed -> family == null
+                        || family.equals(Values.text(speed.get("isa")).split("\\+", 2)[0]));
     }
 
     private boolean loadsFormat(Artifact artifact) {

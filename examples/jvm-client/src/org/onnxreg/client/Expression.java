@@ -410,7 +410,7 @@ final class Field {
         add(CANDIDATE, Kind.LIST, "channels providers");
         add(CANDIDATE, Kind.FLAG, "newest prerelease yanked pinned certified");
         add(CANDIDATE, Kind.SIZE, "size download_size");
-        add(CANDIDATE, Kind.NUMBER, "opset ort_format metric");
+        add(CANDIDATE, Kind.NUMBER, "opset ort_format metric latency");
         add(CANDIDATE, Kind.SHARE, "recall min_recall");
         add(DEVICE, Kind.TEXT, "name build platform abi locale");
         add(DEVICE, Kind.VERSION, "ort app_version");

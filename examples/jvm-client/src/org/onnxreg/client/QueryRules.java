@@ -78,10 +78,10 @@ final class QueryRules {
         return hasContext(artifact.mapping("kv_cache")) ? null : "context";
     }
 
-    /** Return a negative number if the first artifact ranks higher. */
-    int compare(Artifact one, Artifact other) {
-        int[] left = rank(one);
-        int[] right = rank(other);
+    /** Return a negative number if the first artifact ranks higher on a device, which may be null. */
+    int compare(Artifact one, Artifact other, DeviceRules device) {
+        int[] left = rank(one, device);
+        int[] right = rank(other, device);
         for (int i = 0; i < left.length; i++) {
             if (left[i] != right[i]) {
                 return left[i] - right[i];
@@ -91,13 +91,15 @@ final class QueryRules {
         return order != 0 ? order : Long.compare(one.download, other.download);
     }
 
-    private int[] rank(Artifact artifact) {
+    private int[] rank(Artifact artifact, DeviceRules device) {
         int state = artifact.state.equals("certified") ? 0 : artifact.state.equals("refused") ? 2 : 1;
         boolean isOpen = formats.isEmpty() && precision == null;
         boolean isUnproven = isOpen && state != 0 && !FULL_PRECISION.contains(artifact.precision);
         int place = listed.indexOf(artifact.format);
         boolean isPreferred = !formats.isEmpty() || Boolean.TRUE.equals(artifact.value.get("preferred"));
-        return new int[] {state, isUnproven ? 1 : 0, isPreferred ? 0 : 1, place < 0 ? listed.size() : place};
+        boolean isSlow = device != null && device.isSlow(artifact);
+        return new int[] {state, isUnproven ? 1 : 0, isSlow ? 1 : 0, isPreferred ? 0 : 1,
+            place < 0 ? listed.size() : place};
     }
 
     private boolean hasContext(Map<String, Object> cache) {

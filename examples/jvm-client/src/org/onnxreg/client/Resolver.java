@@ -141,11 +141,11 @@ final class Resolver {
         Artifact best = null;
         for (Map<String, Object> item : items) {
             boolean isRefused = state.isRefused(version, Values.digest(item.get("digest")));
-            Artifact artifact = new Artifact(item, shared, isRefused);
+            Artifact artifact = new Artifact(state.timed(version, item), shared, isRefused);
             String code = isManifestFailed || failed.contains(artifact.digest) ? "failed"
                     : isOnlyCertified && !artifact.state.equals("certified") ? "not-certified"
                     : unmet(version, summary, artifact);
-            if (code == null && (best == null || query.compare(artifact, best) < 0)) {
+            if (code == null && (best == null || query.compare(artifact, best, device) < 0)) {
                 best = artifact;
             }
             codes.put(artifact, code == null ? "ranked-lower" : code);
@@ -184,6 +184,8 @@ final class Resolver {
         candidate.put("min_recall", artifact.mapping("recall").values().stream()
                 .map(Values::number).min(Comparator.naturalOrder()).orElse(null));
         candidate.put("metric", artifact.mapping("metrics"));
+        candidate.put("latency", artifact.speeds().stream().map(speed -> Values.number(speed.get("ratio")))
+                .max(Comparator.naturalOrder()).orElse(null));
         candidate.put("name", state.name);
         candidate.put("version", version);
         candidate.put("manifest", entry.get("manifest"));

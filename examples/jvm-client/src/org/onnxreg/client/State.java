@@ -102,6 +102,13 @@ final class State {
                 || Values.textsOrEmpty(value.get("refused")).contains(digest);
     }
 
+    /** Return the summary of an artifact of a version with the speeds that the log has of it. */
+    Map<String, Object> timed(String version, Map<String, Object> artifact) {
+        Object table = Values.mappingOrEmpty(value.get("speeds")).get(version(version).get("manifest"));
+        Object speeds = Values.mappingOrEmpty(table).get(artifact.get("digest"));
+        return speeds == null ? artifact : plus(artifact, "speeds", speeds);
+    }
+
     /** Return this state with one more version, which the index file does not summarise. */
     State with(String version, Map<String, Object> entry, Map<String, Object> summary) {
         Map<String, Object> copy = new LinkedHashMap<>(value);
@@ -144,6 +151,9 @@ final class State {
             rollout(tag).check();
         }
         Values.textsOrEmpty(value.get("refused"));
+        for (Object table : Values.mappingOrEmpty(value.get("speeds")).values()) {
+            Values.mapping(table).values().forEach(State::checkSpeeds);
+        }
         if (!name.equals(model)) {
             throw RegException.input("it is the index file of " + name);
         }
@@ -174,6 +184,13 @@ final class State {
             if (artifact.text("contract") != null) {
                 Values.digest(artifact.text("contract"));
             }
+        }
+    }
+
+    private static void checkSpeeds(Object speeds) {
+        for (Map<String, Object> speed : Values.mappings(speeds)) {
+            Values.keys("isa runtime").forEach(key -> Values.text(speed.get(key)));
+            Values.keys("ratio low").forEach(key -> Values.positive(speed.get(key)));
         }
     }
 

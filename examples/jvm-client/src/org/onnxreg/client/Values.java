@@ -67,6 +67,14 @@ final class Values {
         return number;
     }
 
+    static double positive(Object value) {
+        double number = number(value);
+        if (!(number > 0 && number < Double.POSITIVE_INFINITY)) {
+            throw RegException.input("not a number above 0");
+        }
+        return number;
+    }
+
     static String digest(Object value) {
         if (!DIGEST.matcher(text(value)).matches()) {
             throw RegException.input("not a digest: " + brief((String) value));
