@@ -105,7 +105,7 @@ def _artifact_table(rows: Sequence[ArtifactRow]) -> Table:
         others = len(row.reasons) - MAX_REASONS
         reasons = [*row.reasons[:MAX_REASONS], *([counted(others, "more reason")] if others > 0 else [])]
         notes += [f"{row.name if row.new is None else row.new.path}: {reason}" for reason in reasons]
-    header = ("MEMBER", "ARTIFACT", "PRECISION", "SIZE", "CERTIFICATION", "GRAPH", "WEIGHTS")
+    header = ("MEMBER", "ARTIFACT", "PRECISION", "SIZE", "CERTIFICATION", "LATENCY", "GRAPH", "WEIGHTS")
     return header, list(map(_artifact, ordered[:MAX_ARTIFACTS])), notes
 
 
@@ -116,8 +116,14 @@ def _artifact(row: ArtifactRow) -> tuple[str, ...]:
     unit = sizes[-1][-3:]
     if len(set(sizes)) > 1 and sizes[0].endswith(unit):
         sizes[0] = sizes[0].removesuffix(unit)
-    columns = ([side.path for side in sides], [side.precision for side in sides], sizes)
-    cells = (" -> ".join(dict.fromkeys(values)) for values in (*columns, [side.state for side in sides]))
+    columns: tuple[list[str], ...] = (
+        [side.path for side in sides],
+        [side.precision for side in sides],
+        sizes,
+    )
+    columns = (*columns, [side.state for side in sides], [side.latency or "-" for side in sides])
+    cells = [" -> ".join(dict.fromkeys(values)) for values in columns]
+    cells[-1] = cells[-1] if any(side.latency for side in sides) else ""
     graph = row.graph or ("added" if row.old is None else "removed")
     return row.member or "", *cells, graph, row.weights or ""
 

@@ -189,6 +189,7 @@ def _artifacts(version: Release) -> Iterator[str]:
     If the registry lacks some artifacts, a column marks them.
     """
     states, heads, stages = _states(version), version.manifest.heads, version.manifest.stages
+    latencies = {item.path: item.latency for item in version.states}
     groups: dict[tuple[str, ...], list[Artifact]] = {}
     for item in sorted(version.manifest.artifacts, key=lambda item: item.path in heads):
         alike = (item.format, item.precision, states[item.path])
@@ -203,8 +204,9 @@ def _artifacts(version: Release) -> Iterator[str]:
             certification += ", interval above the limit"
         total = size(sum(item.own_size for item in items))
         cells = (stages.get(name), name, first.format, first.precision, total, certification)
-        rows.append((*cells, None if version.held is None else share))
-    return table(("MEMBER", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION", "HELD"), rows)
+        rows.append((*cells, latencies[first.path], None if version.held is None else share))
+    header = ("MEMBER", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION", "LATENCY", "HELD")
+    return table(header, rows)
 
 
 def _shipping(version: Release) -> Iterator[str]:

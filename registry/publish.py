@@ -120,7 +120,7 @@ class Publisher:
 def _release(log: Log, version: Version, is_new: bool) -> Release:
     """The release of a version of the log, which this call published if `is_new`."""
     latest, yanks = _newest(log.versions), log.yanks_of([version])
-    release = Release.of(log, version, log.versions[version], log.refused)
+    release = Release.of(log, version, log.versions[version])
     newer = None if latest == version else latest
     return replace(release, new=is_new, held=None, index=None, yank=yanks.get(version), newer=newer)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 ARTIFACT_KEYS = (
     *("format", "precision", "path", "digest", "size", "state"),
-    *("stated", "member", "contract", "kv_cache"),
+    *("stated", "member", "contract", "kv_cache", "speeds"),
 )
 """The keys of an artifact in `Resolution.to_json`; keys of the second line appear only if they have a value."""
 

@@ -131,7 +131,7 @@ def _proof_row(proof: "ArtifactProof") -> tuple[object, ...]:
 
 CERTIFICATE_COLUMNS = (
     *("ARTIFACT", "METRIC", "PARENT", "VALUE", "LOSS", "95 %"),
-    *("LIMIT", "ITEMS", "VERDICT", "SCORES"),
+    *("LIMIT", "ITEMS", "VERDICT", "LATENCY", "SCORES"),
 )
 Certificates = list[tuple["Artifact", "EvaluationDocument"]]
 
@@ -149,7 +149,7 @@ def certificates(
 
     With --json: {ref, certificates: [{artifact, digest, suite, parent, task, state, stated, metrics: [{metric,
     version, direction, rule, limit, parent, value, loss, interval, samples, groups, state, reasons,
-    settings, item_scores}], differences: [{metric, key, recorded, recomputed}]}]}; stated is the state in the
+    settings, item_scores}], differences: [{metric, key, recorded, recomputed}], speeds?}]}; stated is the state in the
     certificate, state the state after later evaluations; differences is null without --recompute.
     """
     from onnxreg.registry.log.lookup import read_version
@@ -175,6 +175,7 @@ def certificates(
                 "metrics": document.metrics,
                 "differences": differences,
             }
+            | ({"speeds": timed} if (timed := states[artifact.path].speeds) else {})
         )
     as_recorded = f"recomputed from the item scores: {len(certificates)} certificates as recorded"
     session.show(
@@ -258,5 +259,6 @@ def _metric_row(path: str, metric: "MetricRecord", state: "ArtifactState") -> tu
         number(metric.limit),
         metric.samples,
         verdict if state.state == state.stated else f"{state.state} (here {verdict})",
+        state.latency,
         "no" if metric.item_scores is None else "yes",
     )

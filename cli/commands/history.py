@@ -7,7 +7,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options import MAX_AGE, NAME, OFFLINE, PRECISION, REMOTE, option
 from onnxreg.cli.output import counted, number, printable, size, table
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.log.events import Attest, OptionalEvent, PolicyEvent, Publish
+from onnxreg.schema.log.events import Attest, OptionalEvent, PolicyEvent, Publish, Timing
 
 if TYPE_CHECKING:
     from onnxreg.schema.compare.version_history import HistoryRow
@@ -71,7 +71,7 @@ def log(
 
 def _about(event: Any, versions: Mapping[Digest, str], words: list[str]) -> list[str]:
     """The words of the column WHAT. An attestation is shown with the version that has its manifest."""
-    if isinstance(event, Attest):
+    if isinstance(event, Attest | Timing):
         return [versions.get(event.manifest, event.manifest.short), *words]
     if isinstance(event, PolicyEvent):
         return [counted(len(event.rules), "rule")]
@@ -82,7 +82,9 @@ def _about(event: Any, versions: Mapping[Digest, str], words: list[str]) -> list
     return about + words
 
 
-HISTORY_COLUMNS = ("VERSION", "DATE", "STATE", "ARTIFACT", "SIZE", "VERDICT", "VALUE", "95 %", "")
+HISTORY_COLUMNS = (
+    *("VERSION", "DATE", "STATE", "ARTIFACT", "SIZE", "VERDICT", "LATENCY", "VALUE", "95 %", ""),
+)
 LIMIT = 20
 """The default of `--last`, the number of versions to show."""
 
@@ -104,7 +106,7 @@ def history(
     than the newest figure cannot be compared with the newest.
 
     With --json: {name, metric, versions: [{version, manifest, time, actor, status, channels, artifact: {path,
-    format, precision, size, state, figures}, value, interval, suite, verdict, artifacts: [the same]}]}; artifact
+    format, precision, size, state, speeds?, figures}, value, interval, suite, verdict, artifacts: [the same]}]}; artifact
     is null if the manifest was taken down, and value if the artifact lacks the figure.
     """
     from onnxreg.registry.log.lookup import read_history
@@ -130,6 +132,8 @@ def _cells(row: "HistoryRow") -> tuple[object, ...]:
         row.artifact,
         [word for word in (row.status, *row.channels) if word not in ("", "refused")],
     )
-    facts = (artifact.path, size(artifact.size), artifact.state) if artifact else (None, None, None)
+    facts: tuple[object, ...] = (None,) * 4
+    if artifact:
+        facts = (artifact.path, size(artifact.size), artifact.state, artifact.latency)
     interval = " to ".join(map(number, row.interval or ()))
     return row.version, (row.time or "")[:10], words, *facts, number(row.value), interval

@@ -52,12 +52,13 @@ def command(
     """Pick one artifact for an app, with the files it needs.
 
     Without a tag, the newest release with a matching artifact wins. Certified artifacts come first, then full
-    precision, the winner of a search, the preferred formats, the smallest download (docs/resolve.md). If
+    precision, those not known to be slower than full precision on the device, the winner of a search, the preferred
+    formats, the smallest download (docs/resolve.md). If
     nothing matches, the exit status is 3; if a governed channel points to a version that was not promoted, or
     no longer meets the policy, 8.
 
     With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state,
-    contract?, kv_cache?, stated?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code,
+    contract?, kv_cache?, stated?, speeds?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code,
     detail}]}; the outer size counts all files; stated is the state in the manifest if a later evaluation refused it.
     Also deltas: [{new, old, delta, size, url, from?}] if there are any, and during a rollout {to, manifest, percent,
     salt, seq, where?, in} as rollout. If nothing matches, the same with nulls.

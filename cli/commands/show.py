@@ -36,23 +36,24 @@ def command(
     version meets the channel's policy.
 
     With --json: the manifest, byte for byte; a warning on stderr says which artifact a later evaluation refused. `reg ls
-    NAME --json` has the artifacts that are here and their states. With --benchmark: {ref, benchmarks: [document]},
-    oldest first; see `reg builtin schemas benchmark`.
+    NAME --json` has the artifacts that are here, their states and speeds. With --benchmark: {ref, benchmarks:
+    [document], speeds: {path: [speed]}}, oldest first; see `reg builtin schemas benchmark`.
     """
     from onnxreg.registry.log.lookup import read_version
 
     reader = session.reader(remote)
+    published = read_version(reader, Ref.parse(ref))
     if benchmark:
         from onnxreg.registry.trust.signatures import read_benchmarks
 
-        benchmarks = read_benchmarks(reader, Ref.parse(ref))
+        benchmarks = read_benchmarks(reader, published)
+        speeds = {item.path: item.speeds for item in published.states if item.speeds}
         session.show(
-            {"ref": ref, "benchmarks": benchmarks},
+            {"ref": ref, "benchmarks": benchmarks, "speeds": speeds},
             None if benchmarks else f"no benchmark of {ref} is on record",
             (line for item in benchmarks for line in versions.benchmark(item)),
         )
         return
-    published = read_version(reader, Ref.parse(ref))
     if session.as_json:
         for doubt in versions.doubts(published):
             session.warn(doubt)

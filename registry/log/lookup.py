@@ -210,10 +210,12 @@ class Release:
     newer: Version | None = None
 
     @classmethod
-    def of(cls, log: Log, version: Version, entry: VersionEntry, refused: Collection[Digest]) -> Release:
+    def of(cls, log: Log, version: Version, entry: VersionEntry) -> Release:
         """The release of a version of a log. Raise IntegrityError or NotFoundError if its manifest cannot be read."""
         manifest, data = log.read_manifest(entry.manifest), log.fetch(entry.manifest)
-        states = artifact_states(verdicts_of(manifest), entry.attested, refused)
+        state = log.state
+        timed = state.speeds.get(entry.manifest, {})
+        states = artifact_states(verdicts_of(manifest), entry.attested, state.refused, timed)
         return cls(
             log.name, version, entry.manifest, manifest, data,
             held=entry.held, states=states, index=log.index,
@@ -229,7 +231,7 @@ def read_version(reader: RegistryReader, ref: Ref) -> Release:
 
     def read(log: Log) -> Release:
         located = log.find(ref, gone=True)
-        return Release.of(log, located.version, located.entry, log.state.refused)
+        return Release.of(log, located.version, located.entry)
 
     return consult(reader, ref.name, read)
 
@@ -272,7 +274,8 @@ def version_record(log: Log, version: Version, event: Event) -> HistoryEntry:
         status=entry.status(state.effective_summary(version)),
         channels=tuple(sorted(tag for tag, item in state.channels.items() if item.version == version)),
     )
-    states = artifact_states(verdicts_of(manifest) if manifest else (), entry.attested, state.refused)
+    verdicts, timed = verdicts_of(manifest) if manifest else (), state.speeds.get(entry.manifest, {})
+    states = artifact_states(verdicts, entry.attested, state.refused, timed)
     return HistoryEntry(row, manifest, states)
 
 

@@ -13,13 +13,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
-from onnxreg.registry.log.lookup import Release, load, log_of, read_blob, read_version
+from onnxreg.registry.log.lookup import Release, load, log_of, read_blob
 from onnxreg.registry.signing import is_valid, sign_statement
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError, about, fault
-from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
+from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust
 from onnxreg.schema.log.events import (
     BENCHMARK,
@@ -540,12 +540,11 @@ def proofs_by_path(reader: RegistryReader, version: Release, trust: Trust) -> di
     return {}
 
 
-def read_benchmarks(reader: RegistryReader, ref: Ref) -> list[BenchmarkDocument]:
+def read_benchmarks(reader: RegistryReader, version: Release) -> list[BenchmarkDocument]:
     """The benchmarks of a version, oldest first. Raise NotFoundError or IntegrityError if a document cannot be read."""
     from onnxreg.schema.gates.statements import BenchmarkDocument
 
-    version = read_version(reader, ref)
-    log = load(reader, version.name)
+    log = load(reader, version.name, index=version.index)
     events = attestations(log, version.digest, version.manifest)
     documents = (log.fetch(event.statement) for event in events if event.media_type == BENCHMARK)
     return [BenchmarkDocument.decode(data, "a benchmark") for data in documents]

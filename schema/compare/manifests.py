@@ -11,6 +11,7 @@ from pydantic import Field
 from onnxreg.schema.compare.json_changes import JsonChange, NamedList, compare, match, same
 from onnxreg.schema.compare.severity import LISTS, SEVERE, SEVERITIES, Severity, rule_for
 from onnxreg.schema.core.document import Count, Document, First, Items
+from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.manifest import Manifest
 
 Part = TypeVar("Part", bound=Document)
@@ -59,9 +60,16 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
     return diff_of(located_changes(old, new))
 
 
-def located_changes(old: Manifest, new: Manifest) -> list[LocatedChange]:
-    """The changes of `diff`, each with its places in the two manifests."""
-    changes = [LocatedChange(_change(delta), delta) for delta in compare(old.to_json(), new.to_json(), LISTS)]
+def located_changes(
+    old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ((), ())
+) -> list[LocatedChange]:
+    """The changes of `diff` and of measured speeds, each with its places in the two manifests."""
+    documents = old.to_json(), new.to_json()
+    for document, side in zip(documents, states, strict=True):
+        timed = {state.path: {speed.machine: speed.ratio for speed in state.speeds} for state in side}
+        for artifact in document["artifacts"]:
+            artifact |= {"latency": found} if (found := timed.get(artifact["path"])) else {}
+    changes = [LocatedChange(_change(delta), delta) for delta in compare(*documents, LISTS)]
     return sorted(changes, key=lambda item: (SEVERITIES.index(item[0].severity), item[0].path, item[0].kind))
 
 

@@ -32,9 +32,9 @@ from onnxreg.schema.compare.severity import (
     rule_for,
     shares,
 )
-from onnxreg.schema.core.document import Count, Document, Items
+from onnxreg.schema.core.document import Count, Document, Items, JsonObject
 from onnxreg.schema.core.units import counted
-from onnxreg.schema.log.summary import ArtifactStates
+from onnxreg.schema.log.summary import ArtifactState, ArtifactStates, Speed
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import ASIDE, UNJUDGED
 
@@ -51,13 +51,22 @@ FACT, FOLLOWS = "fact", "follows"
 
 
 class ArtifactSide(Document):
-    """An artifact in one version. `size` is the bytes that a runtime loads; later refusals change `state`."""
+    """An artifact in one version. `size` is the bytes that a runtime loads; later refusals change `state`.
+
+    `speeds` are those of the log (docs/format.md), the newest last.
+    """
 
     path: str
     format: str
     precision: str
     size: Count
     state: str
+    speeds: Items[JsonObject] = ()
+
+    @property
+    def latency(self) -> str:
+        """The newest speed in words; empty if nothing was measured."""
+        return str(Speed.read(self.speeds[-1])) if self.speeds else ""
 
 
 class ArtifactRow(Document):
@@ -116,9 +125,9 @@ def overview(
 ) -> tuple[ManifestDiff, DiffOverview]:
     """Compare two manifests, and group the changes of the diff by the questions of an auditor.
 
-    `states` are the states of the artifacts of both versions, after later evaluations.
+    `states` are the states of the artifacts of both versions, after later evaluations, with their speeds.
     """
-    changes = located_changes(old, new)
+    changes = located_changes(old, new, states)
     diff = diff_of(changes)
     pairs = paired(old.artifacts, new.artifacts, ARTIFACTS)
     rows = figure_rows(pairs, changes)
@@ -131,7 +140,7 @@ def overview(
     ]
     figures.sort(key=lambda row: row.rank)
     stages = new.stages | old.stages
-    effective = [{artifact.path: artifact.state for artifact in side} for side in states]
+    effective = [{artifact.path: artifact for artifact in side} for side in states]
     artifacts = []
     for name, (before, after) in pairs.items():
         graph, weights = _shares(before, after) if before and after else (None, None)
@@ -225,14 +234,17 @@ def _shares(old: Artifact, new: Artifact) -> tuple[Share, Share]:
     return shares(*(None if side.semantic is None else side.semantic.to_json() for side in (old, new)))
 
 
-def artifact_side(artifact: Artifact, states: Mapping[str, str]) -> ArtifactSide:
+def artifact_side(artifact: Artifact, states: Mapping[str, ArtifactState]) -> ArtifactSide:
     """An artifact with its state from `states`, or, if its path is absent there, from the manifest."""
+    effective = states.get(artifact.path, ArtifactState(artifact.path, artifact.certification.state))
+    timed = {"speeds": tuple(speed.to_json() for speed in effective.speeds)} if effective.speeds else {}
     return ArtifactSide(
         path=artifact.path,
         format=artifact.format,
         precision=artifact.precision,
         size=artifact.own_size,
-        state=states.get(artifact.path, artifact.certification.state),
+        state=effective.state,
+        **timed,
     )
 
 

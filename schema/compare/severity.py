@@ -20,6 +20,8 @@ Judge = Callable[[JsonChange], Severity]
 
 ARTIFACT, BYTES, CHECK, EVALUATION = "artifacts", "bytes", "checks", "the evaluation"
 """Sections of the overview. A change in one of these is a fact only if it is severe; else it is in a row or folded."""
+NOISE = 1.1
+"""The factor by which two measured latencies of the same file may differ."""
 CAUSES = {
     ("same", "same"): "another producer",
     ("new", "same"): "another graph",
@@ -155,6 +157,13 @@ def _other_suite(delta: JsonChange) -> str:
     return "measured on another suite" if old and new else f"the {'new' if old else 'old'} one names no suite"
 
 
+def _slowed(delta: JsonChange) -> Severity:
+    """Degrading if a latency grew by more than a tenth, notable if it fell by as much; noise of the machine is cosmetic."""
+    if delta.new > NOISE * delta.old:
+        return "degrading"
+    return "notable" if NOISE * delta.new < delta.old else "cosmetic"
+
+
 def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
     return lambda delta: "notable" if is_harmless(delta) else "breaking"
 
@@ -278,6 +287,9 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
     "certification": {},
     "suite": {"artifacts[].certification.evidence.suite": _BASIS},
     "limits": {},
+    "latency": {
+        "artifacts[].latency*": Rule("latency", "cosmetic", "cosmetic", _slowed, why="it got slower"),
+    },
     "licence": {"license": Rule("license", changed=_license)},
     "source": {"source*": Rule("source"), "source_model_id": FIELD},
     "tools": {"recipe.tools*": _cosmetic("tool")},

@@ -81,11 +81,13 @@ def model_history(
     chosen = _chosen(list(dict.fromkeys(check.label for _, check in measured)), metric)
     rows = []
     for record, items in zip(records, versions, strict=True):
-        states = {artifact.path: artifact.state for artifact in record.states}
+        states = {artifact.path: artifact for artifact in record.states}
         pairs = []
         for item in items:
             figures = {check.label: check.value for check in _measured(item) if check.value is not None}
-            pairs.append((item, HistoryArtifact(**dict(artifact_side(item, states)), figures=figures)))
+            side = artifact_side(item, states)
+            stated = {key: getattr(side, key) for key in side.model_fields_set}
+            pairs.append((item, HistoryArtifact(**stated, figures=figures)))
         update: dict[str, Any] = dict.fromkeys(("artifact", "value", "interval", "suite", "verdict"))
         update["artifacts"] = tuple(artifact for _, artifact in pairs)
         pairs.sort(key=lambda pair: (chosen not in pair[1].figures, pair[1].size))

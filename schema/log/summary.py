@@ -33,17 +33,52 @@ def effective_state(stated: str, *verdicts: str | None) -> str:
     return "refused" if "refused" in verdicts else stated
 
 
+_Positive = Annotated[float, Meta(gt=0, le=1e9)]
+_Word = Annotated[str, Meta(min_length=1, max_length=MAX_MACHINE_CHARS)]
+
+
+class Speed(Record, frozen=True):
+    """The latency of an artifact on a class of machine: `ratio` is a multiple of full precision's, for the slower input.
+
+    `low` is the low end of the ratio's 95 % interval, `median_ms` the median. The class is the widest instruction set, the
+    runtime with its version, and the number of threads. `seq` is the number of the log's line; 0 in the line itself.
+    """
+
+    isa: _Word
+    runtime: _Word
+    threads: Count
+    ratio: _Positive
+    low: _Positive
+    median_ms: _Positive | None = None
+    seq: Count = 0
+
+    @property
+    def machine(self) -> str:
+        """The class of machine, such as `x86_64+avx2, onnxruntime 1.31.1, 1 thread`."""
+        return f"{self.isa}, {self.runtime}, {self.threads} thread{'' if self.threads == 1 else 's'}"
+
+    def __str__(self) -> str:
+        median = "" if self.median_ms is None else f"{self.median_ms:.3g} ms, "
+        return f"{median}{self.ratio:.2f} x, {self.isa}"
+
+
 class ArtifactState(NamedTuple):
     """The state of an artifact with its three sources: the manifest, later evaluations of this version's artifact, and
     refusals of the same bytes in other versions.
 
-    `attested` is the worst verdict of those evaluations; None without one.
+    `attested` is the worst verdict of those evaluations; None without one. `speeds` are those that the log has.
     """
 
     path: str
     stated: str
     attested: str | None = None
     refused_elsewhere: bool = False
+    speeds: tuple[Speed, ...] = ()
+
+    @property
+    def latency(self) -> str:
+        """The newest speed in words, such as `12.3 ms, 0.57 x, x86_64+avx2`; empty if nothing was measured."""
+        return str(self.speeds[-1]) if self.speeds else ""
 
     @property
     def state(self) -> str:
@@ -71,16 +106,22 @@ Verdict = tuple[str, Digest, str]
 
 
 def artifact_states(
-    verdicts: Iterable[Verdict], attested: Mapping[Digest, str], refused: Collection[Digest]
+    verdicts: Iterable[Verdict],
+    attested: Mapping[Digest, str],
+    refused: Collection[Digest],
+    speeds: Mapping[Digest, tuple[Speed, ...]],
 ) -> ArtifactStates:
     """The states of a version's artifacts.
 
     Args:
         attested: the verdict of later evaluations on each artifact; see `VersionEntry`.
         refused: the artifacts that the model's log refuses in any version.
+        speeds: the speeds of the version's manifest; see `State`.
     """
     return tuple(
-        ArtifactState(path, stated, verdict, digest in refused and verdict != "refused")
+        ArtifactState(
+            path, stated, verdict, digest in refused and verdict != "refused", speeds.get(digest, ())
+        )
         for path, digest, stated in verdicts
         for verdict in (attested.get(digest),)
     )
@@ -118,35 +159,6 @@ class KvCacheSummary(Record, frozen=True):
     def size(self, context: int | None = None) -> int:
         """Memory in bytes for a context of this many tokens; default: the longest."""
         return self.bytes_per_token * (self.max_tokens if context is None else context)
-
-
-_Positive = Annotated[float, Meta(gt=0, le=1e9)]
-_Word = Annotated[str, Meta(min_length=1, max_length=MAX_MACHINE_CHARS)]
-
-
-class Speed(Record, frozen=True):
-    """The latency of an artifact on a class of machine: `ratio` is a multiple of full precision's, for the slower input.
-
-    `low` is the low end of the ratio's 95 % interval, `median_ms` the median. The class is the widest instruction set, the
-    runtime with its version, and the number of threads. `seq` is the number of the log's line; 0 in the line itself.
-    """
-
-    isa: _Word
-    runtime: _Word
-    threads: Count
-    ratio: _Positive
-    low: _Positive
-    median_ms: _Positive | None = None
-    seq: Count = 0
-
-    @property
-    def machine(self) -> str:
-        """The class of machine, such as `x86_64+avx2, onnxruntime 1.31.1, 1 thread`."""
-        return f"{self.isa}, {self.runtime}, {self.threads} thread{'' if self.threads == 1 else 's'}"
-
-    def __str__(self) -> str:
-        median = "" if self.median_ms is None else f"{self.median_ms:.3g} ms, "
-        return f"{median}{self.ratio:.2f} x, {self.isa}"
 
 
 class ArtifactSummary(Record, frozen=True):

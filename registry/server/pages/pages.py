@@ -42,7 +42,7 @@ from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Attest, Publish, RolloutStep, Tag, Untag
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import VersionEntry
-from onnxreg.schema.log.summary import ArtifactState, ArtifactStates, artifact_states, verdicts_of
+from onnxreg.schema.log.summary import ArtifactState, ArtifactStates, Speed, artifact_states, verdicts_of
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.query.expression import Expression, ExpressionError, parse
 
@@ -79,6 +79,7 @@ class VersionRow:
     standings: Sequence[Standing]
     published: LogLine
     refused: Collection[Digest]
+    speeds: Mapping[Digest, tuple[Speed, ...]]
 
     @property
     def revision(self) -> str:
@@ -92,7 +93,7 @@ class VersionRow:
 
     def states(self, manifest: Manifest) -> dict[str, ArtifactState]:
         """Return the state of each artifact, by the artifact's path."""
-        states = artifact_states(verdicts_of(manifest), self.entry.attested, self.refused)
+        states = artifact_states(verdicts_of(manifest), self.entry.attested, self.refused, self.speeds)
         return {state.path: state for state in states}
 
     def best_artifact(self, manifest: Manifest) -> Artifact | None:
@@ -193,7 +194,8 @@ class ModelPage:
         channels = sorted(tag for tag, channel in self.log.channels.items() if channel.version == version)
         size = None if summary is None else total_size(summary, entry.held)
         published = self.lines[entry.seq - 1]
-        return VersionRow(version, entry, channels, size, states, published, self.log.refused)
+        speeds = self.log.state.speeds.get(entry.manifest, {})
+        return VersionRow(version, entry, channels, size, states, published, self.log.refused, speeds)
 
     def find(self, ref: Ref) -> VersionRow:
         """Find the version of a ref, even a yanked or deleted one. NotFoundError if the version never existed."""
