@@ -86,8 +86,8 @@ class Replay:
     artifacts that an evaluation refused, in any version. `speeds` start as those that the state has of sealed lines.
     """
 
-    def __init__(self, name: str, start: Checkpoint, speeds: Speeds) -> None:
-        self.name, self.speeds = name, speeds
+    def __init__(self, name: str, start: Checkpoint, speeds: Speeds | None = None) -> None:
+        self.name, self.speeds = name, speeds or {}
         self.versions, self.recent = dict(start.versions), dict[Version, VersionEntry]()
         self.channels, self.rollouts = dict(start.channels), dict(start.rollouts)
         self.tombstones, self.refused = list(start.tombstones), set(start.refused)

@@ -9,7 +9,6 @@ from support.registries.home import Home
 from onnxreg.registry.trust.signatures import attest_benchmark, read_benchmarks
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
-from onnxreg.schema.core.ref import Ref
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def digest(registry: Home, version: str) -> Digest:
 
 
 def values(registry: Home, version: str) -> list[float | None]:
-    found = read_benchmarks(registry.store, Ref("acme/net", version))
+    found = read_benchmarks(registry.store, registry.get(f"acme/net:{version}"))
     return [check.value for each in found for item in each.artifacts for check in item.checks]
 
 

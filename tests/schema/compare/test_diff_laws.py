@@ -24,9 +24,9 @@ FAMILY = "model_family"
 OPEN = {
     *("recipe.steps[].params.least", "recipe.parameters.search.candidates*"),
     *("quantization.quant_recall_delta", "artifacts[].metadata.quant_recall_delta"),
-    *("artifacts[].metadata.certified", "artifacts[].metadata.quantization*"),
+    *("artifacts[].metadata.certified", "artifacts[].metadata.quantization*", "artifacts[].latency*"),
 }
-"""Fields of objects whose keys are those of a pass, or of a manifest of version 1."""
+"""Fields of objects whose keys are those of a pass, of a manifest of version 1, or of the log."""
 
 
 def place(path: Path) -> str:
