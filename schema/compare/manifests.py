@@ -68,7 +68,8 @@ def located_changes(
     for document, side in zip(documents, states, strict=True):
         timed = {state.path: {speed.machine: speed.ratio for speed in state.speeds} for state in side}
         for artifact in document["artifacts"]:
-            artifact |= {"latency": found} if (found := timed.get(artifact["path"])) else {}
+            if ratios := timed.get(artifact["path"]):
+                artifact["latency"] = ratios
     changes = [LocatedChange(_change(delta), delta) for delta in compare(*documents, LISTS)]
     return sorted(changes, key=lambda item: (SEVERITIES.index(item[0].severity), item[0].path, item[0].kind))
 

@@ -86,8 +86,8 @@ def model_history(
         for item in items:
             figures = {check.label: check.value for check in _measured(item) if check.value is not None}
             side = artifact_side(item, states)
-            stated = {key: getattr(side, key) for key in side.model_fields_set}
-            pairs.append((item, HistoryArtifact(**stated, figures=figures)))
+            fields = {key: getattr(side, key) for key in side.model_fields_set}
+            pairs.append((item, HistoryArtifact(**fields, figures=figures)))
         update: dict[str, Any] = dict.fromkeys(("artifact", "value", "interval", "suite", "verdict"))
         update["artifacts"] = tuple(artifact for _, artifact in pairs)
         pairs.sort(key=lambda pair: (chosen not in pair[1].figures, pair[1].size))
