@@ -162,8 +162,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
                 if ratio is None:
                     yield Miss("latency", "has no measured latency on such a device")
                 elif ratio > self.max_latency_ratio:
-                    wanted = f"at most {self.max_latency_ratio:g} is wanted"
-                    yield Miss("latency", f"takes {ratio:.3g} times as long as full precision, {wanted}")
+                    limit = f"at most {self.max_latency_ratio:g} is wanted"
+                    yield Miss("latency", f"takes {ratio:.3g} times as long as full precision, {limit}")
             if DOMAIN in artifact.domains and not artifact.contrib and not webgpu:
                 yield Miss("contrib", "has contrib operators that are not recorded")
             if not webgpu and (detail := problem(artifact.contrib, self.ort)):  # the table is of the CPU
