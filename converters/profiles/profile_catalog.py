@@ -20,11 +20,8 @@ from onnxreg.converters.passes.transformers_export import DEFAULT
 from onnxreg.converters.passes.transformers_export import OLDEST as OLDEST_OF_NEW
 from onnxreg.converters.source.toolchain import PlugIns
 from onnxreg.converters.tasks import task_catalog
-from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
-from onnxreg.converters.tasks.seq2seq import FILES, Seq2Seq
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, ExportSubject, LocatedSource
-from onnxreg.converters.tasks.text import TextTask
 from onnxreg.schema.core.document import WrittenDocument
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
@@ -144,35 +141,40 @@ def task_recipe(
     too. Raises InputError for an unknown task, a task that needs more options, an opset that PyTorch does not export to, and
     `int8_embeddings` without `quantize`.
     """
-    kind = task_catalog.find(task, (TextTask, ImageClassification, Seq2Seq))
-    is_image, has_parts = kind is ImageClassification, issubclass(kind, Seq2Seq)
-    is_new = is_image or has_parts
+    kind = task_catalog.find(task)
+    if not kind.exporter:
+        message = f"the task {kind.id} has no recipe of its own"
+        raise InputError(message, "write a recipe: reg export --recipe FILE; docs/recipes.md has examples")
     if kind is OnnxFile and (opset, max_seq_length) != (None, None):
         hint = "leave --opset and --max-seq-length out; OnnxOpVersionConversion in a recipe changes the opset"
         raise InputError("an ONNX file keeps its opset and its inputs", hint)
-    if not issubclass(kind, OnnxFile | TextTask | ImageClassification | Seq2Seq):
-        message = f"the task {kind.id} has no recipe of its own"
-        raise InputError(message, "write a recipe: reg export --recipe FILE; docs/recipes.md has examples")
     if int8_embeddings and not quantize:
         raise InputError("--int8-embeddings is of the INT8 artifact, which is not made", "add --quantize")
-    if is_image and max_seq_length is not None:
-        raise InputError("--max-seq-length is of texts, and the task takes images", "leave it out")
-    target = (DEFAULT if is_new else 14) if opset is None else opset
-    oldest = OLDEST_OF_NEW if is_new else OLDEST
+    if max_seq_length is not None and "max_seq_length" not in kind.Options.model_fields:
+        raise InputError("--max-seq-length is of texts, and the task takes none", "leave it out")
+    traced = kind.exporter == "OnnxConversion"
+    target, oldest = (
+        (14 if traced else DEFAULT) if opset is None else opset,
+        OLDEST if traced else OLDEST_OF_NEW,
+    )
     if not oldest <= target <= NEWEST:
         message = f"there is no opset {target} to export to"
         raise InputError(message, f"PyTorch's exporters support {oldest} to {NEWEST}")
     steps: list[dict[str, Any]] = []
     outputs: list[dict[str, Any]] = []
-    more = ["Conv"] if is_image else ["Gather"] if int8_embeddings else []
-    quantization = {"params": {"op_types_to_quantize": ["MatMul", "Gemm", *more]}} if more else {}
-    for member, file in FILES.items() if has_parts else [(None, path)]:
-        name, named = member or "fp32", {} if member is None else {"member": member}
-        pass_ = "TransformersExport" if is_new else "OnnxConversion"
-        part = {} if member is None else {"part": member}
-        first: dict[str, Any] = {"name": name, "pass": pass_, "params": {"target_opset": target, **part}}
+    products = [*kind.products, *(["Gather"] if int8_embeddings else [])]
+    quantization = {"params": {"op_types_to_quantize": products}} if len(products) > 2 else {}
+    for member, file in kind.members.items() or [(None, path)]:
+        name, named, part = member or "fp32", {}, {}
+        if member is not None:
+            named, part = {"member": member}, {"part": member}
+        first: dict[str, Any] = {
+            "name": name,
+            "pass": kind.exporter,
+            "params": {"target_opset": target, **part},
+        }
         if kind is OnnxFile:
-            first = {"name": "original", "pass": "Original"}
+            first = {"name": "original", "pass": kind.exporter}
         steps.append(first)
         outputs.append({"step": first["name"], "path": file, **named})
         if quantize:

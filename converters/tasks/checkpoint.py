@@ -18,6 +18,7 @@ from onnxreg.converters.source.location import Location, check_inside, locate
 from onnxreg.converters.source.source_files import (
     CARD,
     CONFIG,
+    PROCESSOR,
     TOKENIZER,
     WEIGHTS,
     copy_scrubbed,
@@ -28,7 +29,7 @@ from onnxreg.converters.source.source_files import (
     weight_files,
 )
 from onnxreg.converters.source.toolchain import refuse_missing
-from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource, TaskHead
+from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource, Modality, TaskHead
 from onnxreg.converters.tasks.torch_weights import some
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import ConversionError, InputError, why
@@ -46,14 +47,30 @@ TRIAL_TEXTS = (
 """Texts that tokenizers treat differently: letter case, accents, digits, spaces, scripts, equivalent characters."""
 
 NOT_TRAINED = re.compile(
-    r"(^|\.)(pooler\..*|position_ids|token_type_ids|(\w+_)?inv_freq|masked_bias|attn\.bias|num_batches_tracked"
+    r"(^|\.)(pooler\..*|cls\.seq_relationship\..*|position_ids|token_type_ids|(\w+_)?inv_freq|masked_bias|attn\.bias|num_batches_tracked"
     r"|(cos|sin)_cached|relative_position_index)$"
 )
-"""Weights that may be absent: a pooler's, and buffers that only some versions of transformers save."""
+"""Weights without a use: a pooler's, those of an order of sentences, and buffers that some versions of transformers save."""
 
+ONLY_FOR_TRAINING = re.compile(r"(^|\.)(masked_spec_embed|mask_token)$")
+"""Weights that only a training reads, so that they may be missing."""
 
 PER_ROW = ("batch",)
 PER_TOKEN = ("batch", "sequence")
+PER_FRAME = ("batch", "frames")
+ENCODER_ALONE, OPTIMUM = (
+    "export its encoder: --task feature-extraction",
+    "export it with Optimum, then reg import the directory",
+)
+
+
+def _elsewhere(
+    task: str, *suffixes: str, modality: Modality = "text", aliases: tuple[str, ...] = ()
+) -> TaskHead:
+    return TaskHead(task, suffixes, way=OPTIMUM, modality=modality, aliases=aliases)
+
+
+WAVE = {1: "sequence"}
 # fmt: off
 ENCODER = TaskHead("feature-extraction", "", "an encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",))
 VECTORS = TaskHead("pooling", "", "an encoder", {"embeddings": PER_ROW}, aliases=(
@@ -72,36 +89,98 @@ TOKENS = TaskHead(
     "token-classification", "ForTokenClassification", "a token classifier", {"logits": PER_TOKEN}, labelled=True,
     aliases=("ner", "named-entity-recognition"),
 )
+MASKED = TaskHead(
+    "fill-mask", "ForMaskedLM", "a masked language model", {"logits": PER_TOKEN}, aliases=("masked-lm",),
+)
 IMAGES = TaskHead(
     "image-classification", "ForImageClassification", "an image classifier", {"logits": PER_ROW}, labelled=True,
+    modality="image",
+)
+IMAGE_FEATURES = TaskHead(
+    "image-feature-extraction", "", "an image encoder", {"last_hidden_state": PER_ROW}, modality="image",
+    aliases=("image-embedding", "image-embeddings"),
+)
+DEPTH = TaskHead(
+    "depth-estimation", "ForDepthEstimation", "a depth estimator", {"predicted_depth": PER_ROW}, modality="image",
+)
+SEGMENTS = TaskHead(
+    "image-segmentation", "ForSemanticSegmentation", "a segmenter of images", {"logits": PER_ROW}, labelled=True,
+    aliases=("semantic-segmentation",), modality="image",
+)
+OBJECTS = TaskHead(
+    "object-detection", "ForObjectDetection", "an object detector", {"logits": PER_ROW, "pred_boxes": PER_ROW},
+    labelled=True, modality="image", axes={2: "height", 3: "width"},
+)
+TOWERS = TaskHead(
+    "zero-shot-image-classification", ("CLIPModel", "SiglipModel", "Siglip2Model"), "a model of images and texts", auto="",
+    modality="image",
+)
+CTC = TaskHead(
+    "automatic-speech-recognition", "ForCTC", "a speech recognizer", {"logits": PER_FRAME}, modality="audio", axes=WAVE,
+    aliases=("asr", "speech-recognition"),
+)
+SOUNDS = TaskHead(
+    "audio-classification", ("ForAudioClassification", "ForSequenceClassification"), "an audio classifier",
+    {"logits": PER_ROW}, labelled=True, auto="ForAudioClassification", modality="audio", axes=WAVE,
+)
+AUDIO_FEATURES = TaskHead(
+    "audio-feature-extraction", "", "an audio encoder", {"last_hidden_state": PER_FRAME}, modality="audio", axes=WAVE,
 )
 DECODER = TaskHead(
     "text-generation", "ForCausalLM", aliases=("causal-lm", "causal-lm-with-past", "text-generation-with-past"),
     way="a decoder is exported by the pass ModelBuilder of a recipe, see docs/recipes.md",
 )
-ENCODER_ALONE, OPTIMUM = "export its encoder: --task feature-extraction", "export it with Optimum, then reg import the directory"
 SEQ2SEQ = TaskHead(
     "text2text-generation", ("ForConditionalGeneration", "MTModel"), "an encoder-decoder of texts", auto="ForSeq2SeqLM",
     aliases=("seq2seq-lm", "summarization", "text2text-generation-with-past", "translation"),
 )
 HEADS = (
-    SPANS, IMAGES, TEXTS, TOKENS, SEQ2SEQ, DECODER, replace(DECODER, suffix="LMHeadModel", way=OPTIMUM),
-    TaskHead("fill-mask", "ForMaskedLM", way=ENCODER_ALONE), TaskHead("pretraining", "ForPreTraining", way=ENCODER_ALONE),
-    TaskHead("automatic-speech-recognition", "ForCTC", way=OPTIMUM),
-    TaskHead("audio-classification", "ForAudioClassification", way=OPTIMUM),
-    TaskHead("object-detection", "ForObjectDetection", way=OPTIMUM),
-    TaskHead("image-segmentation", "ForSemanticSegmentation", way=OPTIMUM),
-    TaskHead("depth-estimation", "ForDepthEstimation", way=OPTIMUM), TaskHead("multiple-choice", "ForMultipleChoice", way=OPTIMUM),
+    _elsewhere("table-question-answering", "TapasForQuestionAnswering"), _elsewhere("decision", "DecisionTransformerModel"),
+    _elsewhere("mask-generation", "SamModel", "Sam2Model", modality="image"),
+    _elsewhere("zero-shot-object-detection", "OwlViTForObjectDetection", "Owlv2ForObjectDetection", modality="image"),
+    _elsewhere("zero-shot-audio-classification", "ClapModel", modality="audio"),
+    _elsewhere("text-to-audio", "VitsModel", "ForTextToWaveform", "ForTextToSpectrogram", aliases=("text-to-speech",)),
+    SPANS, IMAGES, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER, replace(DECODER, suffix="LMHeadModel", way=OPTIMUM),
+    DEPTH, SEGMENTS, OBJECTS, TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way=ENCODER_ALONE),
+    _elsewhere("multiple-choice", "ForMultipleChoice"),
+    _elsewhere("automatic-speech-recognition", "ForConditionalGeneration", "ForSpeechSeq2Seq", modality="audio"),
+    _elsewhere("image-text-to-text", "ForConditionalGeneration", "EncoderDecoderModel", modality="image", aliases=(
+        "any-to-any", "image-to-text", "visual-question-answering", "vqa",
+    )),
+    _elsewhere("document-question-answering", "ForDocumentQuestionAnswering", modality="image"),
+    _elsewhere("image-segmentation", "ForUniversalSegmentation", "ForInstanceSegmentation", "ForSegmentation", modality="image"),
+    _elsewhere("image-to-image", "ForImageSuperResolution", "ForImageToImage", modality="image"),
+    _elsewhere("keypoint-detection", "ForPoseEstimation", "ForKeypointDetection", modality="image"),
+    _elsewhere("keypoint-matching", "ForKeypointMatching", modality="image"),
+    _elsewhere("video-classification", "ForVideoClassification", modality="image"),
 )
 # fmt: on
-"""The kinds of checkpoints that the name of a class tells."""
+"""The kinds of checkpoints that the name of a class tells: tasks, and kinds with a way out. The first that fits counts."""
+ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURES, "audio": AUDIO_FEATURES}
+"""The heads of classes without one, such as `ViTModel`."""
 
 
-def head_of(config: Any) -> TaskHead | None:
-    """The head of the first architecture in a parsed config.json; None if no row of `HEADS` has that architecture."""
+def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
+    """The head of the first architecture in a parsed config.json; None if no row has that architecture.
+
+    Of several rows the one of the modality counts. Without a modality, classes without a head are unknown.
+    """
     names = config.get("architectures") if isinstance(config, dict) else None
     name = str(names[0]) if isinstance(names, list) and names else ""
-    return next((head for head in HEADS if name.endswith(head.suffix)), None)
+    rows = [head for head in HEADS if name.endswith(head.suffix)]
+    known = next((head for head in rows if head.modality == modality), rows[0] if rows else None)
+    return ENCODERS.get(modality) if known is None and modality and name.endswith("Model") else known
+
+
+def modality_of(directory: Path) -> Modality | None:
+    """What a checkpoint reads, by the settings of its processor or the files of a tokenizer; None without them."""
+    settings = [read_json(directory / name) for name in PROCESSOR if (directory / name).is_file()]
+    parts = [part for value in settings if isinstance(value, dict) for part in (value, *value.values())]
+    if any(isinstance(part, dict) and "sampling_rate" in part for part in parts):
+        return "audio"
+    if settings:
+        return "image"
+    return "text" if any((directory / name).is_file() for name in TOKENIZER) else None
 
 
 @dataclass(frozen=True)
@@ -144,7 +223,7 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
     if architectures and not any(name.endswith(head.suffix) for name in architectures):
         message = f"not {head.description}: config.json says {', '.join(architectures)[:200]}"
         hint = f"export {head.description} that was trained: a head that was not gives random numbers"
-        if (other := head_of(config)) is not None:
+        if (other := head_of(config, modality_of(directory))) is not None:
             hint = other.way or f"export it with --task {other.task}"
         raise InputError(message, hint)
     require_weights(directory)
@@ -184,7 +263,8 @@ def load_located(
     if not source.lacks_tokenizer:
         with silent_transformers():
             tokenizer = load_tokenizer(directory, trust_remote_code)
-        rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
+        reader = getattr(model, "text_model", model)  # of a model that reads images too
+        rows = getattr(reader.get_input_embeddings(), "num_embeddings", None)
         highest = max(tokenizer.get_vocab().values(), default=-1)
         if rows is not None and highest >= rows:
             message = f"the tokenizer has tokens up to {highest}, but the model has embeddings for {rows}"
@@ -253,7 +333,9 @@ def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False)
     require_weights(directory)
     try:
         with silent_transformers():
-            model, report = getattr(transformers, f"AutoModel{head.auto or head.suffix}").from_pretrained(
+            model, report = getattr(
+                transformers, f"AutoModel{head.suffix if head.auto is None else head.auto}"
+            ).from_pretrained(
                 directory,
                 dtype=torch.float32,
                 attn_implementation="eager",
@@ -273,7 +355,8 @@ def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False)
     described = "config.json must describe the model that was trained; delete weights that it does not use from the file"
     for problem, hint, names in (
         ("the checkpoint has no values for", trained, [
-            name for name in report["missing_keys"] if head.suffix or name.partition(".")[0] != "pooler"
+            name for name in report["missing_keys"]
+            if not ONLY_FOR_TRAINING.search(name) and (head.suffix or name.partition(".")[0] != "pooler")
         ]),
         ("the checkpoint's shapes differ from its config for", trained, [
             str(entry[0]) for entry in report["mismatched_keys"]

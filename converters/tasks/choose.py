@@ -6,7 +6,15 @@ from typing import Any
 
 from onnxreg.converters.source.location import fetch, hub_id
 from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, read_json
-from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, MODULES_FILE, OPTIMUM, SAVED, head_of
+from onnxreg.converters.tasks.checkpoint import (
+    ADAPTER_CONFIG,
+    ENCODER,
+    MASKED,
+    MODULES_FILE,
+    SAVED,
+    head_of,
+    modality_of,
+)
 from onnxreg.converters.tasks.code import is_factory
 from onnxreg.schema.core.errors import InputError
 
@@ -79,17 +87,14 @@ def _checkpoint(directory: Path) -> Chosen:
             f"a model of timm ({str(config.get('architecture'))[:80]}), which transformers does not load"
         )
         raise InputError(message, f"write a function that makes it: see {SEE_VISION}")
-    names, head = config.get("architectures"), head_of(config)
-    name = str(names[0])[:80] if isinstance(names, list) and names else ""
-    if "Pooling" in kinds and (head is None or head.way):
+    names, modality = config.get("architectures"), modality_of(directory)
+    name, head = str(names[0])[:80] if isinstance(names, list) and names else "", head_of(config, modality)
+    if "Pooling" in kinds and (head in (None, ENCODER, MASKED) or head.way):
         return Chosen("pooling", f"{MODULES_FILE} says {', '.join(kinds)}")
-    is_sound = any("feature_extractor_type" in read(file, dict) for file in PROCESSOR)
-    if head is not None and (head.way or is_sound):
-        message = f"{CONFIG} says {name}, which no task here exports"
-        raise InputError(message if is_sound else f"{message}: {head.task}", head.way or OPTIMUM)
-    if head is not None:
-        return Chosen(head.task, f"{CONFIG} says {name}")
-    if name.endswith("Model") and any((directory / file).is_file() for file in TOKENIZER):
-        return Chosen("feature-extraction", f"{CONFIG} says {name}, an encoder without a head")
-    message = f"nothing says what the checkpoint is for: {CONFIG} says {name or 'no architecture'}"
-    raise InputError(message, "name it: --task TASK, one of those of docs/tasks.md")
+    if head is None:
+        message = f"nothing says what the checkpoint is for: {CONFIG} says {name or 'no architecture'}"
+        raise InputError(message, "name it: --task TASK, one of those of docs/tasks.md")
+    if head.way:
+        raise InputError(f"{CONFIG} says {name}, which no task here exports: {head.task}", head.way)
+    alone = "" if head.suffix else ", an encoder without a head"
+    return Chosen(head.task, f"{CONFIG} says {name}{alone}")

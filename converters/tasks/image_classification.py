@@ -71,7 +71,8 @@ class ImageClassificationOptions(TaskOptions, title="Options"):
 class ImageClassification(Task):
     """A torch module that takes images `[batch, channels, height, width]` and gives a vector of class scores for each image."""
 
-    id = "image-classification"
+    id, exporter = "image-classification", "TransformersExport"
+    products = ("MatMul", "Gemm", "Conv")
     paths = ("checkpoint",)
     Options = ImageClassificationOptions
 

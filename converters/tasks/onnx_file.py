@@ -36,7 +36,7 @@ class OnnxFile(Task):
     A `tokenizer.json` beside the file, or above a folder `onnx`, is published with the other files of the tokenizer.
     """
 
-    id = "onnx"
+    id, exporter = "onnx", "Original"
     paths = ("data",)
     Options = OnnxFileOptions
 

@@ -118,6 +118,7 @@ class Seq2Seq(Task):
     """An encoder-decoder of texts, as three graphs: its encoder, its decoder, and its decoder with keys and values."""
 
     Options = TextOptions
+    exporter, members = "TransformersExport", FILES
 
     def find(self, source: str) -> LocatedSource:
         located = find_checkpoint(source, self.head, self.trust_remote_code)

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import ValidationError
 
@@ -18,6 +18,7 @@ from onnxreg.schema.manifest.draft import Draft, DraftFile
 from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Code
 
+Modality = Literal["text", "image", "audio"]
 SAVE_TOKENIZER = "save the tokenizer beside the model: tokenizer.save_pretrained(DIRECTORY)"
 
 
@@ -101,18 +102,21 @@ class TaskHead:
     """A task of checkpoints: `suffix` ends the names of the classes with its head, such as `BertForTokenClassification`.
 
     `outputs` are the dynamic axes, the first ones, of each output; `labelled` is True if the last axis counts labels.
-    `aliases` are further names that people may type. `way` says how to export such a checkpoint if a text task refuses it.
-    `auto` ends the name of the class of transformers that loads it, by default the suffix.
+    `aliases` are further names that people may type. `way` says what to do with such a checkpoint if no task exports it.
+    `auto` ends the name of the class of transformers that loads it, by default the suffix. `modality` is what its inputs
+    are made of: a `text`, an `image` or `audio`. `axes` are the axes of the input, the batch aside, that may be dynamic.
     """
 
     task: str
-    suffix: str | tuple[str, ...]
+    suffix: str | tuple[str, ...] = ()
     description: str = ""
     outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     labelled: bool = False
     aliases: tuple[str, ...] = ()
     way: str = ""
-    auto: str = ""
+    auto: str | None = None
+    modality: Modality = "text"
+    axes: Mapping[int, str] = field(default_factory=dict)
 
 
 class Task(ABC):
@@ -120,11 +124,16 @@ class Task(ABC):
 
     `aliases` are names of the task in Optimum, pipelines of transformers and Transformers.js, txtai and the Hub, which people
     may type; only `id` is recorded. `paths` are the options that name files; a manifest has the files' digests instead.
+    `exporter` is the first pass of the task's own recipe, "" for a task without one; `members` are the names and files of
+    several graphs, `products` the operators whose weights become INT8.
     """
 
     id: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
     head: ClassVar[TaskHead]
+    exporter: ClassVar[str] = ""
+    members: ClassVar[Mapping[str, str]] = {}
+    products: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm")
     version: ClassVar[int] = 1
     paths: ClassVar[tuple[str, ...]] = ()
     Options: ClassVar[type[TaskOptions]] = TaskOptions

@@ -1,6 +1,6 @@
 """Every task by name."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,44 +9,49 @@ from onnxreg.converters.tasks import checkpoint
 from onnxreg.converters.tasks.code import is_factory
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
-from onnxreg.converters.tasks.saved_images import SavedImageClassification
+from onnxreg.converters.tasks.processed import Processed
 from onnxreg.converters.tasks.seq2seq import Seq2Seq
 from onnxreg.converters.tasks.task import Task
 from onnxreg.converters.tasks.text import Pooling, TextGeneration, TextTask
+from onnxreg.converters.tasks.towers import Towers
 from onnxreg.schema.core.errors import InputError, nearest
 
-TASKS: Mapping[str, type[Task]] = {
-    task.id: task
-    for task in (
-        *(TextTask.of(checkpoint.ENCODER), Pooling.of(checkpoint.VECTORS), TextTask.of(checkpoint.SPANS)),
-        *(TextTask.of(checkpoint.TEXTS), TextTask.of(checkpoint.TOKENS)),
-        *(
-            ImageClassification,
-            Seq2Seq.of(checkpoint.SEQ2SEQ),
-            TextGeneration.of(checkpoint.DECODER),
-            OnnxFile,
-        ),
-    )
-}
-ALIASES: Mapping[str, str] = {alias: task.id for task in TASKS.values() for alias in task.aliases}
+CLASSES: Sequence[type[Task]] = (
+    TextTask.of(checkpoint.ENCODER),
+    Pooling.of(checkpoint.VECTORS),
+    *map(TextTask.of, (checkpoint.SPANS, checkpoint.TEXTS, checkpoint.TOKENS, checkpoint.MASKED)),
+    *map(Processed.of, (checkpoint.IMAGES, checkpoint.IMAGE_FEATURES, checkpoint.DEPTH, checkpoint.SEGMENTS)),
+    *map(Processed.of, (checkpoint.OBJECTS, checkpoint.CTC, checkpoint.SOUNDS, checkpoint.AUDIO_FEATURES)),
+    Towers.of(checkpoint.TOWERS),
+    ImageClassification,
+    Seq2Seq.of(checkpoint.SEQ2SEQ),
+    TextGeneration.of(checkpoint.DECODER),
+    OnnxFile,
+)
+TASKS: Mapping[str, type[Task]] = {task.id: task for task in CLASSES}
+ALIASES: Mapping[str, str] = {alias: task.id for task in CLASSES for alias in task.aliases}
 
 
 def of_source(task: type[Task], source: str, options: Mapping[str, Any]) -> type[Task]:
     """Return the task for a source: an image classifier is a saved checkpoint, or a module that a function makes."""
     is_made = {"input", "factory", "checkpoint"} & options.keys() or is_factory(source)
     is_saved = not Path(source).is_dir() or (Path(source) / CONFIG).is_file()
-    return SavedImageClassification if task is ImageClassification and is_saved and not is_made else task
+    if task is not ImageClassification or is_made or not is_saved:
+        return task
+    return next(saved for saved in CLASSES if saved.id == task.id and issubclass(saved, Processed))
 
 
-def find(name: str, kind: type[Task] | tuple[type[Task], ...] = Task) -> type[Task]:
+def find(name: str) -> type[Task]:
     """Return the task with this id or alias; case and underscores do not matter.
 
-    Raises InputError for an unknown name; the hint suggests the nearest name and lists the tasks of the `kind`.
+    Raises InputError for an unknown name, and for a task that is done elsewhere; the hint says where, or suggests a name.
     """
     typed = name.lower().replace("_", "-")
     task = TASKS.get(ALIASES.get(typed, typed))
     if task is None:
-        tasks = [own for own, task in TASKS.items() if issubclass(task, kind)]
+        if head := next((head for head in checkpoint.HEADS if typed in (head.task, *head.aliases)), None):
+            raise InputError(f"no task here exports {head.task}", head.way)
+        tasks = [task.id for task in TASKS.values() if task.exporter]
         names = [*tasks, *(alias for alias, own in ALIASES.items() if own in tasks)]
         alike = nearest(typed, names, 0.85 if "-" in typed else 0.7, most=1)
         hint = f"did you mean {alike[0]}? " if alike else ""

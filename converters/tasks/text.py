@@ -143,6 +143,7 @@ class TextTask(Task):
     """
 
     version = 2
+    exporter = "OnnxConversion"
     Options = TextOptions
 
     def find(self, source: str) -> LocatedSource:

@@ -13,9 +13,9 @@ import pytest
 from support.sampling import sampled
 
 from onnxreg.converters import export
-from onnxreg.converters.profiles.profile_catalog import TextTask
 from onnxreg.converters.request import run
 from onnxreg.converters.tasks import task_catalog
+from onnxreg.converters.tasks.text import TextTask
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 
 Make = Callable[..., Path]

@@ -14,7 +14,9 @@ MODULES = [
 ]
 STATIC = [{"type": "sentence_transformers.models.StaticEmbedding", "path": ""}]
 WORDS = {"tokenizer.json": {}}
-AUDIO = {"preprocessor_config.json": {"feature_extractor_type": "Wav2Vec2FeatureExtractor"}}
+AUDIO = {"preprocessor_config.json": {"sampling_rate": 16_000}}
+IMAGE = {"preprocessor_config.json": {"feature_extractor_type": "CLIPFeatureExtractor"}}
+BOTH = {"processor_config.json": {"feature_extractor": {"sampling_rate": 16_000}}} | WORDS
 
 
 def named(name: str, **files: Any) -> dict[str, Any]:
@@ -34,6 +36,16 @@ def named(name: str, **files: Any) -> dict[str, Any]:
         (named("BertForMaskedLM") | {"modules.json": MODULES}, "pooling", ""),
         (named("BertForSequenceClassification") | {"modules.json": MODULES}, "text-classification", ""),
         (named("BertModel") | WORDS, "feature-extraction", "an encoder without a head"),
+        (named("BertForMaskedLM"), "fill-mask", ""),
+        (named("ViTModel") | IMAGE, "image-feature-extraction", "an encoder without a head"),
+        (named("DPTForDepthEstimation"), "depth-estimation", ""),
+        (named("SegformerForSemanticSegmentation"), "image-segmentation", ""),
+        (named("DetrForObjectDetection") | IMAGE, "object-detection", ""),
+        (named("CLIPModel") | IMAGE | WORDS, "zero-shot-image-classification", "says CLIPModel"),
+        (named("HubertForSequenceClassification") | AUDIO, "audio-classification", ""),
+        (named("Wav2Vec2ForCTC") | BOTH, "automatic-speech-recognition", ""),
+        (named("HubertModel") | AUDIO, "audio-feature-extraction", ""),
+        (named("LayoutLMv3ForTokenClassification") | IMAGE | WORDS, "token-classification", ""),
     ],
 )
 def test_what_is_chosen_and_why(files: dict[str, Any], task: str, why: str, tmp_path: Path) -> None:
@@ -52,13 +64,11 @@ def write(directory: Path, files: dict[str, Any]) -> None:
     [
         (named("GPT2LMHeadModel"), "LMHeadModel, which no task here exports: text-generation", "Optimum"),
         (named("LlamaForCausalLM"), "text-generation", "ModelBuilder"),
-        (named("BertForMaskedLM"), "fill-mask", "feature-extraction"),
+        (named("BertForPreTraining"), "pretraining", "feature-extraction"),
+        (named("VisionEncoderDecoderModel") | IMAGE, "image-text-to-text", "Optimum"),
+        (named("SamModel") | IMAGE, "mask-generation", "Optimum"),
+        (named("OwlViTForObjectDetection") | IMAGE, "zero-shot-object-detection", "Optimum"),
         (named("WhisperForConditionalGeneration") | AUDIO, "which no task here exports", "Optimum"),
-        (
-            named("HubertForSequenceClassification") | AUDIO,
-            "says HubertForSequenceClassification, which no task here exports",
-            "Optimum",
-        ),
         (
             named("ViTModel"),
             "nothing says what the checkpoint is for: config.json says ViTModel",

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from support.tasks.saved_images import CROPPED, SIDE, SQUARE, photograph, save
 
+from onnxreg.converters.tasks.checkpoint import IMAGES
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.pixels import preprocessing_of, read_image, to_numbers
-from onnxreg.converters.tasks.saved_images import PHOTOGRAPHS, SavedImageClassification
+from onnxreg.converters.tasks.processed import PHOTOGRAPHS, Processed
 from onnxreg.converters.tasks.task_catalog import of_source
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.parts import Preprocessing
@@ -103,19 +104,19 @@ def bad(directory: Path, name: str) -> Path:
     ("name", "message"),
     [
         ("none", "the checkpoint has no image processor"),
-        ("ratio", "gives images of several sizes: (3, "),
+        ("ratio", "gives numbers of several sizes: (3, "),
         ("unknown", "the image processor of the checkpoint could not be loaded"),
         ("text", "could not be loaded or run: could not convert string to float: 'half'"),
-        ("patches", "could not be loaded or run: pixel_values"),
+        ("patches", "does not take the [2048, 770] of its image processor"),
         ("size", "does not take the [3, 32, 32] of its image processor"),
     ],
 )
 def test_a_checkpoint_whose_processor_does_not_fit(name: str, message: str, tmp_path: Path) -> None:
-    task = SavedImageClassification()
+    task = Processed.of(IMAGES)()
     directory = bad(tmp_path / "vit", name)
     with pytest.raises(InputError) as refused:
         task.load(task.find(str(directory)), "acme/vit", tmp_path)
-    assert (message in refused.value.message and refused.value.hint) or name in ("unknown", "text", "patches")
+    assert (message in refused.value.message and refused.value.hint) or name in ("unknown", "text")
     assert str(tmp_path) not in str(refused.value)
 
 
@@ -124,7 +125,7 @@ def test_a_module_of_a_function_and_a_checkpoint_are_one_task(tmp_path: Path) ->
         return of_source(ImageClassification, source, options)
 
     (tmp_path / "run").mkdir()
-    assert kind(str(save(tmp_path / "vit"))) is kind("google/vit") is SavedImageClassification
+    assert kind(str(save(tmp_path / "vit"))) is kind("google/vit") is not ImageClassification
     assert (
         kind("net.py:build")
         is kind(str(tmp_path / "run"))

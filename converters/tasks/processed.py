@@ -1,0 +1,202 @@
+"""Models of images and sounds as transformers saves them: the sample comes from the checkpoint's own processor."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from onnxreg.converters.onnx.quiet import silent_transformers
+from onnxreg.converters.passes import conversion
+from onnxreg.converters.passes.conversion import TorchModel
+from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, copy_scrubbed, role_of
+from onnxreg.converters.source.toolchain import refuse_missing, require
+from onnxreg.converters.tasks.checkpoint import CTC, DEPTH, LABELS, find_checkpoint, load_located
+from onnxreg.converters.tasks.pixels import preprocessing_of
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Modality, Sample, Task
+from onnxreg.converters.tasks.text import described
+from onnxreg.schema.core.errors import InputError, why
+from onnxreg.schema.manifest.draft import DraftFile
+
+PHOTOGRAPHS = ((97, 131), (160, 120), (64, 64), (211, 90))
+"""Height and width of the drawn photographs: wide, high and square."""
+SECONDS = (0.5, 0.73, 0.41, 1.02)
+"""The lengths of the drawn sounds."""
+LOADERS: Mapping[Modality, tuple[str, str]] = {
+    "image": ("AutoImageProcessor", "image processor"),
+    "audio": ("AutoFeatureExtractor", "feature extractor"),
+}
+"""The class of transformers that loads a processor, and the name of its kind."""
+MAX_GOLDEN_VALUES = 2**19
+"""The most values of the input of golden vectors, which are -1, 0 and 1: about 2.6 bytes each."""
+
+
+class Processed(Task):
+    """A checkpoint with an image processor or a feature extractor, whose numbers are the graph's only input.
+
+    The batch is dynamic, and if the processor gives other sizes for other samples, so are the axes that the head names.
+    """
+
+    exporter = "TransformersExport"
+    products: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm", "Conv")
+
+    def find(self, source: str) -> LocatedSource:
+        located = find_checkpoint(source, self.head, self.trust_remote_code)
+        if not any((located.location / name).is_file() for name in PROCESSOR):
+            modality, kind = self.head.modality, LOADERS[self.head.modality][1]
+            message = f"the checkpoint has no {kind}: {PROCESSOR[0]} says how the {modality} becomes numbers"
+            save = f"{kind.replace(' ', '_')}.save_pretrained(DIRECTORY)"
+            raise InputError(message, f"save it beside the model: {save}")
+        return replace(located, lacks_tokenizer=False)  # none is needed
+
+    def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
+        require("torch", "transformers", "PIL")
+        alone = replace(source, lacks_tokenizer=True)
+        checkpoint = load_located(alone, name, self.head, self.trust_remote_code)
+        processor = Processor(checkpoint.directory, self.head.modality, self.trust_remote_code)
+        takes_squares = self.head is DEPTH  # they are what such a model is trained on
+        subject, sample = processor.sample(checkpoint.model, self.head.axes, self.head.outputs, takes_squares)
+
+        companions = [CONFIG, *PROCESSOR, *(TOKENIZER if self.head is CTC else ())]
+        companions = [file for file in companions if (checkpoint.directory / file).is_file()]
+        for file in companions:
+            copy_scrubbed(checkpoint.directory / file, directory / file, name)
+        files = [DraftFile(role_of(file), file) for file in companions]
+        fields = described(self.id, checkpoint.directory, checkpoint.config.model_type)
+        fields |= {"config_path": CONFIG, **processor.contract()}
+        if checkpoint.labels:
+            text = json.dumps(dict(enumerate(checkpoint.labels)), indent=2, ensure_ascii=False)
+            (directory / LABELS).write_text(f"{text}\n", "utf-8")
+            files.append(DraftFile("labels", LABELS))
+            fields |= {"labels": list(checkpoint.labels), "label_map_path": LABELS}
+        return ExportSubject(checkpoint.source, sample, subject, tuple(files), fields, loaded=checkpoint)
+
+
+class Processor:
+    """The image processor or feature extractor of a checkpoint, and its numbers for drawn photographs or sounds.
+
+    Raises InputError if it cannot be loaded, or does not run.
+    """
+
+    def __init__(self, directory: Path, modality: Modality, trust_remote_code: bool) -> None:
+        import transformers
+
+        self.modality, self.is_square = modality, False
+        name, kind = LOADERS[modality]
+        try:
+            with silent_transformers():
+                self.processor = getattr(transformers, name).from_pretrained(
+                    directory, local_files_only=True, trust_remote_code=trust_remote_code
+                )
+                self.input = self.processor.model_input_names[0]
+                self.drawn, self.rows = self._draw()
+        except Exception as error:
+            refuse_missing(error, owner := f"the {kind} of the checkpoint")
+            words = why(error, 300).replace(str(directory), "the checkpoint")
+            raise InputError(f"{owner} could not be loaded or run: {words}") from error
+
+    def _draw(self) -> tuple[list[Any], list[Any]]:
+        """Draw samples; return them, and the processor's numbers for each."""
+        import numpy as np
+
+        options: dict[str, Any] = {}
+        if self.modality == "audio":
+            options["sampling_rate"] = rate = self.processor.sampling_rate
+            drawn = [draw_sound(rate, seconds) for seconds in SECONDS]
+        else:
+            drawn = draw_photographs(self.is_square)
+        values = [self.processor(one, return_tensors="np", **options)[self.input] for one in drawn]
+        return drawn, [np.asarray(value, np.float32) for value in values]
+
+    def sample(
+        self,
+        model: Any,
+        names: Mapping[int, str],
+        outputs: Mapping[str, Sequence[str]],
+        takes_squares: bool = False,
+    ) -> tuple[TorchModel, Sample]:
+        """Make the module with an example of two rows, and a sample of other batches and of the sizes that vary.
+
+        With `takes_squares`, if the sizes of images vary along an axis without a name, only square images are drawn.
+
+        Raises InputError if sizes vary otherwise, or the model does not take them.
+        """
+        import numpy as np
+        import torch
+
+        varying = self._varying()
+        if takes_squares and not names.keys() >= varying:
+            self.is_square = True
+            self.drawn, self.rows = self._draw()
+            varying = self._varying()
+        if not names.keys() >= varying:
+            shapes = ", ".join(map(str, sorted({row.shape[1:] for row in self.rows})))
+            message = f"the {LOADERS[self.modality][1]} gives numbers of several sizes: {shapes}"
+            raise InputError(message, f"state one size in {PROCESSOR[0]}")
+        if varying:
+            example, *feeds = (
+                np.concatenate([row, row[..., ::-1], row / 2][:count])
+                for row, count in zip(self.rows, (2, 1, 3), strict=False)
+            )
+            feeds.append(example)
+        else:
+            batch = np.concatenate(self.rows)
+            example, feeds = batch[:2], [batch[:1], batch[1:]]
+        axes: dict[str, dict[int, str]] = {
+            self.input: {0: "batch", **{at: names[at] for at in sorted(varying)}}
+        }
+        axes |= {key: dict(enumerate(each if varying else each[:1])) for key, each in outputs.items()}
+        subject = TorchModel(model, {self.input: torch.from_numpy(example)}, tuple(outputs), axes)
+        try:
+            with torch.no_grad():
+                model(**subject.inputs)
+        except Exception as error:
+            sizes = list(example.shape[1:])
+            message = f"the model does not take the {sizes} of its {LOADERS[self.modality][1]}: {why(error)}"
+            raise InputError(message, f"{PROCESSOR[0]} must be that of this model") from error
+        runs: list[Feed] = [{self.input: array} for array in feeds]
+        tiles = np.random.default_rng(0).integers(-1, 2, feeds[0][:1].shape).astype(np.float32)
+        golden = {"tiles": {self.input: tiles}} if tiles.size <= MAX_GOLDEN_VALUES else {}
+        return subject, Sample(runs, conversion.run(subject, runs), golden=golden)
+
+    def _varying(self) -> set[int]:
+        """The axes of a batch along which the rows have several sizes."""
+        return {
+            at
+            for at, sizes in enumerate(zip(*(row.shape for row in self.rows), strict=True))
+            if len({*sizes}) > 1
+        }
+
+    def contract(self) -> dict[str, Any]:
+        """The keys of a manifest that say how a sample becomes the input, if that gives the processor's numbers."""
+        if self.modality != "image" or self.is_square or self._varying():
+            return {}
+        pairs = list(zip(self.drawn, self.rows, strict=True))
+        preprocessing = preprocessing_of(self.processor.to_dict(), pairs)
+        return {} if preprocessing is None else {"preprocessing": preprocessing.to_json()}
+
+
+def draw_sound(rate: int, seconds: float) -> Any:
+    """Draw a sound with a fixed seed, float32: two tones that grow and fade, under noise."""
+    import numpy as np
+
+    time = np.arange(int(rate * seconds)) / rate
+    tones = np.sin(2 * np.pi * 220 * time) + 0.5 * np.sin(2 * np.pi * 1_730 * time)
+    noise = np.random.default_rng(0).normal(scale=0.1, size=time.shape)
+    return (0.3 * tones * np.sin(np.pi * time / seconds) + noise).astype(np.float32)
+
+
+def draw_photographs(is_square: bool = False) -> list[Any]:
+    """Draw photographs with a fixed seed: coloured tiles under noise, so that every way to scale gives other numbers."""
+    import numpy as np
+    from PIL import Image
+
+    generator = np.random.default_rng(0)
+
+    def draw(height: int, width: int) -> Any:
+        tiles = generator.integers(0, 200, (-(-height // 16), -(-width // 16), 3))
+        large = tiles.repeat(16, axis=0).repeat(16, axis=1)[:height, :width]
+        return Image.fromarray((large + generator.integers(0, 56, large.shape)).astype(np.uint8))
+
+    return [draw(height, height if is_square else width) for height, width in PHOTOGRAPHS]
