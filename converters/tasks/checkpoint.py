@@ -168,12 +168,12 @@ def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
     names = config.get("architectures") if isinstance(config, dict) else None
     name = str(names[0]) if isinstance(names, list) and names else ""
     rows = [head for head in HEADS if name.endswith(head.suffix)]
-    known = next((head for head in rows if head.modality == modality), rows[0] if rows else None)
-    return ENCODERS.get(modality) if known is None and modality and name.endswith("Model") else known
+    row = next((head for head in rows if head.modality == modality), rows[0] if rows else None)
+    return ENCODERS.get(modality) if row is None and modality and name.endswith("Model") else row
 
 
 def modality_of(directory: Path) -> Modality | None:
-    """What a checkpoint reads, by the settings of its processor or the files of a tokenizer; None without them."""
+    """The modality that a checkpoint reads, by the settings of its processor or the files of a tokenizer; None without them."""
     settings = [read_json(directory / name) for name in PROCESSOR if (directory / name).is_file()]
     parts = [part for value in settings if isinstance(value, dict) for part in (value, *value.values())]
     if any(isinstance(part, dict) and "sampling_rate" in part for part in parts):

@@ -146,7 +146,7 @@ class Processor:
         axes: dict[str, dict[int, str]] = {
             self.input: {0: "batch", **{at: names[at] for at in sorted(varying)}}
         }
-        axes |= {key: dict(enumerate(each if varying else each[:1])) for key, each in outputs.items()}
+        axes |= {key: dict(enumerate(at if varying else at[:1])) for key, at in outputs.items()}
         subject = TorchModel(model, {self.input: torch.from_numpy(example)}, tuple(outputs), axes)
         try:
             with torch.no_grad():
