@@ -7,14 +7,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "src"
-GROUP, ARTIFACT = "org.onnxreg", "onnxreg-client"
+GROUP, ARTIFACT, VERSION = "org.onnxreg", "onnxreg-client", "0.2.0"
 EARLIEST = (1980, 1, 1, 0, 0, 0)
 MANIFEST = "META-INF/MANIFEST.MF"
 QUICK_START = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC")
@@ -35,12 +34,6 @@ POM = """<?xml version="1.0" encoding="UTF-8"?>
   </licenses>
 </project>
 """
-
-
-def version() -> str:
-    """The version of the project, which is that of the client."""
-    with (HERE.parents[1] / "pyproject.toml").open("rb") as file:
-        return str(tomllib.load(file)["project"]["version"])
 
 
 def compile_sources(target: Path, *options: str | Path, more: Iterable[Path] = ()) -> None:
@@ -68,15 +61,14 @@ def write_jar(target: Path, root: Path) -> None:
 
 def build(root: Path) -> Path:
     """Write jar, sources and POM into a Maven repository, and return their directory."""
-    number = version()
-    directory = root / Path(*GROUP.split(".")) / ARTIFACT / number
+    directory = root / Path(*GROUP.split(".")) / ARTIFACT / VERSION
     directory.mkdir(parents=True, exist_ok=True)
-    stem = f"{ARTIFACT}-{number}"
+    stem = f"{ARTIFACT}-{VERSION}"
     with tempfile.TemporaryDirectory() as classes:
         compile_sources(Path(classes))
         write_jar(directory / f"{stem}.jar", Path(classes))
     write_jar(directory / f"{stem}-sources.jar", SOURCES)
-    pom = POM.format(group=GROUP, artifact=ARTIFACT, version=number)
+    pom = POM.format(group=GROUP, artifact=ARTIFACT, version=VERSION)
     (directory / f"{stem}.pom").write_text(pom, "utf-8")
     return directory
 

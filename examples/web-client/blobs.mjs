@@ -20,6 +20,8 @@ import { hexOf, IntegrityError, NotFoundError } from './values.mjs'
 
 /** Milliseconds after which the bytes that arrived of a piece are stored: a program that ends loses no more. */
 const STORE_AFTER = 1000
+/** How many pieces of a file are on their way at once. */
+const PARALLEL = 4
 const GENERATIONS = ['', '.1', '.2', '.3', '.4', '.5', '.6', '.7']
 
 /** The SHA-256 of some bytes, in hex. @param {Uint8Array} bytes */
@@ -45,14 +47,28 @@ export class Blobs {
 
   /**
    * Have every piece of a file in the store. `onBytes` is called with the number of bytes that arrived.
+   *
+   * The first piece shows whether the server sends parts of a file. If it does, the others come in parallel; if it sends
+   * the whole file, all pieces are taken from that one answer.
    * @param {File} file
    * @param {Options} [options]
    */
   async fetch(file, options = {}) {
     const held = new Set(await this.store.keys('piece/'))
-    for (const piece of piecesOf(file)) {
-      if (held.has(`piece/${piece.hex}`)) options.onBytes?.(piece.size)
-      else await this.#fetchPiece(hexOf(file.digest), piece, options)
+    const missing = new Map(piecesOf(file).filter(({ hex }) => !held.has(`piece/${hex}`)).map((piece) => [piece.hex, piece]))
+    options.onBytes?.(file.size - [...missing.values()].reduce((sum, { size }) => sum + size, 0))
+    const [first, ...rest] = missing.values()
+    if (!first || !(await this.#fetchPiece(file, first, options))) return
+    const work = async () => {
+      try {
+        for (let piece = rest.shift(); piece; piece = rest.shift()) await this.#fetchPiece(file, piece, options)
+      } catch (error) {
+        rest.length = 0
+        throw error
+      }
+    }
+    for (const outcome of await Promise.allSettled(Array.from({ length: PARALLEL }, work))) {
+      if (outcome.status === 'rejected') throw outcome.reason
     }
   }
 
@@ -62,17 +78,35 @@ export class Blobs {
    * @returns {Promise<Uint8Array>}
    */
   async read(file) {
-    const pieces = piecesOf(file)
-    const parts = []
-    for (const { hex } of pieces) {
-      const part = await this.store.get(`piece/${hex}`)
-      if (!part) throw new NotFoundError(`${file.digest} has not been downloaded`)
-      parts.push(part)
+    const bytes = concat(await Promise.all(piecesOf(file).map(({ hex }) => this.#kept(file, hex))))
+    if ((await sha256(bytes)) !== hexOf(file.digest)) throw await this.#changed(file)
+    return bytes
+  }
+
+  /**
+   * The pieces of a file in order, each verified as it leaves the store: for a file beyond memory.
+   * @param {File} file
+   * @returns {AsyncGenerator<Uint8Array>}
+   */
+  async *parts(file) {
+    for (const { hex } of piecesOf(file)) {
+      const part = await this.#kept(file, hex)
+      if ((await sha256(part)) !== hex) throw await this.#changed(file)
+      yield part
     }
-    const bytes = concat(parts)
-    if ((await sha256(bytes)) === hexOf(file.digest)) return bytes
-    await Promise.all(pieces.map(({ hex }) => this.store.delete(`piece/${hex}`)))
-    throw new IntegrityError(`what was kept of ${file.digest} has changed; download it again`)
+  }
+
+  /** @param {File} file @param {string} hex */
+  async #kept(file, hex) {
+    const part = await this.store.get(`piece/${hex}`)
+    if (!part) throw new NotFoundError(`${file.digest} has not been downloaded`)
+    return part
+  }
+
+  /** @param {File} file */
+  async #changed(file) {
+    await Promise.all(piecesOf(file).map(({ hex }) => this.store.delete(`piece/${hex}`)))
+    return new IntegrityError(`what was kept of ${file.digest} has changed; download it again`)
   }
 
   /**
@@ -103,29 +137,35 @@ export class Blobs {
   }
 
   /**
-   * Wrong bytes are fetched once more, from their beginning.
-   * @param {string} blob
+   * Wrong bytes are fetched once more, from their beginning. Returns false if the server sent the whole file instead.
+   * @param {File} file
    * @param {Piece} piece
    * @param {Options} options
    */
-  async #fetchPiece(blob, piece, options) {
+  async #fetchPiece(file, piece, options) {
     for (const last of [false, true]) {
       const arriving = await Arriving.of(this.store, piece)
       options.onBytes?.(arriving.size)
-      const bytes = await this.#complete(blob, piece, arriving, options)
+      if (!(await this.#complete(file, piece, arriving, options))) return false
+      const bytes = arriving.bytes()
       if ((await sha256(bytes)) === piece.hex) {
         await this.store.put(`piece/${piece.hex}`, bytes)
-        return arriving.clear()
+        await arriving.clear()
+        return true
       }
       options.onBytes?.(-arriving.size)
       await arriving.clear()
-      if (last) throw new IntegrityError(`the registry sent other bytes than sha256:${blob}`)
+      if (last) break
     }
+    throw new IntegrityError(`the registry sent other bytes than ${file.digest}`)
   }
 
-  /** Request the rest until everything has arrived; give up if several attempts in a row bring nothing new. */
+  /**
+   * Request the rest until everything has arrived; give up if several attempts in a row bring nothing new. Returns false if
+   * the whole file came.
+   */
   async #complete(
-    /** @type {string} */ blob,
+    /** @type {File} */ file,
     /** @type {Piece} */ piece,
     /** @type {Arriving} */ arriving,
     /** @type {Options} */ options,
@@ -133,44 +173,56 @@ export class Blobs {
     let most = arriving.size
     for (let failures = 0; arriving.size < piece.size; ) {
       try {
-        await this.#anyGeneration(blob, (path) => this.#receive(path, piece, arriving, options))
+        const receive = (/** @type {string} */ path) => this.#receive(path, file, piece, arriving, options)
+        if (!(await this.#anyGeneration(hexOf(file.digest), receive))) return false
       } catch (error) {
         if (arriving.size > most) failures = 0
         most = Math.max(most, arriving.size)
         await this.http.pause(failures++, error)
       }
     }
-    return arriving.bytes()
+    return true
   }
 
   /**
-   * One answer's share of a piece.
+   * One answer's share of a piece. Returns false if the answer was the whole file, of which every piece is stored.
    * @param {string} path
+   * @param {File} file
    * @param {Piece} piece
    * @param {Arriving} arriving
    * @param {Options} options
    */
-  async #receive(path, piece, arriving, { signal, onBytes }) {
+  async #receive(path, file, piece, arriving, { signal, onBytes }) {
     const answer = await this.http.open(path, rangeHeaders(piece, arriving), signal)
-    const isPart = answer.status === 206
-    if (!isPart) {
+    if (answer.status !== 206) {
       onBytes?.(-arriving.size)
       await arriving.clear()
+      if (file.pieces) return this.#takeAll(path, file, answer.chunks, onBytes)
     }
-    let skip = isPart ? 0 : piece.start
     try {
       arriving.begin(answer.headers.get('ETag'))
       for await (const chunk of answer.chunks) {
-        const wanted = chunk.subarray(skip, skip + piece.size - arriving.size)
-        skip -= Math.min(skip, chunk.length)
+        const wanted = chunk.subarray(0, piece.size - arriving.size)
         await arriving.add(wanted)
         onBytes?.(wanted.length)
-        if (arriving.size === piece.size) return
+        if (arriving.size === piece.size) return true
       }
     } finally {
       if (arriving.size < piece.size) await arriving.putAway()
     }
     throw new RemoteError(`${path} ended early`, true)
+  }
+
+  /**
+   * Store every piece of a file that comes front to back: pieces that are stored already are passed over.
+   * @param {string} path @param {File} file @param {AsyncIterable<Uint8Array>} chunks @param {Options['onBytes']} onBytes
+   */
+  async #takeAll(path, file, chunks, onBytes) {
+    const sink = new PieceSink(this.store, file, new Set(await this.store.keys('piece/')), onBytes)
+    for await (const chunk of chunks) await sink.write(chunk)
+    if (!sink.isFull) throw new RemoteError(`${path} ended early`, true)
+    if (sink.wrong) throw new IntegrityError(`the registry sent other bytes than ${file.digest}`)
+    return false
   }
 
   /**
@@ -276,3 +328,52 @@ class Arriving {
   }
 }
 
+/** Collects bytes into the pieces of a file: only right ones are stored. */
+export class PieceSink {
+  wrong = 0
+  #number = 0
+  #filled = 0
+
+  /**
+   * @param {Store} store @param {File} file
+   * @param {Set<string>} [held] keys of pieces that are stored already @param {(count: number) => void} [onStored]
+   */
+  constructor(store, file, held = new Set(), onStored = undefined) {
+    this.store = store
+    this.pieces = piecesOf(file)
+    this.held = held
+    this.onStored = onStored
+    this.buffer = new Uint8Array(this.pieces[0].size)
+  }
+
+  get isFull() {
+    return this.#number === this.pieces.length
+  }
+
+  /** @param {Uint8Array} bytes */
+  async write(bytes) {
+    while (bytes.length) {
+      const part = bytes.subarray(0, this.buffer.length - this.#filled)
+      if (!part.length) throw new IntegrityError('the file has another size')
+      this.buffer.set(part, this.#filled)
+      this.#filled += part.length
+      bytes = bytes.subarray(part.length)
+      if (this.#filled === this.buffer.length) await this.end()
+    }
+  }
+
+  /** Store the piece that is collected, if there is one and it is right. */
+  async end() {
+    if (!this.#filled) return
+    const piece = this.buffer.subarray(0, this.#filled)
+    const key = `piece/${this.pieces[this.#number++].hex}`
+    if (!this.held.has(key)) {
+      const isRight = key === `piece/${await sha256(piece)}`
+      if (isRight) await this.store.put(key, piece)
+      if (isRight) this.onStored?.(piece.length)
+      else this.wrong++
+    }
+    this.buffer = new Uint8Array(this.pieces[this.#number]?.size ?? 0)
+    this.#filled = 0
+  }
+}

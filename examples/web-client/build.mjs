@@ -6,15 +6,15 @@
  */
 
 import { execFileSync } from 'node:child_process'
-import { copyFileSync, readdirSync, rmSync } from 'node:fs'
+import { readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 
 import { build } from 'esbuild'
 
 const root = import.meta.dirname
 const at = (/** @type {string} */ path) => join(root, path)
-const entries = ['onnxreg.mjs', 'directory-store.mjs', 'transformers.mjs'].map(at)
-const options = { bundle: true, minify: true, target: 'es2022', legalComments: /** @type {const} */ ('none'), absWorkingDir: root }
+const entries = ['onnxreg.mjs', 'browser-stores.mjs', 'directory-store.mjs', 'golden-test.mjs', 'transformers.mjs'].map(at)
+const options = { bundle: true, minify: true, keepNames: true, target: 'es2022', legalComments: /** @type {const} */ ('none'), absWorkingDir: root }
 
 rmSync(at('dist'), { recursive: true, force: true })
 await build({ ...options, entryPoints: entries, outdir: at('dist'), format: 'esm', splitting: true, external: ['node:*'] })
@@ -25,5 +25,4 @@ const modules = ['--module', 'nodenext', '--outDir', at('dist'), '--rootDir', ro
 execFileSync(process.execPath, [at('node_modules/typescript/bin/tsc'), ...types, ...library, ...modules, ...entries], {
   stdio: 'inherit',
 })
-copyFileSync(join(root, '../../LICENSE'), at('dist/LICENSE'))
 console.log(readdirSync(at('dist')).sort().join('\n'))

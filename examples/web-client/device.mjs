@@ -18,6 +18,13 @@ import { InputError, items, mapping, optional, own, positive, size, text, versio
  *   isSlow: (artifact: Json) => boolean,   build: import('./operators.mjs').Build | null}} Device
  */
 
+/**
+ * What a device is (docs/resolve.md, "Device"); a size is a number of bytes or a text such as `4GB`.
+ * @typedef {{ort: string, name?: string | null, build?: 'full' | 'minimal' | null, operators?: string | null,
+ *   providers?: string[] | null, domains?: string[] | null, ram?: number | string | null,
+ *   free_space?: number | string | null, platform?: string | null, abi?: string | null, locale?: string | null,
+ *   app_version?: string | null, max_latency_ratio?: number | null}} DeviceDocument
+ */
 /** The newest opset, IR version and ORT format that a release loads; a release between two rows is as the one before. */
 const RELEASES = [
   { minor: 15, opset: 19, ir: 9, format: 5 },

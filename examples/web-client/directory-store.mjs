@@ -1,8 +1,8 @@
-/** A store in a directory, for Node: each key a file, which appears by a rename and so is whole. */
+/** A store in a directory, for Node: each key a file, which appears by a rename and so is whole; and releases as files. */
 
 import { randomBytes } from 'node:crypto'
 import { mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 
 /** @param {string} root created if missing @returns {import('./stores.mjs').Store} */
 export function directoryStore(root) {
@@ -14,14 +14,7 @@ export function directoryStore(root) {
     put: async (key, bytes) => {
       await mkdir(root, { recursive: true })
       await (swept ??= sweep(root).catch(() => undefined)) // another program may hold one open
-      const fresh = join(root, `${TEMPORARY}${randomBytes(8).toString('hex')}`)
-      try {
-        await write(fresh, bytes)
-        await rename(fresh, path(key))
-      } catch (error) {
-        await rm(fresh, { force: true })
-        throw error
-      }
+      await write(path(key), root, [bytes])
     },
     delete: (key) => rm(path(key), { force: true }),
     keys: async (prefix) => {
@@ -35,14 +28,41 @@ export function directoryStore(root) {
 const TEMPORARY = '%tmp-'
 const MAX_TEMPORARY_MS = 3_600_000
 
-/** @param {string} fresh @param {Uint8Array} bytes */
-async function write(fresh, bytes) {
-  const file = await open(fresh, 'wx')
+/**
+ * Copy every file of a release to its own path below a directory, for a runtime that takes a path, external data, and files
+ * beyond memory. Each is verified, and complete or absent. Returns the path of the artifact.
+ * @param {import('./onnxreg.mjs').Registry} registry
+ * @param {import('./onnxreg.mjs').Release} release
+ * @param {string} directory
+ */
+export async function extract(registry, release, directory) {
+  for (const { path } of release.files) {
+    const target = join(directory, path)
+    await mkdir(dirname(target), { recursive: true })
+    await write(target, dirname(target), registry.parts(release, path))
+  }
+  return join(directory, release.artifact.path)
+}
+
+/**
+ * Write a file that is complete or absent.
+ * @param {string} target @param {string} directory for the file on its way
+ * @param {Iterable<Uint8Array> | AsyncIterable<Uint8Array>} parts
+ */
+async function write(target, directory, parts) {
+  const fresh = join(directory, `${TEMPORARY}${randomBytes(8).toString('hex')}`)
   try {
-    await file.writeFile(bytes)
-    await file.sync()
-  } finally {
-    await file.close()
+    const file = await open(fresh, 'wx')
+    try {
+      for await (const part of parts) await file.writeFile(part)
+      await file.sync()
+    } finally {
+      await file.close()
+    }
+    await rename(fresh, target)
+  } catch (error) {
+    await rm(fresh, { force: true })
+    throw error
   }
 }
 

@@ -63,7 +63,7 @@ export class Http {
       return { status: response.status, headers: response.headers, chunks: chunks(path, response, waiting) }
     } catch (error) {
       waiting.end()
-      throw failure(path, error, signal)
+      throw failure(path, error, signal, isForeign(this.url))
     }
   }
 
@@ -176,15 +176,23 @@ async function* chunks(path, response, waiting) {
 }
 
 /**
- * Convert an error of `fetch` to one of ours; an aborted call gets the caller's reason.
+ * Convert an error of `fetch` to one of ours; an aborted call gets the caller's reason. A page is not told why a request to
+ * another origin failed, so the message names the likely cause.
  * @param {string} path
  * @param {any} error
  * @param {AbortSignal} [signal]
+ * @param {boolean} [foreign]
  */
-function failure(path, error, signal) {
+function failure(path, error, signal, foreign = false) {
   if (signal?.aborted) return signal.reason
   if (error instanceof RegError) return error
-  return new RemoteError(`reading ${path} failed: ${error?.message ?? error}`, true)
+  const cause = foreign && error instanceof TypeError ? `; if the server runs, it must allow this page: Access-Control-Allow-Origin: ${location.origin}` : ''
+  return new RemoteError(`reading ${path} failed: ${error?.message ?? error}${cause}`, true)
+}
+
+/** Whether a page asks another origin than its own. @param {string} url */
+function isForeign(url) {
+  return Boolean(globalThis.location?.origin) && /^https?:/i.test(url) && !`${url}/`.startsWith(`${location.origin}/`)
 }
 
 /** @param {AsyncIterable<Uint8Array>} found @param {string} path */

@@ -2,7 +2,8 @@
  * A client of an onnxreg registry for browsers and Node: no server but a static one, no dependency.
  *
  *     const registry = new Registry('https://models.example/tree', browserStore('models'))
- *     const release = await registry.update('acme/pii', { query: { certified: true }, device: { ort: '1.30' } })
+ *     const question = { tag: 'stable', query: { certified: true }, device: { ort: '1.30' } }
+ *     const { release } = await registry.update('acme/pii', question)
  *     const model = await registry.read(release, release.artifact.path)
  *
  * `update` asks the registry which artifact this device gets, downloads what is missing, and only then lets the new
@@ -24,7 +25,7 @@ import { decide, refusing, undone, withdrawals } from './slot.mjs'
 import { checkContinues, decode, readIndex } from './state.mjs'
 import { isSummaryOf, summarize } from './summary.mjs'
 import { chooseDeltas, makeByDelta, offeredDeltas } from './updates.mjs'
-import { hexOf, IntegrityError, isVersion, mapping, modelName, NotFoundError, own, RegError } from './values.mjs'
+import { hexOf, InputError, IntegrityError, isVersion, mapping, modelName, NotFoundError, own, RegError } from './values.mjs'
 
 export { IntegrityError, InputError, NotFoundError, RegError } from './values.mjs'
 export { RemoteError } from './http.mjs'
@@ -36,7 +37,10 @@ export { resolve, sha256 }
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {import('./stores.mjs').Store} Store */
 /** @typedef {import('./resolve.mjs').Rejection} Rejection */
-/** @typedef {{tag?: string | null, query?: any, device?: any, seed?: string | null}} Question */
+/**
+ * @typedef {{tag?: string | null, query?: import('./resolve.mjs').Query | null,
+ *   device?: import('./device.mjs').DeviceDocument | null, seed?: string | null}} Question
+ */
 /** @typedef {{role: string, path: string, digest: string, size: number, pieces?: any}} File */
 /**
  * `onArrival` is called for each file that is here; `deltas: false` fetches whole files only. `selfTest` runs the new
@@ -49,6 +53,11 @@ export { resolve, sha256 }
 /**
  * One artifact of one version, and every file that goes with it; `files[0]` is the artifact's own.
  * @typedef {{name: string, version: string, manifest: string, artifact: File & Json, files: File[]}} Release
+ */
+/** @typedef {{state: Json, offline: boolean, stale: boolean}} Contact */
+/**
+ * The current release after an update: whether it is another one than before, and whether the registry was out of reach.
+ * @typedef {{release: Release, changed: boolean, offline: boolean}} Update
  */
 /**
  * The current release and the one before it; `failed` are digests of artifacts that failed on this device, and of artifacts
@@ -96,7 +105,7 @@ export class Registry {
    * (`offline`), or if it answers with an older state even past the caches in between (`stale`).
    * @param {string} name
    * @param {AbortSignal} [signal]
-   * @returns {Promise<{state: Json, offline: boolean, stale: boolean}>}
+   * @returns {Promise<Contact>}
    */
   async state(name, signal) {
     const seen = await this.#load(`index/${modelName(name)}`)
@@ -127,7 +136,12 @@ export class Registry {
    * @param {Question} [question]
    */
   async resolve(name, question = {}, /** @type {AbortSignal | undefined} */ signal = undefined) {
-    const { state: found, ...contact } = await this.state(name, signal)
+    readQuestion(question)
+    return this.#answer(name, question, await this.state(name, signal), signal)
+  }
+
+  /** @param {string} name @param {Question} question @param {Contact} contact @param {AbortSignal} [signal] */
+  async #answer(name, question, { state: found, ...contact }, signal) {
     const { failed } = await this.slot(name)
     const state = await this.#withVersion(found, question.tag ?? null, signal)
     const seed = question.seed === undefined ? await this.#seed(state, question.tag) : question.seed
@@ -144,9 +158,14 @@ export class Registry {
    * @param {string} name
    * @param {Question} [question]
    * @param {Options} [options]
-   * @returns {Promise<Release>}
+   * @returns {Promise<Update>}
    */
   async update(name, question = {}, options = {}) {
+    readQuestion(question)
+    /** @type {Promise<Contact> | undefined} */
+    let contact
+    const ask = async (/** @type {Question} */ asked) =>
+      this.#answer(name, asked, await (contact ??= this.state(name, options.signal)), options.signal)
     for (let failure; ; ) {
       const slot = await this.slot(name)
       const { current } = slot
@@ -154,19 +173,20 @@ export class Registry {
       const answer = await decide(slot, question, ask, () => this.#withdrawn(name))
       if (!answer.artifact) {
         if (answer.leaves) await this.#save(`slot/${name}`, { ...slot, current: null, previous: null })
-        if (current && answer.stays && !failure) return current
+        if (current && answer.stays && !failure) return { release: current, changed: false, offline: (await contact)?.offline === true }
         throw failure ?? answer.error ?? new NothingFitsError(name, answer.rejected ?? [])
       }
       const { state, version, artifact } = answer
       const release = await this.#release(state, String(version), artifact, options.signal)
       if (failure && isSame(release, current)) throw failure
       await this.#download(release, state, options)
-      failure = isSame(release, current) ? null : await this.#test(release, options.selfTest)
+      const changed = !isSame(release, current)
+      failure = changed ? await this.#test(release, options.selfTest) : null
       if (!failure) {
         const now = await this.slot(name)
         const previous = isSame(release, now.current) ? now.previous : now.current
         await this.#save(`slot/${name}`, { ...now, current: release, previous })
-        return release
+        return { release, changed, offline: answer.offline }
       }
     }
   }
@@ -214,10 +234,17 @@ export class Registry {
    * @param {string} path
    * @returns {Promise<Uint8Array>}
    */
-  async read(release, path) {
-    const file = release.files.find((each) => each.path === path)
-    if (!file) throw new NotFoundError(`${release.name}:${release.version} has no ${path}`)
-    return this.#blobs.read(file)
+  read(release, path) {
+    return this.#blobs.read(fileWith(release, 'path', path))
+  }
+
+  /**
+   * The parts of a file in order, each verified: for a file beyond memory.
+   * @param {Release} release
+   * @param {string} path
+   */
+  parts(release, path) {
+    return this.#blobs.parts(fileWith(release, 'path', path))
   }
 
   /**
@@ -225,10 +252,8 @@ export class Registry {
    * @param {Release} release
    * @param {string} role
    */
-  async readRole(release, role) {
-    const file = release.files.find((each) => each.role === role)
-    if (!file) throw new NotFoundError(`${release.name}:${release.version} has no ${role}`)
-    return this.#blobs.read(file)
+  readRole(release, role) {
+    return this.#blobs.read(fileWith(release, 'role', role))
   }
 
   /** Forget every byte that neither a present release nor one before it needs. Not while an `update` runs. */
@@ -382,6 +407,19 @@ export class Registry {
   async #save(key, value) {
     await this.#store.put(key, platform.encode(JSON.stringify(value)))
   }
+}
+
+/** InputError for a key that no question has: a misspelt one would ask for something else. @param {Question} question */
+function readQuestion(question) {
+  const unknown = Object.keys(question).find((key) => !['tag', 'query', 'device', 'seed'].includes(key))
+  if (unknown !== undefined) throw new InputError(`a question has no ${unknown.slice(0, 40)}: it has tag, query, device, seed`)
+}
+
+/** @param {Release} release @param {'path' | 'role'} key @param {string} value */
+function fileWith({ name, version, files }, key, value) {
+  const file = files.find((each) => each[key] === value)
+  if (!file) throw new NotFoundError(`${name}:${version} has no ${value}`)
+  return file
 }
 
 /** @param {Json} entry @returns {File & Json} */

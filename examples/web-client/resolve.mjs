@@ -18,6 +18,12 @@ import { parse } from './where.mjs'
 /** @typedef {import('./operators.mjs').Need} Need */
 /** @typedef {{version: string, artifact: string | null, code: string}} Rejection */
 /**
+ * What an artifact must be (docs/resolve.md, "Query"); a size is a number of bytes or a text such as `30MB`.
+ * @typedef {{formats?: string[] | null, precision?: string | null, certified?: boolean | null, max_size?: number | string | null,
+ *   min_recall?: Record<string, number> | null, where?: string | null, member?: string | null,
+ *   contract?: string | string[] | null, context?: number | null}} Query
+ */
+/**
  * The artifact that answers, as the state's summary has it, or null; `size` is the whole download in bytes.
  * @typedef {{version: string | null, artifact: Json | null, size: number | null, rejected: Rejection[]}} Outcome
  */
@@ -33,8 +39,8 @@ const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'wh
  * @param {Json} state line 1 of the model's index file
  * @param {object} [question]
  * @param {string | null} [question.tag] a version or a channel; without it the newest release that answers
- * @param {any} [question.query]
- * @param {any} [question.device]
+ * @param {Query | null} [question.query]
+ * @param {import('./device.mjs').DeviceDocument | null} [question.device]
  * @param {string | null} [question.seed] of this device, by which it takes part in rollouts
  * @param {string[]} [question.failed] digests of artifacts and manifests that failed on this device
  * @param {(digest: string) => Promise<Need[]>} [operatorSet] reads the operators of an artifact, if they matter
@@ -113,7 +119,7 @@ function passedOver(state, lowest) {
  * device, only certified ones may take its place.
  * @param {Json} state
  * @param {string} version
- * @param {Query & {failed: string[]}} query
+ * @param {Conditions & {failed: string[]}} query
  * @param {import('./device.mjs').Device | null} device
  * @param {(digest: string) => Promise<Need[]>} operatorSet
  * @returns {Promise<Judged[]>}
@@ -187,7 +193,7 @@ export function downloadSize(artifact, summary) {
  * slower than full precision, then the winner of a search, then the preferred format, then the smallest.
  * @param {Judged} a
  * @param {Judged} b
- * @param {Query} query
+ * @param {Conditions} query
  * @param {import('./device.mjs').Device | null} device
  */
 function rank(a, b, { formats, precision }, device) {
@@ -204,10 +210,10 @@ function rank(a, b, { formats, precision }, device) {
 }
 
 /**
- * @typedef {{formats: string[], precision: string | null, context: number | null, requirements: Requirement[], where: import('./where.mjs').Predicate | null}} Query
+ * @typedef {{formats: string[], precision: string | null, context: number | null, requirements: Requirement[], where: import('./where.mjs').Predicate | null}} Conditions
  */
 
-/** @param {any} value @returns {Query} */
+/** @param {any} value @returns {Conditions} */
 function readQuery(value) {
   const found = mapping(value)
   const unknown = Object.keys(found).find((key) => found[key] !== null && !KEYS.includes(key))

@@ -24,7 +24,7 @@ const REQUEST = /^\/([a-z0-9._-]+(?:\/[a-z0-9._-]+)?)\/resolve\/([^/]+)\/(.+)$/
  * Let Transformers.js load from a registry.
  * @param {Json} env of the library
  * @param {Registry} registry
- * @param {{query?: any, device?: any}} [question]
+ * @param {Pick<import('./onnxreg.mjs').Question, 'query' | 'device'>} [question]
  * @param {import('./onnxreg.mjs').Options} [options] of each update
  */
 export function serveTransformers(env, registry, question = {}, options = {}) {
@@ -37,7 +37,8 @@ export function serveTransformers(env, registry, question = {}, options = {}) {
   /** The release of a model, updated once while the page lives. @param {string} name @param {string} revision */
   const releaseOf = (name, revision) => {
     const key = `${name}:${revision}`
-    const release = releases.get(key) ?? registry.update(name, { ...question, tag: revision === 'main' ? null : revision }, options)
+    const asked = { ...question, tag: revision === 'main' ? null : revision }
+    const release = releases.get(key) ?? registry.update(name, asked, options).then((update) => update.release)
     releases.set(key, release)
     release.catch(() => releases.delete(key))
     return release

@@ -4,10 +4,10 @@
  * What cannot be made is left out; the caller fetches it from the whole file.
  */
 
-import { piecesOf, sha256 } from './blobs.mjs'
+import { PieceSink, piecesOf } from './blobs.mjs'
 import { applyDelta } from './delta.mjs'
 import { platform } from './platform.mjs'
-import { count, digest, hexOf, IntegrityError, items, mapping, own, RegError } from './values.mjs'
+import { count, digest, hexOf, items, mapping, own, RegError } from './values.mjs'
 
 /** @typedef {import('./blobs.mjs').Blobs} Blobs */
 /** @typedef {import('./blobs.mjs').File} File */
@@ -120,42 +120,5 @@ class StoredFile {
       done += piece.length
     }
     return out
-  }
-}
-
-/** Collects bytes into the pieces of a new file: only right ones are stored. */
-class PieceSink {
-  wrong = 0
-  #number = 0
-  #filled = 0
-
-  /** @param {import('./stores.mjs').Store} store @param {File} file */
-  constructor(store, file) {
-    this.store = store
-    this.pieces = piecesOf(file)
-    this.buffer = new Uint8Array(this.pieces[0].size)
-  }
-
-  /** @param {Uint8Array} bytes */
-  async write(bytes) {
-    while (bytes.length) {
-      const part = bytes.subarray(0, this.buffer.length - this.#filled)
-      if (!part.length) throw new IntegrityError('a delta makes a file of another size')
-      this.buffer.set(part, this.#filled)
-      this.#filled += part.length
-      bytes = bytes.subarray(part.length)
-      if (this.#filled === this.buffer.length) await this.end()
-    }
-  }
-
-  /** Store the piece that is collected, if there is one and it is right. */
-  async end() {
-    if (!this.#filled) return
-    const piece = this.buffer.subarray(0, this.#filled)
-    const { hex } = this.pieces[this.#number++]
-    if ((await sha256(piece)) === hex) await this.store.put(`piece/${hex}`, piece)
-    else this.wrong++
-    this.buffer = new Uint8Array(this.pieces[this.#number]?.size ?? 0)
-    this.#filled = 0
   }
 }

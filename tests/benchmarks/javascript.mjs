@@ -17,8 +17,8 @@ async function registry(url, directory) {
 
 const commands = {
   async download(url, directory, name, question) {
-    const { version } = await (await registry(url, directory)).update(name, JSON.parse(question))
-    return version
+    const { release } = await (await registry(url, directory)).update(name, JSON.parse(question))
+    return release.version
   },
   /** Milliseconds from the start of a page's loading to its first answer, in a new profile. */
   async open(executablePath, profile, page) {

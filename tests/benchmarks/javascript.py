@@ -47,7 +47,7 @@ OURS = """
 import { browserStore, preset, Registry } from '/client/dist/onnxreg.js'
 const registry = new Registry(`${location.origin}/registry`, browserStore('models'))
 const question = { query: { formats: ['%s'] }, device: preset('ort-web-1.30') }
-const release = await registry.update('%s', question)
+const { release } = await registry.update('%s', question)
 const model = await registry.read(release, release.artifact.path)"""
 BARE = """
 await Promise.all(['tokenizer.json', 'id2label.json', 'config.json'].map((path) => fetch(`/files/${path}`)))

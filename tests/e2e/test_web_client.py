@@ -18,12 +18,13 @@ from onnxreg.registry.server.settings import Settings
 pytestmark = [pytest.mark.more, needs_chromium]
 NAME, SIZE = "acme/pii", 2_000_000
 MODULES = TOOLS / "node_modules"
-CALL = """async (url, call, name) => {
+CALL = """async (url, store, call, name) => {
   const { browserStore, Registry, sha256 } = await import('/onnxreg.js')
-  const registry = new Registry(url, browserStore('models'), { delays: [10] })
+  const stores = { browserStore, ...(await import('/browser-stores.js')) }
+  const registry = new Registry(url, stores[store]('models'), { delays: [10] })
   try {
     const found = await registry[call](name)
-    const release = call === 'slot' ? found.current : found
+    const release = 'current' in found ? found.current : (found.release ?? found)
     if (!release) return null
     const digest = async ({ path }) => [path, `sha256:${await sha256(await registry.read(release, path))}`]
     return { version: release.version, files: Object.fromEntries(await Promise.all(release.files.map(digest))) }
@@ -36,7 +37,7 @@ import { browserStore, preset, Registry, sha256 } from './client/onnxreg.js'
 
 addEventListener('message', async ({ ports: [port] }) => {
   const registry = new Registry(`${location.origin}/registry`, browserStore('models'), { delays: [] })
-  const release = await registry.update('acme/pii', { device: preset('ort-web-1.30') })
+  const { release } = await registry.update('acme/pii', { device: preset('ort-web-1.30') })
   const bytes = await registry.read(release, release.artifact.path)
   port.postMessage({ version: release.version, digest: await sha256(bytes), page: typeof document })
 })
@@ -57,13 +58,13 @@ def site(registry: Registry) -> Iterator[Proxy]:
         yield spoiled
 
 
-@pytest.fixture
-def browser(site: Proxy, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
+@pytest.fixture(params=["browserStore", "fileStore", "cacheStore"])
+def browser(request: pytest.FixtureRequest, site: Proxy, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
     """Call a method of the client's registry in a new load of the page."""
     dist = build(tmp_path / "package") / "dist"
     (dist / "page.html").write_text("<!doctype html><title>An app</title>")
     with serving(dist) as page, browsing(MODULES, tmp_path / "profile") as evaluate:
-        yield lambda call: evaluate(f"{page}/page.html", CALL, site.url, call, NAME)
+        yield lambda call: evaluate(f"{page}/page.html", CALL, site.url, request.param, call, NAME)
 
 
 def test_spoiled_bytes_are_refused_and_a_release_stays_offline_and_goes_back(

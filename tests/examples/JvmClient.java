@@ -52,10 +52,12 @@ public final class JvmClient {
     private void call(String call) {
         switch (call) {
             case "judged":
-                show(registry.update(name, question(), new UpdateOptions().selfTest(selfTest())));
+                show(registry.update(name, question(), new UpdateOptions().selfTest(selfTest())).release);
                 break;
             case "update":
-                show(registry.update(name, question(), updateOptions()));
+                Update update = registry.update(name, question(), updateOptions());
+                outcome.putAll(row("changed", update.isChanged, "offline", update.isOffline));
+                show(update.release);
                 break;
             case "resolve":
                 Answer answer = registry.resolve(name, question());

@@ -28,7 +28,7 @@ if (job === 'vectors') {
   const registry = new Registry('https://registry.example', memoryStore())
   try {
     const releases = []
-    for (const _ of [1, 2]) releases.push(await registry.update(name, JSON.parse(question)))
+    for (const _ of [1, 2]) releases.push((await registry.update(name, JSON.parse(question))).release)
     const { version, artifact } = releases[0]
     const bytes = await registry.read(releases[1], artifact.path)
     print(JSON.stringify({ version, path: artifact.path, digest: hex(sha256(bytes)), requests }))

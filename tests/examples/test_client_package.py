@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.graphs import graph
 from support.registries.for_devices import publish
 from support.servers import client_package, static
 from support.servers.client_package import CLIENT, REPOSITORY, TOOLS
 
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory import DirectoryRegistry
+from onnxreg.schema.core.ref import Version
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.query.device import presets
 
 JSC = shutil.which("jsc")
@@ -33,20 +36,41 @@ import { directoryStore } from '@onnxreg/client/node'
 const [url, directory] = process.argv.slice(2)
 const store = directory ? directoryStore(directory) : memoryStore()
 const registry = new Registry(url, store)
-const release = await registry.update('acme/pii', { device: preset('ort-desktop-1.30') })
+const { release } = await registry.update('acme/pii', { device: preset('ort-desktop-1.30') })
 const bytes = await registry.read(release, release.artifact.path)
-console.log(JSON.stringify({ version: release.version, size: bytes.length }))
+const failed = (...words) => registry.update(...words).catch(({ name, message }) => [name, message])
+const unknown = await failed('acme/none')
+const misspelt = await failed('acme/pii', { chanel: 'stable' })
+console.log(JSON.stringify({ version: release.version, size: bytes.length, errors: [unknown[0], ...misspelt] }))
+"""
+TEST = """
+import * as ort from 'onnxruntime-web'
+import { memoryStore, Registry } from '@onnxreg/client'
+import { goldenTest } from '@onnxreg/client/golden-test'
+import { extract } from '@onnxreg/client/node'
+const [url, directory] = process.argv.slice(2)
+const registry = new Registry(url, memoryStore())
+ort.env.wasm.numThreads = 1
+const update = (tag) => registry.update('acme/golden', { tag }, { selfTest: goldenTest(registry, ort) })
+const { release } = await update('1.0.0')
+const errors = []
+for (const tag of ['1.1.0', '1.2.0']) {
+  errors.push(await update(tag).then(() => null, ({ name }) => name))
+  await registry.clearRefusals('acme/golden') // they have the same graph
+}
+const path = await extract(registry, release, directory)
+console.log(JSON.stringify({ current: (await registry.slot('acme/golden')).current.version, errors, path }))
 """
 TYPED = """
-import { memoryStore, preset, Registry, type Release } from '@onnxreg/client'
+import { memoryStore, preset, Registry, type Update } from '@onnxreg/client'
 import { directoryStore } from '@onnxreg/client/node'
 import { serveTransformers } from '@onnxreg/client/transformers'
 
 const registry = new Registry('https://models.example', directoryStore('x'), { token: 't' })
-const release: Release = await registry.update('acme/pii', { tag: 'stable', device: preset('ort-web-1.30') })
+const { release, changed }: Update = await registry.update('acme/pii', { tag: 'stable', device: preset('ort-web-1.30') })
 const bytes: Uint8Array = await registry.read(release, release.artifact.path)
 serveTransformers({}, new Registry('https://models.example', memoryStore()), { query: { certified: true } })
-console.log(bytes.length)
+console.log(bytes.length, changed)
 """
 
 
@@ -106,7 +130,61 @@ def test_two_builds_are_the_same_bytes_of_which_an_app_loads_30_kilobytes(
 def test_an_app_uses_it(app: Path, url: str, tmp_path: Path, store: str) -> None:
     (app / "use.mjs").write_text(USE)
     answer = json.loads(run("node", app / "use.mjs", url, store and tmp_path / store))
+    *names, message = answer.pop("errors")
     assert answer == {"version": "1.0.0", "size": 100_000}
+    assert names == ["NotFoundError", "InputError"] and "chanel" in message
+
+
+@pytest.mark.more
+def test_golden_vectors_decide_in_the_app_and_files_are_extracted(
+    app: Path, registry: Registry, url: str, tmp_path: Path
+) -> None:
+    body = "y = Add(x, x) j = Add(i, i) g = Add(h, h) c = Not(b)"
+    shapes = [
+        f"{kind}[n, 2] {name}"
+        for kind, name in (("float", "x"), ("int64", "i"), ("float16", "h"), ("bool", "b"))
+    ]
+    outputs = [
+        f"{kind}[n, 2] {name}"
+        for kind, name in (("float", "y"), ("int64", "j"), ("float16", "g"), ("bool", "c"))
+    ]
+    model = graph(body, ", ".join(shapes), ", ".join(outputs)).SerializeToString()
+
+    def tensor(dtype: str, *data: Any, **tolerances: float) -> dict[str, Any]:
+        return {"dtype": dtype, "shape": [1, 2], "data": data, **tolerances}
+
+    def add(version: str, y: float, j: int = -6) -> None:
+        given = {
+            "x": tensor("float32", 1.5, -2),
+            "i": tensor("int64", -3, 2**40),
+            "b": tensor("bool", True, False),
+        }
+        given["h"] = tensor("float16", 0.25, -6e-8)
+        expected = {"y": tensor("float32", y, -4, atol=0.01, rtol=0.001), "j": tensor("int64", j, 2**41)}
+        expected |= {"g": tensor("float16", 0.5, 0, atol=0.001), "c": tensor("bool", False, True)}
+        golden = {"format": "onnxreg-golden", "format_version": 1}
+        golden["cases"] = [{"name": "row", "inputs": given, "outputs": expected}]
+        with registry.workspace() as root:
+            (root / "model.onnx").write_bytes(model)
+            (root / "model.onnx.golden.json").write_text(json.dumps(golden))
+            sidecar = DraftFile("golden", "model.onnx.golden.json")
+            artifact = DraftArtifact(
+                "onnx", "float32", "model.onnx", (sidecar,), fields={"metadata": {"opset": 18}}
+            )
+            registry.add(Draft("acme/golden", root, (artifact,)), Version.parse(version))
+
+    for version, *wanted in (("1.0.0", 3.012), ("1.1.0", 3.014), ("1.2.0", 3, -7)):
+        add(version, *wanted)
+    (app / "node_modules" / "onnxruntime-web").symlink_to(TOOLS / "node_modules" / "onnxruntime-web")
+    (app / "test.mjs").write_text(TEST)
+    answer = json.loads(run("node", app / "test.mjs", url, tmp_path / "files").splitlines()[-1])
+    failed = ["SelfTestError"] * 2
+    assert answer == {"current": "1.0.0", "errors": failed, "path": str(tmp_path / "files" / "model.onnx")}
+    assert (tmp_path / "files" / "model.onnx").read_bytes() == model
+    assert sorted(path.name for path in (tmp_path / "files").iterdir()) == [
+        "model.onnx",
+        "model.onnx.golden.json",
+    ]
 
 
 @pytest.mark.more
@@ -116,11 +194,15 @@ def test_its_types_hold_in_a_strict_program(app: Path) -> None:
     compiler = TOOLS / "node_modules" / "typescript" / "bin" / "tsc"
     words = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2024,dom"]
     run("node", compiler, *words, app / "use.mts", cwd=app)
-    (app / "use.mts").write_text(TYPED.replace("tag: 'stable'", "tag: 5"))
-    done = subprocess.run(
-        ["node", compiler, *words, app / "use.mts"], cwd=app, capture_output=True, text=True, check=False
-    )
-    assert "TS2322" in done.stdout
+    for right, wrong in (
+        ("tag: 'stable'", "tag: 5"),
+        ("certified: true", "certificated: true"),
+        ("tag:", "chanel:"),
+    ):
+        (app / "use.mts").write_text(TYPED.replace(right, wrong))
+        command = ["node", compiler, *words, app / "use.mts"]
+        done = subprocess.run(command, cwd=app, capture_output=True, text=True, check=False)
+        assert re.search("TS2322|TS2353|TS2561", done.stdout), done.stdout
 
 
 def test_the_core_names_nothing_of_a_page() -> None:
@@ -244,7 +326,7 @@ if (clock) vm.runInContext('Date = function () { throw new Error("the clock was 
 vm.runInContext(`(async () => {
   onnxreg.usePlatform(native)
   const registry = new onnxreg.Registry('${url}', onnxreg.memoryStore())
-  const release = await registry.update('acme/pii', { device: { ort: '1.30' } })
+  const { release } = await registry.update('acme/pii', { device: { ort: '1.30' } })
   const bytes = await registry.read(release, release.artifact.path)
   done([release.version, bytes.length].join(' '))
 })().catch((error) => done(error.stack))`, context)

@@ -76,6 +76,7 @@ def test_update_returns_every_file_and_fetches_none_again(release: Publish, call
     files = release("1.0.0")
     first = call("update", {"device": {"ort": "1.30"}})
     assert (first["version"], first["artifact"], first["files"]) == ("1.0.0", MODEL, files)
+    assert (first["changed"], first["offline"]) == (True, False)
     assert first["progress"][-1] == [100_000 + 5, 100_000 + 5]
     assert site.requests("GET", "/index/") == 1
     before = len(site.seen)
@@ -83,6 +84,20 @@ def test_update_returns_every_file_and_fetches_none_again(release: Publish, call
     assert (again["version"], again["files"]) == (first["version"], first["files"])
     assert site.seen[before:] == [("GET", "/index/acme/pii.jsonl")]
     assert site.answers[-1] == 304
+    spoil(site, "reset")
+    for outcome, offline in ((again, False), (call("update"), True)):
+        assert (outcome["version"], outcome["changed"], outcome["offline"]) == ("1.0.0", False, offline)
+
+
+@pytest.mark.parametrize("ranges", ["no", "chunked"])
+def test_a_server_without_ranges_sends_a_file_once(
+    registry: Registry, release: Publish, client: Call, tmp_path: Path, ranges: str
+) -> None:
+    files, manners = release("1.0.0", LARGE), static.Manners(ranges=ranges)
+    with static.serve(registry.store.root, manners) as url:
+        outcome = client(url, tmp_path / "store", "update", NAME)
+    assert (outcome["files"], outcome["progress"][-1]) == (files, [LARGE + 5, LARGE + 5])
+    assert sum(blob(registry, files[MODEL]).name in line for line in manners.seen) == 1
 
 
 def test_reasons_of_an_update_without_a_match(

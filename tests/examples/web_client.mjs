@@ -26,8 +26,8 @@ const calls = {
       if (done >= (options.cancel_at ?? Infinity)) control.abort(new RegError('given up', 'cancelled'))
     }
     const onArrival = (arrival) => arrivals.push(arrival)
-    const release = await registry.update(name, question, { onProgress, onArrival, signal: control.signal })
-    return { ...(await whole(registry, release)), progress, arrivals }
+    const { release, changed, offline } = await registry.update(name, question, { onProgress, onArrival, signal: control.signal })
+    return { ...(await whole(registry, release)), changed, offline, progress, arrivals }
   },
   /** With a self-test that fails for these paths of artifacts and versions, or throws; `ran` are those that it was run on. */
   async judged(registry, name, question, { bad, throws }) {
@@ -37,7 +37,7 @@ const calls = {
       if (throws) throw new Error('ONNX Runtime cannot load it')
       return !bad.includes(version) && !bad.includes(artifact.path)
     }
-    const outcome = registry.update(name, question, { selfTest }).then((release) => whole(registry, release), failure)
+    const outcome = registry.update(name, question, { selfTest }).then(({ release }) => whole(registry, release), failure)
     return { ...(await outcome), ran }
   },
   resolve: async (registry, name, question) => {

@@ -124,7 +124,7 @@ import {{ directoryStore }} from '@onnxreg/client/node'
 
 const registry = new Registry({server}, directoryStore('models'){option})
 const question = {{ tag: {version}, query: {{ formats: [{kind}], precision: {precision} }} }}
-const release = await registry.update({model}, question)
+const {{ release }} = await registry.update({model}, question)
 const model = await registry.read(release, release.artifact.path)"""
     remark = "In a browser: browserStore('models') of '@onnxreg/client'."
     yield Snippet("JavaScript client", "js", code, remark)
@@ -136,6 +136,6 @@ import org.onnxreg.client.*;
 
 Registry registry = new Registry({server}, new java.io.File("models"){settings});
 Question question = new Question().tag({version}).formats({kind}).precision({precision});
-Release release = registry.update({model}, question);
+Release release = registry.update({model}, question).release;
 java.io.File model = registry.file(release, release.artifact.path);"""
     yield Snippet("JVM client", "java", code)

@@ -21,7 +21,7 @@ fun main(words: Array<String>) {
             }
         })
         .selfTest { where, release -> where.file(release, release.artifact.path).length() > 0 }
-    val release = registry.update("acme/pii", question, options)
+    val release = registry.update("acme/pii", question, options).release
     val model = registry.file(release, release.artifact.path)
     println("${release.version} ${model.length()} $last ${String(registry.readRole(release, "config"))}")
     try {

@@ -18,9 +18,8 @@ def build(directory: Path) -> Path:
     """Build the package in a copy of its sources; returns the copy."""
     sources = [path for path in CLIENT.iterdir() if path.is_file()]
     node_modules = tools()
-    copy = directory / "examples" / "web-client"
+    copy = directory / "client"  # outside the repository: it needs nothing beside itself
     copy.mkdir(parents=True)
-    shutil.copy(REPOSITORY / "LICENSE", directory / "LICENSE")
     for path in sources:
         shutil.copy(path, copy / path.name)
     (copy / "node_modules").symlink_to(node_modules)
@@ -46,7 +45,9 @@ def tools() -> Path:
 
 def pack(built: Path) -> Path:
     """The tarball of a built package."""
-    done = subprocess.run(["npm", "pack", "--json"], cwd=built, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["npm", "pack", "--json", "--ignore-scripts"], cwd=built, capture_output=True, text=True, check=True
+    )
     value = json.loads(done.stdout)
     (entry,) = value if isinstance(value, list) else value.values()
     return built / str(entry["filename"])

@@ -12,7 +12,7 @@ import java.util.List;
  * <pre>{@code
  * Registry registry = new Registry("https://models.example/tree", directory);
  * Question question = new Question().certified().device(new Device("1.23.2"));
- * Release release = registry.update("acme/pii", question);
+ * Release release = registry.update("acme/pii", question).release;
  * File model = registry.file(release, release.artifact.path);
  * }</pre>
  *
@@ -49,11 +49,12 @@ public final class Registry {
      * Answer which artifact this device gets, and why it does not get the others. Download documents only.
      */
     public Answer resolve(String name, Question question) {
-        return answer(name, question, question.tag, question.hasRollouts, new Cancellation());
+        Cancellation cancellation = new Cancellation();
+        return answer(look(name, cancellation), name, question, question.tag, question.hasRollouts, cancellation);
     }
 
     /** Update a model with the default options. */
-    public Release update(String name, Question question) {
+    public Update update(String name, Question question) {
         return update(name, question, new UpdateOptions());
     }
 
@@ -64,21 +65,25 @@ public final class Registry {
      * next certified artifact of the release is tried, then the release of the channel. A device does not
      * stay on a release that was withdrawn. Without a network the state that was seen last answers.
      */
-    public Release update(String name, Question question, UpdateOptions options) {
+    public Update update(String name, Question question, UpdateOptions options) {
         try (DirectoryLock lock = storage.lock(options.cancellation)) {
             RegException failure = null;
+            Contact[] contact = new Contact[1];
             while (true) {
                 Slot slot = slot(name);
                 Decision decision = Decision.of(name, slot, question.tag,
-                        (tag, isOther) -> answer(
-                                name, question, tag, question.hasRollouts && !isOther, options.cancellation),
+                        (tag, isOther) -> {
+                            contact[0] = contact[0] == null ? look(name, options.cancellation) : contact[0];
+                            return answer(contact[0], name, question, tag, question.hasRollouts && !isOther,
+                                    options.cancellation);
+                        },
                         () -> indexes.withdrawals(name));
                 if (decision.answer == null) {
                     if (decision.isLeaving) {
                         storage.saveSlot(name, slot.withoutReleases());
                     }
                     if (decision.isStaying && failure == null) {
-                        return slot.current;
+                        return new Update(slot.current, false, contact[0].isOffline);
                     }
                     throw failure != null ? failure : decision.error;
                 }
@@ -87,10 +92,11 @@ public final class Registry {
                     throw failure;
                 }
                 install(release, decision.answer.state, options);
-                failure = slot.isCurrent(release) ? null : test(release, options.selfTest);
+                boolean isChanged = !slot.isCurrent(release);
+                failure = isChanged ? test(release, options.selfTest) : null;
                 if (failure == null) {
                     storage.saveSlot(name, slot.with(release));
-                    return release;
+                    return new Update(release, isChanged, contact[0].isOffline);
                 }
                 storage.saveSlot(name, slot.refusing(release.artifact.digest));
             }
@@ -176,22 +182,35 @@ public final class Registry {
         }
     }
 
-    private Answer answer(String name, Question question, String tag, boolean hasRollouts,
+    /** The state of a model, and whether the registry could not be reached for it. */
+    private static final class Contact {
+        final SeenIndex index;
+        final boolean isOffline;
+
+        Contact(SeenIndex index, boolean isOffline) {
+            this.index = index;
+            this.isOffline = isOffline;
+        }
+    }
+
+    private Contact look(String name, Cancellation cancellation) {
+        try {
+            return new Contact(indexes.refresh(name, documents(cancellation), cancellation), false);
+        } catch (RegException.Remote error) {
+            return new Contact(indexes.loadAfter(error, name), true);
+        }
+    }
+
+    private Answer answer(Contact contact, String name, Question question, String tag, boolean hasRollouts,
             Cancellation cancellation) {
         Documents documents = documents(cancellation);
-        SeenIndex index;
-        boolean isOffline = false;
-        try {
-            index = indexes.refresh(name, documents, cancellation);
-        } catch (RegException.Remote error) {
-            index = indexes.loadAfter(error, name);
-            isOffline = true;
-        }
+        SeenIndex index = contact.index;
         State state = new VersionReader(documents).complete(index.state, tag);
         String seed = hasRollouts && state.rollout(tag) != null ? seed() : null;
         Resolver resolver = new Resolver(state, question.query, question.device, seed, slot(name).refused,
                 digest -> JsonReader.read(documents.read(digest)));
-        return new Answer(resolver.resolve(tag), state, isOffline, index.isStale && !isOffline);
+        return new Answer(resolver.resolve(tag), state, contact.isOffline,
+                index.isStale && !contact.isOffline);
     }
 
     /** Return the release of an answer. It is an integrity error if it is not what its publisher says. */
