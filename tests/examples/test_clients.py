@@ -69,7 +69,7 @@ def test_vectors_pass_and_others_are_noticed(which: str, tmp_path: Path) -> None
     for path in (tmp_path / "vectors" / "resolve").glob("*.json"):
         path.write_text(path.read_text().replace('"ranked-lower"', '"opset"', 1))
     done = vectors_of(which, tmp_path / "vectors")
-    assert done.returncode == 1 and 3 <= done.stderr.count("FAILED") <= 7, done.stderr
+    assert done.returncode == 1 and 3 <= done.stderr.count("FAILED") <= 9, done.stderr
 
 
 def test_update_returns_every_file_and_fetches_none_again(release: Publish, call: Calls, site: Proxy) -> None:
