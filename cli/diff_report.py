@@ -13,7 +13,7 @@ from onnxreg.schema.compare.overview import ArtifactRow, ArtifactSide, DiffOverv
 from onnxreg.schema.compare.severity import SEVERE
 
 if TYPE_CHECKING:
-    from onnxreg.registry.log.lookup import Release
+    from onnxreg.registry.log.contents import Release
 
 MAX_ARTIFACTS, MAX_FIGURES, MAX_FACTS, MAX_REASONS = 10, 15, 7, 2
 """Most rows of each table, and reasons of a verdict. Breaking and degrading facts are always shown."""

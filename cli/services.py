@@ -13,8 +13,7 @@ from onnxreg.cli.errors import needs
 from onnxreg.registry.log.commit import read_condemned
 from onnxreg.registry.log.contents import held_files
 from onnxreg.registry.log.decisions import publish_deltas
-from onnxreg.registry.log.log import Log, mirror_error, read_manifest
-from onnxreg.registry.log.lookup import load, read_deltas
+from onnxreg.registry.log.log import Log, load, mirror_error, read_deltas, read_manifest
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.converters.families.family_plan import FamilyPlan
     from onnxreg.registry import Registry
-    from onnxreg.registry.log.lookup import Release
+    from onnxreg.registry.log.contents import Release
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
     Finder = Callable[[FileEntry], Path]

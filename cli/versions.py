@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from onnxreg.cli.context import Session
     from onnxreg.converters.evaluation.latency import LatencyTable
-    from onnxreg.registry.log.lookup import Release
+    from onnxreg.registry.log.contents import Release
     from onnxreg.schema.gates.statements import BenchmarkDocument
     from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
     from onnxreg.schema.manifest.parts import Check

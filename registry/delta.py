@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import read_deltas
+from onnxreg.registry.log.log import Log, read_deltas
 from onnxreg.registry.store.protocol import RegistryReader, innermost
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError

@@ -12,8 +12,7 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from onnxreg.registry.log.commit import Change, commit
-from onnxreg.registry.log.log import LocatedVersion, Log, mirror_error
-from onnxreg.registry.log.lookup import consult, find, load, log_of
+from onnxreg.registry.log.log import LocatedVersion, Log, consult, find, load, log_of, mirror_error
 from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.environment import stamp
@@ -79,7 +78,6 @@ class ChannelGate:
 
     @cached_property
     def moves(self) -> list[Tag]:
-        """Every move of the channel, oldest first."""
         return [event for _, event in self.log.events(Tag) if event.tag == self.channel]
 
     def judge(

@@ -4,8 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxreg.registry.log.contents import Selection, download_files
-from onnxreg.registry.log.lookup import Release
+from onnxreg.registry.log.contents import Release, Selection, download_files
 from onnxreg.registry.registry import Registry
 from onnxreg.registry.resolution import resolve
 from onnxreg.registry.store.protocol import RegistryReader

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from onnxreg.registry.log.commit import Bring, commit
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import Release, consult, fetcher, read_blob
+from onnxreg.registry.log.contents import Release
+from onnxreg.registry.log.log import Log, consult, fetcher, read_blob
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push
 from onnxreg.registry.store.streams import describe, measure, piece_hasher

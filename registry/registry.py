@@ -7,24 +7,34 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load_own
-from onnxreg.registry.log.contents import EVERYTHING, Selection, held_files, selected_paths
+from onnxreg.registry.log.contents import EVERYTHING, Selection, held_files, read_version
 from onnxreg.registry.log.decisions import DecisionResult, Decisions
-from onnxreg.registry.log.log import LocatedVersion, Log, mirror_error
+from onnxreg.registry.log.log import (
+    LocatedVersion,
+    Log,
+    consult,
+    find,
+    load,
+    matching,
+    mirror_error,
+    open_log,
+    read_lines,
+)
 from onnxreg.registry.remotes import RemoteCopy, RemoteReader, Remotes, check_distinct
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.support.environment import cache_directory, default_root
 from onnxreg.registry.transfer.exchange import (
+    ExchangeRequest,
     SkippedVersion,
     TransferResult,
     exchange,
     exchange_possible,
     record_push,
+    selected_paths,
 )
-from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, checked_reader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, NotFoundError, RemoteError
@@ -34,7 +44,7 @@ from onnxreg.schema.log.events import check_channel
 from onnxreg.schema.log.state import newest_of, no_channel
 
 if TYPE_CHECKING:
-    from onnxreg.registry.log.lookup import Release
+    from onnxreg.registry.log.contents import Release
     from onnxreg.registry.publish import Publisher
     from onnxreg.registry.resolution import Resolution
     from onnxreg.registry.store.hub import HubRegistry
@@ -160,14 +170,14 @@ class Registry:
         return list(self.store.names())
 
     def state(self, name: str) -> State:
-        return lookup.open_log(self.store, check_name(name)).state
+        return open_log(self.store, check_name(name)).state
 
     def find(self, ref: Ref | str, remote: RegistryReader | None = None) -> LocatedVersion:
-        return lookup.find(self._reader(remote), _ref(ref))
+        return find(self._reader(remote), _ref(ref))
 
     def get(self, ref: Ref | str, remote: RegistryReader | None = None) -> Release:
         """Read and verify a version's manifest, even if its files expired. Raise NotFoundError or IntegrityError."""
-        return lookup.read_version(self._reader(remote), _ref(ref))
+        return read_version(self._reader(remote), _ref(ref))
 
     def _reader(self, remote: RegistryReader | None) -> RegistryReader:
         """This registry unchecked, or a remote checked against the known heads and the trust file."""
@@ -193,7 +203,7 @@ class Registry:
 
     def log(self, name: str) -> list[LogLine]:
         """Read the model's whole log and verify its chain."""
-        return lookup.read_lines(self.store, name)
+        return read_lines(self.store, name)
 
     def push(
         self,
@@ -213,7 +223,7 @@ class Registry:
         `layout` (`hub`) also writes the usual files of the model into a repository on the Hub.
         """
         ref, home = _ref(ref), self.store
-        log = lookup.open_log(home, ref.name)
+        log = open_log(home, ref.name)
         version = log.find(ref, yanked=Version.is_version(ref.tag or "")).version
         versions = [version, *_held_by(log, channels, version)]
         if layout is not None and (layout != "hub" or not self.remotes.url_of(to).startswith("hf://")):
@@ -249,8 +259,8 @@ class Registry:
 
         If a model or version fails, its result has the error and the others go on; RemoteError and HostError end the work.
         """
-        names = lookup.matching(self.store, [glob])
-        present = {tag for name in names if channels for tag in lookup.open_log(self.store, name).channels}
+        names = matching(self.store, [glob])
+        present = {tag for name in names if channels for tag in open_log(self.store, name).channels}
         for channel in channels:
             if check_channel(channel) not in present:
                 raise no_channel(names[0] if len(names) == 1 else glob, channel, sorted(present))
@@ -315,7 +325,7 @@ class Registry:
             return log, versions
 
         with reader.copy.doubted(ref.name):
-            log, versions = lookup.consult(reader, ref.name, choose, home)
+            log, versions = consult(reader, ref.name, choose, home)
             remotes.remember(remote, source)  # not sooner: an id that was garbled on its way must not stay
             if not home.is_there:
                 selected_paths(log, versions, selection)  # the selection fits before anything is created
@@ -332,9 +342,9 @@ class Registry:
         """Keep the logs of a remote's models (names or patterns; without any, of all) for offline use. Return the states."""
         reader = RemoteReader(self.remotes.open(source), self.heads)
         states = []
-        for name in lookup.matching(reader, names) if names else reader.names():
+        for name in matching(reader, names) if names else reader.names():
             with host_errors(f"remembering {name}", MACHINE_ERRNOS), reader.copy.doubted(name):
-                log = lookup.load(reader, name, self.store)
+                log = load(reader, name, self.store)
                 if log.index is not None:
                     reader.copy.keep(name, log.index)
                 reader.copy.keep_log(log, _evidence(log))

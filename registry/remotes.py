@@ -17,8 +17,7 @@ from pathlib import Path
 from shlex import quote
 from typing import BinaryIO, cast
 
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import read_blob
+from onnxreg.registry.log.log import Log, read_blob
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path, other_registry
 from onnxreg.registry.store.open import absolute, open_url, path_of

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from onnxreg.registry.log.log import LocatedVersion, Log
-from onnxreg.registry.log.lookup import consult, read_blob, read_deltas
+from onnxreg.registry.log.log import LocatedVersion, Log, consult, read_blob, read_deltas
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.trust.known_heads import KnownHeads, trust_if_any

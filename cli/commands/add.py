@@ -19,7 +19,7 @@ from onnxreg.schema.manifest.family import check_member
 
 if TYPE_CHECKING:
     from onnxreg.registry import Registry
-    from onnxreg.registry.log.lookup import Release
+    from onnxreg.registry.log.contents import Release
 
 EXAMPLES = (
     "reg add model.onnx config.json tokenizer.json --name acme/ner",

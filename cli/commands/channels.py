@@ -255,7 +255,7 @@ def rollout_status(session: Session, name: str = NAME, remote: str | None = REMO
     With --json: {name, rollouts: [{channel, version, rollout: {to, manifest, percent, salt, seq, where?,
     policy?, evidence?}}]}.
     """
-    from onnxreg.registry.log.lookup import open_log
+    from onnxreg.registry.log.log import open_log
 
     state = open_log(session.reader(remote), name).state
     rollouts = [(tag, state.channels[tag].version, rollout) for tag, rollout in state.rollouts.items()]

@@ -9,8 +9,8 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
+    from onnxreg.registry.log.contents import Release
     from onnxreg.registry.log.decisions import DecisionResult
-    from onnxreg.registry.log.lookup import Release
     from onnxreg.registry.signing import PrivateKey
     from onnxreg.registry.store.protocol import RegistryStore
 
@@ -83,7 +83,7 @@ def yank(
     A yank applies to the manifest: each version with the same manifest is yanked too, also a later version,
     until --undo.
     """
-    from onnxreg.registry.log.lookup import open_log
+    from onnxreg.registry.log.log import open_log
 
     registry, store = session.with_remote(remote)
     result = registry.yank(ref, reason, undo, store)
@@ -129,7 +129,7 @@ def sign(
     With --bundle nothing is added to the registry: the command writes a file by which OpenSSF's `model_signing
     verify key` checks a directory that `reg pull --output` wrote. The key must be of kind ecdsa-p256.
     """
-    from onnxreg.registry.log.lookup import read_version
+    from onnxreg.registry.log.contents import read_version
     from onnxreg.registry.signing import sign_statement, signing_key
     from onnxreg.schema.signing.dsse import MEDIA_TYPE, release_statement
 

@@ -61,8 +61,7 @@ def delta_ls(session: Session, ref: str = REF, remote: str | None = REMOTE) -> N
     """
     from functools import partial
 
-    from onnxreg.registry.log.log import read_manifest
-    from onnxreg.registry.log.lookup import find, read_blob, read_deltas
+    from onnxreg.registry.log.log import find, read_blob, read_deltas, read_manifest
 
     reader = session.reader(remote)
     located = find(reader, Ref.parse(ref))

@@ -17,7 +17,7 @@ from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.log.lookup import Release
+    from onnxreg.registry.log.contents import Release
     from onnxreg.registry.store.protocol import RegistryReader
 
 EXAMPLES = (
@@ -49,7 +49,7 @@ def command(
     severity, artifact?, old, new, message, note?}], overview}, where overview is the screen (reg builtin schemas
     diff-overview); {proofs: {old, new}} and {attested: {old, new}} by path, if any are on record.
     """
-    from onnxreg.registry.log.lookup import read_version
+    from onnxreg.registry.log.contents import read_version
 
     gate = [] if fail_on is None else [word.strip() for word in fail_on.split(",")]
     for word in gate:

@@ -40,7 +40,8 @@ def sbom(
 
     With --json and --output nothing else is printed.
     """
-    from onnxreg.registry.log.lookup import load, read_version
+    from onnxreg.registry.log.contents import read_version
+    from onnxreg.registry.log.log import load
     from onnxreg.registry.trust.known_heads import load_trust
     from onnxreg.registry.trust.signatures import latest_proofs
     from onnxreg.schema.formats.sbom import BomSubject, bill

@@ -14,7 +14,7 @@ from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.cli.services import ArtifactProof
-    from onnxreg.registry.log.lookup import Release
+    from onnxreg.registry.log.contents import Release
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.gates.statements import EvaluationDocument, MetricRecord
     from onnxreg.schema.log.summary import ArtifactState
@@ -88,7 +88,7 @@ def prove(
     With --json: {ref, proofs: [{path, parent, report}]}; report is `reg builtin schemas faithfulness`.
     """
     from onnxreg.cli.services import prove_version
-    from onnxreg.registry.log.lookup import read_version
+    from onnxreg.registry.log.contents import read_version
     from onnxreg.registry.signing import signing_key
     from onnxreg.registry.trust.signatures import attest_proof
 
@@ -152,7 +152,7 @@ def certificates(
     settings, item_scores}], differences: [{metric, key, recorded, recomputed}], speeds?}]}; stated is the state in the
     certificate, state the state after later evaluations; differences is null without --recompute.
     """
-    from onnxreg.registry.log.lookup import read_version
+    from onnxreg.registry.log.contents import read_version
 
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
@@ -202,7 +202,7 @@ def _certificates(reader: "RegistryReader", published: "Release") -> Certificate
 
     Raise NotFoundError if there are no certificates; IntegrityError if a certificate contradicts the manifest.
     """
-    from onnxreg.registry.log.lookup import read_blob
+    from onnxreg.registry.log.log import read_blob
     from onnxreg.schema.gates.statements import EvaluationDocument
     from onnxreg.schema.log.summary import CERTIFICATE
 
@@ -227,7 +227,7 @@ def _certificates(reader: "RegistryReader", published: "Release") -> Certificate
 
 
 def _recomputed(reader: "RegistryReader", artifact: "Artifact", document: "EvaluationDocument") -> list[Any]:
-    from onnxreg.registry.log.lookup import read_blob
+    from onnxreg.registry.log.log import read_blob
 
     with needs("evaluate", "reg certificates --recompute"):
         from onnxreg.converters.evaluation.certificate import recompute

@@ -28,7 +28,7 @@ from onnxreg.schema.core.ref import Ref, Version
 
 if TYPE_CHECKING:
     from onnxreg.converters.evaluation.latency import LatencyTable
-    from onnxreg.registry.log.lookup import Release
+    from onnxreg.registry.log.contents import Release
     from onnxreg.registry.registry import Registry
 
 EXAMPLES = (

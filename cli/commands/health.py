@@ -158,7 +158,7 @@ def _signatures(
     reader: "RegistryReader", ref: Ref
 ) -> Iterator[tuple[dict[str, Any], list[tuple[object, ...]]]]:
     """Yield a JSON document and table rows for each version in `ref`: the signatures on the version and its evaluations."""
-    from onnxreg.registry.log.lookup import load
+    from onnxreg.registry.log.log import load
     from onnxreg.registry.trust.known_heads import load_trust
     from onnxreg.registry.trust.signatures import signed_statements, unsigned
 

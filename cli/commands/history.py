@@ -39,7 +39,7 @@ def log(
     With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?: {registry, seq, head, time?},
     signed: {status, keyid, key}}]}; status is trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
     """
-    from onnxreg.registry.log.lookup import read_lines
+    from onnxreg.registry.log.log import read_lines
     from onnxreg.registry.trust.known_heads import load_trust
     from onnxreg.registry.trust.signatures import SignatureJudge, word_of, words
 
@@ -109,7 +109,7 @@ def history(
     format, precision, size, state, speeds?, figures}, value, interval, suite, verdict, artifacts: [the same]}]}; artifact
     is null if the manifest was taken down, and value if the artifact lacks the figure.
     """
-    from onnxreg.registry.log.lookup import read_history
+    from onnxreg.registry.log.contents import read_history
     from onnxreg.schema.compare.version_history import model_history
     from onnxreg.schema.core.ref import check_name
 

@@ -16,7 +16,7 @@ from onnxreg.cli.options import (
 )
 from onnxreg.cli.output import size, table, write_file
 from onnxreg.registry import lockfile
-from onnxreg.registry.log.lookup import open_log
+from onnxreg.registry.log.log import open_log
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import FILENAME, Lockfile

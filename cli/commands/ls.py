@@ -8,7 +8,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options import FORMATS, MAX_AGE, OFFLINE, PRECISION, REMOTE, argument, complete_name, flag
 from onnxreg.cli.output import size, table
 from onnxreg.cli.search_report import fail, read_catalog, tell_time
-from onnxreg.registry.log import lookup
+from onnxreg.registry.log.log import FINISH, PATTERN, named_copy, open_log
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.ref import check_name
@@ -59,12 +59,12 @@ def command(
     session = session.limited(max_age)
     reader = session.reader(remote, offline, checked=False)
     pattern = name or "*"
-    is_one = name is not None and not lookup.PATTERN & set(name)
+    is_one = name is not None and not PATTERN & set(name)
     if is_one and not (formats or precision or certified):
         _versions(session, reader, check_name(pattern))
         return
     if is_one:
-        lookup.open_log(reader, check_name(pattern))
+        open_log(reader, check_name(pattern))
     is_search = bool(formats or precision or certified)
     catalog = read_catalog(session, reader, pattern, is_search, 0 if offline else session.max_age)
     damages = catalog.damages(pattern, is_search)
@@ -84,7 +84,7 @@ def command(
 
 def _none(reader: RegistryReader) -> str:
     if reader.is_mirror:
-        return f"{reader.url}, {lookup.named_copy(reader)}, holds no models yet: {lookup.FINISH}"
+        return f"{reader.url}, {named_copy(reader)}, holds no models yet: {FINISH}"
     is_own = isinstance(reader, DirectoryRegistry)
     how = "reg export and reg add make some" if is_own else "reg push brings some"
     return f"{reader.url} holds no models yet: {how}"
@@ -127,7 +127,7 @@ def _matches(
 def _versions(session: Session, reader: RegistryReader, name: str) -> None:
     from onnxreg.registry.search.catalog import versions_json
 
-    versions = versions_json(lookup.open_log(reader, name))
+    versions = versions_json(open_log(reader, name))
     rows = []
     for item in versions["versions"]:
         total = size(item["size"]) if "size" in item else None

@@ -15,7 +15,7 @@ from onnxreg.cli.transfer_report import (
     warn_of_yanks,
     yanked_to_json,
 )
-from onnxreg.registry.log import lookup
+from onnxreg.registry.log.log import PATTERN
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref, is_name
 
@@ -68,7 +68,7 @@ def command(
     reason}]}. For an OCI registry: {ref, url, digest, blobs, bytes, referrers}.
     """
     destination, channels = one_remote(remote, named), tags or []
-    is_one = ref is not None and not every and not lookup.PATTERN & set(ref)
+    is_one = ref is not None and not every and not PATTERN & set(ref)
     if ref is None and not every:
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
     if destination is not None and destination.startswith("oci://"):
@@ -78,7 +78,7 @@ def command(
         return
     if layout is not None and not is_one:
         raise InputError("a repository has the layout of one model", "name one REF with --layout")
-    if ref is not None and not is_one and not lookup.PATTERN & set(ref) and not is_name(ref):
+    if ref is not None and not is_one and not PATTERN & set(ref) and not is_name(ref):
         raise InputError(f"not a model's name or a glob: {ref}", "a remote is named with --remote")
     registry, watch = session.open(), Stopwatch()
     with resumable(), session.progress(f"pushing {ref or ''}".rstrip()) as progress:

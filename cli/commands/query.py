@@ -8,7 +8,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options import MAX_AGE, REMOTE, argument, complete_name, option
 from onnxreg.cli.output import counted, size, table
 from onnxreg.cli.search_report import fail, read_catalog, tell_time
-from onnxreg.registry.log import lookup
+from onnxreg.registry.log.log import open_log
 from onnxreg.registry.search import table_export
 from onnxreg.schema.core.ref import is_name
 from onnxreg.schema.query.expression import parse
@@ -53,7 +53,7 @@ def command(
     question = None if expression is None else parse(expression)
     reader = session.reader(remote, checked=False)
     if is_name(names):
-        lookup.open_log(reader, names)
+        open_log(reader, names)
     if export is not None:
         table_export.check_file(export)
     catalog = read_catalog(session, reader, names, True, session.max_age)

@@ -11,7 +11,7 @@ from onnxreg.cli.output import counted, table
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 
 if TYPE_CHECKING:
-    from onnxreg.registry.log.lookup import Release
+    from onnxreg.registry.log.contents import Release
     from onnxreg.registry.registry import Registry
     from onnxreg.schema.compare.rebuild_outcome import RebuildComparison
     from onnxreg.schema.manifest.draft import Draft
@@ -69,7 +69,7 @@ def command(
 
 def _compare(registry: "Registry", published: "Release", draft: "Draft") -> "RebuildComparison":
     """Compare a published version with the draft that its recipe rebuilt."""
-    from onnxreg.registry.log.lookup import read_blob
+    from onnxreg.registry.log.log import read_blob
     from onnxreg.registry.store.streams import measure
     from onnxreg.schema.compare.rebuild_outcome import compare
 

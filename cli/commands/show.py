@@ -11,7 +11,7 @@ from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.log.lookup import Release
+    from onnxreg.registry.log.contents import Release
     from onnxreg.registry.store.protocol import RegistryReader
 
 EXAMPLES = (
@@ -39,7 +39,7 @@ def command(
     NAME --json` has the artifacts that are here, their states and speeds. With --benchmark: {ref, benchmarks:
     [document], speeds: {path: [speed]}}, oldest first; see `reg builtin schemas benchmark`.
     """
-    from onnxreg.registry.log.lookup import read_version
+    from onnxreg.registry.log.contents import read_version
 
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
@@ -68,7 +68,7 @@ def command(
 def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]:
     """The version of each channel of the model: since when, by whom, why, signed by whom, and if it resolves."""
     from onnxreg.registry.gates import in_production
-    from onnxreg.registry.log.lookup import load
+    from onnxreg.registry.log.log import load
     from onnxreg.registry.trust.known_heads import load_trust
 
     try:

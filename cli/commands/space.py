@@ -75,7 +75,7 @@ def purge(
     With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing has the
     versions outside the list that use some of the same files.
     """
-    from onnxreg.registry.log.collect import collect
+    from onnxreg.registry.log.commit import collect
 
     registry, store = session.with_remote(remote)
     decisions = registry.decisions(remote=store)

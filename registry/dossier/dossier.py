@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onnxreg.registry.gates import check_evidence, read_policies
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.log import load
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.export_files import replacing
 from onnxreg.registry.trust.known_heads import load_trust
@@ -78,7 +78,6 @@ class Source(NamedTuple):
         return cls(name, canonical.decode(line.raw, "log line"))
 
     def cite(self, location: str) -> dict[str, Any]:
-        """The citation of the value at this JSON pointer, which must exist."""
         return {**self.name, "pointer": location, "value": pointer.find(self.value, location)}
 
     def quote(self, location: str) -> Cell:

@@ -1,21 +1,24 @@
-"""Change a model's log: read, change, compare and swap; after a lost race, read and decide again.
+"""Change a model's log: read, change, compare and swap; after a lost race, read and decide again. Collect blobs meanwhile.
 
-A push and a collector need no common clock. The pusher reads the log's **head**, leaves an **intent**, reads the
-**condemned** keys, makes sure that its **blobs** are under keys that nobody condemned, and replaces the index file
-that it read. `collect` has the collector's part; `docs/format.md` has the rule and its proof.
+A push and a collector, which deletes the blobs that no log refers to, need no common clock. The pusher reads the log's
+**head**, leaves an **intent**, reads the **condemned** keys, makes sure that its **blobs** are under keys that nobody
+condemned, and replaces the index file that it read. The collector **condemns** keys under its own name, then reads the
+**intents** of pushes and settles each intent, then reads the **logs**, then **deletes** the keys that no log refers to, and
+only then removes its condemnation. `docs/format.md` has the rule and its proof.
 """
 
 import random
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from io import BytesIO
 
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import consult
+from onnxreg.registry.log.contents import references
+from onnxreg.registry.log.log import Log, consult
 from onnxreg.registry.signing import line_signer
-from onnxreg.registry.store.layout import BlobKey
+from onnxreg.registry.store.layout import BlobKey, is_system_path, model_of, note_path
 from onnxreg.registry.store.protocol import (
     BlobReader,
     IndexFile,
@@ -24,12 +27,25 @@ from onnxreg.registry.store.protocol import (
     RegistryReader,
     RegistryStore,
 )
+from onnxreg.registry.support.environment import stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import VERIFY_ADVICE, ConflictError, LostRaceError, NotFoundError, RegError
+from onnxreg.schema.core.errors import (
+    VERIFY_ADVICE,
+    ConflictError,
+    IntegrityError,
+    LostRaceError,
+    NotFoundError,
+    RegError,
+    about,
+)
+from onnxreg.schema.core.ref import check_name
+from onnxreg.schema.log.events import Fence
 
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 1.0
+PUSH_WAIT_SECONDS = 60.0
+"""Seconds that a collector waits for a push that may still run, before it makes the push start over."""
 
 Change = Callable[[Log], Collection[Digest] | None]
 """A function that appends events and their documents to a log, and returns the other blobs that the events refer to;
@@ -158,3 +174,146 @@ def _secure(push: Push, log: Log, digests: Collection[Digest], bring: Bring | No
         bring(missing)
     elif missing:
         raise NotFoundError(f"blob {missing[0]} of {log.name} is not there", VERIFY_ADVICE)
+
+
+@dataclass(frozen=True)
+class CollectResult:
+    """The blobs that a collection deleted, or would delete, with sizes in bytes. `fenced` counts pushes made to restart."""
+
+    freed: dict[BlobKey, int]
+    in_use: int
+    fenced: int = 0
+
+    @property
+    def size(self) -> int:
+        return sum(self.freed.values())
+
+
+def collect(
+    remote: RegistryStore, only: Collection[Digest] | None = None, patience: float = PUSH_WAIT_SECONDS
+) -> CollectResult:
+    """Delete the blobs that no model refers to; with `only`, just these blobs among them.
+
+    Wait `patience` seconds for pushes that run meanwhile, then make them start over. Raise IntegrityError or NotFoundError,
+    and delete nothing, if a log or manifest cannot be read, because its references are then unknown.
+    """
+    earlier: References = {}
+    live = referred(remote, earlier)
+    keys = blob_keys(remote, to_delete=True)
+    sizes = {key: size for key, size in keys.items() if only is None or key.digest in only}
+    candidates = _without(sizes, live)
+    with remote.push() as push:
+        try:
+            condemn(remote, push, candidates)
+            fenced = settle(remote, push, patience)
+            live = referred(remote, earlier)
+        except BaseException:
+            remote.remove_note("condemned", push.id)
+            raise
+        doomed = _without(candidates, live)
+        remote.delete([key.path for key in doomed])
+        remote.remove_note("condemned", push.id)
+        _clear_dead(remote)
+    return CollectResult(doomed, len(sizes) - len(doomed), fenced)
+
+
+def survey(remote: RegistryStore, assume: Callable[[Log], None] = lambda log: None) -> CollectResult:
+    """Return the blobs that `collect` would delete if each log were changed as `assume` changes it in memory."""
+    live, sizes = referred(remote, {}, assume), blob_keys(remote, to_delete=True)
+    doomed = _without(sizes, live)
+    return CollectResult(doomed, len(sizes) - len(doomed))
+
+
+def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[BlobKey, int]:
+    return {key: size for key, size in keys.items() if key.digest not in live}
+
+
+def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, int]:
+    """Every key of a blob, with the blob's size in bytes.
+
+    With `to_delete`, raise IntegrityError if something else is in place of an index file, since it may hide a model.
+    """
+    sizes: dict[BlobKey, int] = {}
+    for path, size, _ in remote.files():
+        is_misnamed = path.lower().endswith(".jsonl") and model_of(path) is None
+        hides_model = path.startswith("index/") and (size is None or is_misnamed)
+        if to_delete and hides_model and not is_system_path(path):
+            raise IntegrityError(
+                f"{path} is not a model's index file: what it refers to is unknown, and nothing was deleted",
+                "put the real file in its place, or move it out of the registry, then collect again; a model whose "
+                "index is not there loses its blobs",
+            )
+        if (key := BlobKey.of_path(path)) is not None and size is not None:
+            sizes[key] = size
+    return sizes
+
+
+def condemn(remote: RegistryStore, push: Push, candidates: Collection[BlobKey]) -> None:
+    """Condemn these keys, so that no push relies on them from now on."""
+    remote.add_note("condemned", push.id, "\n".join(key.path for key in candidates).encode())
+
+
+def settle(remote: RegistryStore, push: Push, patience: float) -> int:
+    """Wait for each push that may not have seen the condemnation, or make its commit fail; return the number fenced."""
+    fenced, deadline = 0, time.monotonic() + patience
+    for intent, data in remote.notes("intents").items():
+        if _outlasts(remote, intent, deadline):
+            _fence(remote, push, intent, data)
+            fenced += 1
+        remote.remove_note("intents", intent)
+    return fenced
+
+
+def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
+    """Return True if a push is still announced at the deadline, unless its process is certainly dead."""
+    pause = 0.01
+    while remote.is_alive(intent) is not False and intent in remote.notes("intents"):
+        if time.monotonic() >= deadline:
+            return True
+        time.sleep(pause)
+        pause = min(1.0, pause * 2)
+    return False
+
+
+def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
+    """Move the head of the model that an intent names, so that the commit of a push that read the old head fails."""
+    damaged = f"an intent in {note_path('intents', '')} cannot be read"
+    with about(damaged, IntegrityError, "if no push is under way, remove the file, then collect again"):
+        intent_document = canonical.convert(canonical.decode(data, "it"), dict[str, str], "it")
+        name = check_name(str(intent_document.get("name")))
+
+    def change(log: Log) -> Collection[Digest]:
+        log.append(Fence(**stamp(name, ""), intent=intent))
+        return ()
+
+    commit(remote, push, name, change)
+
+
+def _clear_dead(remote: RegistryStore) -> None:
+    """Remove the condemnations of certainly dead collectors; only its collector may remove any other condemnation."""
+    for note in remote.notes("condemned"):
+        if remote.is_alive(note) is False:
+            remote.remove_note("condemned", note)
+
+
+References = dict[str, tuple[str | None, frozenset[Digest]]]
+"""For each model, the token of the index file that was read last, and the blobs that its log refers to."""
+
+
+def referred(
+    remote: RegistryStore, earlier: References, assume: Callable[[Log], None] = lambda log: None
+) -> set[Digest]:
+    """Every blob that a model needs now. A log of `earlier` is read again only if its index file changed.
+
+    Raise IntegrityError or NotFoundError if a document cannot be read.
+    """
+
+    def refers(log: Log) -> tuple[str | None, frozenset[Digest]]:
+        assume(log)
+        return log.index and log.index.token, frozenset(item.digest for item in references(log))
+
+    for name in remote.names():
+        index = remote.read_index(name)
+        if name not in earlier or earlier[name][0] != (index.token if index else None):
+            earlier[name] = consult(remote, name, refers, index=index, new=True)
+    return {digest for _, digests in earlier.values() for digest in digests}

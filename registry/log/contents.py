@@ -1,4 +1,4 @@
-"""The contents of versions: the artifacts that a registry holds, the artifacts that a user selects, a log's blobs.
+"""The contents of versions: as they were published, the artifacts that a registry holds or a user selects, a log's blobs.
 
 A registry may hold only some artifacts of a version (`reg pull --format`), with their sidecars and the
 companions that all artifacts share. Artifacts are named by path; None means all artifacts.
@@ -6,21 +6,22 @@ companions that all artifacts share. Artifacts are named by path; None means all
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.support.environment import stamp
+from onnxreg.registry.log.log import Log, consult, load
+from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, suggest
-from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.events import Attest, Hold, OptionalEvent, Tag
+from onnxreg.schema.core.ref import Ref, Version, check_name
+from onnxreg.schema.log.events import Attest, Event, OptionalEvent, Tag, Yank
 from onnxreg.schema.log.state import VersionEntry
-from onnxreg.schema.log.summary import EVIDENCE, operator_set
+from onnxreg.schema.log.summary import EVIDENCE, ArtifactStates, artifact_states, operator_set, verdicts_of
 
 if TYPE_CHECKING:
+    from onnxreg.schema.compare.version_history import HistoryEntry
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
 ArtifactPaths = tuple[str, ...] | None
@@ -130,55 +131,15 @@ def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:
     return None if paths >= every else tuple(sorted(paths))
 
 
-def selected_paths(
-    source: Log, versions: Iterable[Version], selection: Selection
-) -> dict[Version, ArtifactPaths]:
-    """The selected artifacts of each of these versions. Raise NotFoundError as `Selection.of` does."""
-    if not selection:
-        return dict.fromkeys(versions)
-    return {
-        version: selection.of(source.manifest(version), f"{source.name}:{version}") for version in versions
-    }
-
-
-def paths_after(
-    source: Log, destination: Log, selected: Mapping[Version, ArtifactPaths]
-) -> dict[Version, ArtifactPaths]:
-    """The artifacts of each version that the destination will hold once it receives the selected artifacts.
-
-    Raise InputError, before any file is fetched, if one event cannot name all artifacts of a version.
-    """
-    after: dict[Version, ArtifactPaths] = dict.fromkeys(selected)
-    for version, paths in selected.items():
-        present = _held_by(destination, version)
-        if paths is not None and present is not None:
-            after[version] = join(source.manifest(version), paths, present)
-            _hold(source, version, after[version], None).check_fits()
-    return after
-
-
-def hold_events(
-    destination: Log, wanted: Mapping[Version, ArtifactPaths], actor: str | None
-) -> Iterator[Hold]:
-    """Yield an event for each version of the destination whose log does not record the wanted artifacts as held."""
-    for version, paths in wanted.items():
-        if version in destination.versions and destination.versions[version].held != paths:
-            yield _hold(destination, version, paths, actor)
-
-
-def _hold(log: Log, version: Version, paths: ArtifactPaths, actor: str | None) -> Hold:
-    manifest = log.versions[version].manifest
-    return Hold(**stamp(log.name, actor), version=version, manifest=manifest, paths=paths)
-
-
-def _held_by(log: Log, version: Version) -> ArtifactPaths:
+def present_paths(log: Log, version: Version) -> ArtifactPaths:
+    """The artifacts of a version that a log's registry holds; none if it does not have the version's files."""
     entry = log.versions.get(version)
     return () if entry is None or entry.gone is not None else entry.held
 
 
 def check_held(source: Log, destination: Log, version: Version, selection: Selection) -> None:
     """Raise NotFoundError if neither the source nor the destination holds a selected artifact."""
-    offered, present = source.versions[version].held, _held_by(destination, version)
+    offered, present = source.versions[version].held, present_paths(destination, version)
     if offered is None or present is None:
         return
     manifest, ref = source.manifest(version), f"{source.name}:{version}"
@@ -258,7 +219,89 @@ def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference
 
 
 def references(log: Log) -> Iterator[Reference]:
-    """Every blob that a model refers to."""
     yield from documents(log)
     for version, entry in present_versions(log):
         yield from files(log, version, entry)
+
+
+@dataclass(frozen=True)
+class Release:
+    """A version with its manifest and the manifest's exact bytes `data`; `new` is true if this call published the version.
+
+    `held` are the paths of the artifacts that the registry has (None: all), `states` the states of all artifacts, `index` is
+    the index file that was read. After publishing, `yank` is the version's yank, and `newer` another newest version.
+    """
+
+    name: str
+    version: Version
+    digest: Digest
+    manifest: Manifest
+    data: bytes
+    new: bool = False
+    held: ArtifactPaths = None
+    states: ArtifactStates = ()
+    index: IndexFile | None = None
+    yank: Yank | None = None
+    newer: Version | None = None
+
+    @classmethod
+    def of(cls, log: Log, version: Version, entry: VersionEntry) -> Release:
+        """The release of a version of a log. Raise IntegrityError or NotFoundError if its manifest cannot be read."""
+        manifest, data = log.read_manifest(entry.manifest), log.fetch(entry.manifest)
+        state = log.state
+        timed = state.speeds.get(entry.manifest, {})
+        states = artifact_states(verdicts_of(manifest), entry.attested, state.refused, timed)
+        return cls(
+            log.name, version, entry.manifest, manifest, data,
+            held=entry.held, states=states, index=log.index,
+        )  # fmt: skip
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.name, str(self.version))
+
+
+def read_version(reader: RegistryReader, ref: Ref) -> Release:
+    """Read and verify a version's manifest, even if its files expired. Raise NotFoundError or IntegrityError."""
+
+    def read(log: Log) -> Release:
+        located = log.find(ref, gone=True)
+        return Release.of(log, located.version, located.entry)
+
+    return consult(reader, ref.name, read)
+
+
+def read_history(reader: RegistryReader, name: str, limit: int) -> list[HistoryEntry]:
+    """Read the newest versions of a model, newest first; the log's chain is verified."""
+    log = load(reader, check_name(name))
+    events = {line.seq: line.event for line in log.lines()}
+    newest = sorted(log.versions, reverse=True)[:limit]
+    return [version_record(log, version, events[log.versions[version].seq]) for version in newest]
+
+
+def kept_manifest(log: Log, version: Version) -> Manifest | None:
+    """The manifest of a version; None if it was deleted with the version's files."""
+    try:
+        return log.manifest(version)
+    except MissingBlobError:
+        if log.versions[version].gone is None:
+            raise
+        return None
+
+
+def version_record(log: Log, version: Version, event: Event) -> HistoryEntry:
+    """The history record of a version that `event` published. Raise NotFoundError or IntegrityError for its manifest."""
+    from onnxreg.schema.compare.version_history import HistoryEntry, HistoryRow
+
+    state, entry, manifest = log.state, log.versions[version], kept_manifest(log, version)
+    row = HistoryRow(
+        version=str(version),
+        manifest=entry.manifest,
+        time=event.time,
+        actor=event.actor,
+        status=entry.status(state.effective_summary(version)),
+        channels=tuple(sorted(tag for tag, item in state.channels.items() if item.version == version)),
+    )
+    verdicts, timed = verdicts_of(manifest) if manifest else (), state.speeds.get(entry.manifest, {})
+    states = artifact_states(verdicts, entry.attested, state.refused, timed)
+    return HistoryEntry(row, manifest, states)

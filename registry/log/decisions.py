@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.contents import files, present_versions
-from onnxreg.registry.log.log import LocatedVersion, Log
-from onnxreg.registry.log.lookup import load, read_deltas, unknown_model
+from onnxreg.registry.log.log import LocatedVersion, Log, load, read_deltas, unknown_model
 from onnxreg.registry.store.protocol import Push, RegistryStore
 from onnxreg.registry.support.environment import stamp
 from onnxreg.schema.core.bounds import MAX_DELTAS

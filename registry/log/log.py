@@ -1,19 +1,32 @@
-"""One model's log and state in one registry: read from an index file, queried, extended, written back.
+"""One model's log in one registry: read from an index file, queried, extended, written back; and how a registry gives it.
 
 `Replay` has the rules by which events change the tables of a model; a `Log` has the lines and the state they lead to.
 
 Sealing: before a 65th line is added to the tail, the 64 lines of the tail move into a segment blob, and the tables at
 that line into the checkpoint blob. Both follow from the log alone, so a replay from the first line gives equal bytes.
+
+Blobs (manifests, segments, checkpoints, operator sets) are always checked against their digests. Imports little.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from functools import cached_property, lru_cache, partial
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, cached_property, lru_cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import UPGRADE, other_registry
-from onnxreg.registry.store.protocol import IndexFile
+from onnxreg.registry.store.protocol import (
+    BlobReader,
+    IndexFile,
+    MissingBlobError,
+    RegistryReader,
+    UnlistedError,
+)
+from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES, MAX_MACHINES, MAX_SPEEDS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
@@ -23,9 +36,11 @@ from onnxreg.schema.core.errors import (
     InputError,
     IntegrityError,
     NotFoundError,
+    RegError,
     about,
+    suggest,
 )
-from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
 from onnxreg.schema.log import events
 from onnxreg.schema.log.events import Event, VersionEvent, Yank, check_channel
 from onnxreg.schema.log.logline import LogLine, Via, genesis, walk_chain
@@ -48,11 +63,17 @@ from onnxreg.schema.query.requirements import worst
 from onnxreg.schema.signing.dsse import Sign, sign_line
 
 if TYPE_CHECKING:
+    from onnxreg.schema.delta.delta_format import Delta
     from onnxreg.schema.manifest.manifest import Manifest
 
+Value = TypeVar("Value")
 EventType = TypeVar("EventType", bound=Event)
 Fetch = Callable[[Digest], bytes]
 """A function that reads a small blob (manifest, checkpoint, segment) and checks its digest."""
+MAX_LISTED_MODELS = 5
+FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg index fetch` brings more"
+PATTERN = frozenset("*?[")
+"""The characters by which a name counts as a pattern."""
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 RESTORE_ADVICE = "restore it from a mirror (reg verify shows more)"
 
@@ -307,7 +328,7 @@ class Log:
     # Reading
 
     @classmethod
-    def decode(cls, data: bytes, registry: str, name: str, fetch: Fetch, url: str = "") -> "Log":
+    def decode(cls, data: bytes, registry: str, name: str, fetch: Fetch, url: str = "") -> Log:
         """Read an index file. Raise IntegrityError if it is damaged or another model's, or its chain is broken."""
         log, label = cls(registry, name, fetch, url), f"the index of {name}{f' in {url}' if url else ''}"
         if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT_LINES + 1:
@@ -315,7 +336,8 @@ class Log:
         log._line, *lines = data[:-1].split(b"\n")
         with about(f"{label} cannot be read", StateError, RESTORE_ADVICE):
             state = log._state = State.decode(log._line, "its state line")
-        log.tail = [read_line(line, name) for line in lines]
+        with about(f"the log of {name} cannot be read", IntegrityError):
+            log.tail = [LogLine.decode(line) for line in lines]
         if state.registry != registry:
             raise other_registry(url or "it", state.registry, registry)
         if state.name != name:
@@ -328,7 +350,7 @@ class Log:
         return log
 
     @classmethod
-    def replay(cls, lines: Iterable[LogLine], registry: str, name: str, fetch: Fetch) -> "Log":
+    def replay(cls, lines: Iterable[LogLine], registry: str, name: str, fetch: Fetch) -> Log:
         """Make a log from these lines alone, with its state. Raise IntegrityError if a line breaks a rule."""
         log = cls(registry, name, fetch)
         with _damage(name):
@@ -385,7 +407,7 @@ class Log:
             replay.speeds.copy(),
         )  # fmt: skip
 
-    def check(self) -> "Log":
+    def check(self) -> Log:
         """Replay the tail now, and return this log. Raise StateError if the state contradicts the tables."""
         self._replay  # noqa: B018 -- computed once
         return self
@@ -536,10 +558,10 @@ class Log:
                 "the index file was tampered with or damaged: run `reg verify` on it",
             )
 
-    def manifest(self, version: Version) -> "Manifest":
+    def manifest(self, version: Version) -> Manifest:
         return self.read_manifest(self.versions[version].manifest)
 
-    def read_manifest(self, digest: Digest) -> "Manifest":
+    def read_manifest(self, digest: Digest) -> Manifest:
         """Read a manifest of this model. Raise IntegrityError or NotFoundError if the manifest cannot be read."""
         return read_manifest(self.fetch(digest), digest, self.name)
 
@@ -616,7 +638,7 @@ def mirror_error(registry: str) -> ConflictError:
 
 
 @lru_cache(16)
-def read_manifest(data: bytes, digest: Digest, name: str) -> "Manifest":
+def read_manifest(data: bytes, digest: Digest, name: str) -> Manifest:
     """Decode a model's manifest, cached. Raise IntegrityError if the manifest is malformed or belongs to another model."""
     from onnxreg.schema.manifest.manifest import Manifest
     from onnxreg.schema.manifest.manifest import read_manifest as read_any_manifest
@@ -636,12 +658,8 @@ def read_segment(data: bytes, name: str) -> list[LogLine]:
     """The lines of a sealed segment. Raise IntegrityError if a line is malformed, or the number of lines is wrong."""
     if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT_LINES:
         raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT_LINES} lines", REWRITTEN)
-    return [read_line(line, name) for line in data[:-1].split(b"\n")]
-
-
-def read_line(raw: bytes, name: str) -> LogLine:
     with about(f"the log of {name} cannot be read", IntegrityError):
-        return LogLine.decode(raw)
+        return [LogLine.decode(line) for line in data[:-1].split(b"\n")]
 
 
 @contextmanager
@@ -652,3 +670,162 @@ def _damage(name: str) -> Iterator[None]:
     except (ConflictError, InputError) as error:
         hint = error.hint or VERIFY_ADVICE
         raise IntegrityError(f"the log of {name} cannot be read: {error.message}", hint) from error
+
+
+def log_of(
+    reader: RegistryReader, name: str, index: IndexFile | None, *more: BlobReader, new: bool = False
+) -> Log:
+    """The log in an index file; for no file an empty log if `new`, else NotFoundError with similar names.
+
+    `more` are further readers of the log's blobs.
+    """
+    if index is None and not new:
+        raise unknown_model(name, reader)
+    fetch = fetcher(reader, *more)
+    if index is None:
+        return Log(reader.registry_id, name, fetch, reader.url)
+    log = Log.decode(index.data, reader.registry_id, name, fetch, reader.url)
+    log.index = index
+    return log
+
+
+def consult(
+    reader: RegistryReader,
+    name: str,
+    question: Callable[[Log], Value],
+    *more: BlobReader,
+    index: IndexFile | None = None,
+    new: bool = False,
+) -> Value:
+    """Apply `question` to a model's log (see `log_of`); if a blob is missing, again to a newer log."""
+    return read_consistently(
+        reader, name, lambda file: question(log_of(reader, name, file, *more, new=new)), index
+    )
+
+
+def load(reader: RegistryReader, name: str, *more: BlobReader, index: IndexFile | None = None) -> Log:
+    """Load and replay a model's log, and check its state; see `consult`."""
+    return consult(reader, name, Log.check, *more, index=index)
+
+
+def open_log(reader: RegistryReader, name: str) -> Log:
+    """Open a model's log without checking its state before a table of all versions is used; see `log_of`."""
+    return log_of(reader, name, reader.read_index(name))
+
+
+def find(reader: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
+    return consult(reader, ref.name, lambda log: log.find(ref, yanked, gone))
+
+
+def read_consistently(
+    reader: RegistryReader,
+    name: str,
+    read: Callable[[IndexFile | None], Value],
+    index: IndexFile | None = None,
+) -> Value:
+    """Read a model's index file and blobs that it names; start again if a blob is missing and the index file changed.
+
+    A collector may delete blobs that the newest index file does not name (a replaced checkpoint, the manifest of a
+    dropped version) while a reader still uses an older index file.
+    """
+    index = index or reader.read_index(name)
+    while True:
+        try:
+            return read(index)
+        except MissingBlobError:
+            index, before = reader.read_index(name), index
+            if index == before:
+                raise
+
+
+def unknown_model(name: str, reader: RegistryReader) -> NotFoundError:
+    """The error for a missing model, with the most similar names. In a copy, it adds that the copy may be incomplete."""
+    is_copy = reader.is_mirror  # NotFoundError if the registry is gone
+    location = f"{reader.url}, {named_copy(reader)}" if is_copy else reader.url
+    hint = "check the name: that place does not list its models"
+    with suppress(UnlistedError):
+        names = list(reader.names())
+        hint = suggest(name, names, FINISH if is_copy else listed(names))
+    if Version.is_version(name):
+        hint = f"a version follows its model: NAME:{name}"
+    return NotFoundError(f"there is no model {name} in {location}", hint)
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names of a registry's models, for the hint of an error."""
+    if not names:
+        return "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
+    more = f" and {len(names) - MAX_LISTED_MODELS} more" if len(names) > MAX_LISTED_MODELS else ""
+    return f"it holds {', '.join(names[:MAX_LISTED_MODELS])}{more}"
+
+
+def named_copy(copy: RegistryReader) -> str:
+    """Name a mirror, an archive or a tracking copy in an error about a missing model."""
+    return f"a copy of registry {copy.registry_id[:12]}... that may be incomplete"
+
+
+def matching(reader: RegistryReader, patterns: Collection[str]) -> list[str]:
+    """The models that these names and patterns mean, sorted; in a pattern `*` also matches a `/`.
+
+    Raise NotFoundError, with similar names, if a pattern matches no model. Names are not checked to exist.
+    """
+    chosen = {check_name(pattern) for pattern in patterns if not PATTERN & set(pattern)}
+    globs = [pattern for pattern in patterns if PATTERN & set(pattern)]
+    names = list(reader.names()) if globs else []
+    for pattern in globs:
+        if not (fitting := fnmatch.filter(names, pattern)):
+            plain = "".join(char for char in pattern if char not in PATTERN)
+            hint = suggest(plain, names, listed(names), 0.4)
+            raise NotFoundError(f"no model matches {pattern} in {reader.url}", hint)
+        chosen.update(fitting)
+    return sorted(chosen)
+
+
+def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
+    """Read a whole blob. Raise NotFoundError if it is absent; IntegrityError if it is too large or its digest differs."""
+    with host_errors(f"reading blob {digest}"), source.open_blob(digest) as stream:
+        data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise IntegrityError(f"blob {digest} is larger than {max_bytes} bytes, which no document is")
+    if Digest.of(data) != digest:
+        raise IntegrityError(f"blob {digest} is damaged: its bytes have another digest", VERIFY_ADVICE)
+    return data
+
+
+def fetcher(*sources: BlobReader) -> Fetch:
+    """A function that reads a blob from the first source with a good copy, local sources first, and caches the blob."""
+    ordered = sorted(sources, key=lambda source: not isinstance(source, DirectoryRegistry))
+
+    @cache
+    def fetch(digest: Digest) -> bytes:
+        failure: RegError = NotFoundError(f"blob {digest} is not there", VERIFY_ADVICE)
+        for source in ordered:
+            try:
+                return read_blob(source, digest)
+            except (IntegrityError, NotFoundError) as error:
+                failure = failure if isinstance(failure, IntegrityError) else error
+        raise failure
+
+    return fetch
+
+
+def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
+    """Read a model's whole log (`.policy`: the log of policies) and verify its chain. Raise NotFoundError if missing."""
+    if name != POLICY_LOG:
+        return list(load(reader, check_name(name)).lines())
+    from onnxreg.schema.gates.policy import PolicyLog
+
+    index = reader.read_index(POLICY_LOG)
+    if index is None:
+        raise NotFoundError(f"{reader.url} never had a policy", "`reg policy set` makes one")
+    return list(PolicyLog.decode(index.data, reader.registry_id).lines)
+
+
+def read_deltas(fetch: Fetch, table: Digest | None) -> list[Delta]:
+    """The deltas of a table; none if the table cannot be read, since deltas are optional and `verify` reports damage."""
+    if table is not None:
+        from onnxreg.schema.delta.delta_format import decode_table
+
+        with suppress(InputError, IntegrityError, NotFoundError):
+            return list(decode_table(fetch(table)))
+    return []

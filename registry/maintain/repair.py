@@ -11,8 +11,7 @@ from io import BytesIO
 from typing import NamedTuple
 
 from onnxreg.registry.log.commit import announced, read_condemned
-from onnxreg.registry.log.log import Fetch, Log, read_segment
-from onnxreg.registry.log.lookup import open_log, read_blob
+from onnxreg.registry.log.log import Fetch, Log, open_log, read_blob, read_segment
 from onnxreg.registry.maintain.verification import Damage, VerifyReport, verify
 from onnxreg.registry.remotes import Remotes, check_distinct
 from onnxreg.registry.store.directory import DirectoryRegistry

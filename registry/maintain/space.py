@@ -5,12 +5,10 @@ from collections.abc import Collection
 from operator import itemgetter
 from typing import Any
 
-from onnxreg.registry.log import lookup
-from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, CollectResult, blob_keys, collect, survey
+from onnxreg.registry.log.commit import PUSH_WAIT_SECONDS, CollectResult, blob_keys, collect, survey
 from onnxreg.registry.log.contents import present_versions, references
 from onnxreg.registry.log.decisions import Decisions, withdraw_deltas
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.log import Log, load, unknown_model
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
@@ -30,7 +28,7 @@ def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
     logs = {name: load(remote, name) for name in list(remote.names())}
     needs = {name: {reference.digest for reference in references(log)} for name, log in logs.items()}
     if unknown := set(names) - needs.keys():
-        raise lookup.unknown_model(min(unknown), remote)
+        raise unknown_model(min(unknown), remote)
     users = Counter(digest for digests in needs.values() for digest in digests)
     models = []
     for name in sorted(names or needs):

@@ -12,8 +12,7 @@ from shlex import join
 from typing import Any, BinaryIO, NamedTuple
 
 from onnxreg.registry.log.contents import Reference, documents, files, present_versions
-from onnxreg.registry.log.log import Log, StateError
-from onnxreg.registry.log.lookup import find, log_of, unknown_model
+from onnxreg.registry.log.log import Log, StateError, find, log_of, unknown_model
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.archive_reader import POLICIES

@@ -62,7 +62,6 @@ class Credential:
 
     @property
     def basic(self) -> dict[str, str]:
-        """The header of HTTP Basic authentication."""
         return {"Authorization": f"Basic {base64.b64encode(f'{self.user}:{self.secret}'.encode()).decode()}"}
 
 

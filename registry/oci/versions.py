@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any, BinaryIO, NamedTuple
 
-from onnxreg.registry.log import lookup
-from onnxreg.registry.log.contents import Reference
+from onnxreg.registry.log.contents import Reference, Release, read_version
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.lookup import Release, load, read_blob, read_version
+from onnxreg.registry.log.log import find, load, read_blob
 from onnxreg.registry.oci.client import MANIFEST, OciClient, OciDocument, OciTarget, descriptor, entries
 from onnxreg.registry.publish import Publisher
 from onnxreg.registry.resolution import check_version_trust
@@ -132,7 +131,7 @@ def publish(
 
     NotFoundError if the version is yanked or files are missing here. GateError if the policy of the ref's channel bars it.
     """
-    located = lookup.find(reader, ref)
+    located = find(reader, ref)
     check_version_trust(reader, ref, located, None, known_heads)
     if located.entry.yanked:
         raise NotFoundError(f"{located.ref} is yanked", "publish another version")

@@ -19,8 +19,7 @@ from unicodedata import normalize
 
 import msgspec
 
-from onnxreg.registry.log import lookup
-from onnxreg.registry.log.log import Log, read_manifest
+from onnxreg.registry.log.log import Log, open_log, read_blob, read_consistently, read_manifest, unknown_model
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.support.parallel import run_parallel
@@ -86,7 +85,6 @@ class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
     words: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the model in the documented form of `reg ls --json`."""
         return {key: getattr(self, key) for key in ("name", "versions", "newest", "channels")}
 
 
@@ -309,7 +307,7 @@ def read_model(
 ) -> tuple[ModelLine, list[Piece] | None]:
     """Read the line of a model; if `contents` has the name, also read the artifacts that `contents` lacks."""
     try:
-        state, entries = lookup.read_consistently(reader, name, partial(_read_state, reader, name))
+        state, entries = read_consistently(reader, name, partial(_read_state, reader, name))
         newest = state.newest_release()
         channels = {tag: str(channel.version) for tag, channel in sorted(state.channels.items())}
         line = ModelLine(name, tokens[name], newest and str(newest), len(entries), channels, str(state.head))
@@ -335,7 +333,7 @@ def _read_state(
 ) -> tuple[_State, dict[Version, VersionEntry]]:
     """Return the state line of an index file, and all versions. A search does not replay the log: only `verify` does."""
     if index is None:
-        raise lookup.unknown_model(name, reader)
+        raise unknown_model(name, reader)
     first, _, lines = index.data.partition(b"\n")
     state = decode_json(first, _State, "its state line")
     last = lines.removesuffix(b"\n").rpartition(b"\n")[2]
@@ -343,7 +341,7 @@ def _read_state(
         raise IntegrityError(f"the index of {name} in {reader.url} does not fit its own history")
     entries = state.versions
     if state.checkpoint is not None:
-        checkpoint = Checkpoint.decode(lookup.read_blob(reader, state.checkpoint), "its checkpoint")
+        checkpoint = Checkpoint.decode(read_blob(reader, state.checkpoint), "its checkpoint")
         entries = checkpoint.versions | entries
     return state, {version: entry for version, entry in entries.items() if not entry.dropped}
 
@@ -362,7 +360,7 @@ def _read_pieces(
             return contents[digest]
         try:
             if summary is None:
-                data = lookup.read_blob(reader, digest)
+                data = read_blob(reader, digest)
                 summary = summarize(read_manifest(data, digest, state.name), digest, len(data))
         except RegError as error:
             return f"{state.name}:{version}: {error.message}"
@@ -420,8 +418,8 @@ def _fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine])
             continue
         with suppress(RegError, LookupError):
             digest = Digest.parse(model.manifest)
-            manifest = read_manifest(lookup.read_blob(reader, digest), digest, model.name)
-            log = lookup.open_log(reader, model.name)
+            manifest = read_manifest(read_blob(reader, digest), digest, model.name)
+            log = open_log(reader, model.name)
             model.published = next(log.lines(log.versions[Version.parse(model.newest)].seq - 1)).event.time
             labels = {label.removeprefix("B-").removeprefix("I-"): None for label in manifest.labels or ()}
             texts = (model.name, manifest.task, manifest.family, manifest.license, manifest.description)

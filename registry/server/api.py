@@ -154,6 +154,5 @@ class Api:
 
 
 def _no_file(request: Request) -> HttpError:
-    """Return the 404 error for a path without a file."""
     hint = "the tree is registry.json, index/, blobs/ and search/"
     return HttpError(404, f"there is no {request.scope['path'][:200]}", hint)

@@ -16,8 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from onnxreg.registry.log.log import Log, read_manifest
-from onnxreg.registry.log.lookup import read_blob
+from onnxreg.registry.log.log import Log, read_blob, read_manifest
 from onnxreg.registry.server.answers import (
     IMMUTABLE,
     JSON,
@@ -116,8 +115,6 @@ def _git_id(text: str) -> str:
 
 
 class HubRoutes:
-    """The routes of the Hub's protocol over one registry."""
-
     def __init__(self, registry: ServedRegistry, settings: Settings, limits: Limits) -> None:
         self._registry, self._limits = registry, limits
         self._immutable = settings.caching(IMMUTABLE)

@@ -18,9 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Generic, TypeVar
 
-from onnxreg.registry.log import lookup
-from onnxreg.registry.log.log import LocatedVersion, Log
-from onnxreg.registry.log.lookup import read_consistently
+from onnxreg.registry.log.log import LocatedVersion, Log, log_of, read_consistently
 from onnxreg.registry.resolution import Resolution, check_version_trust, resolve
 from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.catalogs import LocalCatalog
@@ -142,7 +140,7 @@ class ServedRegistry(DirectoryRegistry):
         """Return the log in an index file. NotFoundError if `index` is None: there is no such model."""
         if index is None:
             raise _unknown(name)
-        return lookup.log_of(self, name, index)
+        return log_of(self, name, index)
 
     def answer(self, key: Hashable, name: str, make: Callable[[IndexFile | None], bytes]) -> bytes:
         """Return the cached answer for `key` and a model's index file; if there is none, call `make` and cache the result."""

@@ -85,7 +85,6 @@ def application(
 def routes(
     registry: ServedRegistry, settings: Settings, limits: Limits, metrics: Metrics, pages: Pages
 ) -> list[BaseRoute]:
-    """Return all routes of the server."""
 
     async def healthz(request: Request) -> Response:
         """Check that the registry can still be read: its disk may be gone."""

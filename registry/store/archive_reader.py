@@ -27,6 +27,7 @@ from onnxreg.registry.store.protocol import (
     StoredObject,
     TreeFile,
 )
+from onnxreg.registry.store.streams import Readable
 from onnxreg.registry.support.disk import host_errors, path_text
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_ARCHIVE_FILES, MAX_ARCHIVE_MODELS, MAX_DOCUMENT_BYTES
@@ -54,7 +55,6 @@ def excess(names: Collection[str]) -> str:
 
 
 def encode_about(carried: Carried) -> bytes:
-    """Return the bytes of `archive.json`."""
     versions = {name: [str(version) for version in sorted(carried[name])] for name in carried}
     return canonical.encode({"format": FORMAT, "format_version": FORMAT_VERSION, "versions": versions})
 
@@ -144,14 +144,11 @@ class ArchiveStore(ReadOnlyStore):
         return (TreeFile(key, self._entries[key].file_size) for key in tree if key.startswith(prefix))
 
 
-class _Span(io.RawIOBase):
+class _Span(Readable):
     """The bytes between two offsets of a file. IntegrityError if the file ends earlier."""
 
     def __init__(self, read: Callable[[int, int], bytes], offset: int, end: int, key: str) -> None:
         self._read, self._offset, self._end, self._key = read, offset, end, key
-
-    def readable(self) -> bool:
-        return True
 
     def readinto(self, buffer: Any, /) -> int:
         count = min(len(buffer), self._end - self._offset)

@@ -78,7 +78,7 @@ class FileStore(ObjectStore):
 
     def create(self, key: str, source: BinaryIO) -> bool:
         with SpooledTemporaryFile(SPOOL_BYTES) as spool:
-            streams.pump(source, spool)
+            streams.pump(source, cast(BinaryIO, spool))
             with self._writing(f"writing {key}"):
                 if self._is_file(key):
                     return False
@@ -149,12 +149,9 @@ class FileStore(ObjectStore):
             raise RemoteError(failure, "check the URL and your credentials") from error
 
 
-class _Stream(io.RawIOBase):
+class _Stream(streams.Readable):
     def __init__(self, stream: Any, asking: Callable[[], AbstractContextManager[None]]) -> None:
         self._stream, self._asking = stream, asking
-
-    def readable(self) -> bool:
-        return True
 
     def readinto(self, buffer: Any, /) -> int:
         with self._asking():

@@ -218,7 +218,6 @@ class HubClient:
         return files
 
     def create(self) -> None:
-        """Make the repository, if it does not exist."""
         create = partial(self.api.create_repo, exist_ok=True, **self._repo)
         self._ask("making the repository", create)
 
@@ -395,7 +394,6 @@ class CommitSnapshot:
         return path in self._entries and self._entries[path] is None
 
     def read(self, path: str) -> bytes | None:
-        """Read a small file; None if the file is absent."""
         if path not in self._data:
             self.remember(path, None if self.is_absent(path) else self._hub.read(path, self.revision)[0])
         return self._data[path]
@@ -406,7 +404,6 @@ class CommitSnapshot:
         self._entries[path] = None if data is None else TreeFile(path, len(data), git_oid(data))
 
     def tree(self, folder: str = "") -> list[TreeFile]:
-        """List every file below a folder."""
         entries = [] if self.is_absent(folder) else self._hub.tree(self.revision, folder)
         return [entry for entry in entries if entry.size is not None]
 

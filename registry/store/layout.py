@@ -72,7 +72,6 @@ def usable_key(digest: Digest, condemned: Collection[BlobKey]) -> BlobKey:
 
 
 def note_path(kind: Kind, note: str) -> str:
-    """The path of a note in the tree."""
     return f"gc/{kind}/{note}"
 
 

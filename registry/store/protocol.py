@@ -516,7 +516,7 @@ class ObjectPush(Push):
         self, source: BinaryIO, expected: Digest | None, hasher: Hasher | None = None
     ) -> tuple[Digest, int]:
         with SpooledTemporaryFile(SPOOL_BYTES) as spool:
-            digest, size = streams.pump(source, spool, hasher=hasher)
+            digest, size = streams.pump(source, cast(BinaryIO, spool), hasher=hasher)
             if expected is not None:
                 streams.check(digest, expected, f"blob {expected}")
             spool.seek(0)

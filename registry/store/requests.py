@@ -41,7 +41,7 @@ from onnxreg.registry.store.protocol import (
     TreeFile,
     UnlistedError,
 )
-from onnxreg.registry.store.streams import CHUNK_BYTES
+from onnxreg.registry.store.streams import CHUNK_BYTES, Readable
 from onnxreg.registry.support import environment, parallel
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import InputError, RemoteError, why
@@ -183,7 +183,7 @@ class ObjectAnswer(NamedTuple):
     close: Callable[[], object] = lambda: None
 
 
-class ObjectStream(io.RawIOBase):
+class ObjectStream(Readable):
     """A stream over an object from an offset; after a lost connection it requests the rest. `begin` requests the bytes from
     an offset of the object with a given tag; `ask` calls a function, and again after a failure that may pass.
     """
@@ -210,9 +210,6 @@ class ObjectStream(io.RawIOBase):
                 raise
             return io.BytesIO(b"")
         return cast(BinaryIO, io.BufferedReader(self, READ_BYTES))
-
-    def readable(self) -> bool:
-        return True
 
     def readinto(self, buffer: Any, /) -> int:
         if not self._block:
@@ -350,7 +347,6 @@ def pause_seconds(headers: Mapping[str, str] | Message) -> float:
 
 
 def later(pause: float) -> str:
-    """Return a hint to run the command again later."""
     if not pause:
         return "run the command again later"
     moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(time.time() + pause))
@@ -522,7 +518,6 @@ class HttpStore(ReadOnlyStore):
         )
 
     def hint(self, status: int) -> str:
-        """Return the hint for a refusal with this HTTP status."""
         if status not in (401, 403):
             return "check the URL"
         return f"check the URL, and the server's token in {variable(self.url)}"

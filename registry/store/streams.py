@@ -24,10 +24,6 @@ class Hasher(Protocol):
     def hexdigest(self) -> str: ...
 
 
-class Sink(Protocol):
-    def write(self, data: memoryview, /) -> object: ...
-
-
 class PieceHasher:
     """A hasher that computes the SHA-256 of a stream, and of each piece of `size` bytes, in one pass."""
 
@@ -61,7 +57,6 @@ def piece_hasher(size: int) -> PieceHasher | None:
 
 
 def describe(digest: Digest, size: int, hasher: PieceHasher | None) -> Descriptor:
-    """Return the descriptor of a file from its digest, size in bytes and pieces."""
     return Descriptor(digest, size, hasher.pieces() if hasher else None)
 
 
@@ -76,7 +71,10 @@ def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
 
 
 def pump(
-    source: BinaryIO, sink: Sink | None, advance: Advance = lambda count: None, hasher: Hasher | None = None
+    source: BinaryIO,
+    sink: BinaryIO | None,
+    advance: Advance = lambda count: None,
+    hasher: Hasher | None = None,
 ) -> tuple[Digest, int]:
     """Move a stream's bytes into a sink (None: discard them) and hash them; return digest and size in bytes. `advance`
     receives the bytes moved since the last call; a `hasher` may have hashed bytes before these. Memory: 1 MiB.
@@ -101,16 +99,20 @@ def check(actual: Digest, expected: Digest, label: str) -> None:
         )
 
 
-class CountingReader(io.RawIOBase):
+class Readable(io.RawIOBase):
+    """A stream to read. A subclass has the method `readinto`."""
+
+    def readable(self) -> bool:
+        return True
+
+
+class CountingReader(Readable):
     """A stream that reports the bytes read, and ends if the command is stopped. IntegrityError beyond `size` bytes."""
 
     def __init__(self, stream: BinaryIO, advance: Advance, action: str, size: int | None = None) -> None:
         self._stream = cast(Any, stream)
         self._left = sys.maxsize if size is None else size
         self._advance, self._action = advance, action
-
-    def readable(self) -> bool:
-        return True
 
     def close(self) -> None:
         self._stream.close()
@@ -132,16 +134,13 @@ def metered(stream: BinaryIO, advance: Advance, action: str, size: int | None = 
     return cast(BinaryIO, CountingReader(stream, advance, action, size))
 
 
-class HashingReader(io.RawIOBase):
+class HashingReader(Readable):
     """A stream that hashes the bytes read from a source. IntegrityError at the end if the digest is not `expected`."""
 
     def __init__(self, source: BinaryIO, expected: Digest, length: int = 0) -> None:
         self._source, self._expected = cast(Any, source), expected
         self._hasher = hashlib.sha256()
         self.length, self.size = length, 0
-
-    def readable(self) -> bool:
-        return True
 
     def readinto(self, buffer: Any, /) -> int:
         count: int = self._source.readinto(buffer)
@@ -153,7 +152,7 @@ class HashingReader(io.RawIOBase):
 
 
 def copy_verified(
-    stream: BinaryIO, sink: Sink, digest: Digest, size: int, label: str, progress: Progress
+    stream: BinaryIO, sink: BinaryIO, digest: Digest, size: int, label: str, progress: Progress
 ) -> None:
     """Copy a stream, which `label` names, into a sink, and close the stream. IntegrityError if digest or size differs."""
     with progress.file(label, size) as advance, metered(stream, advance, f"reading {label}", size) as source:

@@ -60,22 +60,18 @@ def default_root() -> Path:
 
 
 def trust_file() -> Path:
-    """`REG_TRUST`, else `trust.toml` in the user's configuration directory."""
     return _named("REG_TRUST") or _own("config", ".config") / "trust.toml"
 
 
 def key_directory() -> Path:
-    """`REG_KEYS`, else `keys` in the user's configuration directory."""
     return _named("REG_KEYS") or _own("config", ".config") / "keys"
 
 
 def state_directory() -> Path:
-    """`REG_STATE`, else the user's state directory."""
     return _named("REG_STATE") or _own("state", ".local/state")
 
 
 def cache_directory() -> Path:
-    """`cache` in `REG_STATE`, else the user's cache directory."""
     state = _named("REG_STATE")
     return state / "cache" if state else _own("cache", ".cache")
 

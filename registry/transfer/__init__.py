@@ -1,8 +1,8 @@
 """Push, pull, mirror and archive: all of them exchange versions and their bytes.
 
-`merge` compares two logs. `exchange` moves blobs in parallel, then the manifest, then the index. `mirror` copies a whole
-registry, `archive` writes one file, `export_files` writes a version as plain files.
+`exchange` compares two logs, moves blobs in parallel, then the manifest, then the index. `mirror` copies a whole registry,
+`archive` writes one file, `export_files` writes a version as plain files.
 
-Start with `exchange.py`, then `merge.py`. docs/format.md has the rule for merging two logs.
+Start with `exchange.py`. docs/format.md has the rule for merging two logs.
 Must not import: `publish`, `maintain`, `server`.
 """

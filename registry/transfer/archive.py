@@ -12,9 +12,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import documents, files
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.log import find, load, matching, open_log
 from onnxreg.registry.store.archive_reader import (
     ABOUT,
     IDENTITY,
@@ -26,7 +25,7 @@ from onnxreg.registry.store.archive_reader import (
 from onnxreg.registry.store.directory import staging
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity
 from onnxreg.registry.store.protocol import Carried, RegistryReader
-from onnxreg.registry.store.streams import Sink, copy_verified
+from onnxreg.registry.store.streams import copy_verified
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError
@@ -60,12 +59,12 @@ def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -
     """Return the versions to archive: one for each REF, or all present ones if `every`. InputError if there are none."""
     carried: dict[str, frozenset[Version]] = {}
     if every:
-        for name in lookup.matching(source, refs) if refs else source.names():
-            versions = lookup.open_log(source, name).versions
+        for name in matching(source, refs) if refs else source.names():
+            versions = open_log(source, name).versions
             carried[name] = frozenset(version for version, entry in versions.items() if entry.gone is None)
     else:
         for ref in map(Ref.parse, refs):
-            version = lookup.find(source, ref, yanked=Version.is_version(ref.tag or "")).version
+            version = find(source, ref, yanked=Version.is_version(ref.tag or "")).version
             carried[ref.name] = carried.get(ref.name, frozenset()) | {version}
     if not any(carried.values()):
         raise InputError("there is nothing to archive", "name versions, or take every one: --all")
@@ -137,4 +136,6 @@ def _write(path: Path, entries: Mapping[str, _Entry], progress: Progress) -> Non
             info.create_system, info.external_attr = 3, (stat.S_IFREG | 0o644) << 16
             info.file_size = entry.size
             with archive.open(info, "w") as sink:
-                copy_verified(entry.open(), cast(Sink, sink), entry.digest, entry.size, entry.label, progress)
+                copy_verified(
+                    entry.open(), cast(BinaryIO, sink), entry.digest, entry.size, entry.label, progress
+                )

@@ -18,12 +18,13 @@ from tempfile import mkdtemp
 from onnxreg.registry.log.contents import (
     EVERYTHING,
     ArtifactPaths,
+    Release,
     Selection,
     download_files,
+    read_version,
     selected_artifacts,
 )
-from onnxreg.registry.log.log import read_manifest
-from onnxreg.registry.log.lookup import Release, read_blob, read_version
+from onnxreg.registry.log.log import read_blob, read_manifest
 from onnxreg.registry.resolution import Resolution
 from onnxreg.registry.store.directory import DirectoryRegistry, staging, temporary
 from onnxreg.registry.store.layout import is_system_path

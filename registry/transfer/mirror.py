@@ -7,22 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxreg.registry.gates import copy_policies, read_policies
-from onnxreg.registry.log import lookup
-from onnxreg.registry.log.collect import CollectResult, collect
+from onnxreg.registry.log.commit import CollectResult, collect
 from onnxreg.registry.log.contents import present_versions
-from onnxreg.registry.log.log import Log, mirror_error
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.log import Log, load, log_of, mirror_error, unknown_model
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.store.layout import CATALOG
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore, innermost
 from onnxreg.registry.transfer.exchange import (
+    ExchangeRequest,
     SkippedVersion,
     TransferResult,
     exchange,
     exchange_possible,
     list_errors,
+    missing_lines,
 )
-from onnxreg.registry.transfer.merge import ExchangeRequest, missing_lines
 from onnxreg.registry.trust.known_heads import load_trust
 from onnxreg.registry.trust.signatures import check_copied, enforce_policies
 from onnxreg.schema.core.digest import Digest
@@ -128,13 +127,13 @@ def _verbatim(
         with list_errors(name, report.skipped):
             index = source.read_index(name)
             if index is None:
-                raise lookup.unknown_model(name, source)
-            tombstones.update(lookup.log_of(source, name, index).state.tombstones)
+                raise unknown_model(name, source)
+            tombstones.update(log_of(source, name, index).state.tombstones)
             own_index = destination.read_index(name) if name in present else None
             if own_index is not None and own_index.data == index.data:
                 continue
             log = load(source, name, index=index)
-            own = lookup.log_of(destination, name, own_index, source, new=True).check()
+            own = log_of(destination, name, own_index, source, new=True).check()
             if lines := missing_lines(ExchangeRequest(name, ()), log, own):
                 check_copied(log, trust)
                 # A log that the trust file accepted is the one to copy; any other is read again, not kept in memory.

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from onnxreg.registry.log.log import Fetch, Log, StateError
-from onnxreg.registry.log.lookup import fetcher
+from onnxreg.registry.log.log import Fetch, Log, StateError, fetcher
 from onnxreg.registry.store.protocol import (
     BlobReader,
     IndexFile,
@@ -55,11 +54,7 @@ MAX_PLACES = 32
 
 
 class RollbackError(IntegrityError):
-    """Rules 1 to 3: a place has fewer lines than before, or its log of policies lost or changed lines."""
-
-
-class UnknownPastError(IntegrityError):
-    """Rule 3: a log ends before the remembered lines, so it may be another log."""
+    """Rules 1 to 3: a place has fewer lines than before or than remembered, or its log of policies lost or changed lines."""
 
 
 class ChangedStateError(IntegrityError):
@@ -68,10 +63,6 @@ class ChangedStateError(IntegrityError):
 
 class ChangedSummaryError(IntegrityError):
     """Rule 7: the summary of a manifest changed, and now contradicts the manifest."""
-
-
-class StalePolicyError(IntegrityError):
-    """Rule 3, for policies: a place lacks policies that the registry is known to have."""
 
 
 class KnownHead(Record, frozen=True):
@@ -153,7 +144,7 @@ def observe(
             raise RollbackError(f"{url} went back in time: {ends}, {had} were there before", reset)
         if remembered is None:
             doubt = "it is too far back to tell whether it is the same log"
-            raise UnknownPastError(f"{ends}, {before.seq} were seen before, and {doubt}", reset)
+            raise RollbackError(f"{ends}, {before.seq} were seen before, and {doubt}", reset)
         log.check()
         is_sealed_alike = (log.state.segments, log.state.checkpoint) == (state.segments, state.checkpoint)
         if not is_sealed_alike or not log.state.summaries.items() <= state.summaries.items():
@@ -212,7 +203,7 @@ def _observe_policies(
     if before is not None and digests[before.seq - 1 : before.seq] != (before.head,):
         if before.digest_at(seq) == digests[-1] and places.get(origin, 0) <= seq:
             problem = f"{url} has policy {seq} of the {before.seq} that the registry is known to have"
-            raise StalePolicyError(problem, "have this copy brought up to date, or ask another place")
+            raise RollbackError(problem, "have this copy brought up to date, or ask another place")
         lines = f"it has {seq} lines that are not the {before.seq} seen before"
         raise RollbackError(f"the policy log was put back or rewritten: {lines}", reset)
     newest = digests[-MAX_REMEMBERED_LINES:]
@@ -323,7 +314,6 @@ class KnownHeads:
         return sorted(path.with_suffix("").as_posix() for path in files if path.suffix == ".json")
 
     def models(self, registry_id: str) -> list[str]:
-        """The names of a registry's models with a known head."""
         return [name for name in self.names(registry_id) if name != POLICY_LOG]
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -393,7 +383,6 @@ class CheckedReader(ReaderWrapper):
         self._known_heads = known_heads
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        """Read and check an index file; see `KnownHeads.read_index`."""
         return self._known_heads.read_index(self.source, name, cached)
 
 

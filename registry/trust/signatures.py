@@ -12,8 +12,8 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
-from onnxreg.registry.log.lookup import Release, load, log_of, read_blob
+from onnxreg.registry.log.contents import Release
+from onnxreg.registry.log.log import LocatedVersion, Log, load, log_of, read_blob, read_manifest
 from onnxreg.registry.signing import is_valid, sign_statement
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core import canonical
@@ -144,7 +144,6 @@ def judge_for(log: Log, trust: Trust) -> SignatureJudge:
 def judge_lines(
     trust: Trust, registry: str, model: str, log: Sequence[LogLine]
 ) -> list[tuple[LogLine, SignatureVerdict]]:
-    """Judge the signature of each line of a whole log."""
     judge = SignatureJudge(trust, registry, model, {line.seq: line.digest for line in log}.get)
     return [(line, judge.line(line)) for line in log]
 
@@ -317,7 +316,6 @@ def _released(log: Log, event: Attest, release: Statement) -> tuple[Version, str
 
 
 def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) -> list[SignatureVerdict]:
-    """Judge the signatures on one version of the model."""
     return [item.verdict for item in signed_statements(log, trust, manifest) if item.version == version]
 
 

@@ -26,7 +26,7 @@ from benchmarks.load import CLIENTS, Ask, Load, Server, ask, download, free_port
 from benchmarks.measure import Row, pairs, row
 from benchmarks.peers import installed
 from onnxreg.registry import Registry
-from onnxreg.registry.log import lookup
+from onnxreg.registry.log.log import open_log
 from onnxreg.registry.search.catalog import versions_json
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
@@ -96,7 +96,7 @@ def flat(name: str) -> str:
 
 def _versions_of(registry: Registry, name: str) -> list[dict[str, Any]]:
     """All versions, oldest first."""
-    versions = versions_json(lookup.open_log(registry.store, name))["versions"]
+    versions = versions_json(open_log(registry.store, name))["versions"]
     return [{key: str(value) for key, value in version.items()} for version in reversed(versions)]
 
 

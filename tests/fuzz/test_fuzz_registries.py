@@ -15,11 +15,10 @@ from support.fuzz.mutation import forge, mutate, rechained
 from support.fuzz.time_limit import bounded
 from support.sampling import sampled
 
-from onnxreg.registry.log.lookup import open_log
+from onnxreg.registry.log.log import open_log
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.layout import blob_path, index_path
-from onnxreg.registry.transfer.exchange import exchange
-from onnxreg.registry.transfer.merge import ExchangeRequest
+from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError
 

@@ -11,7 +11,7 @@ from support.servers import s3servers, static
 from support.servers.faults import Proxy, proxy
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.lookup import Release
+from onnxreg.registry.log.contents import Release
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.registries.home import Home
 
-from onnxreg.registry.log.lookup import Release
+from onnxreg.registry.log.contents import Release
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError
 from onnxreg.schema.core.files import FileState

@@ -12,9 +12,9 @@ from support.servers.faults import Proxy, proxy
 
 from onnxreg.cli.main import main
 from onnxreg.cli.services import DeltaReport, make_deltas
-from onnxreg.registry.log.collect import blob_keys, collect
+from onnxreg.registry.log.commit import blob_keys, collect
 from onnxreg.registry.log.decisions import publish_deltas
-from onnxreg.registry.log.lookup import load, read_deltas
+from onnxreg.registry.log.log import load, read_deltas
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.transfer.mirror import mirror

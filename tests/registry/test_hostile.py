@@ -10,7 +10,7 @@ import pytest
 from support.registries import owner
 from support.registries.home import Home
 
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.log import load
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError, RegError

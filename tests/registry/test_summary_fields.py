@@ -12,7 +12,7 @@ from support.registries.home import Home
 from support.trust.tamper import Tree
 
 from onnxreg.registry import resolution
-from onnxreg.registry.log import lookup
+from onnxreg.registry.log import log
 from onnxreg.registry.resolution import NoAnswerError, Resolution
 from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.catalogs import LocalCatalog
@@ -214,7 +214,7 @@ def test_metrics_are_those_of_the_suite_of_the_verdict(
     expected = {"sts/spearman": 0.83, "sts/spearman/loss": -0.002, "quant_recall_delta": 0.001}
     assert recorded(measured, "metrics") == [None, expected] and not owner.verify(measured).damages
     assert [text for text in (*TRUE, *FALSE) if asked(measured, text)] == [*TRUE]
-    monkeypatch.setattr(lookup, "read_blob", None)  # the index file alone answers
+    monkeypatch.setattr(log, "read_blob", None)  # the index file alone answers
     assert str(measured.resolve(NAME, Query(where=parse(TRUE[0]))).located.version) == "1.0.0"
 
 

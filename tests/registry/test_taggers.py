@@ -15,7 +15,7 @@ import pytest
 from support.registries.home import NAME, Home
 
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.lookup import read_lines
+from onnxreg.registry.log.log import read_lines
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.schema.core.ref import Ref
 

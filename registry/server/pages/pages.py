@@ -20,7 +20,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from onnxreg.registry.gates import ChannelStatus, in_production
-from onnxreg.registry.log.lookup import read_blob, read_deltas, version_record
+from onnxreg.registry.log.contents import kept_manifest, version_record
+from onnxreg.registry.log.log import read_blob, read_deltas
 from onnxreg.registry.search.catalog import Catalog, find_models, total_size
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes
 from onnxreg.registry.server.pages.rendering import HERE, environment
@@ -28,7 +29,7 @@ from onnxreg.registry.server.pages.snippets import Snippet, file_path, snippets
 from onnxreg.registry.server.served_registry import Search, ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
+from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
 from onnxreg.registry.trust.signatures import SignatureJudge, latest_proofs, word_of, words
 from onnxreg.schema.compare.overview import overview
@@ -87,7 +88,6 @@ class VersionRow:
         return str(self.entry.manifest if self.entry.yanked else self.version)
 
     def has_files(self, artifact: Artifact) -> bool:
-        """True if the files of an artifact are here."""
         paths = self.entry.held
         return self.entry.gone is None and (paths is None or artifact.path in paths)
 
@@ -201,18 +201,7 @@ class ModelPage:
         """Find the version of a ref, even a yanked or deleted one. NotFoundError if the version never existed."""
         return self.row(self.log.find(ref, yanked=True, gone=True).version)
 
-    def manifest(self, version: Version) -> Manifest | None:
-        """Return a version's manifest; None if the manifest was deleted with the files."""
-        entry = self.log.versions[version]
-        try:
-            return self.log.manifest(version)
-        except MissingBlobError:
-            if entry.gone is None:
-                raise
-            return None
-
     def record(self, version: Version) -> HistoryEntry:
-        """Return the entry of a version in the model's history."""
         return version_record(self.log, version, self.lines[self.log.versions[version].seq - 1].event)
 
     def proofs(self, manifest: Manifest, digest: Digest) -> dict[str, RecordedProof]:
@@ -328,7 +317,7 @@ class Pages:
 
         def make(model: ModelPage) -> bytes:
             newest = model.log.state.newest_release()
-            manifest = model.manifest(newest) if newest else None
+            manifest = kept_manifest(model.log, newest) if newest else None
             remaining = [version for version in model.order if start is None or version < start]
             log = model.log_rows(line, LINES_PER_PAGE)
             return self._page(
@@ -352,7 +341,7 @@ class Pages:
 
         def make(model: ModelPage) -> bytes:
             row = model.find(ref)
-            manifest = model.manifest(row.version)
+            manifest = kept_manifest(model.log, row.version)
             files = {file.digest: file for file in manifest.all_files()} if manifest else {}
             deltas = read_deltas(partial(read_blob, self._registry), row.entry.deltas)
             older = model.order[model.order.index(row.version) + 1 :]
@@ -410,8 +399,6 @@ class Pages:
 
 
 class Side(NamedTuple):
-    """One of the two versions in a comparison."""
-
     ref: Ref
     manifest: Manifest
     row: VersionRow
@@ -420,7 +407,7 @@ class Side(NamedTuple):
 
 def _side(model: ModelPage, ref: Ref) -> Side:
     row = model.find(ref)
-    manifest = model.manifest(row.version)
+    manifest = kept_manifest(model.log, row.version)
     if manifest is None:
         raise NotFoundError(f"{ref} was taken down, its manifest too", "there is nothing left to compare")
     return Side(Ref(ref.name, str(row.version)), manifest, row, tuple(row.states(manifest).values()))

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from onnxreg.registry.log.lookup import Release
+from onnxreg.registry.log.contents import Release
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
 from onnxreg.schema.core.units import format_size

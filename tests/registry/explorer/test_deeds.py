@@ -19,12 +19,10 @@ from support.sampling import sampled
 
 from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import fetcher, open_log
+from onnxreg.registry.log.log import Log, fetcher, open_log
 from onnxreg.registry.store.protocol import RegistryStore, memory_remote
 from onnxreg.registry.support.environment import stamp
-from onnxreg.registry.transfer.exchange import exchange
-from onnxreg.registry.transfer.merge import ExchangeRequest
+from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.registry.trust.known_heads import KnownHead, observe
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Descriptor, Digest

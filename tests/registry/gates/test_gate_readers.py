@@ -11,7 +11,7 @@ from support.registries.home import Home
 from support.servers.faults import Proxy
 from support.trust.attack_operations import attack
 
-from onnxreg.registry.log.lookup import find
+from onnxreg.registry.log.log import find
 from onnxreg.registry.resolution import check_version_trust, coverage
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import index_path

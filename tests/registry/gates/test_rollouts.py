@@ -9,8 +9,7 @@ from support.registries.gated import NAME, refusal
 from support.registries.home import Home
 from support.trust.tamper import Tree, canonical_json
 
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import load, open_log
+from onnxreg.registry.log.log import Log, load, open_log
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.schema.core.errors import ConflictError, GateError, IntegrityError, RegError
 from onnxreg.schema.core.ref import Ref

@@ -10,17 +10,14 @@ import pytest
 from support.registries import owner
 from support.registries.home import Home
 
-from onnxreg.registry.log.collect import blob_keys, collect
-from onnxreg.registry.log.commit import commit
+from onnxreg.registry.log.commit import blob_keys, collect, commit
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.log import Log, load
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import RegistryStore, TreeFile, memory_remote
-from onnxreg.registry.transfer.exchange import exchange
-from onnxreg.registry.transfer.merge import ExchangeRequest
+from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError

@@ -10,18 +10,15 @@ from support.registries import owner
 from support.registries.home import Home
 from support.registries.parts import COMPANIONS, FULL, HALF, INT8, NAME, ONE, SIDECAR, draft
 
-from onnxreg.registry.log.collect import blob_keys
-from onnxreg.registry.log.commit import commit
+from onnxreg.registry.log.commit import blob_keys, commit
 from onnxreg.registry.log.contents import Selection
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.log import Log, load
 from onnxreg.registry.maintain.space import usage
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.store.protocol import RegistryStore, memory_remote
 from onnxreg.registry.support.environment import stamp
-from onnxreg.registry.transfer.exchange import TransferResult, exchange
-from onnxreg.registry.transfer.merge import ExchangeRequest
+from onnxreg.registry.transfer.exchange import ExchangeRequest, TransferResult, exchange
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError

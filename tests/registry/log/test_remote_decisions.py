@@ -17,7 +17,7 @@ from support.servers import hub, regserve, s3servers, static
 from onnxreg.cli.main import main
 from onnxreg.registry.log import commit, decisions
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.lookup import read_lines
+from onnxreg.registry.log.log import read_lines
 from onnxreg.registry.signing import Keystore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import RegistryStore

@@ -10,16 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support.registries import memory
 
-from onnxreg.registry.log.collect import blob_keys, collect
-from onnxreg.registry.log.commit import commit, load_own
+from onnxreg.registry.log.commit import blob_keys, collect, commit, load_own
 from onnxreg.registry.log.contents import EVERYTHING, Selection
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.protocol import RegistryStore, memory_remote
 from onnxreg.registry.support.environment import stamp
-from onnxreg.registry.transfer.exchange import TransferResult, exchange
-from onnxreg.registry.transfer.merge import ExchangeRequest, missing_lines
+from onnxreg.registry.transfer.exchange import ExchangeRequest, TransferResult, exchange, missing_lines
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, NotFoundError, RegError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.registries.home import Home
 
-from onnxreg.registry.log.collect import collect
+from onnxreg.registry.log.commit import collect
 from onnxreg.registry.maintain.verification import MAX_LISTED_PATHS, Diagnosis, clear_leftovers, examine
 from onnxreg.registry.remotes import remotes_file
 from onnxreg.registry.store.directory import DirectoryRegistry

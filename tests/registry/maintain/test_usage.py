@@ -4,7 +4,7 @@ import pytest
 from support.registries import owner
 from support.registries.home import Home
 
-from onnxreg.registry.log.collect import blob_keys, survey
+from onnxreg.registry.log.commit import blob_keys, survey
 from onnxreg.registry.maintain.space import usage
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.schema.core.errors import NotFoundError

@@ -9,7 +9,7 @@ from support.registries import owner
 from support.servers.oci import Handler, Oci, send
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.log import load
 from onnxreg.registry.oci import client as oci_client
 from onnxreg.registry.oci.client import OciClient, OciServer, OciTarget, fallback_tag
 from onnxreg.registry.oci.versions import SBOM, STATEMENTS, fetch_version, publish

@@ -21,7 +21,7 @@ from support.servers.docker_registry import OciServer, docker_registry
 from support.servers.oci import send
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.log import load
 from onnxreg.registry.oci.client import Credential, OciClient, OciTarget, find_credential
 from onnxreg.registry.oci.versions import MODEL_PACK, fetch_version
 from onnxreg.registry.signing import generate

@@ -16,7 +16,7 @@ from support.registries import grow, owner
 from support.registries.home import Home
 from support.registries.opened import opened
 
-from onnxreg.registry.log import lookup
+from onnxreg.registry.log.log import find, open_log
 from onnxreg.registry.search import catalog
 from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.catalogs import MODELS as MODELS_FILE
@@ -81,7 +81,7 @@ def truth(home: Home) -> Answer:
     models, found, damages = [], [], []
     for name in home.store.names():
         try:
-            log = lookup.open_log(home.store, name)
+            log = open_log(home.store, name)
             state, entries = log.state, log.versions
         except RegError as damage:
             damages.append(damage.message.partition(" in ")[0])
@@ -164,7 +164,7 @@ def test_a_pattern_chooses_models_and_others_are_not_read(home: Home) -> None:
     expected = [row for row in truth(home)[1] if row["name"] == SECOND]
     with opened(home.store.root) as found:
         assert rows(home, "", "*/model-01") == expected
-    first = {blob_path(entry.manifest) for entry in lookup.open_log(home.store, FIRST).versions.values()}
+    first = {blob_path(entry.manifest) for entry in open_log(home.store, FIRST).versions.values()}
     assert first.isdisjoint(found)
     assert [model["name"] for model in ask(home, pattern="*/model-0[13]")[0]] == [SECOND, grow.model_name(3)]
     assert ask(home) == truth(home)
@@ -180,7 +180,7 @@ def test_each_file_is_read_once_and_then_only_what_changed(home: Home) -> None:
     tick()
     with opened(home.store.root) as cold:
         before = ask(home)
-    manifests = {blob_path(entry.manifest) for entry in lookup.open_log(home.store, FIRST).versions.values()}
+    manifests = {blob_path(entry.manifest) for entry in open_log(home.store, FIRST).versions.values()}
     assert 0 < len(manifests & set(cold)) <= VERSIONS
     with opened(home.store.root) as warm:
         assert ask(home) == before
@@ -310,16 +310,16 @@ def test_a_model_that_moves_on_while_its_manifests_are_read_is_read_again(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A version is dropped and collected in between, so that its manifest is gone."""
-    lost = lookup.find(home.store, Ref(FIRST, OLD)).entry.manifest
-    read_blob = lookup.read_blob
+    lost = find(home.store, Ref(FIRST, OLD)).entry.manifest
+    read_blob = catalog.read_blob
 
     def late(source: Any, digest: Any, *more: Any) -> bytes:
-        if digest == lost and OLD in map(str, lookup.open_log(home.store, FIRST).versions):
+        if digest == lost and OLD in map(str, open_log(home.store, FIRST).versions):
             owner.drop(home, f"{FIRST}:{OLD}")
             owner.gc(home)
         return read_blob(source, digest, *more)
 
-    monkeypatch.setattr(lookup, "read_blob", late)
+    monkeypatch.setattr(catalog, "read_blob", late)
     found = Catalog(home.id)
     found.update(home.store, artifacts=True)
     assert answers(found) == truth(home)
@@ -330,7 +330,7 @@ def test_a_model_that_moves_on_while_its_manifests_are_read_is_read_again(
 def test_a_manifest_that_is_missing_is_named_and_looked_for_again(home: Home) -> None:
     tick()
     expected = truth(home)
-    lost = lookup.find(home.store, Ref(FIRST, OLD)).entry.manifest
+    lost = find(home.store, Ref(FIRST, OLD)).entry.manifest
     away = home.store.blob_path(lost).rename(home.store.root / "away")
     for _ in range(2):
         _, found, damages = ask(home)

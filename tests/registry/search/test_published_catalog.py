@@ -24,7 +24,7 @@ from support.servers.faults import Proxy, proxy
 from support.servers.hub import running
 from support.servers.static import serve
 
-from onnxreg.registry.log.collect import collect
+from onnxreg.registry.log.commit import collect
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.search import catalog as catalog_module

@@ -8,10 +8,8 @@ from support.registries.home import Home
 from support.registries.opened import opened
 from support.sampling import sampled
 
-from onnxreg.registry.log import lookup
-from onnxreg.registry.log.contents import files
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import Release
+from onnxreg.registry.log.contents import Release, files
+from onnxreg.registry.log.log import Log, load, open_log
 from onnxreg.registry.search.catalogs import MODELS, LocalCatalog
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.log.state import SEGMENT_LINES
@@ -68,7 +66,7 @@ def test_models_are_as_the_registry_itself_would_have_written_them(large: Home) 
     models = len(large.names())
     for name in map(grow.model_name, (0, 1, models // 2, models - 1)):
         assert not owner.verify(large, name).damages
-        log = lookup.load(large.store, name)
+        log = load(large.store, name)
         assert (
             Log.replay(log.lines(), large.id, name, log.fetch).encode() == large.tree.index(name).read_bytes()
         )
@@ -120,7 +118,7 @@ def tree(registry: Home) -> Files:
 def check_written(registry: Home, published: Release, before: Files, sealed: int) -> None:
     """Only the blobs of a version are new, and those of the history that was sealed since; the index file is bounded."""
     after, state = tree(registry), registry.state(NAME)
-    log = lookup.open_log(registry.store, NAME)
+    log = open_log(registry.store, NAME)
     needed = files(log, published.version, log.versions[published.version])
     blobs = {published.digest, *(item.digest for item in needed), *state.segments[sealed:]}
     if len(state.segments) > sealed and state.checkpoint is not None:
@@ -142,7 +140,7 @@ def test_a_new_version_among_many_rewrites_the_bounded_index_file_alone(long: Ho
 
 def test_a_push_among_many_versions_rewrites_the_bounded_index_file_alone(long: Home, tmp_path: Path) -> None:
     """To another registry with a model of the same name and as many versions, in a history of its own."""
-    twin = grow.grow(tmp_path / "twin", 1, len(lookup.open_log(long.store, NAME).versions))
+    twin = grow.grow(tmp_path / "twin", 1, len(open_log(long.store, NAME).versions))
     published = long.make("3.0.0", name=NAME, seed="pushed")
     before, sealed = tree(twin), len(twin.state(NAME).segments)
     long.push(published.ref, twin.place)

@@ -11,7 +11,7 @@ from support.registries.drafts import write_draft
 from support.registries.gated import LAX, draft
 from support.servers.regserve import Site, wait
 
-from onnxreg.registry.log.lookup import read_blob
+from onnxreg.registry.log.log import read_blob
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.family import pipeline_of

@@ -21,9 +21,9 @@ from support.servers.regserve import Answer, Site, running
 from onnxreg.cli.services import make_deltas
 from onnxreg.registry import Registry
 from onnxreg.registry.dossier.dossier import make_dossier
-from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import Selection
-from onnxreg.registry.log.lookup import open_log
+from onnxreg.registry.log.log import open_log
+from onnxreg.registry.search import catalog
 from onnxreg.registry.server.pages import pages
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.signing import generate
@@ -187,13 +187,13 @@ def test_words_stay_on_the_next_page(shown, monkeypatch):
 def test_blob_reads_of_a_page_of_models(shown, room, monkeypatch):
     """A list reads the releases that it shows, a search by words all; each only once."""
     reads: list[str] = []
-    read_blob = lookup.read_blob
+    read_blob = catalog.read_blob
 
     def counted(remote: Any, digest: Any, *more: Any) -> bytes:
         reads.append(str(digest))
         return read_blob(remote, digest, *more)
 
-    monkeypatch.setattr(lookup, "read_blob", counted)
+    monkeypatch.setattr(catalog, "read_blob", counted)
     monkeypatch.setattr(pages, "MODELS_PER_PAGE", 1)
     counts = []
     for path in ("/", "/?words=phone", "/?words=email", "/?words=email+onnx-int8", "/"):

@@ -17,7 +17,7 @@ from support.servers.hub import TOKEN
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import collect
+from onnxreg.registry.log.commit import collect
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import fsspec_store
 from onnxreg.registry.store.bucket import bucket_remote

@@ -10,7 +10,7 @@ from support.servers.faults import at, proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.log.lookup import read_blob
+from onnxreg.registry.log.log import read_blob
 from onnxreg.registry.oci.client import OciClient, OciTarget
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path

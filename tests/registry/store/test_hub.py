@@ -19,9 +19,8 @@ from support.registries import owner
 from support.servers.hub import READER, TOKEN, Hub
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import collect, condemn
-from onnxreg.registry.log.commit import read_condemned
-from onnxreg.registry.log.lookup import load, read_blob
+from onnxreg.registry.log.commit import collect, condemn, read_condemned
+from onnxreg.registry.log.log import load, read_blob
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.store import hub_client

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import collect
+from onnxreg.registry.log.commit import collect
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import hub_client
 from onnxreg.registry.store.hub import HubPush, HubRegistry
@@ -25,8 +25,7 @@ from onnxreg.registry.store.hub_client import CommitSnapshot, StaleParentError, 
 from onnxreg.registry.store.layout import BlobKey, new_identity
 from onnxreg.registry.store.protocol import TreeFile
 from onnxreg.registry.store.requests import UnansweredError
-from onnxreg.registry.transfer.exchange import exchange
-from onnxreg.registry.transfer.merge import ExchangeRequest
+from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 

@@ -20,7 +20,7 @@ from support.registries import owner
 from support.servers.faults import Plan, Proxy
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.lookup import Release
+from onnxreg.registry.log.contents import Release
 from onnxreg.registry.store import directory, requests
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.streams import PieceHasher

@@ -24,7 +24,7 @@ from support.registries.bucket import (
 from support.servers import s3servers
 from support.servers.faults import at, proxy
 
-from onnxreg.registry.log.collect import collect
+from onnxreg.registry.log.commit import collect
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import bucket, requests
 from onnxreg.registry.store.bucket import bucket_remote, cas_faults, prove

@@ -21,7 +21,8 @@ from support.servers.faults import FAULTS, Proxy, at
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.log.lookup import Release, read_blob
+from onnxreg.registry.log.contents import Release
+from onnxreg.registry.log.log import read_blob
 from onnxreg.registry.store import bucket as bucket_store
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket import BucketStore, bucket_remote

@@ -20,7 +20,7 @@ from support.sampling import sampled
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry, support
-from onnxreg.registry.log import lookup
+from onnxreg.registry.log.log import open_log
 from onnxreg.registry.store.directory import DirectoryRegistry, temporary
 from onnxreg.registry.support.disk import READ_ONLY, Disk
 from onnxreg.schema.core.digest import Digest
@@ -385,7 +385,7 @@ def test_adding(registry, make_draft, error, call, number):
     if family:
         registry.add(make_draft(seed="b", size=LARGE))
     check_whole(registry.store.root)
-    assert {"0.1.0", "0.1.1"} <= {str(each) for each in lookup.open_log(registry.store, "acme/pii").versions}
+    assert {"0.1.0", "0.1.1"} <= {str(each) for each in open_log(registry.store, "acme/pii").versions}
 
 
 @pytest.mark.parametrize("number", [0, 3])

@@ -13,17 +13,16 @@ from support.servers import static
 from support.servers.faults import Plan
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import blob_keys, collect
+from onnxreg.registry.log.commit import blob_keys, collect
 from onnxreg.registry.log.contents import references
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.log import load
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import RegistryStore, UnlistedError, memory_remote
 from onnxreg.registry.support.environment import trust_file
-from onnxreg.registry.transfer.exchange import exchange
-from onnxreg.registry.transfer.merge import ExchangeRequest
+from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.schema.core import errors
 from onnxreg.schema.core.digest import Digest

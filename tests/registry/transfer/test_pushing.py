@@ -8,11 +8,10 @@ from support.registries import owner
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.log import load
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import memory_remote
-from onnxreg.registry.transfer.exchange import SkippedVersion, exchange, worst
-from onnxreg.registry.transfer.merge import ExchangeRequest
+from onnxreg.registry.transfer.exchange import ExchangeRequest, SkippedVersion, exchange, worst
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Tag

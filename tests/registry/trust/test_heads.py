@@ -17,9 +17,9 @@ from support.registries.home import Home
 from support.trust.tamper import Tree, digest_of
 from support.trust.world import LONG, World
 
-from onnxreg.registry.log.collect import collect
+from onnxreg.registry.log.commit import collect
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.lookup import read_lines
+from onnxreg.registry.log.log import read_lines
 from onnxreg.registry.store.archive_reader import open_archive
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.open import open_url
@@ -32,8 +32,7 @@ from onnxreg.registry.store.protocol import (
     memory_remote,
 )
 from onnxreg.registry.transfer.archive import choose, create_archive
-from onnxreg.registry.transfer.exchange import exchange
-from onnxreg.registry.transfer.merge import ExchangeRequest
+from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.registry.trust import known_heads as observing
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, StaleNotice
 from onnxreg.schema.core.errors import ForkError, IntegrityError

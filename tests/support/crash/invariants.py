@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from onnxreg.registry import Registry, support
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.log import load
 from onnxreg.registry.store import directory
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.errors import HostError, NotFoundError

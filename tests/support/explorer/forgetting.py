@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
-from onnxreg.registry.log import collect
-from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, commit
+from onnxreg.registry.log import commit as committing
+from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, collect, commit
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.layout import Kind
 from onnxreg.registry.store.protocol import IndexFile, Push, RegistryStore
@@ -108,11 +108,11 @@ def forgetful_collector(heads: bool = False, clearing: bool = False) -> Run:
 
     def run(store: Any) -> Hashable:
         with ExitStack() as patches:
-            patches.enter_context(patch.object(collect, "settle", settle))
+            patches.enter_context(patch.object(committing, "settle", settle))
             if not clearing:
-                patches.enter_context(patch.object(collect, "_clear_dead", lambda remote: None))
-            collect.collect(ForgetfulRemote(store, heads), patience=0)
+                patches.enter_context(patch.object(committing, "_clear_dead", lambda remote: None))
+            collect(ForgetfulRemote(store, heads), patience=0)
         return ("collected",)
 
-    real = collect.settle
+    real = committing.settle
     return run

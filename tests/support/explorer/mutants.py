@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 
-from onnxreg.registry.log import collect, commit
+from onnxreg.registry.log import commit
 from onnxreg.registry.store import layout
 
 ANNOUNCE = """\
@@ -72,20 +72,20 @@ SINGLE = {
     "a push reads the head again before it swaps": Mutant(
         commit, SECURE, SECURE + LOAD.replace(" " * 12, " " * 20)
     ),
-    "a collector condemns after it settled the pushes": Mutant(collect, CONDEMN + SETTLE, SETTLE + CONDEMN),
-    "a collector reads the logs before it settles the pushes": Mutant(collect, SETTLE + READ, READ + SETTLE),
-    "a collector does not read the logs again": Mutant(collect, SETTLE + READ, SETTLE),
+    "a collector condemns after it settled the pushes": Mutant(commit, CONDEMN + SETTLE, SETTLE + CONDEMN),
+    "a collector reads the logs before it settles the pushes": Mutant(commit, SETTLE + READ, READ + SETTLE),
+    "a collector does not read the logs again": Mutant(commit, SETTLE + READ, SETTLE),
     "a stale intent is removed without a fence": Mutant(
-        collect, "            _fence(remote, push, intent, data)\n", ""
+        commit, "            _fence(remote, push, intent, data)\n", ""
     ),
     "a push is neither waited for nor fenced": Mutant(
-        collect, "while remote.is_alive(intent) is not False and", "while False and"
+        commit, "while remote.is_alive(intent) is not False and", "while False and"
     ),
     "a collector clears its entry before it deletes": Mutant(
-        collect, DELETE, "".join(reversed(DELETE.splitlines(keepends=True)))
+        commit, DELETE, "".join(reversed(DELETE.splitlines(keepends=True)))
     ),
     "a collector deletes what it did not condemn": Mutant(
-        collect, "doomed = _without(candidates, live)", "doomed = _without(blob_keys(remote), live)"
+        commit, "doomed = _without(candidates, live)", "doomed = _without(blob_keys(remote), live)"
     ),
 }
 
@@ -104,7 +104,7 @@ DOUBLE = {
 """,
     ),
     "a collector clears the entries of others": Mutant(
-        collect, "if remote.is_alive(note) is False:", "if True:"
+        commit, "if remote.is_alive(note) is False:", "if True:"
     ),
 }
 """Rules that only a second collector makes necessary."""

@@ -9,11 +9,9 @@ from typing import Any
 from unittest.mock import patch
 
 from onnxreg.registry.log import commit as committing
-from onnxreg.registry.log.collect import collect
-from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, commit
+from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, collect, commit
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import read_blob
+from onnxreg.registry.log.log import Log, read_blob
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import (
     MemoryStore,
@@ -23,8 +21,7 @@ from onnxreg.registry.store.protocol import (
     memory_remote,
 )
 from onnxreg.registry.support.environment import stamp
-from onnxreg.registry.transfer.exchange import exchange
-from onnxreg.registry.transfer.merge import ExchangeRequest
+from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import LostRaceError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version

@@ -16,9 +16,7 @@ from typing import Any
 from onnxreg.registry import resolution
 from onnxreg.registry.delta import apply
 from onnxreg.registry.dossier.dossier import PROFILES, load_profile
-from onnxreg.registry.log import lookup
-from onnxreg.registry.log.log import Log, read_manifest, read_segment
-from onnxreg.registry.log.lookup import fetcher
+from onnxreg.registry.log.log import Log, fetcher, find, open_log, read_manifest, read_segment
 from onnxreg.registry.remotes import Remotes, remotes_file
 from onnxreg.registry.resolution import Resolution
 from onnxreg.registry.store.directory import DirectoryRegistry
@@ -186,13 +184,13 @@ def _lookup(files: specimens.Tree, data: bytes) -> None:
     """Every question that one index file answers; each may fail by itself. What is handed out is safe to create."""
     name = _model(data)
     stranger = specimens.remote({**files, index_path(name): data})
-    state = lookup.open_log(stranger, name).state
-    questions: list[Callable[[], Any]] = [lambda: lookup.open_log(stranger, name).versions]
+    state = open_log(stranger, name).state
+    questions: list[Callable[[], Any]] = [lambda: open_log(stranger, name).versions]
     for tag in (None, "stable", *map(str, state.newest), *map(str, state.versions), *state.channels):
-        questions.append(partial(lookup.find, stranger, Ref(name, tag)))
+        questions.append(partial(find, stranger, Ref(name, tag)))
         questions.append(partial(resolution.resolve, stranger, Ref(name, tag), Query(("onnx-int8", "x"))))
     for entry in state.versions.values():
-        questions.append(partial(lookup.find, stranger, Ref(name, digest=entry.manifest)))
+        questions.append(partial(find, stranger, Ref(name, digest=entry.manifest)))
     for question in questions[:60]:
         try:
             answer = question()

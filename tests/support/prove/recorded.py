@@ -1,6 +1,7 @@
 """The proofs on record."""
 
-from onnxreg.registry.log.lookup import load, read_version
+from onnxreg.registry.log.contents import read_version
+from onnxreg.registry.log.log import load
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.known_heads import load_trust
 from onnxreg.registry.trust.signatures import attestations, recorded_proofs

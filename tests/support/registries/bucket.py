@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.log import load
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.bucket import BucketStore, bucket_remote
 from onnxreg.registry.store.bucket_url import BucketUrl

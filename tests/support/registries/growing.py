@@ -23,7 +23,7 @@ import onnx.parser
 
 from onnxreg.converters.importers.adopt import adopt_files
 from onnxreg.registry import Registry
-from onnxreg.registry.log import lookup
+from onnxreg.registry.log.log import open_log
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
@@ -35,8 +35,7 @@ from onnxreg.registry.store.protocol import (
     TreeFile,
     create_registry,
 )
-from onnxreg.registry.transfer.exchange import exchange
-from onnxreg.registry.transfer.merge import ExchangeRequest
+from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core import files
 from onnxreg.schema.core.ref import Version
@@ -215,7 +214,7 @@ def mirror_here(registry: Registry) -> None:
 
 
 def every_version(reader: RegistryReader) -> list[Version]:
-    return list(lookup.open_log(reader, NAME).versions)
+    return list(open_log(reader, NAME).versions)
 
 
 def read_files(size: int, root: Path) -> Counts:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.log.lookup import Release
+from onnxreg.registry.log.contents import Release
 from support.registries import owner
 from support.registries.drafts import write_draft
 from support.trust.tamper import Tree

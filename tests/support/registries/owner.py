@@ -5,7 +5,7 @@ from typing import Any
 
 from onnxreg.registry import Registry, gates
 from onnxreg.registry.gates import Rollouts
-from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, collect
+from onnxreg.registry.log.commit import PUSH_WAIT_SECONDS, collect
 from onnxreg.registry.maintain import repair as repairing
 from onnxreg.registry.maintain import space, verification
 from onnxreg.registry.signing import sign_statement

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import fetcher
+from onnxreg.registry.log.log import Log, fetcher
 from onnxreg.registry.signing import PrivateKey
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.schema.log.logline import LogLine

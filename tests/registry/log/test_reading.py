@@ -6,7 +6,8 @@ import pytest
 from conformance.contract import put
 from support.registries.home import Home
 
-from onnxreg.registry.log.lookup import fetcher, read_history
+from onnxreg.registry.log.contents import read_history
+from onnxreg.registry.log.log import fetcher
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import memory_remote
