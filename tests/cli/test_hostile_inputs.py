@@ -1,13 +1,18 @@
-"""Checkpoints, rows, suites and reports that mean harm or are broken: a clear refusal, no traceback, and no code that ran.
+"""Documents, checkpoints, graphs, rows, suites and reports that mean harm or are broken: a clear refusal, no traceback,
+and no code that ran.
 
-Each attack writes one file. What would run makes the directory `ran`.
+Each attack writes one file. What would run makes `ran`, a file or a directory; what only names code and can do without
+it is read all the same.
 """
 
 import io
 import json
 import os
 import pickle
+import shutil
 import struct
+import subprocess
+import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
@@ -17,9 +22,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support import in_process
 from support.command_line import Reg
+from support.docs.nets import write_llama
 from support.sampling import sampled
 
+from onnxreg.converters.passes import model_builder
 from onnxreg.registry import Registry
 
 NET = "import torch\n\n\ndef build():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))\n"
@@ -205,6 +213,7 @@ NPZ: dict[str, tuple[Callable[[], bytes], str]] = {
     "a method of compression that there is not": (lambda: flagged(arrays(x=X), 8, 77), PLAIN),
     "no arrays": (lambda: arrays(), "do not have the same number of rows"),
     "a number and no rows": (lambda: arrays(x=np.float32(1)), "do not have the same number of rows"),
+    "arrays of other lengths": (lambda: arrays(x=X, y=X[:3]), "do not have the same number of rows"),
     "no rows": (lambda: arrays(x=X[:0]), "holds no rows"),
     "other names": (lambda: arrays(y=X), "the graph takes x; given were y"),
     "a name that is a path": (lambda: archive(**{"../../x.npy": array_file(header("(1, 2)"), bytes(8))}), "the graph takes x"),
@@ -225,33 +234,12 @@ def test_hostile_rows_are_refused(reg: Reg, tmp_path: Path, case: str) -> None:
 
 
 SECRET = "Dr Okonkwo"
-FIXTURE = {"id": "a", "text": f"seen by {SECRET}", "gold_spans": [{"start": 8, "end": 18, "label": "NAME"}]}
-
-
-def line(**changes: Any) -> bytes:
-    return json.dumps({**FIXTURE, **changes}).encode()
-
-
-def span(**changes: Any) -> bytes:
-    return line(gold_spans=[{"start": 8, "end": 18, "label": "NAME", **changes}])
+SPAN = {"start": 8, "end": 18, "label": "NAME", "text": "Mr Smith"}
 
 
 SUITES: dict[str, tuple[Callable[[], bytes], str]] = {
     "a pickle": (lambda: pickle.dumps(Bomb()), "line 1"),
-    "no JSON": (lambda: b"{'id': 1}", "line 1"),
-    "no UTF-8": (lambda: b'{"text": "\xff"}', "line 1"),
-    "a key that stands twice": (lambda: b'{"text": "a", "text": "b", "gold_spans": []}', "line 1"),
-    "many brackets": (lambda: b'{"text": "a", "gold_spans": ' + b"[" * 100_000, "line 1"),
-    "a number of many digits": (lambda: b'{"text": "a", "gold_spans": [{"start": ' + b"9" * 5000 + b"}]}", "line 1"),
-    "no text": (lambda: line(text=None), "`text`"),
-    "spans that are no list": (lambda: line(gold_spans={}), "`gold_spans`"),
-    "an offset that is true": (lambda: span(start=True), "start"),
-    "offsets backwards": (lambda: span(start=18, end=8), "offsets 18-8"),
-    "offsets behind the end": (lambda: span(end=10**9), "are outside a text"),
-    "another text than at the offsets": (lambda: span(text="Mr Smith"), "`text` is not the text at"),
-    "a label that is none": (lambda: span(label=["NAME"]), "label"),
-    "spans that overlap": (lambda: line(gold_spans=FIXTURE["gold_spans"] * 2), "overlap"),
-    "an id twice": (lambda: line() + b"\n" + line(), "its id was used before, at line 1"),
+    "another text than at the offsets": (lambda: json.dumps({"text": f"seen by {SECRET}", "gold_spans": [SPAN]}).encode(), "`text` is not the text at"),
 }  # fmt: skip
 
 
@@ -365,3 +353,231 @@ def test_a_named_file_without_an_end_is_refused_unread(reg: Reg, fifo: Path, wor
     assert done.status == 2, done.err
     assert "Traceback" not in done.err
     assert Path(file).name in done.err
+
+
+# Documents that name code
+
+INPUT = {"type": "OnnxModel", "model_path": "net.onnx"}
+PASS = {"type": "OnnxOpVersionConversion", "config": {"target_opset": 18}}
+SCRIPT = "open('ran', 'w').close()\n"
+CALL = "open('ran', 'w')"
+
+
+def olive(**changes: Any) -> dict[str, Any]:
+    return {"input_model": INPUT, "passes": {"up": PASS}, **changes}
+
+
+def with_pass(kind: str, **config: Any) -> dict[str, Any]:
+    return olive(passes={"a": {"type": kind, "config": config}})
+
+
+OLIVE: dict[str, tuple[dict[str, Any], int, str]] = {
+    "a model that a script loads": (olive(input_model={"type": "PyTorchModel", "model_path": "net", "model_loader": "load", "model_script": "evil.py"}), 2, "PyTorchModel"),
+    "a checkpoint with a script": (olive(input_model={"type": "HfModel", "model_path": "net", "model_script": "evil.py"}), 2, "input_model: model_script"),
+    "a graph with a script": (olive(input_model={**INPUT, "model_script": "evil.py"}), 2, "input_model: model_script"),
+    "a directory of scripts": (olive(input_model={**INPUT, "config": {"script_dir": "."}}), 2, "input_model: script_dir"),
+    "a loader": (olive(input_model={**INPUT, "model_loader": "evil:load"}), 2, "input_model: model_loader"),
+    "a task of its own": (olive(input_model={**INPUT, "custom_task_class_module": "evil"}), 2, "input_model: custom_task_class_module"),
+    "a script of a pass": (with_pass("OrtTransformersOptimization", user_script="evil.py"), 2, "user_script"),
+    "a directory of a pass": (with_pass("OrtTransformersOptimization", script_dir="."), 2, "script_dir"),
+    "a script of quantization": (with_pass("OnnxDynamicQuantization", user_script="evil.py"), 2, "user_script"),
+    "a pass that is a function": (with_pass("evil:build"), 2, "evil:build"),
+    "a pass that is a file": (with_pass("./evil.py"), 2, "./evil.py"),
+    "calibration by a script": (with_pass("OnnxStaticQuantization", data_config="evil"), 2, "OnnxStaticQuantization"),
+    "data by a script": (olive(data_configs=[{"name": "d", "user_script": "evil.py", "type": "Evil"}]), 0, ""),
+    "an evaluator by a script": (olive(evaluators={"e": {"user_script": "evil.py", "metrics": []}}), 0, ""),
+    "a Python of its own": (olive(systems={"s": {"type": "PythonEnvironment", "python_environment_path": "."}}), 0, ""),
+}  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a graph, a script, an interpreter of a stranger's, and a temporary directory of its own."""
+    (tmp_path / "temp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
+    onnx.save(onnx.parser.parse_model(GRAPH), tmp_path / "net.onnx")
+    for name in ("evil.py", "sitecustomize.py"):
+        (tmp_path / name).write_text(SCRIPT)
+    (tmp_path / "python").write_text("#!/bin/sh\ntouch ran\n")
+    (tmp_path / "python").chmod(0o755)
+    return tmp_path
+
+
+def check_clean(done: Any, status: int, said: str) -> None:
+    """Nothing ran, and a refusal leaves nothing behind."""
+    assert done.ended(status, said) and not Path("ran").exists()
+    if status:
+        parts = ("temp", "r/blobs", "r/index", "r/local/tmp")
+        assert not [path for part in parts for path in Path(part).rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("case", OLIVE)
+def test_scripts_of_a_document_of_olive_are_not_run(reg: Reg, place: Path, case: str) -> None:
+    document, status, said = OLIVE[case]
+    (place / "olive.json").write_text(json.dumps(document))
+    check_clean(reg("--registry", "r", "export", "--recipe", "olive.json", "--name", "acme/x"), status, said)
+
+
+YAML = {
+    "a call": f"!!python/object/apply:builtins.eval [\"{CALL}\"]",
+    "a new object": "!!python/object/new:os.system ['touch ran']",
+    "an alias": "[&a [x, x], *a, *a]",
+    "many brackets": "[" * 5000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sampled(["--recipe", "--batch"], 2))
+@pytest.mark.parametrize("case", YAML)
+def test_hostile_yaml_is_refused(reg: Reg, place: Path, case: str, kind: str) -> None:
+    (place / "file.yaml").write_text(YAML[case])
+    name = ("--name", "acme/x") if kind == "--recipe" else ()
+    check_clean(reg("--registry", "r", "export", kind, "file.yaml", *name), 2, "file.yaml")
+
+
+TEMPLATE = "{{ cycler.__init__.__globals__.os.system('touch ran') }}{{ ''.__class__.__mro__ }}"
+SELF = {
+    "AutoConfig": "evil.Config",
+    "AutoModel": "evil.Model",
+    "AutoModelForTokenClassification": "evil.Model",
+}
+CHECKPOINTS: dict[str, tuple[dict[str, dict[str, Any]], int, str]] = {
+    "code of its own": ({"config.json": {"auto_map": SELF}}, 2, "pass --trust-remote-code"),
+    "code of another repository": ({"config.json": {"auto_map": {"AutoConfig": "evil/x--evil.Config"}}}, 2, "--trust-remote-code"),
+    "code of its tokenizer": ({"tokenizer_config.json": {"auto_map": {"AutoTokenizer": ["evil.T", None]}}}, 2, "--trust-remote-code"),
+    "code deep inside": ({"config.json": {"text_config": {"a": [{"auto_map": SELF}]}}}, 2, "--trust-remote-code"),
+    "trust in itself": ({"config.json": {"auto_map": SELF, "trust_remote_code": True}}, 2, "--trust-remote-code"),
+    "an adapter of another model": ({"adapter_config.json": {"base_model_name_or_path": "evil", "peft_type": "LORA"}}, 2, "adapter"),
+    "a kernel of the hub": ({"config.json": {"attn_implementation": "evil/kernel", "_attn_implementation": "evil/kernel"}}, 9, "kernels"),
+    "a template": ({"tokenizer_config.json": {"chat_template": TEMPLATE}}, 0, ""),
+    "templates by name": ({"tokenizer_config.json": {"chat_template": [{"name": "default", "template": TEMPLATE}]}}, 0, ""),
+    "a class of its tokenizer": ({"tokenizer_config.json": {"tokenizer_class": "evil.Tokenizer"}}, 0, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHECKPOINTS)
+def test_code_of_a_checkpoint_is_not_run(reg: Reg, bert: Path, place: Path, case: str) -> None:
+    changes, status, said = CHECKPOINTS[case]
+    source = Path(shutil.copytree(bert, "checkpoint"))
+    for file, change in changes.items():
+        before = json.loads((source / file).read_text()) if (source / file).exists() else {}
+        (source / file).write_text(json.dumps({**before, **change}))
+    shutil.copy("evil.py", source)
+    done = reg("--registry", "r", "export", source, "--task", "token-classification", "--name", "acme/x")
+    if status == 0 and done.status == 2:
+        status, said = 2, "could not be"
+    check_clean(done, status, said)
+
+
+def armed(source: Path) -> Path:
+    """A copy of a checkpoint whose weights are a pickle that does more than hold tensors."""
+    import torch
+    from safetensors.torch import load_file
+
+    target = Path(shutil.copytree(source, "armed"))
+    tensors: dict[str, Any] = dict(load_file(target / "model.safetensors"))
+    (target / "model.safetensors").unlink()
+    torch.save({**tensors, next(iter(tensors)): Bomb()}, target / "pytorch_model.bin")
+    return target
+
+
+@pytest.mark.parametrize("words", ["--profile android", "--task token-classification"])
+def test_a_pickle_in_place_of_weights_is_not_read(reg: Reg, place: Path, bert: Path, words: str) -> None:
+    done = reg("--registry", "r", "export", armed(bert), *words.split(), "--name", "acme/x")
+    check_clean(done, 2, "more than tensors")
+
+
+DECODER = "task: text-generation\nsteps: [{name: int4, pass: ModelBuilder, params: {precision: int4}}]\n"
+
+
+@pytest.mark.parametrize("kind", ["code", pytest.param("pickle", marks=pytest.mark.more)])
+def test_code_of_a_decoder_is_not_run(
+    reg: Reg, place: Path, make_checkpoint: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    write_llama(place / "llama")
+    for file in make_checkpoint("distilbert").glob("tokenizer*"):
+        shutil.copy(file, "llama")
+    Path("decoder.yaml").write_text(DECODER)
+    if kind == "code":
+        monkeypatch.setattr(model_builder, "subprocess", in_process)
+        shutil.copy("evil.py", "llama/own.py")
+        config = json.loads(Path("llama/config.json").read_text())
+        names = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
+        Path("llama/config.json").write_text(json.dumps({**config, "auto_map": names}))
+    source = armed(place / "llama") if kind == "pickle" else "llama"
+    done = reg("--registry", "r", "export", source, "--recipe", "decoder.yaml", "--name", "acme/x")
+    check_clean(done, *((7, "onnxruntime-genai could not build the model") if kind == "pickle" else (0, "")))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shared library that makes `ran` as soon as it is loaded."""
+    target = tmp_path_factory.mktemp("library") / "evil.so"
+    source = target.with_suffix(".c")
+    source.write_text(
+        '#include <fcntl.h>\n__attribute__((constructor)) void load(void) { open("ran", O_CREAT, 0600); }\n'
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(target), str(source)], check=True)
+    return target
+
+
+def custom(graph: onnx.ModelProto) -> None:
+    graph.opset_import.add(domain="evil", version=1)
+    graph.graph.node[0].domain, graph.graph.node[0].op_type = "evil", "MatMul"
+
+
+def with_metadata(key: str, value: str) -> Callable[[onnx.ModelProto], None]:
+    return lambda graph: graph.metadata_props.add(key=key, value=value)
+
+
+def kept_at(location: str) -> Callable[[onnx.ModelProto], None]:
+    def change(graph: onnx.ModelProto) -> None:
+        weights = graph.graph.initializer[0]
+        weights.ClearField("float_data")
+        weights.ClearField("raw_data")
+        weights.data_location = onnx.TensorProto.EXTERNAL
+        weights.external_data.add(key="location", value=location)
+
+    return change
+
+
+SESSION = json.dumps(
+    {"session_options": {"session.custom_ops_library": "./evil.so", "custom_ops_library": "./evil.so"}}
+)
+GRAPHS: dict[str, tuple[Callable[[onnx.ModelProto], None], int | None]] = {
+    "an operator of a library": (custom, None),
+    "settings of a session": (with_metadata("ort_config", SESSION), 0),
+    "a library by name": (with_metadata("custom_ops_library", "./evil.so"), 0),
+    "a Python operator": (with_metadata("python_op", "evil:build"), 0),
+    "weights of the system": (kept_at("/etc/hostname"), 2),
+    "weights above": (kept_at("../secret.bin"), 2),
+    "weights by a link": (kept_at("link.bin"), 2),
+    "weights that are a pipe": (kept_at("pipe"), 2),
+    "weights that are a directory": (kept_at("."), 2),
+    "weights by a URL": (kept_at("http://127.0.0.1:1/w.bin"), 2),
+    "weights without a name": (kept_at(""), 2),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("reader_in_process")
+@pytest.mark.parametrize("verb", ["add", "export"])
+@pytest.mark.parametrize("case", GRAPHS)
+def test_libraries_of_a_graph_are_not_loaded(
+    reg: Reg, place: Path, library: Path, case: str, verb: str
+) -> None:
+    """`reg add` only reads a graph: an operator that nobody knows is none of its business."""
+    change, status = GRAPHS[case]
+    folder = place / "graph"
+    folder.mkdir()
+    graph = onnx.parser.parse_model(GRAPH)
+    change(graph)
+    (folder / "model.onnx").write_bytes(graph.SerializeToString())
+    (place / "secret.bin").write_bytes(bytes(16))
+    (folder / "link.bin").symlink_to(place / "secret.bin")
+    os.mkfifo(folder / "pipe")
+    for directory in (folder, place):
+        shutil.copy(library, directory)
+    step = {"name": "a", "pass": PASS["type"], "params": PASS["config"]}
+    Path("recipe.json").write_text(json.dumps({"task": "onnx", "steps": [step]}))
+    how = ("--recipe", "recipe.json") if verb == "export" else ()
+    done = reg("--registry", "r", verb, folder / "model.onnx", *how, "--name", "acme/x")
+    check_clean(done, status if status is not None else 2 if verb == "export" else 0, "")

@@ -42,25 +42,12 @@ def quantized(graph: Any) -> bool:
     return any(node.op_type == "MatMulInteger" for node in model_of(graph).graph.node)
 
 
-def test_embedding_tables_are_int8_on_request(encoder: Path) -> None:
-    plain = export(encoder, "pooling", quantize=True)
-    small = export(encoder, "pooling", quantize=True, int8_embeddings=True)
-    tables = [
-        {tensor.name for tensor in model_of(graph).graph.initializer if tensor.data_type == 1 and len(tensor.dims) == 2}
-        for graph in (plain, small)
-    ]  # fmt: skip
-    assert any("embeddings" in name for name in tables[0])
-    assert {name for name in tables[1] if not name.endswith("_scales")} == set()
-    assert len(small) < len(plain)
-    with pytest.raises(InputError, match="of the INT8 artifact"):
-        export(encoder, int8_embeddings=True)
-
-
 def test_without_an_output_the_bytes_of_the_last_graph_come_back(encoder: Path, scratch: Path) -> None:
     full, small = export(str(encoder)), export(str(encoder), quantize=True)
     assert isinstance(full, bytes) and isinstance(small, bytes)
     assert (quantized(full), quantized(small)) == (False, True)
     assert export(encoder, output="") == full
+    assert model_of(export(encoder, opset=17)).opset_import[0].version == 17
     assert list(scratch.iterdir()) == []
 
 
@@ -108,12 +95,6 @@ def test_an_unknown_task_lists_the_known_ones(encoder: Path) -> None:
     assert str(caught.value.hint).startswith(f"did you mean embedding? one of: {', '.join(known)}")
 
 
-@pytest.mark.parametrize("opset", sampled([14, 15, 17, 18], 2))
-def test_the_opset_is_the_one_asked_for(opset: int, encoder: Path) -> None:
-    opsets = {entry.domain: entry.version for entry in model_of(export(encoder, opset=opset)).opset_import}
-    assert opsets == {"": opset}
-
-
 @pytest.mark.parametrize(
     "arguments",
     [{"opset": 0}, {"opset": 99}, {"task": None}, {"opset": "17"}, {"opset": None}, {"output": "noext"}],
@@ -123,13 +104,6 @@ def test_arguments_that_cannot_be_leave_nothing(encoder: Path, tmp_path: Path, a
     with pytest.raises((InputError, ConversionError)):
         export(str(encoder), **{"output": tmp_path / "x" / "model.onnx", **arguments})
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("task", ["text-classification", "question-answering", "token-classification"])
-def test_a_base_model_has_no_head(task: str, encoder: Path, tmp_path: Path, scratch: Path) -> None:
-    with pytest.raises(InputError, match=r"config\.json says BertModel"):
-        export(encoder, task, tmp_path / "model.onnx")
-    assert list(tmp_path.iterdir()) == [] == list(scratch.iterdir())
 
 
 def test_a_failure_leaves_what_was_there(

@@ -235,15 +235,12 @@ def test_paths_start_at_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "words", "fragment"),
     table("""
-        3 | --batch none.yaml | there is no job file
         2 | --batch jobs.yaml source | --batch and SOURCE contradict each other
         2 | --batch jobs.yaml --name x | --batch and --name contradict each other
         2 | --batch jobs.yaml --output out | --batch and --output contradict each other
         2 | --batch jobs.yaml --no-int8 | --batch and --no-int8 contradict each other
         2 | --batch jobs.yaml --scheduler tcp://127.0.0.1:1 | --scheduler needs --push
         2 | --batch jobs.yaml --scheduler tcp://127.0.0.1:1 --push ./t | jobs.yaml: row 1: there is no version
-        2 | s --profile android --jobs 2 | --jobs goes with --batch
-        2 | s --profile android --scheduler tcp://127.0.0.1:1 | --scheduler goes with --batch
     """),
 )
 def test_options_that_contradict_are_refused(

@@ -79,32 +79,12 @@ def test_repair_fetches_good_copies_and_says_what_stays(reg: Reg, registry: Regi
     assert stays.ended(4, f"{copied} has no good copy", "error: 1 damaged part left in ")
 
 
-def test_repair_of_one_model_without_any_remote(reg: Reg, home: Path) -> None:
-    index = home / "index" / "tiny.jsonl"
-    good = index.read_bytes()
-    bad = good.replace(b'"channels":{', b'"catalog":1,"channels":{').replace(
-        b'"seq":1,"size"', b'"seq":2,"size"'
-    )
-    index.write_bytes(bad)
-    assert reg("verify", "tiny").status == 4
-    assert reg("verify", "tiny", "--repair").out.splitlines()[1].split()[:2] == ["log", "tiny"]
-    assert index.read_bytes() == good
-
-
 def test_a_model_that_was_there_before_is_missed(reg: Reg, home: Path) -> None:
     assert reg("resolve", "acme/pii").status == 0
     (home / "index" / "acme" / "pii.jsonl").unlink()
     done = reg("verify", "--json")
     assert [(item["kind"], item["name"]) for item in done.json["damages"]] == [("history", "acme/pii")]
     assert done.status == reg("verify", "acme/pii").status == 4
-
-
-def test_du_shows_the_space_of_each_model(reg: Reg) -> None:
-    found = reg("du", "--json").json
-    assert sum(model["unique"] for model in found["models"]) < found["total"]["bytes"]
-    lines = reg("du", "tiny").out.splitlines()
-    assert lines[0].split() == ["NAME", "VERSIONS", "UNIQUE", "SHARED", "SIZE"]
-    assert lines[1].split()[0] == "tiny" and lines[2] == "unreferenced: 0 blobs, 0 B"
 
 
 def test_doctor_ends_with_the_status_of_the_worst_finding(
@@ -173,6 +153,10 @@ def test_mirror_follows_and_is_read_only(reg: Reg, home: Path, tmp_path: Path) -
     refused = reg("--registry", mirror, "yank", "tiny:0.1.0")
     assert refused.ended(5, "reg mirror MIRROR NEW --new-id")
     assert reg("--registry", mirror, "verify").status == reg("--registry", mirror, "doctor").status == 0
+    own = reg("mirror", mirror, "./own", "--new-id", "--channels", "--json")
+    assert (own.status, own.json["versions"], own.json["events"]) == (0, 3, 4)
+    assert reg("--registry", "own", "tag", "acme/pii:0.2.0", "stable").status == 0
+    assert reg("mirror", home, mirror, "--new-id").status == 2
     reg("untag", "acme/pii:stable")
     reg("mirror", home, mirror)
     before = files(mirror)
@@ -194,26 +178,12 @@ def test_a_mirror_to_which_nothing_came_yet_says_so(reg: Reg, registry: Registry
     assert reg("--registry", half, "ls").out == reg("ls").out
 
 
-def test_a_mirror_becomes_a_registry_of_its_own(reg: Reg, home: Path) -> None:
-    reg("mirror", home, "./mirror")
-    done = reg("mirror", "./mirror", "./own", "--new-id", "--channels", "--json")
-    assert (done.status, done.json["versions"], done.json["events"]) == (0, 3, 4)
-    lines = reg("--registry", "own", "log", "acme/pii", "--json").json["lines"]
-    assert sorted(line["event"]["kind"] for line in lines) == ["publish", "publish", "tag"]
-    assert reg("--registry", "own", "tag", "acme/pii:0.2.0", "stable").status == 0
-    assert reg("mirror", home, "./own", "--json").json["events"] == 0
-    assert reg("mirror", home, "./mirror", "--new-id").status == 2
-
-
 def test_a_mirror_lists_what_stays_behind_and_refuses_a_fork(
     reg: Reg, home: Path, copied: Path, tmp_path: Path
 ) -> None:
     Registry("own").add(make_draft(tmp_path / "work", seed="z"), "0.1.0")
     done = reg("mirror", home, "./own")
     assert done.ended(5, "has manifest") and done.out.splitlines()[1].split()[:2] == ["acme/pii", "0.1.0"]
-    assert reg("--registry", "own", "show", "acme/pii:0.2.0").status == 0
-    (stays,) = reg("mirror", home, "./own", "--json").json["skipped"]
-    assert (stays["name"], stays["tag"]) == ("acme/pii", "0.1.0") and "has manifest" in stays["reason"]
     for root in (home, copied):
         reg("--registry", root, "tag", "tiny", "stable")
     assert reg("mirror", home, copied).ended(4, "different histories of tiny")
@@ -222,7 +192,7 @@ def test_a_mirror_lists_what_stays_behind_and_refuses_a_fork(
 # Registries elsewhere
 
 
-@pytest.mark.parametrize("status", [401, 403, 503])
+@pytest.mark.parametrize("status", [401, 503])
 @pytest.mark.parametrize("part", ["policy.jsonl", "index", "blob", "manifest"])
 def test_what_a_server_does_not_give_is_not_damaged(
     reg: Reg, registry: Registry, home: Path, monkeypatch: pytest.MonkeyPatch, part: str, status: int

@@ -1,10 +1,7 @@
 """The android profile end to end, on tiny checkpoints of each family, and its contract."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +14,6 @@ import torch
 from support.exports import export_android
 from support.graphs import graph
 from support.progress import RecordedSteps
-from support.registries.drafts import manifest_of
 from support.sampling import sampled
 from support.tasks.checkpoints import load_checkpoint
 
@@ -80,15 +76,6 @@ def test_golden_vectors_and_parity_of_every_artifact(draft: Draft) -> None:
         assert (parity < 1e-5) is (artifact.path in ("model.onnx", "model.ort"))
 
 
-@pytest.mark.more
-def test_the_vectors_of_one_model_do_not_fit_another(
-    draft: Draft, make_checkpoint: Make, tmp_path: Path
-) -> None:
-    other = export(make_checkpoint("bert", seed=1), tmp_path / "w", int8=False)
-    vectors = (draft.root / "model.onnx.golden.json").read_bytes()
-    assert not any(each.passed for each in self_test(other.root / "model.onnx", vectors, "vectors"))
-
-
 def test_companions(draft: Draft, bert: Path) -> None:
     config = json.loads((draft.root / "config.json").read_text())
     assert config["_name_or_path"] == "acme/x"
@@ -103,13 +90,6 @@ def test_companions(draft: Draft, bert: Path) -> None:
     assert tokenizer["padding"] is None and tokenizer["truncation"] is None
     tokenizer_config = json.loads((draft.root / "tokenizer_config.json").read_text())
     assert not {"is_local", "local_files_only", "name_or_path"} & tokenizer_config.keys()
-
-
-def test_no_published_byte_names_a_path(draft: Draft, bert: Path) -> None:
-    for name in (str(bert), bert.name, str(draft.root), str(Path.home()), sys.prefix):
-        for path in draft.paths():
-            assert name.encode() not in (draft.root / path).read_bytes(), (name, path)
-        assert name.encode() not in manifest_of(draft).encode()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -160,32 +140,6 @@ def test_int8_embeddings_are_smaller_and_checked(bert: Path, draft: Draft, tmp_p
     assert measured["weights_total"] - measured["weights_quantized"] == 3  # the scales of the rows
     small, plain = (root / "model_int8.onnx" for root in (tmp_path / "w", draft.root))
     assert small.stat().st_size < plain.stat().st_size
-
-
-@pytest.mark.more
-def test_missing_ort_tools_are_recorded_by_name(
-    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime.tools.ort_format_model", None)
-    found = export(bert, tmp_path / "w", int8=False)
-    assert sorted(by_path(found)) == ["model.onnx", "model_fp16.onnx"]
-    (step,) = [step for step in found.fields["recipe"]["steps"] if step["name"] == "ort"]
-    assert step["skipped"] == "missing dependency: onnxruntime"
-    assert manifest_of(found).formats == ("onnx-android",)
-
-
-def test_a_conversion_that_fails_is_a_conversion_error(
-    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from onnxreg.converters.passes import file_passes
-
-    def fail(*_: Any) -> None:
-        raise RuntimeError("secret text")
-
-    monkeypatch.setattr(file_passes, "operator_config", fail)
-    with pytest.raises(ConversionError) as caught:
-        export(bert, tmp_path / "w")
-    assert caught.value.message == "ONNX Runtime could not write ORT format: RuntimeError"
 
 
 @pytest.mark.parametrize(
@@ -282,13 +236,6 @@ def test_trusted_code_is_exported_and_the_trust_recorded(own: Path, bert: Path, 
         assert bool(logits.min() > 50) is trusted
 
 
-def test_code_that_is_not_trusted_leaves_nothing(own: Path, tmp_path: Path) -> None:
-    (tmp_path / "w").mkdir()
-    with pytest.raises(InputError, match="wants its own code to run"):
-        export_android(str(own), tmp_path / "w", name="acme/own")
-    assert list((tmp_path / "w").iterdir()) == []
-
-
 INPUTS = "int64[batch, sequence] input_ids, int64[batch, sequence] attention_mask"
 SWAPPED = "int64[batch, sequence] attention_mask, int64[batch, sequence] input_ids"
 OUTPUT = "float[batch, sequence, 3] logits"
@@ -330,54 +277,3 @@ def test_refused_contracts(tmp_path: Path, change: dict[str, Any], message: str)
     with pytest.raises(ConversionError, match=r"m\.onnx: ") as caught:
         check(tmp_path, **change)
     assert message in caught.value.message
-
-
-CODE = """
-import sys
-from pathlib import Path
-from support.exports import export_android
-from onnxreg.schema.core.digest import Descriptor
-from onnxreg.schema.core.digest import Digest
-
-source, suite, workspace = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-workspace.mkdir(parents=True)
-options = dict(int8_embeddings=True, eval_suite=suite)
-draft = export_android(source, workspace, name="acme/x", options=options)
-files = {path: (workspace / path).read_bytes() for path in draft.paths()}
-measured = {path: Descriptor(Digest.of(data), len(data)) for path, data in files.items()}
-(workspace / "openmed-onnx.json").write_bytes(draft.manifest(measured).encode())
-"""
-
-
-TEXT = "the patient w20 w21 was seen"
-FIXTURES = [
-    {"id": f"private-{number}", "text": TEXT, "gold_spans": [{"start": 12, "end": 19, "label": "NAME"}]}
-    for number in range(40)
-]
-
-
-@pytest.mark.more
-@pytest.mark.parametrize("family", ["bert", pytest.param("xlm-roberta", marks=pytest.mark.large)])
-def test_two_exports_give_the_same_bytes(
-    family: str, make_checkpoint: Callable[..., Path], tmp_path: Path
-) -> None:
-    source = make_checkpoint(family)
-    places = {"1": tmp_path / "here", "2": tmp_path / "some" / "where" / "else"}
-    running = []
-    for seed, place in places.items():
-        checkpoint = shutil.copytree(source, place / f"checkpoint-{seed}")
-        suite = place / f"suite-{seed}.json"
-        suite.write_text(json.dumps(FIXTURES))
-        command = [sys.executable, "-c", CODE, str(checkpoint), str(suite), str(place / f"out-{seed}")]
-        tests = str(Path(__file__).parents[2])
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "HOME": str(place / "home"), "PYTHONPATH": tests}
-        running.append(subprocess.Popen(command, env=environment))
-    assert [process.wait() for process in running] == [0, 0]
-    first, second = (
-        {path.name: path.read_bytes() for path in (place / f"out-{seed}").rglob("*") if path.is_file()}
-        for seed, place in places.items()
-    )
-    assert first.keys() == second.keys() >= {"model_int8.onnx.json"}
-    assert [name for name in first if first[name] != second[name]] == []
-    for word in (str(tmp_path), "checkpoint-1", "checkpoint-2", "out-1", "out-2", "suite-", "private-"):
-        assert not [name for name, data in first.items() if word.encode() in data]

@@ -82,17 +82,11 @@ def test_a_loss_is_refused_and_still_written_as_the_same_bytes(certify: Certify,
     assert gained.verdict.state == "refused", "a gain does not make up for a loss"
 
 
-CONSTANT = dict.fromkeys(["[UNK]", "meets", "in", "and", *TRUTH], "I-NAME")
 WEAK: dict[str, tuple[list[str], Any, dict[str, Any], str]] = {
     "empty": ([], TRUTH, {}, "the evaluation suite is empty"),
     "no gold": (["Ada meets Bo"] * 100, TRUTH, {}, "no gold for any label"),
     "foreign gold": (["<SSN:Ada> meets <EMAIL:Bo>"] * 100, TRUTH, {}, "no gold for any label"),
-    "little gold": (GOOD[:20], TRUTH, {}, "NAME has 100 gold characters, 200 are needed"),
-    "gold floor": (GOOD, TRUTH, {"min_gold_chars": 501}, "NAME has 500 gold characters, 501 are needed"),
     "blind": (GOOD, {}, {}, "finds too little of NAME"),
-    "recall floor": (GOOD, TRUTH | {"Bo": "O"}, {"min_parent_recall": 0.81}, "finds too little of NAME: recall 0.8000"),
-    "constant": (GOOD, CONSTANT, {}, "false alarms on 1.0000"),
-    "bare": (["<NAME:Ada>"] * 100, TRUTH, {}, "finds too little of NAME: recall 1.0000"),
 }  # fmt: skip
 
 

@@ -105,6 +105,7 @@ BAD = [
     ("a duplicate key", b'[{"Ada in Rome": 1, "Ada in Rome": 2}]', "not valid JSON"),
     ("a whole number out of range", b'[{"text": "a", "phone": 9007199254740993000.0}]', "out of range"),
     ("NaN", b'[{"text": "a", "gold_spans": [], "metadata": NaN}]', "out of range"),
+    ("a number of many digits", b'[{"text": "a", "gold_spans": [{"start": ' + b"9" * 5000 + b"}]}]", "not valid JSON"),
     ("deep nesting", b"[" * 5000 + b"]" * 5000, "nested deeper"),
 ]  # fmt: skip
 

@@ -103,9 +103,12 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
 
-def test_missing_tools_are_named_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "flatbuffers", None)
-    with pytest.raises(HostError, match=r"^missing dependency: flatbuffers$"):
+@pytest.mark.parametrize("module", ["flatbuffers", "onnxruntime.tools.ort_format_model"])
+def test_missing_tools_are_named_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(HostError, match=f"^missing dependency: {module.partition('.')[0]}$"):
         OrtFormat().requires(write_model(tmp_path))
 
 

@@ -1,10 +1,7 @@
 """Golden vectors and arrays: what is written is read back, small differences pass, others do not."""
 
-import io
 import json
 import math
-import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +18,10 @@ from onnxreg.converters.runtime.golden import (
     Runnable,
     Tolerance,
     check_finite,
-    read_arrays,
     read_rows,
     self_test,
 )
-from onnxreg.schema.core.errors import ConversionError, HostError, InputError, NotFoundError
+from onnxreg.schema.core.errors import ConversionError, HostError, InputError
 
 LABELS = 5
 TABLE = np.random.default_rng(0).normal(scale=3, size=(64, LABELS)).astype(np.float32)
@@ -198,47 +194,6 @@ def test_inputs_that_cannot_be_read(tmp_path: Path, file: str, text: str, messag
     (tmp_path / file).write_text(text)
     with pytest.raises(InputError, match=message):
         Runnable(write_graph(tmp_path / "model.onnx")).read(tmp_path / file)
-
-
-def archive(**members: bytes) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as file:
-        for name, data in members.items():
-            file.writestr(f"{name}.npy", data)
-    return made.getvalue()
-
-
-def saved(array: np.ndarray) -> bytes:
-    made = io.BytesIO()
-    np.save(made, array)
-    return made.getvalue()
-
-
-BROKEN = {
-    "nothing": b"",
-    "text": b"a text",
-    "a pickle": pickle.dumps({"a": 1}),
-    "one array": saved(np.zeros(3)),
-    "half of it": archive(a=saved(np.zeros(100)))[:200],
-    "objects": archive(a=saved(np.array([{}], dtype=object))),
-    "no array": archive(a=b"a text"),
-}
-
-
-@pytest.mark.parametrize("what", BROKEN)
-def test_files_other_than_plain_arrays_are_refused(tmp_path: Path, what: str) -> None:
-    with pytest.raises(NotFoundError, match=r"there is no file rows\.npz"):
-        read_arrays(tmp_path / "rows.npz")
-    (tmp_path / "rows.npz").write_bytes(BROKEN[what])
-    with pytest.raises(InputError, match=r"rows\.npz is not an \.npz file of plain arrays"):
-        read_arrays(tmp_path / "rows.npz")
-
-
-@pytest.mark.parametrize("shapes", [[(3,), (4,)], [(3,), ()], [()], []])
-def test_arrays_of_rows_are_equally_many(tmp_path: Path, shapes: list[tuple[int, ...]]) -> None:
-    np.savez(tmp_path / "rows.npz", **{f"a{place}": np.zeros(shape) for place, shape in enumerate(shapes)})
-    with pytest.raises(InputError, match=r"rows\.npz: its arrays do not have the same number of rows"):
-        read_rows(tmp_path / "rows.npz")
 
 
 def test_rows_come_as_they_were_written(tmp_path: Path) -> None:
