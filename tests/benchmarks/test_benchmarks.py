@@ -21,7 +21,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "benchmarks.json"
 
 
-def test_the_page_has_every_group_within_an_hour_and_says_why_each_loss_is_one(results: Path) -> None:
+def test_the_page_has_every_group_within_an_hour_and_says_why_each_loss_is_one(results):
     recorded, page = report.load(), Path(__file__).parents[2] / "docs" / "benchmarks.md"
     assert run.main(["page"]) == 0
     assert results.with_suffix(".md").read_text() == page.read_text(), "run `make bench GROUPS=page`"
@@ -33,7 +33,7 @@ def test_the_page_has_every_group_within_an_hour_and_says_why_each_loss_is_one(r
     assert [row.what for row, reason in shown if row.cost()[1] > 1 and not reason] == []
 
 
-def test_a_spread_is_the_notch_of_a_box_plot() -> None:
+def test_a_spread_is_the_notch_of_a_box_plot():
     assert spread_of([2.0]) == 0
     assert spread_of([0.9, 1.0, 1.1]) == pytest.approx(1.57 * 0.1 / 3**0.5)
     assert spread_of([1.0] * 14 + [50.0]) == 0, "one outlier does not widen it"
@@ -51,9 +51,7 @@ def test_a_spread_is_the_notch_of_a_box_plot() -> None:
         (3000.0, 100.0, "/s", ROUGH_LIMIT),
     ],
 )
-def test_short_rows_and_rows_far_from_the_peer_may_be_wider(
-    ours: float, theirs: float, unit: str, limit: float
-) -> None:
+def test_short_rows_and_rows_far_from_the_peer_may_be_wider(ours, theirs, unit, limit):
     compared = row("ours", "theirs", [(ours, theirs)], unit, "")
     assert (compared.limit(), compared.is_wide()) == (limit, False)
 
@@ -72,8 +70,8 @@ def test_short_rows_and_rows_far_from_the_peer_may_be_wider(
     ],
 )
 def test_wide_pairs_are_measured_again_within_a_budget_and_all_of_them_count(
-    ratios: list[float], seconds: float, count: int, taken: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    ratios, seconds, count, taken, monkeypatch
+):
     values, passed = iter([1.0, *ratios * 10]), [-seconds]
 
     def ours() -> Run:
@@ -91,9 +89,7 @@ def measured_as(monkeypatch: pytest.MonkeyPatch, ratios: list[float]) -> None:
     monkeypatch.setitem(run.BENCHMARKS, "verify", lambda: [compared])
 
 
-def test_a_group_with_a_wide_row_is_written_by_force_alone(
-    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_group_with_a_wide_row_is_written_by_force_alone(results, monkeypatch, capsys):
     before = results.read_bytes()
     measured_as(monkeypatch, UNSTEADY)
     assert run.main(["verify"]) == 1 and results.read_bytes() == before
@@ -107,9 +103,7 @@ def test_a_group_with_a_wide_row_is_written_by_force_alone(
     assert "verify / a peer" in " ".join(results.with_suffix(".md").read_text().split())
 
 
-def test_a_group_that_cannot_be_measured_does_not_end_the_run(
-    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_group_that_cannot_be_measured_does_not_end_the_run(results, monkeypatch, capsys):
     """What a group lacks is said before the first group."""
 
     def missing() -> list[Row]:
@@ -130,7 +124,7 @@ def test_a_group_that_cannot_be_measured_does_not_end_the_run(
     assert written["date"].startswith("20")
 
 
-def test_groups_and_the_programs_that_they_need_have_names() -> None:
+def test_groups_and_the_programs_that_they_need_have_names():
     assert {program for programs in run.PROGRAMS.values() for program in programs} == peers.PACKAGED.keys()
     assert {*run.PROGRAMS, *run.OF_THE_DEMO, *report.QUICK} <= run.BENCHMARKS.keys()
     with pytest.raises(SystemExit, match="no group is named verfy; the groups: startup, "):
@@ -138,5 +132,5 @@ def test_groups_and_the_programs_that_they_need_have_names() -> None:
 
 
 @pytest.mark.more
-def test_resolving_is_measured() -> None:
+def test_resolving_is_measured():
     assert all(row.ours > 0 < row.theirs for row in questions.resolve(count=1))

@@ -153,13 +153,13 @@ VERBS: dict[str, Callable[[Reg, str], set[str]]] = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_says_the_same_word(verb: str, reg: Reg, registry: Registry) -> None:
+def test_every_verb_says_the_same_word(verb, reg, registry):
     assert {name: VERBS[verb](reg, name) for name in STATES} == {
         name: {word} for name, word in STATES.items()
     }
 
 
-def test_every_page_says_the_same_word(site: Site) -> None:
+def test_every_page_says_the_same_word(site):
     for name, word in STATES.items():
         version, *_ = site.get(f"/v1/models/{name}").json["versions"]
         assert version["states"][INT8] == word
@@ -173,7 +173,7 @@ def test_every_page_says_the_same_word(site: Site) -> None:
         assert badges(facts) == ({"refused"} if word == "refused" else set())
 
 
-def test_publishing_verbs_report_states(reg: Reg, tmp_path: Path) -> None:
+def test_publishing_verbs_report_states(reg, tmp_path):
     write_mlp(tmp_path / "model.onnx")
     add = ("add", "model.onnx", "--name", "acme/mlp")
     first = reg(*add, "--json").json
@@ -195,7 +195,7 @@ def test_publishing_verbs_report_states(reg: Reg, tmp_path: Path) -> None:
         assert reg(*words, "--json").json["states"] == {"model.onnx": "refused"}
 
 
-def test_a_certificate_after_the_fact_lifts_nothing(reg: Reg, registry: Registry) -> None:
+def test_a_certificate_after_the_fact_lifts_nothing(reg, registry):
     told = f"unknown as its manifest says: {INT8} (a later evaluation says certified)"
     assert reg("show", "acme/lifted", "--full").ended(0, told)
     digest = registry.get("acme/refused").manifest.artifacts[1].digest

@@ -5,13 +5,11 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from onnx import TensorProto, helper, save
-from support.command_line import Reg
 from support.sampling import sampled
 
 from onnxreg.converters.importers import confine
@@ -41,9 +39,7 @@ def files(tmp_path: Path) -> None:
         (ADD, "BYTES_PER_SECOND", -1, f"model.onnx: reading it takes more than {60 - SIZE:.0f} seconds"),
     ],
 )
-def test_a_file_that_takes_too_much(
-    reg: Reg, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], figure: str, value: float, said: str
-) -> None:
+def test_a_file_that_takes_too_much(reg, monkeypatch, words, figure, value, said):
     monkeypatch.setattr(confine, figure, value)
     assert reg(*words).ended(2, said) and not Path("r").exists()
 
@@ -58,14 +54,14 @@ def test_a_file_that_takes_too_much(
         (lambda: Path("export/model_fp16.onnx").write_bytes(b"x"), "model_fp16.onnx"),
     ],
 )
-def test_an_error_of_an_import_names_its_own_file(reg: Reg, spoil: Callable[[], object], file: str) -> None:
+def test_an_error_of_an_import_names_its_own_file(reg, spoil, file):
     spoil()
     message = reg(*IMPORT, "--json").error["message"]
     names = {path.name for path in BERT.iterdir()} - {"config.json", "openmed-onnx.json"}
     assert file in message and not [name for name in names - {file} if name in message]
 
 
-def test_a_reader_that_dies_is_an_error_and_one_with_a_bug_a_bug(tmp_path: Path) -> None:
+def test_a_reader_that_dies_is_an_error_and_one_with_a_bug_a_bug(tmp_path):
     """Nothing of it is left."""
     with Child() as child:
         pid = child._process.pid
@@ -85,13 +81,13 @@ def test_a_reader_that_dies_is_an_error_and_one_with_a_bug_a_bug(tmp_path: Path)
         (f"{'x' * 300}.onnx", "reading failed: File name too long"),
     ],
 )
-def test_a_disk_that_fails_is_no_fault_of_the_file(reg: Reg, tmp_path: Path, name: str, message: str) -> None:
+def test_a_disk_that_fails_is_no_fault_of_the_file(reg, tmp_path, name, message):
     Path("other.onnx").symlink_to("/proc/self/mem")
     done = reg("--registry", "r", "add", name, "model.onnx", "--name", "acme/m")
     assert done.ended(9, message) and str(tmp_path) not in done.err and "/proc" not in done.err
 
 
-def test_ctrl_c_ends_the_command_and_its_reader(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_command_and_its_reader(tmp_path):
     values = [f"v{index}" for index in range(60_000)]
     nodes = [helper.make_node("Relu", [a], [b]) for a, b in pairwise(values)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in (values[0], values[-1])]
@@ -110,7 +106,7 @@ def test_ctrl_c_ends_the_command_and_its_reader(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", sampled([".onnx", ".ort", ".json"], 2))
 @pytest.mark.parametrize("kind", sampled(["pipe", "device"], 2))
-def test_a_pipe_or_a_device_is_no_file(reg: Reg, suffix: str, kind: str) -> None:
+def test_a_pipe_or_a_device_is_no_file(reg, suffix, kind):
     path = Path(f"hostile{suffix}")
     os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
     assert reg(*ADD, path).ended(2, f"{path} is not a regular file")
@@ -119,7 +115,7 @@ def test_a_pipe_or_a_device_is_no_file(reg: Reg, suffix: str, kind: str) -> None
         assert reg(*IMPORT).ended(2, "model.ort")
 
 
-def test_a_refusal_that_the_source_claims_is_never_preferred(reg: Reg) -> None:
+def test_a_refusal_that_the_source_claims_is_never_preferred(reg):
     path = Path("export/openmed-onnx.json")
     text = path.read_text()
     assert '"certified": true' in text

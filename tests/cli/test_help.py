@@ -7,10 +7,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.command_line import Reg
 from support.docs.grammar import ROOT, parse
 from support.sampling import sampled
 
@@ -27,9 +25,7 @@ OTHER_SHELLS = [pytest.param(name, marks=pytest.mark.more) for name in ("zsh", "
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_verb_has_help_and_examples_that_parse(
-    name: str, reg: Reg, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_verb_has_help_and_examples_that_parse(name, reg, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     command = COMMANDS[name]
     assert command.help and examples(command)
@@ -42,7 +38,7 @@ def test_every_verb_has_help_and_examples_that_parse(
     assert f"$ {examples(command)[0]}" in " ".join(shown.out.replace("\\\n", "").split())
 
 
-def test_the_first_help_is_one_screen_with_every_verb(reg: Reg) -> None:
+def test_the_first_help_is_one_screen_with_every_verb(reg):
     shown = reg("--help").out
     assert reg().out == shown == reg("help").out
     assert len(shown.splitlines()) <= 28 and max(map(len, shown.splitlines())) <= 80
@@ -56,7 +52,7 @@ def test_the_first_help_is_one_screen_with_every_verb(reg: Reg) -> None:
         assert reg(*words) == push
 
 
-def test_an_example_that_is_too_long_can_still_be_copied() -> None:
+def test_an_example_that_is_too_long_can_still_be_copied():
     example = "$ reg query --where 'opset <= 18 and not yanked' --format onnx-int8 --remote origin"
     lines = [
         "$ reg query \\",
@@ -69,7 +65,7 @@ def test_an_example_that_is_too_long_can_still_be_copied() -> None:
 # Pages
 
 
-def test_the_reference_page_is_what_the_code_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_page_is_what_the_code_says(tmp_path, monkeypatch):
     assert not reference.is_stale(), "run `make generate`"
     page = cli_page()
     for name, command in COMMANDS.items():
@@ -82,7 +78,7 @@ def test_the_reference_page_is_what_the_code_says(tmp_path: Path, monkeypatch: p
     assert reference.is_stale()
 
 
-def test_every_variable_is_explained() -> None:
+def test_every_variable_is_explained():
     tops = ("cli", "converters", "registry", "schema")
     files = [
         file for top in tops for file in (REPOSITORY / top).rglob("*.py") if file.name != "environment.py"
@@ -93,13 +89,13 @@ def test_every_variable_is_explained() -> None:
 
 
 @pytest.mark.parametrize("task", task_catalog.TASKS)
-def test_every_task_and_option_is_listed(task: str) -> None:
+def test_every_task_and_option_is_listed(task):
     (row,) = [line for line in RECIPES.splitlines() if line.startswith(f"| `{task}` |")]
     assert [name for name in task_catalog.TASKS[task].Options.model_fields if f"`{name}`" not in row] == []
 
 
 @pytest.mark.parametrize("model", [RecipeFile, RecipeStep, RecipeOutput])
-def test_every_key_of_a_recipe_is_explained(model: Any) -> None:
+def test_every_key_of_a_recipe_is_explained(model):
     for name, field in model.model_fields.items():
         assert f"`{field.alias or name}`" in RECIPES
 
@@ -116,7 +112,7 @@ def completing(home: Path, **more: str) -> str:
 
 @pytest.mark.more
 @pytest.mark.parametrize("shell", ["bash", *OTHER_SHELLS])
-def test_a_shell_completes_verbs_and_models(shell: str, home: Path) -> None:
+def test_a_shell_completes_verbs_and_models(shell, home):
     for line, found in {
         "reg pu": "push",
         "reg show ac": "acme/pii",
@@ -128,7 +124,7 @@ def test_a_shell_completes_verbs_and_models(shell: str, home: Path) -> None:
         assert found in completing(home, _REG_COMPLETE=f"complete_{shell}", **asked)
 
 
-def test_ctrl_c_while_a_shell_asks_is_silent(home: Path) -> None:
+def test_ctrl_c_while_a_shell_asks_is_silent(home):
     code = "import onnxreg.cli.main as m\ndef f(*a, **k): raise KeyboardInterrupt\nm._dispatch = f\nm.main()"
     environment = {**os.environ, "REG_HOME": str(home), "_REG_COMPLETE": "complete_bash"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=False)
@@ -136,7 +132,7 @@ def test_ctrl_c_while_a_shell_asks_is_silent(home: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", *OTHER_SHELLS])
-def test_completion_scripts_are_valid(shell: str, home: Path, tmp_path: Path) -> None:
+def test_completion_scripts_are_valid(shell, home, tmp_path):
     script = tmp_path / "completion"
     script.write_text(completing(home, _REG_COMPLETE=f"source_{shell}"))
     assert "complete" in script.read_text()
@@ -150,7 +146,7 @@ ASKED = {BASH: ("bash", "acme/pii"), "complete -C 'reg show ac'": ("fish", "acme
 
 
 @pytest.mark.parametrize("asked", sampled(ASKED, len(ASKED)))
-def test_the_shell_itself_completes(asked: str, home: Path, tmp_path: Path) -> None:
+def test_the_shell_itself_completes(asked, home, tmp_path):
     shell, told = ASKED[asked]
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")

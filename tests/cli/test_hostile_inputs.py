@@ -126,7 +126,7 @@ def export_weights(reg: Reg, path: str) -> Any:
 
 @pytest.mark.parametrize("suffix", sampled(["pth", "ckpt"], 2))
 @pytest.mark.parametrize("case", TORCH)
-def test_a_hostile_checkpoint_of_torch_is_refused(reg: Reg, vision: Path, case: str, suffix: str) -> None:
+def test_a_hostile_checkpoint_of_torch_is_refused(reg, vision, case, suffix):
     data, said = TORCH[case]
     (vision / f"best.{suffix}").write_bytes(data())
     check(export_weights(reg, f"best.{suffix}"), 2, said)
@@ -163,7 +163,7 @@ SAFETENSORS: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("case", SAFETENSORS)
-def test_a_hostile_checkpoint_of_safetensors_is_refused(reg: Reg, vision: Path, case: str) -> None:
+def test_a_hostile_checkpoint_of_safetensors_is_refused(reg, vision, case):
     data, said = SAFETENSORS[case]
     (vision / "best.safetensors").write_bytes(data())
     check(export_weights(reg, "best.safetensors"), 2, said)
@@ -223,7 +223,7 @@ NPZ: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("case", NPZ)
-def test_hostile_rows_are_refused(reg: Reg, tmp_path: Path, case: str) -> None:
+def test_hostile_rows_are_refused(reg, tmp_path, case):
     data, said = NPZ[case]
     onnx.save(onnx.parser.parse_model(GRAPH), tmp_path / "net.onnx")
     (tmp_path / "rows.json").write_text(json.dumps(ROWS))
@@ -244,7 +244,7 @@ SUITES: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("case", SUITES)
-def test_a_hostile_evaluation_suite_is_refused(reg: Reg, bert: Path, tmp_path: Path, case: str) -> None:
+def test_a_hostile_evaluation_suite_is_refused(reg, bert, tmp_path, case):
     """What a suite says of people is in no message."""
     data, said = SUITES[case]
     (tmp_path / "suite.jsonl").write_bytes(data())
@@ -291,7 +291,7 @@ REPORTS: dict[str, tuple[Mapping[str, Any] | bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", sampled(REPORTS, 2))
-def test_a_hostile_report_is_refused(reg: Reg, home: Path, tmp_path: Path, case: str) -> None:
+def test_a_hostile_report_is_refused(reg, home, tmp_path, case):
     """Nothing of it is put on record."""
     content, said = REPORTS[case]
     data = content if isinstance(content, bytes) else report(home, **content)
@@ -301,14 +301,14 @@ def test_a_hostile_report_is_refused(reg: Reg, home: Path, tmp_path: Path, case:
     assert Registry(home).log("acme/pii") == before
 
 
-def test_an_honest_certificate_is_taken(reg: Reg, home: Path, tmp_path: Path) -> None:
+def test_an_honest_certificate_is_taken(reg, home, tmp_path):
     """What the attacks change is all that is wrong with them."""
     (tmp_path / "report.json").write_bytes(report(home))
     done = reg("--registry", home, "attest", "acme/pii:0.2.0", "--report", "report.json")
     assert done.status == 0, done.err
 
 
-def test_honest_weights_and_rows_are_taken(reg: Reg, vision: Path) -> None:
+def test_honest_weights_and_rows_are_taken(reg, vision):
     (vision / "best.pth").write_bytes(saved({"epoch": 3, "state_dict": weights()}))
     (vision / "best.safetensors").write_bytes(tensors({"1.weight": WEIGHT, "1.bias": BIAS}))
     for path in ("best.pth", "best.safetensors"):
@@ -346,7 +346,7 @@ ENDLESS = ["fifo.json", "/dev/zero"]
         "archive verify FILE",
     ],
 )
-def test_a_named_file_without_an_end_is_refused_unread(reg: Reg, fifo: Path, words: str, file: str) -> None:
+def test_a_named_file_without_an_end_is_refused_unread(reg, fifo, words, file):
     named = {"ort": "1.23", "build": "minimal", "operators_file": str(Path(fifo.parent, file))}
     (fifo.parent / "device.json").write_text(json.dumps(named))
     done = reg(*words.replace("./FILE", str(Path(fifo.parent, file))).replace("FILE", file).split())
@@ -412,7 +412,7 @@ def check_clean(done: Any, status: int, said: str) -> None:
 
 
 @pytest.mark.parametrize("case", OLIVE)
-def test_scripts_of_a_document_of_olive_are_not_run(reg: Reg, place: Path, case: str) -> None:
+def test_scripts_of_a_document_of_olive_are_not_run(reg, place, case):
     document, status, said = OLIVE[case]
     (place / "olive.json").write_text(json.dumps(document))
     check_clean(reg("--registry", "r", "export", "--recipe", "olive.json", "--name", "acme/x"), status, said)
@@ -428,7 +428,7 @@ YAML = {
 
 @pytest.mark.parametrize("kind", sampled(["--recipe", "--batch"], 2))
 @pytest.mark.parametrize("case", YAML)
-def test_hostile_yaml_is_refused(reg: Reg, place: Path, case: str, kind: str) -> None:
+def test_hostile_yaml_is_refused(reg, place, case, kind):
     (place / "file.yaml").write_text(YAML[case])
     name = ("--name", "acme/x") if kind == "--recipe" else ()
     check_clean(reg("--registry", "r", "export", kind, "file.yaml", *name), 2, "file.yaml")
@@ -455,7 +455,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, dict[str, Any]], int, str]] = {
 
 
 @pytest.mark.parametrize("case", CHECKPOINTS)
-def test_code_of_a_checkpoint_is_not_run(reg: Reg, bert: Path, place: Path, case: str) -> None:
+def test_code_of_a_checkpoint_is_not_run(reg, bert, place, case):
     changes, status, said = CHECKPOINTS[case]
     source = Path(shutil.copytree(bert, "checkpoint"))
     for file, change in changes.items():
@@ -481,7 +481,7 @@ def armed(source: Path) -> Path:
 
 
 @pytest.mark.parametrize("words", ["--profile android", "--task token-classification"])
-def test_a_pickle_in_place_of_weights_is_not_read(reg: Reg, place: Path, bert: Path, words: str) -> None:
+def test_a_pickle_in_place_of_weights_is_not_read(reg, place, bert, words):
     done = reg("--registry", "r", "export", armed(bert), *words.split(), "--name", "acme/x")
     check_clean(done, 2, "more than tensors")
 
@@ -490,9 +490,7 @@ DECODER = "task: text-generation\nsteps: [{name: int4, pass: ModelBuilder, param
 
 
 @pytest.mark.parametrize("kind", ["code", pytest.param("pickle", marks=pytest.mark.more)])
-def test_code_of_a_decoder_is_not_run(
-    reg: Reg, place: Path, make_checkpoint: Any, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_code_of_a_decoder_is_not_run(reg, place, make_checkpoint, monkeypatch, kind):
     write_llama(place / "llama")
     for file in make_checkpoint("distilbert").glob("tokenizer*"):
         shutil.copy(file, "llama")
@@ -561,9 +559,7 @@ GRAPHS: dict[str, tuple[Callable[[onnx.ModelProto], None], int | None]] = {
 @pytest.mark.usefixtures("reader_in_process")
 @pytest.mark.parametrize("verb", ["add", "export"])
 @pytest.mark.parametrize("case", GRAPHS)
-def test_libraries_of_a_graph_are_not_loaded(
-    reg: Reg, place: Path, library: Path, case: str, verb: str
-) -> None:
+def test_libraries_of_a_graph_are_not_loaded(reg, place, library, case, verb):
     """`reg add` only reads a graph: an operator that nobody knows is none of its business."""
     change, status = GRAPHS[case]
     folder = place / "graph"

@@ -303,7 +303,7 @@ STRIDE, MORE_STRIDE = 12, 4
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("stride", [STRIDE, pytest.param(MORE_STRIDE, marks=pytest.mark.more)])
 @pytest.mark.parametrize("name", sampled(TREES, 2))
-def test_a_hostile_tree(name: str, stride: int, reg: Reg, scene: MakeScene) -> None:
+def test_a_hostile_tree(name, stride, reg, scene):
     """Every twelfth command (with `more` every fourth), others for each tree, and always `reg verify`."""
     some = COMMANDS[list(TREES).index(name) % stride :: stride]
     try_commands(name, {*some, ("TREE", ("verify",))}, reg, scene)
@@ -312,7 +312,7 @@ def test_a_hostile_tree(name: str, stride: int, reg: Reg, scene: MakeScene) -> N
 @pytest.mark.large
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", TREES)
-def test_a_hostile_tree_under_every_verb(name: str, reg: Reg, scene: MakeScene) -> None:
+def test_a_hostile_tree_under_every_verb(name, reg, scene):
     try_commands(name, COMMANDS, reg, scene)
 
 
@@ -336,9 +336,7 @@ def try_commands(
             assert done.status == (EXIT_STATUS[tree.verify] if tree.verify else 0), what
 
 
-def test_the_good_tree_answers_everything(
-    reg: Reg, scene: MakeScene, own_user: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_good_tree_answers_everything(reg, scene, own_user, monkeypatch):
     """Else the trees would be refused for another reason than theirs."""
     for number, (home, words) in enumerate(COMMANDS):
         monkeypatch.setenv("REG_STATE", str(own_user / str(number)))

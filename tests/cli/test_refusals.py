@@ -4,11 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.command_line import Reg, table
+from support.command_line import table
 
 from onnxreg.cli import main as entry
 from onnxreg.cli.errors import EXIT_STATUS
@@ -229,7 +229,7 @@ def contents(root: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.parametrize(("status", "words", "fragment"), table(REFUSED))
-def test_a_request_is_refused(status: int, words: list[str], fragment: str, reg: Reg, place: Path) -> None:
+def test_a_request_is_refused(status, words, fragment, reg, place):
     before = contents(place / "home" / "index"), sorted(place.iterdir())
     done = reg(*(str(place / "home") if word == "HOME" else word for word in words))
     assert done.ended(status, fragment)
@@ -267,9 +267,7 @@ FOLDERS = """
 
 
 @pytest.mark.parametrize(("status", "words", "fragment"), [*table(MISSING), *table(FOLDERS)])
-def test_a_file_that_is_not_there_or_none(
-    status: int, words: list[str], fragment: str, reg: Reg, place: Path
-) -> None:
+def test_a_file_that_is_not_there_or_none(status, words, fragment, reg, place):
     if "made.onnxreg" in words:
         assert reg("archive", "create", "made.onnxreg", "--all").status == 0
     assert reg(*words).ended(status, fragment)
@@ -290,9 +288,7 @@ GONE_WRONG = """
 
 
 @pytest.mark.parametrize(("status", "words", "fragment"), table(GONE_WRONG))
-def test_a_pull_that_fails_tells_what_is_there_and_makes_nothing_here(
-    status: int, words: list[str], fragment: str, reg: Reg, place: Path
-) -> None:
+def test_a_pull_that_fails_tells_what_is_there_and_makes_nothing_here(status, words, fragment, reg, place):
     home = place / "home"
     done = reg("--registry", "new", "pull", *(home if word == "HOME" else word for word in words))
     assert done.ended(status, fragment)
@@ -311,9 +307,7 @@ GENERAL = [kind for kind in families() if kind.__module__ == errors.__name__]
 
 
 @pytest.mark.parametrize("kind", GENERAL, ids=lambda kind: kind.__name__)
-def test_a_family_is_a_status_of_its_own_and_a_message_and_a_hint(
-    kind: type[errors.RegError], reg: Reg, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_family_is_a_status_of_its_own_and_a_message_and_a_hint(kind, reg, monkeypatch):
     def fail(words: list[str]) -> None:
         raise kind("no \x1b[31mluck", "try again")
 
@@ -326,7 +320,7 @@ def test_a_family_is_a_status_of_its_own_and_a_message_and_a_hint(
     assert as_json.error == {"family": kind.family, "message": "no \x1b[31mluck", "hint": "try again"}
 
 
-def test_ctrl_c_is_130_and_a_bug_keeps_its_traceback(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_130_and_a_bug_keeps_its_traceback(reg, monkeypatch):
     def fail(words: list[str]) -> None:
         raise KeyboardInterrupt if "ls" in words else ZeroDivisionError
 
@@ -337,7 +331,7 @@ def test_ctrl_c_is_130_and_a_bug_keeps_its_traceback(reg: Reg, monkeypatch: pyte
         reg("show")
 
 
-def test_damage_is_4_and_every_damage_is_listed(reg: Reg, home: Path) -> None:
+def test_damage_is_4_and_every_damage_is_listed(reg, home):
     files = reg("--registry", home, "resolve", "acme/pii", "--json").json["files"]
     short, flipped = (home / blob_path(Digest.parse(entry["digest"])) for entry in files[:2])
     for path, data in ((short, b"cut"), (flipped, b"[]")):
@@ -352,9 +346,7 @@ def test_damage_is_4_and_every_damage_is_listed(reg: Reg, home: Path) -> None:
     assert not Path("out").exists()
 
 
-def test_an_unwritable_directory_is_named(
-    reg: Reg, home: Path, monkeypatch: pytest.MonkeyPatch, other_user: Callable[..., None]
-) -> None:
+def test_an_unwritable_directory_is_named(reg, home, monkeypatch, other_user):
     place = other_user(home)
     monkeypatch.chdir(place)
     tag, lock = ("--registry", place, "tag", "tiny"), ("--registry", place, "lock", "tiny", "--output")
@@ -383,9 +375,7 @@ def test_an_unwritable_directory_is_named(
         (("show", "acme/pii", "--remote"), "something else", 0),
     ],
 )
-def test_nothing_is_written_beside_other_things(
-    reg: Reg, home: Path, tmp_path: Path, words: tuple[str, ...], content: str, status: int
-) -> None:
+def test_nothing_is_written_beside_other_things(reg, home, tmp_path, words, content, status):
     """Nor into an empty directory before there is something for it."""
     place = tmp_path / "project"
     if content == "a file":
@@ -407,7 +397,7 @@ def run(*words: str, **options: object) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.parametrize("words", [["ls"], ["ls", "--json"], ["builtin", "schemas"], ["--version"]])
-def test_a_reader_that_leaves_early_is_no_error(words: list[str], here: Registry) -> None:
+def test_a_reader_that_leaves_early_is_no_error(words, here):
     read, write = os.pipe()
     os.close(read)
     done = run(*words, stdout=write)
@@ -415,7 +405,7 @@ def test_a_reader_that_leaves_early_is_no_error(words: list[str], here: Registry
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_errors_of_a_process(here: Registry) -> None:
+def test_errors_of_a_process(here):
     """A family as JSON, a full disk behind the output, and a bug."""
     done = run("--registry", "absent", "show", "a", "--json")
     assert (done.returncode, json.loads(done.stderr)["error"]["family"]) == (3, "not-found")
@@ -427,14 +417,14 @@ def test_errors_of_a_process(here: Registry) -> None:
     assert bug.returncode == 1 and "ZeroDivisionError" in bug.stderr
 
 
-def test_byte_order_marks_are_skipped(reg: Reg, fleet: Registry) -> None:
+def test_byte_order_marks_are_skipped(reg, fleet):
     Path("device.json").write_bytes(b'\xef\xbb\xbf{"ort": "1.23"}')
     Path("policy.toml").write_bytes(b'\xef\xbb\xbf[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n')
     assert reg("resolve", "acme/fleet", "--device", "device.json").status == 0
     assert reg("policy", "set", "policy.toml").status == 5
 
 
-def test_a_missing_library_names_its_extra(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_names_its_extra(reg, monkeypatch):
     def lacks(module: str) -> None:
         def plan(*_: object) -> None:
             raise ModuleNotFoundError(name=module)

@@ -1,9 +1,7 @@
 """Every verb with --remote refuses a place that is not what the trust file and the known heads say."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.docs.grammar import ROOT
@@ -18,7 +16,6 @@ from onnxreg.registry.support.environment import trust_file
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.policy import read_policy
 
-Reg = Callable[..., Any]
 NAME = "acme/pii"
 VERSION = f"{NAME}:0.1.0"
 VERBS = {
@@ -82,7 +79,7 @@ def words(verb: str, remote: Registry) -> list[str]:
     return [*verb.partition(" --")[0].split(), *VERBS[verb], "--remote", str(remote.store.root)]
 
 
-def test_every_verb_with_the_option_is_here() -> None:
+def test_every_verb_with_the_option_is_here():
     with_option = {
         name
         for name, command in commands(ROOT)
@@ -93,7 +90,7 @@ def test_every_verb_with_the_option_is_here() -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_remote_without_the_required_signatures_is_refused(reg: Reg, remote: Registry, verb: str) -> None:
+def test_a_remote_without_the_required_signatures_is_refused(reg, remote, verb):
     demand = f'[keys.release]\nkey = "{generate("ed25519").public}"\n'
     models = ".policy" if verb.startswith("policy") else "acme/*"
     demand += f'[[require]]\nmodels = ["{models}"]\nkeys = ["release"]\nlines = true\n'
@@ -105,7 +102,7 @@ def test_a_remote_without_the_required_signatures_is_refused(reg: Reg, remote: R
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if not verb.startswith("policy")])
-def test_a_remote_that_went_back_in_time_is_refused(reg: Reg, remote: Registry, verb: str) -> None:
+def test_a_remote_that_went_back_in_time_is_refused(reg, remote, verb):
     backup = shutil.copytree(remote.store.root, remote.store.root.with_name("backup"))
     Decisions(remote.store).tag(Ref.parse(VERSION), "stable")
     assert reg("show", VERSION, "--remote", str(remote.store.root)).status == 0

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.command_line import Reg
 from support.sampling import sampled
 
 from onnxreg.cli.app import VERBS
@@ -38,7 +37,7 @@ READING = [
 
 
 @pytest.mark.parametrize("words", sampled(READING, 3))
-def test_reading_verbs_import_nothing_heavy(words: str, home: Path) -> None:
+def test_reading_verbs_import_nothing_heavy(words, home):
     """Also at the first contact with a model, when its log is replayed; the first list locks what it keeps."""
     assert loaded(words, home) & HEAVY <= {"filelock"}
     assert not loaded(words, home) & HEAVY
@@ -57,7 +56,7 @@ def test_reading_verbs_import_nothing_heavy(words: str, home: Path) -> None:
         ("resolve acme/pii:stable --json", {*HEAVY, *JUDGES} - {"tomllib"}),
     ],
 )
-def test_a_verb_needs_only_what_it_uses(words: str, never: set[str], home: Path, own_user: Path) -> None:
+def test_a_verb_needs_only_what_it_uses(words, never, home, own_user):
     """The first call may keep something. The last one has a trust file that demands nothing of the model."""
     loaded(words, home)
     if "onnx" in never and never > JUDGES:
@@ -67,12 +66,12 @@ def test_a_verb_needs_only_what_it_uses(words: str, never: set[str], home: Path,
 
 
 @pytest.mark.parametrize("words", ["tag tiny edge", "push tiny ./there", "key list"])
-def test_a_verb_loads_no_other_verb(words: str, home: Path) -> None:
+def test_a_verb_loads_no_other_verb(words, home):
     verbs = {name for name in loaded(words, home) if name.startswith("onnxreg.cli.commands.")}
     assert verbs == {f"onnxreg.cli.commands.{VERBS[words.split()[0]].module}"}
 
 
-def test_a_process_of_its_own_says_the_same(reg: Reg, home: Path) -> None:
+def test_a_process_of_its_own_says_the_same(reg, home):
     words = [sys.executable, "-m", "onnxreg.cli", "--registry", str(home), "ls", "--json"]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, reg(*words[3:]).out, "")

@@ -8,11 +8,10 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.console import Console
-from support.command_line import Reg, make_draft
+from support.command_line import make_draft
 from support.sampling import sampled
 from support.terminal import on_a_terminal
 
@@ -26,9 +25,7 @@ READING = ["ls", "ls acme/pii", "show acme/pii", "resolve acme/pii", "diff acme/
 
 
 @pytest.mark.parametrize("words", [*READING, "push acme/pii ./share", "tag tiny beta"])
-def test_piped_output_has_no_escapes_and_fits_80_columns_and_quiet_prints_nothing(
-    words: str, reg: Reg, home: Path
-) -> None:
+def test_piped_output_has_no_escapes_and_fits_80_columns_and_quiet_prints_nothing(words, reg, home):
     quiet = reg("--registry", home, "--quiet", *words.split())
     assert (quiet.status, quiet.out, quiet.err) == (0, "", "")
     done = reg("--registry", home, *words.split())
@@ -38,19 +35,19 @@ def test_piped_output_has_no_escapes_and_fits_80_columns_and_quiet_prints_nothin
         assert max(map(len, prose)) <= 80
 
 
-def test_quiet_still_prints_errors_and_json(reg: Reg, home: Path) -> None:
+def test_quiet_still_prints_errors_and_json(reg, home):
     assert reg("--registry", home, "--quiet", "ls", "nobody").err.startswith("error: ")
     assert reg("--registry", home, "--quiet", "ls", "--json").json["models"]
 
 
 @pytest.mark.parametrize("setting", [{}, *sampled([{"NO_COLOR": "1"}, {"TERM": "dumb"}], 2)])
-def test_verdicts_have_a_colour_on_a_terminal_that_wants_it(setting: dict[str, str], home: Path) -> None:
+def test_verdicts_have_a_colour_on_a_terminal_that_wants_it(setting, home):
     shown = on_a_terminal(home, "show", "acme/pii", **setting)[1]
     assert ("\x1b[31mrefused      \x1b[0m" in shown, "\x1b" in shown) == (not setting, not setting)
     assert setting == {} or "\x1b" not in on_a_terminal(home, "ls", "nobody", **setting)[1]
 
 
-def test_a_bar_is_drawn_on_a_terminal_and_one_line_stays(home: Path, tmp_path: Path) -> None:
+def test_a_bar_is_drawn_on_a_terminal_and_one_line_stays(home, tmp_path):
     status, drawn = on_a_terminal(home, "push", "acme/pii", str(tmp_path / "share"))
     assert status == 0 and "pushing acme/pii" in drawn
     assert drawn.rpartition("\x1b[?25l")[2].count("\x1b[?25h") == 1
@@ -61,7 +58,7 @@ def test_a_bar_is_drawn_on_a_terminal_and_one_line_stays(home: Path, tmp_path: P
 
 
 @pytest.mark.more
-def test_a_fleet_has_a_line_for_each_job(tmp_path: Path) -> None:
+def test_a_fleet_has_a_line_for_each_job(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     (tmp_path / "b" / "config.json").write_text('{"architectures": ["no[b]ne"]}')
@@ -76,7 +73,7 @@ def test_a_fleet_has_a_line_for_each_job(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [0, 1e-6, 0.5, 40, 4_000, 400_000])
 @pytest.mark.parametrize("width", [50, 80, 120])
-def test_a_transfer_takes_one_line_however_slow(width: int, seconds: float) -> None:
+def test_a_transfer_takes_one_line_however_slow(width, seconds):
     """The time that is left can have hours and days; nothing moves a cursor."""
     now, sink = 1000.0, io.StringIO()
     line, drawn = transfer("pushing acme/a-model-with-a-\x1b[2Jname-that-is-long:1.2.0", width)
@@ -94,7 +91,7 @@ def test_a_transfer_takes_one_line_however_slow(width: int, seconds: float) -> N
     assert "30.0/1,000.0 MB" in whole or "0.0/1.0 GB" in whole
 
 
-def test_a_stranger_cannot_move_the_cursor(reg: Reg, tmp_path: Path) -> None:
+def test_a_stranger_cannot_move_the_cursor(reg, tmp_path):
     """A line of its own in a reason, such as "signed by release", would be ours."""
     evil, shown = "because\n\x1b]0;owned\x07\x1b[2J", "because\\x0a\\x1b]0;owned\\x07\\x1b[2J"
     registry, at = Registry(tmp_path / "r"), ("--registry", tmp_path / "r")
@@ -110,7 +107,7 @@ def test_a_stranger_cannot_move_the_cursor(reg: Reg, tmp_path: Path) -> None:
     assert "\\x1b[2J" in warned and "\x1b" not in warned
 
 
-def test_a_table_leaves_out_empty_columns_and_aligns_numbers() -> None:
+def test_a_table_leaves_out_empty_columns_and_aligns_numbers():
     rows = [("a", "", 5), ("long", "", 12)]
     assert list(output.table(("NAME", "NOTE", "SIZE"), rows)) == ["NAME  SIZE", "a        5", "long    12"]
     assert list(output.table(("NAME",), [])) == []
@@ -120,7 +117,7 @@ LONG = "a-team-with-a-long-name/" + "-".join(["detector-of-many-things"] * 7)
 
 
 @pytest.mark.parametrize("words", ["ls", "query", "builtin passes", "show acme/pii"])
-def test_tables_fit_the_terminal(words: str, home: Path, tmp_path: Path) -> None:
+def test_tables_fit_the_terminal(words, home, tmp_path):
     Registry(home).add(make_draft(tmp_path / "w", name=LONG))
     status, drawn = on_a_terminal(home, *words.split(), NO_COLOR="1")
     lines = re.split(r"\x1b\[[?0-9]*[A-Za-z]", drawn)[-1].splitlines()
@@ -131,7 +128,7 @@ def test_tables_fit_the_terminal(words: str, home: Path, tmp_path: Path) -> None
         assert "".join(line.split()[0] for line in lines[start:])[: len(LONG)] == LONG
 
 
-def test_long_lines_are_folded_between_words_on_a_terminal_only(home: Path, reg: Reg) -> None:
+def test_long_lines_are_folded_between_words_on_a_terminal_only(home, reg):
     words = ("ls", "--remote", "./a-place-with-a-long-name/where-there-is-no-registry/and-never-was")
     drawn = on_a_terminal(home, *words, NO_COLOR="1")[1].splitlines()
     assert [line[:6] for line in drawn] == ["error:", "      ", "hint: ", "      "]
@@ -141,9 +138,7 @@ def test_long_lines_are_folded_between_words_on_a_terminal_only(home: Path, reg:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
-def test_output_that_cannot_show_a_character(
-    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_that_cannot_show_a_character(encoding, tmp_path, monkeypatch):
     """It is escaped: what was published is published, and the exit status says so."""
     made = make_draft(tmp_path / "work")
     (tmp_path / "work" / "config.json").rename(tmp_path / "work" / "模.json")
@@ -173,7 +168,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_ctrl_c_during_a_pull_leaves_nothing_half_written(reg: Reg, home: Path, tmp_path: Path) -> None:
+def test_ctrl_c_during_a_pull_leaves_nothing_half_written(reg, home, tmp_path):
     mine = tmp_path / "mine"
     words = ["--registry", str(mine), "pull", "acme/pii", str(home), "--output", str(tmp_path / "out")]
     with subprocess.Popen(
@@ -199,7 +194,7 @@ def press() -> None:
     raise AssertionError("the signal has not arrived")
 
 
-def test_a_swallowed_press_ends_the_work_before_the_next_step() -> None:
+def test_a_swallowed_press_ends_the_work_before_the_next_step():
     done = []
     with pytest.raises(KeyboardInterrupt), interruptible():
         press()
@@ -215,7 +210,7 @@ def test_a_swallowed_press_ends_the_work_before_the_next_step() -> None:
         raise ValueError("wrong")
 
 
-def test_the_handler_is_as_before_and_another_one_and_threads_are_left_alone() -> None:
+def test_the_handler_is_as_before_and_another_one_and_threads_are_left_alone():
     with interruptible() as check:
         check()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -82,7 +82,7 @@ def _sides(found: tuple[Mapping[str, frozenset[str]], Mapping[str, frozenset[str
 
 
 @pytest.mark.parametrize("text", [*TEXTS, *BAD])
-def test_configs_mean_what_they_mean_to_onnxruntime(text: str, tmp_path: Path) -> None:
+def test_configs_mean_what_they_mean_to_onnxruntime(text, tmp_path):
     path = tmp_path / CONFIG
     path.write_text(text)
     if text in TEXTS:
@@ -117,7 +117,7 @@ def needs_of(path: Path) -> tuple[Need, ...]:
     return read_operator_set(canonical.encode(operators))
 
 
-def test_a_build_made_for_an_artifact_contains_it(tmp_path: Path) -> None:
+def test_a_build_made_for_an_artifact_contains_it(tmp_path):
     for path, config in (converted(tmp_path), (BERT / "model.ort", BERT / CONFIG)):
         build = read_build(config.read_text())
         check_same(build, config)
@@ -126,7 +126,7 @@ def test_a_build_made_for_an_artifact_contains_it(tmp_path: Path) -> None:
         assert build.shortfall(needs) is None
 
 
-def test_a_build_made_for_another_artifact_does_not(tmp_path: Path) -> None:
+def test_a_build_made_for_another_artifact_does_not(tmp_path):
     path, config = converted(tmp_path)
     other = read_build((BERT / CONFIG).read_text())
     found = other.shortfall(needs_of(path))
@@ -137,7 +137,7 @@ def test_a_build_made_for_another_artifact_does_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.more
-def test_an_artifact_with_a_config_of_its_own_is_judged_by_a_stricter_build_too(tmp_path: Path) -> None:
+def test_an_artifact_with_a_config_of_its_own_is_judged_by_a_stricter_build_too(tmp_path):
     """Its own config says nothing of the outputs of Exp; the graph does."""
     path, config = converted(tmp_path)
     narrow = config.read_text().replace('Exp{"inputs"', 'Exp{"outputs": {"0": ["float"]}, "inputs"')
@@ -157,7 +157,7 @@ def loads(model: bytes) -> bool:
     return True
 
 
-def test_the_table_of_releases_holds_for_the_one_that_is_installed(tmp_path: Path) -> None:
+def test_the_table_of_releases_holds_for_the_one_that_is_installed(tmp_path):
     known: Runtime = runtime(".".join(onnxruntime.__version__.split(".")[:2]))
     for opset, ir, expected in (
         (known.opset, 8, True),

@@ -151,13 +151,7 @@ SLOW = {"certified", "a family"}
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.more] * (kind in SLOW)) for kind in EXPORTS]
 )
-def test_an_export_gives_its_frozen_manifest(
-    kind: str,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfdbinary: Any,
-) -> None:
+def test_an_export_gives_its_frozen_manifest(kind, request, tmp_path, monkeypatch, capfdbinary):
     write, line = EXPORTS[kind]
     write(request, tmp_path)
     monkeypatch.chdir(tmp_path)

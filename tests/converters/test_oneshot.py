@@ -42,7 +42,7 @@ def quantized(graph: Any) -> bool:
     return any(node.op_type == "MatMulInteger" for node in model_of(graph).graph.node)
 
 
-def test_without_an_output_the_bytes_of_the_last_graph_come_back(encoder: Path, scratch: Path) -> None:
+def test_without_an_output_the_bytes_of_the_last_graph_come_back(encoder, scratch):
     full, small = export(str(encoder)), export(str(encoder), quantize=True)
     assert isinstance(full, bytes) and isinstance(small, bytes)
     assert (quantized(full), quantized(small)) == (False, True)
@@ -51,7 +51,7 @@ def test_without_an_output_the_bytes_of_the_last_graph_come_back(encoder: Path, 
     assert list(scratch.iterdir()) == []
 
 
-def test_int8_is_written_beside_full_precision(encoder: Path, tmp_path: Path) -> None:
+def test_int8_is_written_beside_full_precision(encoder, tmp_path):
     target = tmp_path / "new" / "deep" / "embeddings.onnx"
     written = export(encoder, "pooling", target, quantize=True)
     assert written == target.with_name("embeddings_int8.onnx")
@@ -62,8 +62,8 @@ def test_int8_is_written_beside_full_precision(encoder: Path, tmp_path: Path) ->
 
 
 def test_a_directory_gets_what_an_app_needs_and_the_folders_of_the_checkpoint(
-    make_checkpoint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    make_checkpoint, tmp_path, monkeypatch
+):
     """The work is done in the output too, which may be another file system than its parent."""
     monkeypatch.chdir(tmp_path)
     source = make_checkpoint("bert", task="SequenceClassification")
@@ -88,7 +88,7 @@ def test_a_directory_gets_what_an_app_needs_and_the_folders_of_the_checkpoint(
     assert workspaces[0].is_relative_to(target)
 
 
-def test_an_unknown_task_lists_the_known_ones(encoder: Path) -> None:
+def test_an_unknown_task_lists_the_known_ones(encoder):
     with pytest.raises(InputError, match="no task is called 'embeding'") as caught:
         export(encoder, "embeding")
     known = [name for name, task in task_catalog.TASKS.items() if issubclass(task, TextTask)]
@@ -100,15 +100,13 @@ def test_an_unknown_task_lists_the_known_ones(encoder: Path) -> None:
     [{"opset": 0}, {"opset": 99}, {"task": None}, {"opset": "17"}, {"opset": None}, {"output": "noext"}],
     ids=str,
 )
-def test_arguments_that_cannot_be_leave_nothing(encoder: Path, tmp_path: Path, arguments: Any) -> None:
+def test_arguments_that_cannot_be_leave_nothing(encoder, tmp_path, arguments):
     with pytest.raises((InputError, ConversionError)):
         export(str(encoder), **{"output": tmp_path / "x" / "model.onnx", **arguments})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failure_leaves_what_was_there(
-    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_leaves_what_was_there(encoder, tmp_path, monkeypatch):
     target = tmp_path / "model.onnx"
     target.write_bytes(b"mine")
 
@@ -122,14 +120,12 @@ def test_a_failure_leaves_what_was_there(
 
 
 @pytest.mark.more
-def test_nothing_is_printed(encoder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_printed(encoder, capfd):
     export(encoder, "pooling", quantize=True)
     assert capfd.readouterr() == ("", "")
 
 
-def test_objects_are_exported_as_the_checkpoint_that_they_would_be_and_stay_as_they_are(
-    encoder: Path,
-) -> None:
+def test_objects_are_exported_as_the_checkpoint_that_they_would_be_and_stay_as_they_are(encoder):
     """The caller's model is in half precision and in training mode; the graph has its weights in float32."""
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -151,7 +147,7 @@ def test_objects_are_exported_as_the_checkpoint_that_they_would_be_and_stay_as_t
 
 
 @pytest.mark.parametrize("given", [("a", "b"), (1,), [], (None, None), "./nowhere"])
-def test_what_is_no_checkpoint_is_refused(given: Any) -> None:
+def test_what_is_no_checkpoint_is_refused(given):
     with pytest.raises(NotFoundError if given == "./nowhere" else InputError):
         export(given)
 
@@ -167,7 +163,7 @@ def loaded(code: str) -> set[str]:
     return {name if name.startswith("onnxreg.") else name.partition(".")[0] for name in modules}
 
 
-def test_the_package_loads_nothing_but_itself_until_export_is_asked_for() -> None:
+def test_the_package_loads_nothing_but_itself_until_export_is_asked_for():
     found = loaded("import onnxreg.converters")
     assert not found & {*HEAVY, "numpy", "pydantic", "onnxreg.schema.manifest.manifest"}
     code = """import onnxreg.converters as it; assert callable(it.export)
@@ -177,13 +173,13 @@ except AttributeError as error: assert "nothing" in str(error)"""
 
 
 @pytest.mark.parametrize("module", sampled(["engine.run_plan", "request", "families.export_family"], 2))
-def test_an_export_loads_nothing_heavy_before_it_begins(module: str) -> None:
+def test_an_export_loads_nothing_heavy_before_it_begins(module):
     found = loaded(f"import onnxreg.converters.{module}")
     assert f"onnxreg.converters.{module}" in found
     assert not found & HEAVY
 
 
-def test_a_task_is_placed_without_the_parts_of_a_profile(tmp_path: Path) -> None:
+def test_a_task_is_placed_without_the_parts_of_a_profile(tmp_path):
     (tmp_path / "config.json").write_text('{"architectures": ["BertModel"]}')
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     asked = f"ExportRequest({str(tmp_path)!r}, name='tiny', task='default')"

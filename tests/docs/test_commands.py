@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.docs.grammar import ROOT
 from support.docs.pages import COMMANDS, FENCE, PAGES, REPOSITORY, blocks, steps
-from support.docs.shell import Shell, check_words
+from support.docs.shell import check_words
 
 PROMPT = re.compile(r"^(\$ |reg )", re.MULTILINE)
 INLINE = re.compile(r"`(reg [^`]+)`")
@@ -30,12 +30,12 @@ def pages_to_run() -> list[object]:
 # The client of the Hub hands its uploads to its HTTP library in a way that this one calls outdated.
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
 @pytest.mark.parametrize("page", pages_to_run())
-def test_every_command_works(page: Path, shell: Shell) -> None:
+def test_every_command_works(page, shell):
     shell.play(page)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_is_one(page: Path) -> None:
+def test_every_command_is_one(page):
     for block in blocks(page):
         where = f"{page.name}:{block.line}"
         assert block.language, f"{where}: say what the block is: sh, console, text, ..."
@@ -48,7 +48,7 @@ def test_every_command_is_one(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_in_the_prose_exist(page: Path) -> None:
+def test_commands_in_the_prose_exist(page):
     prose = FENCE.sub("", page.read_text("utf-8"))
     for words in (found.split() for found in INLINE.findall(prose)):
         command = ROOT
@@ -75,7 +75,7 @@ def test_commands_in_the_prose_exist(page: Path) -> None:
         ("<!-- not run -->\n```sh\nreg ls\n```", "say why"),
     ],
 )
-def test_a_page_that_is_wrong_fails(text: str, said: str, shell: Shell, tmp_path: Path) -> None:
+def test_a_page_that_is_wrong_fails(text, said, shell, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(text + "\n")
 
@@ -105,7 +105,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", ALL, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_leads_somewhere(page):
     for target in links(page):
         path, _, anchor = target.partition("#")
         found = (page.parent / path).resolve() if path else page
@@ -113,7 +113,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(found), f"{page.name}: {target}: no such heading"
 
 
-def test_the_map_lists_every_page_once_and_the_readme_leads_to_it() -> None:
+def test_the_map_lists_every_page_once_and_the_readme_leads_to_it():
     listed = [(MAP.parent / target.partition("#")[0]).resolve() for target in links(MAP)]
     pages = [page for page in (REPOSITORY / "docs").rglob("*.md") if page != MAP]
     assert sorted(page for page in listed if page in pages) == sorted(pages)

@@ -149,7 +149,7 @@ def released(app: App, stocked: Path) -> App:
     return replace(app, own=stocked / "home").with_inputs(source="", export="", ref="acme/pii:1.2.0")
 
 
-def test_a_change_has_one_comment_which_the_next_run_replaces(app: App) -> None:
+def test_a_change_has_one_comment_which_the_next_run_replaces(app):
     for number in range(PEOPLE):
         app.api.add(f"comment {number}")
     app.api.add(f"{MARK}a person wrote this")
@@ -168,9 +168,7 @@ def test_a_change_has_one_comment_which_the_next_run_replaces(app: App) -> None:
         Registry(app.remote).find("acme/pii:0.0.0-pr")
 
 
-def test_a_version_that_passes_is_pushed_and_a_device_that_gets_nothing_stops_the_push(
-    released: App, tmp_path: Path
-) -> None:
+def test_a_version_that_passes_is_pushed_and_a_device_that_gets_nothing_stops_the_push(released, tmp_path):
     (released.root / "fleet.json").write_text(json.dumps([{"name": "old phone", "ort": "1.15.0"}]))
     target = tmp_path / "target"
     app = released.with_inputs(against="", remote=str(target), push="true")
@@ -185,7 +183,7 @@ def test_a_version_that_passes_is_pushed_and_a_device_that_gets_nothing_stops_th
     assert app.api.comments == []
 
 
-def test_without_the_permission_only_the_comment_is_missing(released: App) -> None:
+def test_without_the_permission_only_the_comment_is_missing(released):
     released.api.refuses = True
     printed = released.run()
     assert "Job succeeded" in printed
@@ -193,7 +191,7 @@ def test_without_the_permission_only_the_comment_is_missing(released: App) -> No
     assert released.api.comments == []
 
 
-def test_the_action_installs_the_program_of_its_own_commit(released: App) -> None:
+def test_the_action_installs_the_program_of_its_own_commit(released):
     search = f"{Path(sys.executable).resolve().parent}:/usr/bin:/bin"
     assert shutil.which("reg", path=search) is None
     printed = replace(released, search=search).with_inputs(extras='""').run()
@@ -201,7 +199,7 @@ def test_the_action_installs_the_program_of_its_own_commit(released: App) -> Non
     assert len(released.api.reports()) == 1
 
 
-def test_a_long_text_fits_a_comment(github_api: GitHub, tmp_path: Path) -> None:
+def test_a_long_text_fits_a_comment(github_api, tmp_path):
     (tmp_path / "report.md").write_text("ä line\n" * 20_000)
     own = {"GITHUB_API_URL": github_api.url, "GITHUB_REPOSITORY": github.REPOSITORY, "GITHUB_TOKEN": TOKEN}
     script = REPOSITORY / "examples" / "action" / "comment.sh"
@@ -231,7 +229,7 @@ def locked(stocked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return Path(remote)
 
 
-def test_the_hook_holds_the_lock_to_the_registry(locked: Path) -> None:
+def test_the_hook_holds_the_lock_to_the_registry(locked):
     def check() -> tuple[int, str]:
         words = ["pre-commit", "run", "--all-files"]
         done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from support.docs.pages import REPOSITORY, Block, blocks
-from support.docs.shell import Shell
 from support.registries import grow
 from support.servers import regserve, static
 
@@ -60,9 +59,7 @@ def certificates(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.
 
 
 @pytest.mark.parametrize("metric", ["spearman", pytest.param("mean_cosine", marks=pytest.mark.more)])
-def test_an_auditor_derives_the_verdict_with_the_lines_of_the_page(
-    metric: str, certificates: Path, tmp_path: Path
-) -> None:
+def test_an_auditor_derives_the_verdict_with_the_lines_of_the_page(metric, certificates, tmp_path):
     audit = program("certification.md")
     assert len(audit.splitlines()) <= 45 and "onnxreg" not in audit, "it is short and needs nothing of ours"
     (tmp_path / "audit.py").write_text(audit)
@@ -78,7 +75,7 @@ def test_an_auditor_derives_the_verdict_with_the_lines_of_the_page(
     assert recorded.endswith(record["state"])
 
 
-def test_duckdb_answers_from_the_catalog_of_a_server(tmp_path: Path) -> None:
+def test_duckdb_answers_from_the_catalog_of_a_server(tmp_path):
     query = program("dev/scale.md")
     assert DOCUMENTED in query
     registry = grow.grow(tmp_path / "models", 3, 2, manifests=True)
@@ -104,7 +101,7 @@ console.log(release.version)
 
 
 @pytest.mark.skipif(NODE is None, reason="node is not installed")
-def test_the_app_gets_what_the_page_for_mobile_apps_ships(shell: Shell, tmp_path: Path) -> None:
+def test_the_app_gets_what_the_page_for_mobile_apps_ships(shell, tmp_path):
     versions: list[str] = []
     code = ""
 
@@ -131,7 +128,7 @@ def test_the_app_gets_what_the_page_for_mobile_apps_ships(shell: Shell, tmp_path
     assert versions == ["1.0.0", "2.0.0"]
 
 
-def test_the_promised_names_are_there_and_the_readme_has_no_others(tmp_path: Path) -> None:
+def test_the_promised_names_are_there_and_the_readme_has_no_others(tmp_path):
     page, readme = (DOCS / "stability.md").read_text("utf-8"), (REPOSITORY / "README.md").read_text("utf-8")
     (tmp_path / "names.py").write_text(program("stability.md"))
     names = runpy.run_path(str(tmp_path / "names.py"))

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.servers import dask_cluster, s3servers
+from support.servers import dask_cluster
 
 from onnxreg.registry import Registry
 
 pytestmark = pytest.mark.more
 
-Reg = Callable[..., Any]
 Make = Callable[..., Path]
 AGAIN = "hint: run the same command again: what is done is not done again"
 
@@ -79,9 +78,7 @@ def statuses(done: Any) -> list[str]:
     return [job["status"] for job in json.loads(done.stdout)["jobs"]]
 
 
-def test_an_interrupted_batch_goes_on(
-    reg: Reg, environment: dict[str, str], jobs: Path, tmp_path: Path
-) -> None:
+def test_an_interrupted_batch_goes_on(reg, environment, jobs, tmp_path):
     home = tmp_path / "home"
     with started(environment, tmp_path, jobs, "--jobs", 1) as process:
         assert process.stderr is not None
@@ -102,9 +99,7 @@ def test_an_interrupted_batch_goes_on(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")
-def test_a_killed_worker_fails_its_job_only(
-    reg: Reg, environment: dict[str, str], jobs: Path, tmp_path: Path
-) -> None:
+def test_a_killed_worker_fails_its_job_only(reg, environment, jobs, tmp_path):
     home = tmp_path / "home"
     with started(environment, tmp_path, jobs, "--jobs", 1, "--json") as process:
         wait_until(lambda: graphs(home))
@@ -133,14 +128,7 @@ def cluster(
     return dask_cluster.running(own, directory, workers)
 
 
-def test_a_dask_cluster_exports_each_job_once(
-    reg: Reg,
-    environment: dict[str, str],
-    checkpoints: list[Path],
-    jobs: Path,
-    ministack: s3servers.Server,
-    tmp_path: Path,
-) -> None:
+def test_a_dask_cluster_exports_each_job_once(reg, environment, checkpoints, jobs, ministack, tmp_path):
     """The workers meet in a bucket; others, who know nothing of them, make the same bytes again."""
     for name in [name for name in environment if name.startswith("AWS_")]:
         del environment[name]
@@ -202,9 +190,7 @@ def stop_a_busy_worker(home: Path) -> int | None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the files of a process are read from /proc")
-def test_a_killed_worker_of_a_cluster_costs_one_export(
-    reg: Reg, environment: dict[str, str], make_checkpoint: Make, tmp_path: Path
-) -> None:
+def test_a_killed_worker_of_a_cluster_costs_one_export(reg, environment, make_checkpoint, tmp_path):
     """Four workers, eight jobs; the results are those of one process. Each worker imports torch once."""
     rows = [
         f"- {{source: {make_checkpoint(seed=seed)}, name: acme/m{seed}, version: 1.0.0, task: default}}"

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -198,13 +198,11 @@ def downloads(site: Site) -> list[str]:
     return [line["path"] for line in sent if "/resolve/" in line["path"]]
 
 
-def test_optimum_and_transformers(site: Site, labels: dict[str, list[str]], tmp_path: Path) -> None:
+def test_optimum_and_transformers(site, labels, tmp_path):
     assert loads([python_of("sentences"), "-c", OPTIMUM, MODEL, TEXT], site, tmp_path) == labels
 
 
-def test_the_lines_of_the_page_for_transformers_js(
-    site: Site, plain: dict[str, list[str]], modules: Path, tmp_path: Path
-) -> None:
+def test_the_lines_of_the_page_for_transformers_js(site, plain, modules, tmp_path):
     code = snippets_of(site, f"{MODEL}:0.1.0")["Transformers.js"]
     code = code.replace("const run", f"env.cacheDir = {json.dumps(str(tmp_path / 'cache'))}\nconst run")
     call = LABELS.replace("tag(text", f"run({json.dumps(TEXT)}")
@@ -214,14 +212,14 @@ def test_the_lines_of_the_page_for_transformers_js(
     assert output(["node", script], site, tmp_path) == plain["model.onnx"]
 
 
-def test_openmed(site: Site, export: Export, reg: Callable[..., Any], tmp_path: Path) -> None:
+def test_openmed(site, export, reg, tmp_path):
     spans = loads([python_of("openmed"), "-c", OPENMED, MODEL, TEXT], site, tmp_path)
     run = reg("--registry", export.home, "run", MODEL, "--format", "onnx-int8", "--text", TEXT, "--json")
     assert spans == [[span["start"], span["end"], span["label"]] for span in json.loads(run.stdout)["spans"]]
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_sentence_transformers(pooling: str, export: Export, reg: Callable[..., Any], tmp_path: Path) -> None:
+def test_sentence_transformers(pooling, export, reg, tmp_path):
     """Without its own files it takes the mean of the vectors; with them, here the normalized first one."""
     import onnxruntime
 
@@ -263,9 +261,7 @@ def modules() -> Path:
     return npm("hub-clients", "@huggingface/transformers@4.3.1", "playwright-core@1.65.1")
 
 
-def test_transformers_js_in_node(
-    site: Site, plain: dict[str, list[str]], modules: Path, tmp_path: Path
-) -> None:
+def test_transformers_js_in_node(site, plain, modules, tmp_path):
     script = Path(__file__).with_name("hub_client.mjs")
     command = ["node", script, modules, site.url, tmp_path / "cache", MODEL, TEXT, "fp32", "q8"]
     assert loads(command, site, tmp_path) == {"fp32": plain["model.onnx"], "q8": plain[INT8]}
@@ -276,9 +272,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return client_package.build(tmp_path_factory.mktemp("adapter")) / "dist"
 
 
-def test_our_adapter_in_node(
-    site: Site, plain: dict[str, list[str]], modules: Path, dist: Path, tmp_path: Path
-) -> None:
+def test_our_adapter_in_node(site, plain, modules, dist, tmp_path):
     script = Path(__file__).with_name("adapter_client.mjs")
     words = [script, modules, dist, tmp_path / "store", site.url, MODEL, TEXT, json.dumps(QUERY)]
     site.lines.clear()
@@ -294,9 +288,7 @@ def test_our_adapter_in_node(
 
 @needs_chromium
 @pytest.mark.parametrize("which", ["hub", "adapter"])
-def test_transformers_js_in_a_browser(
-    which: str, site: Site, plain: dict[str, list[str]], modules: Path, dist: Path, tmp_path: Path
-) -> None:
+def test_transformers_js_in_a_browser(which, site, plain, modules, dist, tmp_path):
     """By itself and with our adapter; a second start of the browser fetches no file."""
     root = tmp_path / "site"
     root.mkdir()

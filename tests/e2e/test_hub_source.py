@@ -1,14 +1,12 @@
 """A checkpoint by its hub id, from an emulator of the Hub by the real client: pinned, and asked for each time."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.servers.hub import TOKEN, Hub, Repository, running
 
-Reg = Callable[..., Any]
 EXPORT = ("export", "acme/tagger@main", "--task", "token-classification", "--json")
 
 
@@ -30,9 +28,7 @@ def upload(hub: Hub, checkpoint: Path) -> str:
 
 
 @pytest.mark.more
-def test_a_source_of_the_hub_is_pinned_and_asked_for_each_time(
-    reg: Reg, hub: Hub, make_checkpoint: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_source_of_the_hub_is_pinned_and_asked_for_each_time(reg, hub, make_checkpoint, tmp_path):
     first = upload(hub, make_checkpoint(seed=1))
     one = json.loads(reg(*EXPORT).stdout)
     assert (one["name"], one["version"]) == ("acme/tagger", "0.1.0")
@@ -46,7 +42,7 @@ def test_a_source_of_the_hub_is_pinned_and_asked_for_each_time(
     assert pinned["digest"] == one["digest"]
 
 
-def test_a_model_absent_from_the_hub_leaves_nothing(reg: Reg, hub: Hub, tmp_path: Path) -> None:
+def test_a_model_absent_from_the_hub_leaves_nothing(reg, hub, tmp_path):
     done = reg(*EXPORT, code=3)
     assert "the Hub has no repository" in json.loads(done.stderr)["error"]["message"]
     assert not (tmp_path / "home").exists()

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.conftest import Reg
 from support.servers import hub, s3servers
 from support.servers.faults import Proxy, proxy
 
@@ -20,7 +19,6 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 pytestmark = pytest.mark.more
 
-MakeCheckpoint = Callable[..., Path]
 Interrupt = Callable[..., str]
 EXPORT = ("export", "--profile", "android", "--name", "acme/tiny")
 GO_ON = "error: interrupted\nhint: run the same command again: what arrived whole is not moved again\n"
@@ -52,9 +50,7 @@ def interrupt(environment: dict[str, str], tmp_path: Path) -> Interrupt:
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_an_export_ended_by_a_signal_leaves_nothing(
-    reg: Reg, interrupt: Interrupt, make_checkpoint: MakeCheckpoint, tmp_path: Path, sent: int, code: int
-) -> None:
+def test_an_export_ended_by_a_signal_leaves_nothing(reg, interrupt, make_checkpoint, tmp_path, sent, code):
     """The signal comes as soon as the export has written its first graph."""
     checkpoint, home = make_checkpoint(), tmp_path / "home"
     reg(*EXPORT, make_checkpoint(seed=9))
@@ -81,9 +77,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", place], check=True)
 
 
-def test_an_export_to_a_full_disk_leaves_nothing(
-    reg: Reg, make_checkpoint: MakeCheckpoint, small_disk: Path
-) -> None:
+def test_an_export_to_a_full_disk_leaves_nothing(reg, make_checkpoint, small_disk):
     home = small_disk / "home"
     failed = reg("--registry", home, *EXPORT, make_checkpoint(), code=9)
     assert "No space left" in failed.stderr and "free some space" in failed.stderr
@@ -133,10 +127,7 @@ def models(tmp_path: Path) -> Registry:
     return registry
 
 
-def test_a_push_that_is_interrupted_goes_on(
-    reg: Reg, interrupt: Interrupt, s3_proxy: Proxy, ministack: s3servers.Server, models: Registry,
-    temporary: Path, tmp_path: Path,
-) -> None:  # fmt: skip
+def test_a_push_that_is_interrupted_goes_on(reg, interrupt, s3_proxy, ministack, models, temporary, tmp_path):
     url, client = ministack.fresh(), ministack.client()
     prefix = f"{url.partition(s3servers.BUCKET)[2].strip('/')}/blobs/"
 
@@ -163,9 +154,7 @@ def test_a_push_that_is_interrupted_goes_on(
     reg("--registry", tmp_path / "mine", "verify")
 
 
-def test_a_pull_that_is_interrupted_goes_on(
-    reg: Reg, interrupt: Interrupt, s3_proxy: Proxy, ministack: s3servers.Server, models: Registry, tmp_path: Path
-) -> None:  # fmt: skip
+def test_a_pull_that_is_interrupted_goes_on(reg, interrupt, s3_proxy, ministack, models, tmp_path):
     url, mine, out = ministack.fresh(), tmp_path / "mine", tmp_path / "out"
     reg("push", "acme/pii", url)
     large = models.get("acme/pii").manifest.artifacts[0].digest.hex
@@ -181,8 +170,8 @@ def test_a_pull_that_is_interrupted_goes_on(
 
 
 def test_a_push_to_the_hub_that_is_interrupted_goes_on(
-    reg: Reg, interrupt: Interrupt, environment: dict[str, str], models: Registry, temporary: Path, tmp_path: Path
-) -> None:  # fmt: skip
+    reg, interrupt, environment, models, temporary, tmp_path
+):
     reached, gate = threading.Event(), threading.Event()
     with hub.running(tmp_path / "hub") as server:
         environment |= {"HF_ENDPOINT": server.endpoint, "HF_TOKEN": hub.TOKEN, "HF_HUB_OFFLINE": "0"}

@@ -21,7 +21,6 @@ from support.servers.regserve import running
 from support.servers.web_client import Call
 
 from onnxreg.converters.runtime.golden import self_test
-from onnxreg.registry import Registry
 from onnxreg.registry.server.settings import Settings
 
 NAME = "acme/pii"
@@ -34,7 +33,7 @@ def client() -> Iterator[Call]:
         yield call
 
 
-def test_a_fetched_model_meets_its_golden_vectors(client: Call, export: Any, tmp_path: Path) -> None:
+def test_a_fetched_model_meets_its_golden_vectors(client, export, tmp_path):
     """A real export behind `reg serve`: each file that a device gets, run by ONNX Runtime."""
     with running(export.home) as site:
         for formats in (["onnx-int8"], ["ort-android"]):
@@ -53,7 +52,7 @@ def test_a_fetched_model_meets_its_golden_vectors(client: Call, export: Any, tmp
             assert all(comparison.passed for comparison in comparisons)
 
 
-def test_reg_serve_with_a_token(client: Call, registry: Registry, tmp_path: Path) -> None:
+def test_reg_serve_with_a_token(client, registry, tmp_path):
     """A file of 20 MB, with a memory of 32 MB."""
     files = publish(registry, tmp_path / "1", "1.0.0", 20_000_000)
     with running(registry.store.root, Settings(token="secret")) as site:
@@ -63,9 +62,7 @@ def test_reg_serve_with_a_token(client: Call, registry: Registry, tmp_path: Path
         assert client(site.url, tmp_path / "store", "update", NAME, token="secret")["files"] == files
 
 
-def test_https_with_a_certificate_that_is_trusted_or_not(
-    client: Call, registry: Registry, tmp_path: Path
-) -> None:
+def test_https_with_a_certificate_that_is_trusted_or_not(client, registry, tmp_path):
     files = publish(registry, tmp_path / "1", "1.0.0")
     certificate = s3servers.certificate(tmp_path)
     trusted = tmp_path / "trusted.p12"
@@ -94,7 +91,7 @@ def slot_version(store: Path) -> str | None:
     return str(current["version"])
 
 
-def test_killed_at_random_moments(registry: Registry, tmp_path: Path) -> None:
+def test_killed_at_random_moments(registry, tmp_path):
     """A hundred kills, later and later; the next update goes on from what the disk has."""
     chance, store = Random(7), tmp_path / "store"
     kills = complete = version = 0
@@ -138,7 +135,7 @@ def kotlin_jars() -> list[Path]:
 
 
 @pytest.mark.large
-def test_calls_from_kotlin(registry: Registry, tmp_path: Path) -> None:
+def test_calls_from_kotlin(registry, tmp_path):
     jars = kotlin_jars()
     if not jars:
         pytest.skip("no Kotlin compiler: pip install kotlin-jupyter-kernel")

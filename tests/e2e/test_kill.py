@@ -144,7 +144,7 @@ def check(base: Path, before: Seen, after: Seen) -> None:
 
 @pytest.mark.parametrize("count", [2, pytest.param(32, marks=pytest.mark.large)])
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_kill_at_any_step(template: Path, tmp_path: Path, verb: str, count: int) -> None:
+def test_a_kill_at_any_step(template, tmp_path, verb, count):
     trial = Trial(template, tmp_path, VERBS[verb])
     base = trial.fresh()
     before, done = observe(base), trial.run(base)
@@ -158,9 +158,7 @@ def test_a_kill_at_any_step(template: Path, tmp_path: Path, verb: str, count: in
     assert again.returncode == 0 or verb == "untag", again.stderr
 
 
-def test_an_update_by_deltas_that_is_killed_at_random_moments_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_update_by_deltas_that_is_killed_at_random_moments_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(retrained, "ELEMENTS", 1_500_000)
     source, client = Registry(tmp_path / "source"), tmp_path / "client"
     for step in range(2):

@@ -8,7 +8,7 @@ MAX_GROWTH_MIB = 16
 
 
 @pytest.mark.large
-def test_memory_is_flat() -> None:
+def test_memory_is_flat():
     small, large_model = large.peaks(large.SMALL), large.peaks(large.LARGEST)
     assert len(small) == 8
     growth = {verb: peak - small[verb] for verb, peak in large_model.items()}

@@ -49,9 +49,7 @@ def blob_of(registry: Registry) -> BlobKey:
     return BlobKey(registry.resolve("acme/pii").artifact.digest)
 
 
-def test_in_front_questions_are_answered_and_files_come_from_the_disk(
-    registry: Registry, in_front: Site
-) -> None:
+def test_in_front_questions_are_answered_and_files_come_from_the_disk(registry, in_front):
     told = in_front.resolve({"ref": "acme/pii"}, Host="models.example").json
     assert told["files"][0]["url"].startswith("http://models.example/blobs/sha256/")
     assert in_front.get("/models/acme/pii").status == 200
@@ -63,7 +61,7 @@ def test_in_front_questions_are_answered_and_files_come_from_the_disk(
     assert in_front.get(path, If_None_Match=whole.headers["etag"]).status == 304
 
 
-def test_in_front_a_blob_under_a_generation_key_is_found(registry: Registry, in_front: Site) -> None:
+def test_in_front_a_blob_under_a_generation_key_is_found(registry, in_front):
     key = blob_of(registry)
     path = registry.store.root / key.path
     whole = path.read_bytes()
@@ -71,9 +69,7 @@ def test_in_front_a_blob_under_a_generation_key_is_found(registry: Registry, in_
     assert in_front.get(f"/{blob_path(key.digest)}").body == whole
 
 
-def test_a_pull_through_nginx_and_nothing_but_the_tree_is_reached(
-    registry: Registry, site: Site, tmp_path: Path
-) -> None:
+def test_a_pull_through_nginx_and_nothing_but_the_tree_is_reached(registry, site, tmp_path):
     root = registry.store.root
     (root / "local" / "remotes.json").write_text("secret")
     (root / "blobs" / "sha256" / "link").symlink_to("/etc/passwd")
@@ -108,7 +104,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize("kind", SLOW)
-def test_a_slow_or_idle_client_is_cut_off_and_delays_nobody(in_front: Site, kind: str) -> None:
+def test_a_slow_or_idle_client_is_cut_off_and_delays_nobody(in_front, kind):
     """The times of the page, shortened to a second."""
     slow = [in_front.connect() for _ in range(20)]
     for connection in slow:
@@ -119,7 +115,7 @@ def test_a_slow_or_idle_client_is_cut_off_and_delays_nobody(in_front: Site, kind
         connection.close()
 
 
-def test_a_reader_that_takes_nothing_is_cut_off(registry: Registry, in_front: Site) -> None:
+def test_a_reader_that_takes_nothing_is_cut_off(registry, in_front):
     (registry.store.root / "index" / "large.jsonl").write_bytes(bytes(32 * 2**20))
     with in_front.connect() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

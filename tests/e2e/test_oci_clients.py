@@ -62,16 +62,14 @@ def pull(server: OciServer, target: Path) -> list[str]:
     return sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
 
 
-def test_oras_pulls_what_reg_pull_writes(
-    registry: Registry, server: OciServer, published: PublishResult, tmp_path: Path
-) -> None:
+def test_oras_pulls_what_reg_pull_writes(registry, server, published, tmp_path):
     registry_files = {file.path: file.digest for file in published.version.manifest.all_files()}
     assert pull(server, tmp_path) == sorted(["openmed-onnx.json", *registry_files])
     for path, digest in registry_files.items():
         assert Digest.of((tmp_path / path).read_bytes()) == digest
 
 
-def test_olot_parses_the_config(server: OciServer, published: PublishResult) -> None:
+def test_olot_parses_the_config(server, published):
     def get(kind: str, digest: str) -> bytes:
         url = f"http://{server.host}/v2/acme/pii/{kind}/{digest}"
         headers = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
@@ -85,9 +83,7 @@ def test_olot_parses_the_config(server: OciServer, published: PublishResult) -> 
     assert parsed.decode().split() == ["acme/pii", "1.0.0", "onnx", str(len(manifest["layers"]))]
 
 
-def test_model_signing_verifies_what_oras_pulled(
-    registry: Registry, server: OciServer, published: PublishResult, tmp_path: Path
-) -> None:
+def test_model_signing_verifies_what_oras_pulled(registry, server, published, tmp_path):
     program = str(MODEL_SIGNING) if MODEL_SIGNING.exists() else shutil.which("model_signing")
     if program is None:
         pytest.skip("model_signing is not installed")

@@ -56,7 +56,7 @@ needs_packages = pytest.mark.skipif(library() is None, reason="needs model packa
 
 
 @needs_packages
-def test_onnx_runtime_loads_it(answer: Answer, package: Path, tmp_path: Path) -> None:
+def test_onnx_runtime_loads_it(answer, package, tmp_path):
     told = answer("archive", "package", "acme/bert", package)
     found = loaded(package, *told["shared_assets"])
     assert found["schema"] == 1
@@ -77,7 +77,7 @@ def test_onnx_runtime_loads_it(answer: Answer, package: Path, tmp_path: Path) ->
 
 
 @needs_packages
-def test_onnx_runtime_finds_external_data(answer: Answer, tmp_path: Path) -> None:
+def test_onnx_runtime_finds_external_data(answer, tmp_path):
     for name, body in {"a.onnx": "z = MatMul(x, w)", "b.onnx": "y = MatMul(x, w) z = Relu(y)"}.items():
         model = graph(body, "float[b, 64] x", "float[b, 64] z", w=np.ones((64, 64), np.float32))
         (tmp_path / "w.data").unlink(missing_ok=True)

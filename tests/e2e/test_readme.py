@@ -4,14 +4,10 @@ import re
 import runpy
 from pathlib import Path
 
-import pytest
-
 README = Path(__file__).parents[2] / "README.md"
 
 
-def test_the_ten_lines_of_python(
-    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_ten_lines_of_python(bert, tmp_path, monkeypatch, capsys):
     (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     (tmp_path / "checkpoint").symlink_to(bert)
     monkeypatch.chdir(tmp_path)

@@ -27,7 +27,7 @@ def published(reg: Reg, directory: Path, *words: object) -> dict[str, Any]:
     return dict(json.loads(done.stdout)["manifest"])
 
 
-def test_embeddings_are_those_of_another_export(reg: Reg, tmp_path: Path) -> None:
+def test_embeddings_are_those_of_another_export(reg, tmp_path):
     """Somebody else's ONNX of the same weights, pooled here by numpy."""
     import onnxruntime
     import transformers
@@ -52,7 +52,7 @@ def test_embeddings_are_those_of_another_export(reg: Reg, tmp_path: Path) -> Non
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("task", LESSONS)
-def test_a_trained_head_is_right_as_often_after_all_of_it(task: str, reg: Reg, tmp_path: Path) -> None:
+def test_a_trained_head_is_right_as_often_after_all_of_it(task, reg, tmp_path):
     lesson, checkpoint = LESSONS[task], tmp_path / "checkpoint"
     lesson.train(real_models.minilm(), checkpoint)
     published(reg, tmp_path, checkpoint, "--task", task, "--quantize")
@@ -78,7 +78,7 @@ def answer(directory: Path, question: str, tokens: int = 12) -> str:
 
 
 @pytest.mark.timeout(1800)
-def test_every_precision_of_a_decoder_answers_after_all_of_it(reg: Reg, tmp_path: Path) -> None:
+def test_every_precision_of_a_decoder_answers_after_all_of_it(reg, tmp_path):
     steps = [{"name": each, "pass": "ModelBuilder", "params": {"precision": each}} for each in PRECISIONS]
     outputs = [{"step": each, "path": f"{each}/model.onnx"} for each in PRECISIONS]
     recipe = tmp_path / "decoder.json"

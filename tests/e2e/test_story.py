@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from e2e.conftest import EXPORT
@@ -16,9 +14,7 @@ def digests(directory: Path) -> dict[str, str]:
     }
 
 
-def test_export_push_pull_resolve_diff_verify(
-    reg: Callable, export: Any, exported_again: Any, tmp_path: Path
-) -> None:
+def test_export_push_pull_resolve_diff_verify(reg, export, exported_again, tmp_path):
     one, two = export.printed, exported_again.printed
     assert [(each["ref"], each["version"]) for each in (one, two)] == [
         ("acme/tiny:0.1.0", "0.1.0"),
@@ -41,15 +37,13 @@ def test_export_push_pull_resolve_diff_verify(
     assert json.loads(reg("verify", "--json").stdout)["ok"] is True
 
 
-def test_exporting_again_publishes_nothing_new(reg: Callable, exported: Any) -> None:
+def test_exporting_again_publishes_nothing_new(reg, exported):
     again = json.loads(reg(*EXPORT, exported.checkpoint).stdout)
     assert {**again, "output": exported.printed["output"], "new": True} == exported.printed
 
 
 @pytest.mark.more
-def test_bytes_do_not_depend_on_place_process_or_hash_seed(
-    reg: Callable, export: Any, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_bytes_do_not_depend_on_place_process_or_hash_seed(reg, export, environment, tmp_path):
     (tmp_path / "a-checkpoint").symlink_to(export.checkpoint)
     environment |= {"PYTHONHASHSEED": "1234"}
     again = json.loads(reg(*EXPORT, "a-checkpoint", "--output", "out").stdout)

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ package-data = {{my_package = ["*.yaml"]}}
 PROFILE = "profile_version: 1\ntask: onnx\nsteps:\n  - {name: plain, pass: DropNames}\noutputs:\n  - {step: plain, path: model.onnx}\n"
 MODEL = """<ir_version: 8, opset_import: ["" : 18]>
 net (float[n, 2] x) => (float[n, 2] y) <float[2, 2] w = {1.0, 2.0, 3.0, 4.0}> { y = MatMul(x, w) }"""
-Reg = Callable[..., Any]
 
 
 def block(page: str, kind: str, holds: str) -> str:
@@ -74,7 +72,7 @@ def package(installed: Path, tmp_path: Path, environment: dict[str, str]) -> Pat
     return tmp_path / "package"
 
 
-def test_its_pass_and_its_profile_are_listed_and_run(reg: Reg, package: Path, tmp_path: Path) -> None:
+def test_its_pass_and_its_profile_are_listed_and_run(reg, package, tmp_path):
     onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "m.onnx")
     passes = {each["name"]: each for each in json.loads(reg("builtin", "passes", "--json").stdout)["passes"]}
     assert passes["DropNames"]["package"] == "my_package"
@@ -99,9 +97,7 @@ BREAKS = {
 
 @pytest.mark.more
 @pytest.mark.parametrize(("change", "found"), BREAKS.values(), ids=BREAKS)
-def test_a_pass_that_breaks_the_contracts_is_found(
-    package: Path, environment: dict[str, str], tmp_path: Path, change: str, found: str
-) -> None:
+def test_a_pass_that_breaks_the_contracts_is_found(package, environment, tmp_path, change, found):
     code = tmp_path / "site" / "my_package" / "passes.py"
     end = "        return subject"
     code.write_text(code.read_text().replace(end, f"        {change}\n{end}"))

@@ -81,9 +81,7 @@ def pulled(reg: Callable[..., Any], tmp_path: Path) -> Callable[[str, Any], dict
     return run
 
 
-def test_a_trained_swin_with_two_heads(
-    reg: Callable[..., Any], digits: tuple[Any, Any], tmp_path: Path
-) -> None:
+def test_a_trained_swin_with_two_heads(reg, digits, tmp_path):
     import torch
 
     def loss(found: Any, labels: Any) -> Any:
@@ -142,7 +140,7 @@ def photo(name: str, bound: Any) -> Any:
 PALACE = 698
 
 
-def test_mobilenet_on_photographs(reg: Callable[..., Any], mobilenet: Path, tmp_path: Path) -> None:
+def test_mobilenet_on_photographs(reg, mobilenet, tmp_path):
     source = (f"{EXAMPLES / 'mobilenet_v2.py'}:build", "--checkpoint", mobilenet, "--name", "acme/vision")
     manifest = reg("export", *source, "--recipe", EXAMPLES / "mobilenet_v2.yaml")["manifest"]
     run = pulled(reg, tmp_path)

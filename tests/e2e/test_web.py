@@ -57,7 +57,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-def test_every_page_is_clean_in_every_scheme_and_size(seen: dict[str, Any]) -> None:
+def test_every_page_is_clean_in_every_scheme_and_size(seen):
     """axe finds nothing, nothing comes from elsewhere, nothing is wider than the window, and the console is silent.
 
     But for the line with which Chromium tells of a page whose status is an error.
@@ -73,13 +73,13 @@ def test_every_page_is_clean_in_every_scheme_and_size(seen: dict[str, Any]) -> N
     assert backgrounds == {("light", "rgb(246, 247, 250)"), ("dark", "rgb(14, 17, 23)")}
 
 
-def test_both_columns_of_a_comparison_fit_on_a_phone(seen: dict[str, Any]) -> None:
+def test_both_columns_of_a_comparison_fit_on_a_phone(seen):
     narrow = [visit for visit in seen["visits"] if visit["width"] == 390]
     assert [visit["path"] for visit in narrow if visit["clipped"]] == []
     assert all(visit["stacked"] for visit in narrow if visit["path"].startswith("/diff"))
 
 
-def test_a_person_finds_the_way(seen: dict[str, Any]) -> None:
+def test_a_person_finds_the_way(seen):
     trail = [(step["step"], step["heading"]) for step in seen["flow"]["trail"]]
     assert trail == [
         ("open", "Models"),

@@ -68,8 +68,8 @@ def browser(request: pytest.FixtureRequest, site: Proxy, tmp_path: Path) -> Iter
 
 
 def test_spoiled_bytes_are_refused_and_a_release_stays_offline_and_goes_back(
-    registry: Registry, site: Proxy, browser: Callable[[str], Any], tmp_path: Path
-) -> None:
+    registry, site, browser, tmp_path
+):
     def spoil(fault: str | None, part: str = "") -> None:
         site.plan = lambda method, path: fault if part in path else None
 
@@ -92,7 +92,7 @@ def test_spoiled_bytes_are_refused_and_a_release_stays_offline_and_goes_back(
     assert browser("update") == first, "what was rolled back is not taken again"
 
 
-def test_a_service_worker_has_the_model_for_its_pages(registry: Registry, tmp_path: Path) -> None:
+def test_a_service_worker_has_the_model_for_its_pages(registry, tmp_path):
     publish(registry, tmp_path / "draft", "1.0.0", 10_000_000)
     model = registry.resolve(NAME).artifact
     site = tmp_path / "site"

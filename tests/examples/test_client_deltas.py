@@ -110,9 +110,7 @@ def bytes_of(site: Proxy, home: Path) -> int:
 @pytest.mark.parametrize(
     ("question", "path", "share"), [(FLOAT32, "model.onnx", 0.53), (INT8, "model_int8.onnx", 0.1)]
 )
-def test_an_update_by_a_delta(
-    update: Any, release: Any, site: Proxy, home: Path, tmp_path: Path, question: Any, path: str, share: float
-) -> None:
+def test_an_update_by_a_delta(update, release, site, home, tmp_path, question, path, share):
     update(question)
     registry = release()
     site.seen.clear()
@@ -128,7 +126,7 @@ def test_an_update_by_a_delta(
 
 
 @pytest.mark.parametrize("fault", ["garbled", "astray"])
-def test_a_bad_delta_costs_the_whole_file(update: Any, release: Any, site: Proxy, fault: str) -> None:
+def test_a_bad_delta_costs_the_whole_file(update, release, site, fault):
     update(INT8)
     registry = release()
     spoiled = deltas(registry)
@@ -139,7 +137,7 @@ def test_a_bad_delta_costs_the_whole_file(update: Any, release: Any, site: Proxy
     assert outcome["files"]["model_int8.onnx"] == f"sha256:{digest}"
 
 
-def test_a_delta_for_other_bytes_is_not_believed(update: Any, release: Any) -> None:
+def test_a_delta_for_other_bytes_is_not_believed(update, release):
     update(FLOAT32)
     registry = release()
     new, other = (Digest(file_digest(registry, "0.1.2", path)) for path in ("model.onnx", "model_int8.onnx"))
@@ -152,8 +150,8 @@ def test_a_delta_for_other_bytes_is_not_believed(update: Any, release: Any) -> N
 
 
 def test_a_delta_that_is_a_file_of_the_release_in_use_takes_nothing_away(
-    client: Call, update: Any, release: Any, site: Proxy, tmp_path: Path
-) -> None:
+    client, update, release, site, tmp_path
+):
     """The table names the old file itself as the delta; then the update fails, and the old release still works."""
     update(INT8)
     registry = release()
@@ -164,7 +162,7 @@ def test_a_delta_that_is_a_file_of_the_release_in_use_takes_nothing_away(
     assert [path for path in (tmp_path / "store").rglob("*") if old in path.name]
 
 
-def test_a_damaged_old_piece_costs_that_piece(update: Any, release: Any, site: Proxy, tmp_path: Path) -> None:
+def test_a_damaged_old_piece_costs_that_piece(update, release, site, tmp_path):
     """The store lost a byte of one of two old pieces: one new piece is fetched from the whole file."""
     update(FLOAT32)
     registry = release()
@@ -179,7 +177,7 @@ def test_a_damaged_old_piece_costs_that_piece(update: Any, release: Any, site: P
     assert outcome["files"]["model.onnx"] == f"sha256:{file_digest(registry, '0.1.2', 'model.onnx')}"
 
 
-def test_a_cancelled_delta_continues(update: Any, release: Any, site: Proxy) -> None:
+def test_a_cancelled_delta_continues(update, release, site):
     update(FLOAT32)
     registry = release()
     assert update(FLOAT32, cancel_at=5_000_000)["error"] == "cancelled"

@@ -107,7 +107,7 @@ def url(registry: Registry) -> Iterator[str]:
         yield url
 
 
-def test_the_version_is_that_of_the_project() -> None:
+def test_the_version_is_that_of_the_project():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
     package = json.loads((CLIENT / "package.json").read_text("utf-8"))
     assert (package["name"], package["version"]) == ("@onnxreg/client", project["version"])
@@ -115,9 +115,7 @@ def test_the_version_is_that_of_the_project() -> None:
 
 
 @pytest.mark.more
-def test_two_builds_are_the_same_bytes_of_which_an_app_loads_30_kilobytes(
-    built: Path, tmp_path: Path
-) -> None:
+def test_two_builds_are_the_same_bytes_of_which_an_app_loads_30_kilobytes(built, tmp_path):
     again = client_package.pack(client_package.build(tmp_path / "again"))
     assert client_package.pack(built).read_bytes() == again.read_bytes()
     modules = [path for path in (built / "dist").glob("*.js") if path.name != "onnxreg.script.js"]
@@ -127,7 +125,7 @@ def test_two_builds_are_the_same_bytes_of_which_an_app_loads_30_kilobytes(
 
 @pytest.mark.more
 @pytest.mark.parametrize("store", ["store", ""])
-def test_an_app_uses_it(app: Path, url: str, tmp_path: Path, store: str) -> None:
+def test_an_app_uses_it(app, url, tmp_path, store):
     (app / "use.mjs").write_text(USE)
     answer = json.loads(run("node", app / "use.mjs", url, store and tmp_path / store))
     *names, message = answer.pop("errors")
@@ -188,7 +186,7 @@ def test_golden_vectors_decide_in_the_app_and_files_are_extracted(
 
 
 @pytest.mark.more
-def test_its_types_hold_in_a_strict_program(app: Path) -> None:
+def test_its_types_hold_in_a_strict_program(app):
     (app / "use.mts").write_text(TYPED)
     (app / "package.json").write_text('{"type": "module"}')
     compiler = TOOLS / "node_modules" / "typescript" / "bin" / "tsc"
@@ -205,7 +203,7 @@ def test_its_types_hold_in_a_strict_program(app: Path) -> None:
         assert re.search("TS2322|TS2353|TS2561", done.stdout), done.stdout
 
 
-def test_the_core_names_nothing_of_a_page() -> None:
+def test_the_core_names_nothing_of_a_page():
     """Only the store of a browser may; the platform is replaceable."""
     pages = {"stores.mjs", "build.mjs", "run-vectors.mjs"}
     for path in CLIENT.glob("*.mjs"):
@@ -218,7 +216,7 @@ def test_the_core_names_nothing_of_a_page() -> None:
 
 
 @needs_node
-def test_presets_are_those_of_reg_devices() -> None:
+def test_presets_are_those_of_reg_devices():
     code = f"import {{ presets }} from '{CLIENT}/presets.mjs'; console.log(JSON.stringify(presets()))"
     devices = {name: preset.device for name, preset in presets().items()}
     expected = [
@@ -242,7 +240,7 @@ MAPPED = [
 
 
 @needs_node
-def test_the_adapter_never_gives_another_graph() -> None:
+def test_the_adapter_never_gives_another_graph():
     files = [
         {"role": "config", "path": "config.json"},
         {"role": "tokenizer", "path": "text/tokenizer.json"},
@@ -264,7 +262,7 @@ def jsc(*words: str | Path) -> str:
 
 
 @needs_jsc
-def test_the_vectors_in_the_engine_of_iphones(tmp_path: Path) -> None:
+def test_the_vectors_in_the_engine_of_iphones(tmp_path):
     out = jsc("vectors", VECTORS, *sorted(path.name for path in (VECTORS / "resolve").iterdir()))
     passed, failed = map(int, re.findall(r"\d+", out.splitlines()[-1]))
     assert (failed, passed > 800) == (0, True), out
@@ -275,7 +273,7 @@ def test_the_vectors_in_the_engine_of_iphones(tmp_path: Path) -> None:
 
 
 @needs_jsc
-def test_a_shell_without_the_web_updates_and_verifies(registry: Registry) -> None:
+def test_a_shell_without_the_web_updates_and_verifies(registry):
     def update(name: str = "acme/pii") -> Any:
         return json.loads(jsc("update", registry.store.root, name, '{"device": {"ort": "1.30"}}'))
 
@@ -294,7 +292,7 @@ def test_a_shell_without_the_web_updates_and_verifies(registry: Registry) -> Non
 
 @pytest.mark.more
 @needs_jsc
-def test_one_script_is_enough_for_a_context_without_modules(built: Path) -> None:
+def test_one_script_is_enough_for_a_context_without_modules(built):
     code = "print(Object.keys(onnxreg).filter((name) => /^(Registry|usePlatform|preset)$/.test(name)).sort())"
     out = run(str(JSC), built / "dist" / "onnxreg.script.js", "-e", code)
     assert out.strip() == "Registry,preset,usePlatform"
@@ -335,9 +333,7 @@ vm.runInContext(`(async () => {
 
 @pytest.mark.more
 @pytest.mark.parametrize("clock", ["", "wrong"])
-def test_a_host_like_react_native_gives_what_it_lacks(
-    built: Path, url: str, tmp_path: Path, clock: str
-) -> None:
+def test_a_host_like_react_native_gives_what_it_lacks(built, url, tmp_path, clock):
     """No Web Crypto, no streams, no AbortController, no TextDecoder, no timers; and no clock that must be right."""
     (tmp_path / "bare.mjs").write_text(BARE)
     out = run("node", tmp_path / "bare.mjs", built / "dist" / "onnxreg.script.js", url, clock)

@@ -19,7 +19,6 @@ from support.sampling import sampled
 from support.servers import static
 from support.servers.faults import LIES as FALSE_ANSWERS
 from support.servers.faults import Proxy, at
-from support.servers.web_client import Call
 
 from onnxreg.registry import Registry
 from onnxreg.registry.resolution import contracts_of
@@ -34,7 +33,6 @@ LARGE = 2 * PIECE + 1000
 MODEL = "model_int8.onnx"
 STABLE = {"tag": "stable"}
 ERRORS = ("integrity", "remote", "not-found")
-Calls = Callable[..., Any]
 Publish = Callable[..., dict[str, str]]
 
 
@@ -58,7 +56,7 @@ def vectors_of(which: str, directory: Path) -> "subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize("which", CLIENTS)
-def test_vectors_pass_and_others_are_noticed(which: str, tmp_path: Path) -> None:
+def test_vectors_pass_and_others_are_noticed(which, tmp_path):
     done = vectors_of(which, VECTORS)
     assert done.returncode == 0, done.stderr
     count, failed = (int(word) for word in done.stdout.split() if word.isdigit())
@@ -72,7 +70,7 @@ def test_vectors_pass_and_others_are_noticed(which: str, tmp_path: Path) -> None
     assert done.returncode == 1 and 3 <= done.stderr.count("FAILED") <= 9, done.stderr
 
 
-def test_update_returns_every_file_and_fetches_none_again(release: Publish, call: Calls, site: Proxy) -> None:
+def test_update_returns_every_file_and_fetches_none_again(release, call, site):
     files = release("1.0.0")
     first = call("update", {"device": {"ort": "1.30"}})
     assert (first["version"], first["artifact"], first["files"]) == ("1.0.0", MODEL, files)
@@ -100,9 +98,7 @@ def test_a_server_without_ranges_sends_a_file_once(
     assert sum(blob(registry, files[MODEL]).name in line for line in manners.seen) == 1
 
 
-def test_reasons_of_an_update_without_a_match(
-    release: Publish, call: Calls, client: Call, site: Proxy, tmp_path: Path
-) -> None:
+def test_reasons_of_an_update_without_a_match(release, call, client, site, tmp_path):
     release("1.0.0")
     outcome = call("update", {"query": {"certified": True, "max_size": 10}})
     assert outcome["error"] == "not-found"
@@ -111,7 +107,7 @@ def test_reasons_of_an_update_without_a_match(
     assert client(site.url, tmp_path / "store", "update", "../pii")["error"] == "input"
 
 
-def test_a_cancelled_update_resumes_within_its_piece(release: Publish, call: Calls, site: Proxy) -> None:
+def test_a_cancelled_update_resumes_within_its_piece(release, call, site):
     files = release("1.0.0", LARGE)
     assert call("update", {}, {"cancel_at": PIECE + 3 * 2**20})["error"] == "cancelled"
     assert call("present") == {"previous": None}
@@ -121,9 +117,7 @@ def test_a_cancelled_update_resumes_within_its_piece(release: Publish, call: Cal
 
 
 @pytest.mark.parametrize("fault", sampled(("reset", "lost", "slow-down", "error", "truncated"), 2))
-def test_a_passing_fault_costs_only_its_request(
-    release: Publish, call: Calls, site: Proxy, fault: str
-) -> None:
+def test_a_passing_fault_costs_only_its_request(release, call, site, fault):
     files = release("1.0.0", 3 * 2**20)
     for number in range(5):
         site.plan = at(number, fault)
@@ -132,9 +126,7 @@ def test_a_passing_fault_costs_only_its_request(
 
 
 @pytest.mark.parametrize("fault", ["page", "garbled"])
-def test_wrong_bytes_are_never_returned(
-    registry: Registry, release: Publish, call: Calls, site: Proxy, fault: str
-) -> None:
+def test_wrong_bytes_are_never_returned(registry, release, call, site, fault):
     files = release("1.0.0")
     for part in (blob(registry, files[MODEL]).name, "/blobs/", "/index/", "registry.json"):
         spoil(site, fault, part)
@@ -147,9 +139,7 @@ def test_wrong_bytes_are_never_returned(
 
 @pytest.mark.more
 @pytest.mark.parametrize("lie", FALSE_ANSWERS)
-def test_one_false_answer_gives_the_right_files_or_an_error(
-    release: Publish, call: Calls, site: Proxy, lie: str
-) -> None:
+def test_one_false_answer_gives_the_right_files_or_an_error(release, call, site, lie):
     files = release("1.0.0")
     for number in range(5):
         site.plan = at(number, lie)
@@ -161,9 +151,7 @@ def test_one_false_answer_gives_the_right_files_or_an_error(
 
 
 @pytest.mark.parametrize(("fault", "requests"), [("garbled", (2, 4)), ("truncated", (1, 2, 3, 4))])
-def test_only_a_bad_piece_is_fetched_again(
-    registry: Registry, release: Publish, call: Calls, site: Proxy, fault: str, requests: tuple[int, ...]
-) -> None:
+def test_only_a_bad_piece_is_fetched_again(registry, release, call, site, fault, requests):
     """One answer for all pieces, or one for each, and one more for what was bad."""
     files = release("1.0.0", LARGE)
     bad, model = at(0, fault), blob(registry, files[MODEL]).name
@@ -175,15 +163,13 @@ def test_only_a_bad_piece_is_fetched_again(
     assert fault == "garbled" or done == sorted(done)
 
 
-def test_a_stalled_server_is_given_up(release: Publish, call: Calls, site: Proxy) -> None:
+def test_a_stalled_server_is_given_up(release, call, site):
     release("1.0.0")
     spoil(site, "stalled", "/blobs/")
     assert call("update")["error"] == "remote"
 
 
-def test_a_changed_byte_on_the_device_is_detected_and_repaired(
-    registry: Registry, release: Publish, call: Calls, tmp_path: Path
-) -> None:
+def test_a_changed_byte_on_the_device_is_detected_and_repaired(registry, release, call, tmp_path):
     files = release("1.0.0")
     call("update")
     (kept,) = (tmp_path / "store").rglob(f"*{blob(registry, files[MODEL]).name}")
@@ -194,7 +180,7 @@ def test_a_changed_byte_on_the_device_is_detected_and_repaired(
     assert call("update")["files"] == files
 
 
-def test_a_blob_under_a_generation_key(registry: Registry, release: Publish, call: Calls) -> None:
+def test_a_blob_under_a_generation_key(registry, release, call):
     files = release("1.0.0")
     path = blob(registry, files[MODEL])
     path.rename(path.with_name(f"{path.name}.7"))
@@ -203,7 +189,7 @@ def test_a_blob_under_a_generation_key(registry: Registry, release: Publish, cal
     assert call("update", store="fresh")["error"] == "not-found"
 
 
-def test_a_release_becomes_current_and_is_rolled_back(release: Publish, call: Calls, site: Proxy) -> None:
+def test_a_release_becomes_current_and_is_rolled_back(release, call, site):
     first = release("1.0.0")
     call("update")
     second = release("1.1.0")
@@ -231,7 +217,7 @@ def two(registry: Registry, release: Publish) -> Registry:
     return registry
 
 
-def test_a_rollout_reaches_a_device_by_its_own_seed(two: Registry, call: Calls, tmp_path: Path) -> None:
+def test_a_rollout_reaches_a_device_by_its_own_seed(two, call, tmp_path):
     assert call("update", STABLE)["version"] == "1.0.0"
     assert not (tmp_path / "store" / "seed").exists()
     rollouts = owner.rollouts(two)
@@ -245,7 +231,7 @@ def test_a_rollout_reaches_a_device_by_its_own_seed(two: Registry, call: Calls, 
     assert (tmp_path / "store" / "seed").read_text() == seed
 
 
-def test_a_share_that_was_changed_by_hand_is_detected(two: Registry, call: Calls) -> None:
+def test_a_share_that_was_changed_by_hand_is_detected(two, call):
     owner.rollouts(two).start(Ref.parse(f"{NAME}:2.0.0"), "stable", 1)
     call("resolve", STABLE)
     owner.pin(two, f"{NAME}:1.0.0")
@@ -256,9 +242,7 @@ def test_a_share_that_was_changed_by_hand_is_detected(two: Registry, call: Calls
 IMAGES = {"size": [8, 8], "mean": [0.485], "std": [0.229], "layout": "NCHW", "color": "L", "resize": 9}
 
 
-def test_an_app_gets_only_the_contract_that_it_asks_for(
-    registry: Registry, release: Publish, call: Calls
-) -> None:
+def test_an_app_gets_only_the_contract_that_it_asks_for(registry, release, call):
     for version, name in (("1.0.0", "ids"), ("1.1.0", "tokens")):
         shape = [{"kind": "dynamic", "name": "batch"}, {"kind": "static", "value": 2}]
         tensor = {"name": name, "dtype": "float32", "shape": shape}
@@ -269,7 +253,7 @@ def test_an_app_gets_only_the_contract_that_it_asks_for(
     assert {row["code"] for row in rejected} == {"contract"}
 
 
-def test_tidy_keeps_current_and_previous(release: Publish, call: Calls, tmp_path: Path) -> None:
+def test_tidy_keeps_current_and_previous(release, call, tmp_path):
     def count() -> int:
         return sum(path.is_file() for path in (tmp_path / "store").rglob("*"))
 
@@ -283,7 +267,7 @@ def test_tidy_keeps_current_and_previous(release: Publish, call: Calls, tmp_path
     assert call("rollback")["version"] == "1.2.0"
 
 
-def test_without_a_network_the_state_seen_last_answers(release: Publish, call: Calls, site: Proxy) -> None:
+def test_without_a_network_the_state_seen_last_answers(release, call, site):
     files = release("1.0.0")
     spoil(site, "reset")
     assert call("update")["error"] == "remote"
@@ -295,8 +279,8 @@ def test_without_a_network_the_state_seen_last_answers(release: Publish, call: C
 
 
 def test_a_registry_that_goes_back_changes_nothing_and_another_history_is_refused(
-    registry: Registry, release: Publish, call: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    registry, release, call, tmp_path, monkeypatch
+):
     release("1.0.0")
     old = index_of(registry).read_bytes()
     release("1.1.0")
@@ -329,9 +313,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Registry, list[bytes
 
 
 @pytest.mark.parametrize("seen", [1, 64, 65, 100, 128, 129])
-def test_lines_that_were_sealed_since_are_compared_too(
-    long: tuple[Registry, list[bytes]], client: Call, tmp_path: Path, seen: int
-) -> None:
+def test_lines_that_were_sealed_since_are_compared_too(long, client, tmp_path, seen):
     registry, indexes = long
     with static.serve(registry.store.root) as url:
         resolve = partial(client, url, tmp_path / "store", "resolve", NAME)
@@ -347,9 +329,7 @@ def test_lines_that_were_sealed_since_are_compared_too(
         assert "is not the one that was there before" in resolve()["message"]
 
 
-def test_a_version_that_only_the_checkpoint_has(
-    long: tuple[Registry, list[bytes]], client: Call, tmp_path: Path
-) -> None:
+def test_a_version_that_only_the_checkpoint_has(long, client, tmp_path):
     registry, _ = long
     assert "1.4.0" not in [str(version) for version in registry.state(NAME).versions]
     with static.serve(registry.store.root) as url:
@@ -359,9 +339,7 @@ def test_a_version_that_only_the_checkpoint_has(
         assert update({"tag": "1.99.0"})["error"] == "not-found"
 
 
-def test_another_registry_is_refused(
-    registry: Registry, release: Publish, call: Calls, tmp_path: Path
-) -> None:
+def test_another_registry_is_refused(registry, release, call, tmp_path):
     release("1.0.0")
     call("resolve")
     shutil.rmtree(registry.store.root)
@@ -384,9 +362,7 @@ def test_another_registry_is_refused(
         (b'"opset":18', b'"opset":"x"'),
     ],
 )
-def test_an_index_file_that_lies(
-    registry: Registry, release: Publish, call: Calls, old: bytes, new: bytes
-) -> None:
+def test_an_index_file_that_lies(registry, release, call, old, new):
     release("1.0.0")
     data = index_of(registry).read_bytes()
     assert old in data
@@ -397,9 +373,7 @@ def test_an_index_file_that_lies(
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_the_same_log_with_another_state_is_refused(
-    registry: Registry, release: Publish, call: Calls, lie: str
-) -> None:
+def test_the_same_log_with_another_state_is_refused(registry, release, call, lie):
     release("1.0.0")
     release("1.1.0")
     call("resolve")
@@ -409,7 +383,7 @@ def test_the_same_log_with_another_state_is_refused(
     assert "the log is as it was, and its state is not" in found["message"]
 
 
-def test_keys_of_a_newer_build_are_not_compared(registry: Registry, release: Publish, call: Calls) -> None:
+def test_keys_of_a_newer_build_are_not_compared(registry, release, call):
     release("1.0.0", channel="stable")
     call("resolve")
 
@@ -423,9 +397,7 @@ def test_keys_of_a_newer_build_are_not_compared(registry: Registry, release: Pub
     assert call("update", {"device": {"ort": "1.30"}})["version"] == "1.0.0"
 
 
-def test_the_metrics_of_an_index_file_are_those_of_the_manifest(
-    registry: Registry, release: Publish, call: Calls
-) -> None:
+def test_the_metrics_of_an_index_file_are_those_of_the_manifest(registry, release, call):
     release("1.0.0", checks=CHECKS)
     question = {"query": {"where": "metric['character_recall/NAME'] >= 0.9"}}
     right = index_of(registry).read_bytes()
@@ -441,16 +413,14 @@ def test_the_metrics_of_an_index_file_are_those_of_the_manifest(
     assert call("update", question)["artifact"] == MODEL
 
 
-def test_a_token_is_sent_over_https_or_to_this_machine_only(client: Call, tmp_path: Path) -> None:
+def test_a_token_is_sent_over_https_or_to_this_machine_only(client, tmp_path):
     public = client("http://models.example", tmp_path / "x", "resolve", NAME, token="secret")
     assert public["error"] == "input"
     assert "https" in public["message"]
 
 
 @pytest.mark.more
-def test_a_damaged_index_file_gives_the_right_files_or_an_error(
-    two: Registry, release: Publish, client: Call, tmp_path: Path
-) -> None:
+def test_a_damaged_index_file_gives_the_right_files_or_an_error(two, release, client, tmp_path):
     owner.rollouts(two).start(Ref.parse(f"{NAME}:2.0.0"), "stable", 100)
     files = release("3.0.0", checks=CHECKS)
     right = index_of(two).read_bytes()

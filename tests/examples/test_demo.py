@@ -1,17 +1,13 @@
 """The demo's story, on tiny checkpoints instead of the trained ones."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import demo
 import pytest
 
 
 @pytest.mark.more
-def test_the_demo_plays_to_its_end(
-    make_checkpoint: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_demo_plays_to_its_end(make_checkpoint, tmp_path, capfd):
     for version, seed in zip(demo.VERSIONS, (1, 2), strict=True):
         (tmp_path / version).symlink_to(make_checkpoint(seed=seed))
     text = "the patient was seen by Dr w20"
@@ -31,7 +27,7 @@ def test_the_demo_plays_to_its_end(
     assert (tmp_path / "export-0.2.0" / "openmed-onnx.json").is_file()
 
 
-def test_a_failing_command_ends_the_demo(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_command_ends_the_demo(tmp_path, capfd):
     with pytest.raises(SystemExit) as stop:
         demo.play(demo.Shell(tmp_path))
     assert stop.value.code == 3

@@ -1,6 +1,5 @@
 """Both clients at web servers that answer as hosts and CDNs do."""
 
-from collections.abc import Callable
 from email.utils import formatdate
 from pathlib import Path
 from time import time
@@ -14,7 +13,6 @@ from support.servers.static import Manners
 from onnxreg.registry import Registry
 
 NAME = "acme/pii"
-Host = Callable[[Manners], Callable[..., Any]]
 
 
 def update(
@@ -25,17 +23,13 @@ def update(
 
 
 @pytest.mark.parametrize("ranges", ["no", "chunked", "star"])
-def test_a_host_without_ranges_or_sizes(
-    client: web_client.Call, registry: Registry, tmp_path: Path, ranges: str
-) -> None:
+def test_a_host_without_ranges_or_sizes(client, registry, tmp_path, ranges):
     files = publish(registry, tmp_path / "1", "1.0.0", 9 * 2**20)
     assert update(client, registry, Manners(ranges, head=405), tmp_path / "store")["files"] == files
 
 
 @pytest.mark.parametrize("absent", [403, 200])
-def test_a_host_that_hides_absence(
-    client: web_client.Call, registry: Registry, tmp_path: Path, absent: int
-) -> None:
+def test_a_host_that_hides_absence(client, registry, tmp_path, absent):
     files = publish(registry, tmp_path / "1", "1.0.0")
     path = blob(registry, files["model_int8.onnx"])
     path.rename(path.with_name(f"{path.name}.2"))
@@ -44,9 +38,7 @@ def test_a_host_that_hides_absence(
     assert update(client, registry, manners, tmp_path / "store", "acme/other")["error"] == "remote"
 
 
-def test_a_file_that_comes_packed_is_no_damage(
-    client: web_client.Call, registry: Registry, tmp_path: Path
-) -> None:
+def test_a_file_that_comes_packed_is_no_damage(client, registry, tmp_path):
     files = publish(registry, tmp_path / "1", "1.0.0")
     assert update(client, registry, Manners("no", packed=True), tmp_path / "store")["files"] == files
 
@@ -61,9 +53,7 @@ def headers(seconds: int) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("form", range(3), ids=["seconds", "date", "ratelimit"])
-def test_a_server_that_says_when_to_come_back(
-    client: web_client.Call, registry: Registry, tmp_path: Path, form: int
-) -> None:
+def test_a_server_that_says_when_to_come_back(client, registry, tmp_path, form):
     files = publish(registry, tmp_path / "1", "1.0.0")
     manners = Manners(once=[(429, headers(7200)[form])])
     assert update(client, registry, manners, tmp_path / "store")["error"] == "remote"

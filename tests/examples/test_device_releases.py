@@ -3,12 +3,8 @@
 The rules are the vectors of `device.json`, which each client runs; here is what leads to them: a real log, a store, a network.
 """
 
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-import pytest
 from support.registries import owner
 from support.registries.for_devices import publish
 from support.servers.faults import Proxy
@@ -19,17 +15,13 @@ from onnxreg.schema.core.ref import Ref
 NAME = "acme/pii"
 STABLE = {"tag": "stable"}
 FAILED = ("integrity", "self-test")
-Calls = Callable[..., Any]
-Publish = Callable[..., dict[str, str]]
 
 
 def answer(site: Proxy, fault: str | None, part: str = "") -> None:
     site.plan = lambda method, path: fault if part in path else None
 
 
-def test_no_device_goes_back_to_a_yanked_release_or_stays_on_it(
-    registry: Registry, release: Publish, call: Calls, site: Proxy
-) -> None:
+def test_no_device_goes_back_to_a_yanked_release_or_stays_on_it(registry, release, call, site):
     for version in ("1.0.0", "1.1.0"):
         release(version)
         assert call("update")["version"] == version
@@ -52,9 +44,7 @@ def test_no_device_goes_back_to_a_yanked_release_or_stays_on_it(
     assert call("update")["version"] == "1.1.0"
 
 
-def test_a_yank_of_the_channels_release_brings_the_one_before(
-    registry: Registry, release: Publish, call: Calls
-) -> None:
+def test_a_yank_of_the_channels_release_brings_the_one_before(registry, release, call):
     for version in ("1.0.0", "1.1.0"):
         release(version, channel="stable")
         assert call("update", STABLE)["version"] == version
@@ -63,9 +53,7 @@ def test_a_yank_of_the_channels_release_brings_the_one_before(
     assert call("rollback")["error"] == "not-found"
 
 
-def test_no_device_goes_back_to_a_halted_release(
-    registry: Registry, release: Publish, call: Calls, site: Proxy
-) -> None:
+def test_no_device_goes_back_to_a_halted_release(registry, release, call, site):
     release("1.0.0", channel="stable")
     release("2.0.0")
     call("update", STABLE)
@@ -86,9 +74,7 @@ def test_no_device_goes_back_to_a_halted_release(
     assert call("rollback")["version"] == "2.0.0", "its rollout was finished"
 
 
-def test_a_file_that_fails_is_not_taken_again_and_a_release_that_fails_whole_not_at_all(
-    release: Publish, call: Calls
-) -> None:
+def test_a_file_that_fails_is_not_taken_again_and_a_release_that_fails_whole_not_at_all(release, call):
     both = ["model_int8.onnx", "model_fp16.onnx"]
     release("1.0.0", half=True)
     first = call("judged", {}, {"bad": both[:1]})
@@ -116,7 +102,7 @@ def test_a_file_that_fails_is_not_taken_again_and_a_release_that_fails_whole_not
     assert (again["version"], again["ran"]) == ("1.0.0", [])
 
 
-def test_an_edge_that_is_behind_changes_nothing(release: Publish, call: Calls, site: Proxy) -> None:
+def test_an_edge_that_is_behind_changes_nothing(release, call, site):
     release("1.0.0")
     call("update", store="other")
     release("1.1.0")
@@ -132,9 +118,7 @@ def test_an_edge_that_is_behind_changes_nothing(release: Publish, call: Calls, s
     assert call("update")["version"] == "1.2.0"
 
 
-def test_another_history_that_is_shorter_is_an_error(
-    registry: Registry, release: Publish, call: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_history_that_is_shorter_is_an_error(registry, release, call, tmp_path, monkeypatch):
     index = registry.store.root / "index" / "acme" / "pii.jsonl"
     release("1.0.0")
     first = index.read_bytes()
@@ -150,7 +134,7 @@ def test_another_history_that_is_shorter_is_an_error(
     assert call("present")["version"] == "1.2.0"
 
 
-def test_a_channel_that_is_not_there_is_answered_with_those_that_are(release: Publish, call: Calls) -> None:
+def test_a_channel_that_is_not_there_is_answered_with_those_that_are(release, call):
     release("1.0.0", channel="stable")
     missing = call("update", {"tag": "prod"})
     assert missing["error"] == "not-found"

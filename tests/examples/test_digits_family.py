@@ -51,7 +51,7 @@ def reg(registry: Path, *words: object) -> int:
     return main(["--quiet", "--registry", str(registry), *(str(word) for word in words)])
 
 
-def test_held_out_figures_of_hundreds_of_heads(pulled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_held_out_figures_of_hundreds_of_heads(pulled, capsys):
     manifest = json.loads((pulled / "openmed-onnx.json").read_text())
     found = {
         (item["path"], check["name"], check["metric"]): check
@@ -75,7 +75,7 @@ def test_held_out_figures_of_hundreds_of_heads(pulled: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
-def test_the_helper_answers_from_a_pulled_directory(work: Path, pulled: Path, precision: str) -> None:
+def test_the_helper_answers_from_a_pulled_directory(work, pulled, precision):
     family = Family(pulled, precision)
     with np.load(work / "round.npz") as rows, np.load(work / "outliers.npz") as outliers:
         answers = [family.ask(image) for image in rows["input"][:150]]
@@ -86,7 +86,7 @@ def test_the_helper_answers_from_a_pulled_directory(work: Path, pulled: Path, pr
     assert np.mean([answer.in_distribution for answer in photos]) < 0.1
 
 
-def test_a_head_is_loaded_when_it_is_needed(work: Path, pulled: Path) -> None:
+def test_a_head_is_loaded_when_it_is_needed(work, pulled):
     family = Family(pulled)
     assert family._head.cache_info().currsize == 0
     with np.load(work / "held-out.npz") as rows:
@@ -96,14 +96,14 @@ def test_a_head_is_loaded_when_it_is_needed(work: Path, pulled: Path) -> None:
     assert family._head("head:curved").get_session_options().intra_op_num_threads == 1
 
 
-def test_one_head_is_pulled_alone(home: Path, tmp_path: Path) -> None:
+def test_one_head_is_pulled_alone(home, tmp_path):
     words = ("--member", "head:curved", "--format", "onnx-int8", "--output", tmp_path / "out")
     assert reg(tmp_path / "home", "pull", NAME, home, *words) == 0
     found = [path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.onnx")]
     assert found == ["heads/curved-int8.onnx"]
 
 
-def test_the_script_prints_an_answer(work: Path, pulled: Path, tmp_path: Path) -> None:
+def test_the_script_prints_an_answer(work, pulled, tmp_path):
     with np.load(work / "held-out.npz") as rows:
         np.save(tmp_path / "image.npy", rows["input"][5])
     done = subprocess.run(

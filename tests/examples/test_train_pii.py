@@ -78,9 +78,7 @@ def digests(place: Path) -> dict[str, str]:
     return {str(path.relative_to(place)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_it_leaves_two_checkpoints_that_differ_in_weights_a_suite_and_a_provenance(
-    output: Path, encoder: Path
-) -> None:
+def test_it_leaves_two_checkpoints_that_differ_in_weights_a_suite_and_a_provenance(output, encoder):
     files = {"heldout.jsonl", "confirm.jsonl", "provenance.json"}
     assert {path.name for path in output.iterdir()} == {"0.1.0", "0.2.0", *files}
     recorded = provenance(output)
@@ -95,7 +93,7 @@ def test_it_leaves_two_checkpoints_that_differ_in_weights_a_suite_and_a_provenan
         assert place.encode() not in data, "a place on this machine"
 
 
-def test_a_checkpoint_loads_as_any_hugging_face_directory(output: Path) -> None:
+def test_a_checkpoint_loads_as_any_hugging_face_directory(output):
     place = output / "0.2.0"
     model = transformers.AutoModelForTokenClassification.from_pretrained(place)
     tokenizer = transformers.AutoTokenizer.from_pretrained(place)
@@ -107,9 +105,7 @@ def test_a_checkpoint_loads_as_any_hugging_face_directory(output: Path) -> None:
     assert document["truncation"] is None and document["padding"] is None
 
 
-def test_two_runs_give_the_same_bytes_and_leave_torch_as_it_was(
-    output: Path, train: Train, tmp_path: Path
-) -> None:
+def test_two_runs_give_the_same_bytes_and_leave_torch_as_it_was(output, train, tmp_path):
     def state() -> tuple[bool, int, list[int]]:
         rng: list[int] = torch.get_rng_state().tolist()
         return torch.are_deterministic_algorithms_enabled(), torch.get_num_threads(), rng
@@ -125,7 +121,7 @@ def test_two_runs_give_the_same_bytes_and_leave_torch_as_it_was(
     assert digests(tmp_path / "again") == digests(output)
 
 
-def test_a_finished_run_is_not_repeated_and_needs_no_torch(output: Path, encoder: Path) -> None:
+def test_a_finished_run_is_not_repeated_and_needs_no_torch(output, encoder):
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
     script = (
         "import sys; from pathlib import Path; from pii_recipe import Recipe; from train_pii import train;"
@@ -137,9 +133,7 @@ def test_a_finished_run_is_not_repeated_and_needs_no_torch(output: Path, encoder
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
 
 
-def test_what_is_no_finished_run_of_these_settings_is_left_alone(
-    output: Path, train: Train, tmp_path: Path
-) -> None:
+def test_what_is_no_finished_run_of_these_settings_is_left_alone(output, train, tmp_path):
     for change in ({"steps": 6}, {"seed": 21}, {"held_out_rows": 31}):
         with pytest.raises(OccupiedError, match="other settings"):
             train(output, Small(**change))
@@ -155,7 +149,7 @@ def test_what_is_no_finished_run_of_these_settings_is_left_alone(
         assert (tmp_path / "pii" / "provenance.json").read_text() == content
 
 
-def test_an_interrupted_run_leaves_nothing(train: Train, tmp_path: Path) -> None:
+def test_an_interrupted_run_leaves_nothing(train, tmp_path):
     def interrupt(step: int, loss: float) -> None:
         if step == STEPS:
             raise KeyboardInterrupt
@@ -166,8 +160,8 @@ def test_an_interrupted_run_leaves_nothing(train: Train, tmp_path: Path) -> None
 
 
 def test_the_command_says_what_it_did_and_clears_what_a_killed_run_left(
-    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    encoder, tmp_path, capsys, monkeypatch
+):
     def run(name: str, *words: str) -> tuple[int, str, str]:
         status = main(["--output", str(tmp_path / name), "--encoder", str(encoder), "--steps", "4", *words])
         return (status, *capsys.readouterr())

@@ -9,8 +9,6 @@ import pytest
 from support.registries.for_devices import publish
 from support.servers import static, web_client
 
-from onnxreg.registry import Registry
-
 NODE = shutil.which("node")
 CLIENT = Path(__file__).parents[2] / "examples" / "web-client"
 
@@ -29,7 +27,7 @@ def run_with(module: str, script: str, *words: str | Path) -> str:
     return node("--input-type=module", "--eval", imported + script, *words)
 
 
-def test_a_directory_keeps_no_temporary_file_of_a_failed_or_killed_put(tmp_path: Path) -> None:
+def test_a_directory_keeps_no_temporary_file_of_a_failed_or_killed_put(tmp_path):
     for name in ("%tmp-old", "%tmp-new"):
         (tmp_path / name).touch()
     os.utime(tmp_path / "%tmp-old", (0, 0))
@@ -41,7 +39,7 @@ def test_a_directory_keeps_no_temporary_file_of_a_failed_or_killed_put(tmp_path:
     assert {path.name for path in tmp_path.iterdir()} == {"%tmp-new", "taken"}
 
 
-def test_a_browser_store_says_why_it_failed() -> None:
+def test_a_browser_store_says_why_it_failed():
     script = """const request = { error: new Error('the disk is full') }
     const transaction = { error: null, objectStore: () => ({ put: () => request }) }
     const opened = { result: { transaction: () => transaction } }
@@ -51,7 +49,7 @@ def test_a_browser_store_says_why_it_failed() -> None:
     assert run_with("stores.mjs", script) == "the disk is full\n"
 
 
-def test_a_store_that_ends_with_the_program(registry: Registry, tmp_path: Path) -> None:
+def test_a_store_that_ends_with_the_program(registry, tmp_path):
     files = publish(registry, tmp_path / "1", "1.0.0")
     with web_client.running(str(NODE)) as call, static.serve(registry.store.root) as url:
         assert call(url, None, "update", "acme/pii")["files"] == files

@@ -19,8 +19,6 @@ from onnxreg.converters.request import ExportRequest, free_memory
 from onnxreg.registry import Registry
 from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
 
-Reg = Callable[..., Any]
-Make = Callable[..., Path]
 Given = Callable[..., Path]
 ROWS = tuple({"source": f"s{number}", "name": f"acme/m{number}"} for number in range(1, 4))
 RUN = ("--registry", "r", "export", "--batch")
@@ -63,7 +61,7 @@ def exported(draft: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> dict
     return found
 
 
-def test_a_batch_prints_a_row_for_each_job(reg: Reg, given: Given, exported: dict[str, Any]) -> None:
+def test_a_batch_prints_a_row_for_each_job(reg, given, exported):
     done = reg(*RUN, given(*ROWS), "--push", "./share")
     assert done.status == 0, done.err
     said = [line.split()[:2] for line in done.err.splitlines()]
@@ -76,7 +74,7 @@ def test_a_batch_prints_a_row_for_each_job(reg: Reg, given: Given, exported: dic
     assert [job["status"] for job in again["jobs"]] == ["current"] * 3
 
 
-def test_json_has_a_row_for_each_job_in_order(reg: Reg, given: Given, exported: dict[str, Any]) -> None:
+def test_json_has_a_row_for_each_job_in_order(reg, given, exported):
     exported["acme/m2"] = ConversionError("it broke", "mend it")
     done = reg(*RUN, given(*ROWS), "--json")
     counts = {key: value for key, value in done.json.items() if key != "jobs"}
@@ -101,9 +99,7 @@ def test_json_has_a_row_for_each_job_in_order(reg: Reg, given: Given, exported: 
     ],
     ids=["one family", "several", "died", "full", "bug"],
 )
-def test_the_status_is_that_of_the_failures(
-    failures: dict[str, Any], status: int, reg: Reg, given: Given, exported: dict[str, Any]
-) -> None:
+def test_the_status_is_that_of_the_failures(failures, status, reg, given, exported):
     exported.update(failures)
     if status == 1:
         with pytest.raises(SystemExit, match="1"):
@@ -116,16 +112,14 @@ def test_the_status_is_that_of_the_failures(
     assert done.out.count("published") == 3 - len(failures)
 
 
-def test_a_version_published_but_not_pushed_is_pushed_the_next_time(
-    reg: Reg, given: Given, exported: dict[str, Any]
-) -> None:
+def test_a_version_published_but_not_pushed_is_pushed_the_next_time(reg, given, exported):
     first = reg(*RUN, given(ROWS[0]), "--json").json["jobs"][0]
     assert (first["status"], first["ref"], first["pushed"]) == ("published", "acme/m1:0.1.0", False)
     job = reg(*RUN, given(ROWS[0]), "--push", "./share", "--json").json["jobs"][0]
     assert (job["status"], job["pushed"]) == ("published", True)
 
 
-def test_the_outcome_says_that_the_bytes_are_yanked(reg: Reg, given: Given, exported: dict[str, Any]) -> None:
+def test_the_outcome_says_that_the_bytes_are_yanked(reg, given, exported):
     reg(*RUN, given(ROWS[0]))
     Registry("r").yank("acme/m1:0.1.0", "leaks names")
     job = reg(*RUN, given(ROWS[0]), "--json").json["jobs"][0]
@@ -137,7 +131,7 @@ def test_the_outcome_says_that_the_bytes_are_yanked(reg: Reg, given: Given, expo
     assert (job["pushed"], job["note"]) == (True, "0.1.0 is yanked")
 
 
-def test_ctrl_c_says_what_is_done(reg: Reg, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_says_what_is_done(reg, given, monkeypatch):
     def run(lines: Any, *_: Any) -> Iterator[Any]:
         for job, _words in reversed(lines[1:]):
             yield job, InputError("wrong")
@@ -189,9 +183,7 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize(("rows", "fragment"), WRONG)
-def test_a_wrong_row_stops_everything_before_it_begins(
-    rows: list[dict[str, Any]], fragment: str, reg: Reg, given: Given, tmp_path: Path
-) -> None:
+def test_a_wrong_row_stops_everything_before_it_begins(rows, fragment, reg, given, tmp_path):
     (tmp_path / "own.yaml").write_text(json.dumps(RECIPE))
     assert reg(*RUN, given(*rows)).ended(2, fragment)
     assert not Path("r").exists()
@@ -206,12 +198,12 @@ def test_a_wrong_row_stops_everything_before_it_begins(
         ("- {source: a, source: b}", "the key 'source' occurs twice"),
     ],
 )
-def test_a_file_that_is_not_one(text: str, fragment: str, reg: Reg, tmp_path: Path) -> None:
+def test_a_file_that_is_not_one(text, fragment, reg, tmp_path):
     (tmp_path / "wrong.yaml").write_text(text)
     assert reg(*RUN, "wrong.yaml").ended(2, fragment)
 
 
-def test_paths_start_at_the_file(tmp_path: Path) -> None:
+def test_paths_start_at_the_file(tmp_path):
     (tmp_path / "first").mkdir()
     for name in ("own.yaml", "golden.jsonl", "small.py"):
         (tmp_path / name).write_text("")
@@ -243,17 +235,13 @@ def test_paths_start_at_the_file(tmp_path: Path) -> None:
         2 | --batch jobs.yaml --scheduler tcp://127.0.0.1:1 --push ./t | jobs.yaml: row 1: there is no version
     """),
 )
-def test_options_that_contradict_are_refused(
-    status: int, words: list[str], fragment: str, reg: Reg, given: Given
-) -> None:
+def test_options_that_contradict_are_refused(status, words, fragment, reg, given):
     given(*ROWS)
     done = reg("export", *words)
     assert done.ended(status, fragment) and done.out == ""
 
 
-def test_no_scheduler_answers_or_dask_is_missing(
-    reg: Reg, given: Given, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_scheduler_answers_or_dask_is_missing(reg, given, monkeypatch):
     jobs = given({**ROWS[0], "version": "1.0.0"})
     words = (*RUN, jobs, "--scheduler", "tcp://127.0.0.1:1", "--push", "./t")
     monkeypatch.setattr(batch, "SCHEDULER_PATIENCE", "200ms")
@@ -262,7 +250,7 @@ def test_no_scheduler_answers_or_dask_is_missing(
     assert reg(*words).ended(9, "[dask]")
 
 
-def test_a_worker_answers_line_by_line_and_ends_with_its_input() -> None:
+def test_a_worker_answers_line_by_line_and_ends_with_its_input():
     lines = [json.dumps(words) for words in (["--version"], ["show", "none", "--json"])]
     command = [sys.executable, "-m", batch.__name__]
     pipes: Any = {"text": True, "capture_output": True, "timeout": 60}
@@ -273,7 +261,7 @@ def test_a_worker_answers_line_by_line_and_ends_with_its_input() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory that is free is read from /proc")
-def test_memory_that_is_free(tmp_path: Path) -> None:
+def test_memory_that_is_free(tmp_path):
     assert free_memory(tmp_path) is None
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 8 kB\n")
@@ -287,9 +275,7 @@ def test_memory_that_is_free(tmp_path: Path) -> None:
 
 
 @pytest.mark.more
-def test_real_jobs_are_published_once(
-    reg: Reg, given: Given, make_checkpoint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_real_jobs_are_published_once(reg, given, make_checkpoint, tmp_path, monkeypatch):
     """One is broken; the others are published and pushed, and done only once."""
     good, other = make_checkpoint(), make_checkpoint(seed=1)
     broken = Path(shutil.copytree(good, tmp_path / "broken"))

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.command_line import Reg
 from support.registries import owner
 from support.sampling import sampled
 
-from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.signing import generate, sign_statement
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
@@ -23,7 +21,7 @@ VERIFY = ("archive", "verify", ARCHIVE)
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def test_create_verify_and_pull(reg: Reg, here: Registry, tmp_path: Path) -> None:
+def test_create_verify_and_pull(reg, here, tmp_path):
     made = reg("archive", "create", ARCHIVE, f"{NAME}:stable")
     assert made.ended(0, f"written to {ARCHIVE}") and made.out.splitlines()[1].split() == [NAME, "0.1.0"]
     assert reg("--registry", "nowhere", *VERIFY).ended(0, "all intact", here.id)
@@ -48,7 +46,7 @@ def test_create_verify_and_pull(reg: Reg, here: Registry, tmp_path: Path) -> Non
     assert reg("index", "publish", "--remote", "./t.onnxreg").status != 0
 
 
-def test_verify_by_the_readers_own_keys(reg: Reg, here: Registry) -> None:
+def test_verify_by_the_readers_own_keys(reg, here):
     """What is demanded and missing is 4, and a signature that is wrong."""
     release, thief = generate("ed25519"), generate("ed25519")
     key, demand = (
@@ -79,7 +77,7 @@ def test_verify_by_the_readers_own_keys(reg: Reg, here: Registry) -> None:
     assert (done.status, [each["kind"] for each in done.json["damages"]]) == (4, ["signature"])
 
 
-def test_a_policy_log_that_is_garbage(reg: Reg, here: Registry) -> None:
+def test_a_policy_log_that_is_garbage(reg, here):
     """Both ways to verify an archive find it."""
     Path("policy.toml").write_text('[[rule]]\nchannel = "next"\nlicenses = ["MIT"]\n')
     assert reg("policy", "set", "policy.toml", "--yes").status == 0
@@ -92,7 +90,7 @@ def test_a_policy_log_that_is_garbage(reg: Reg, here: Registry) -> None:
         assert done.status == 4 and "policy" in {each["kind"] for each in done.json["damages"]}
 
 
-def test_a_package(reg: Reg) -> None:
+def test_a_package(reg):
     words = ("archive", "package", f"{NAME}:stable", "out")
     done = reg(*words)
     assert done.ended(0, "written to out: component pii, ")
@@ -169,7 +167,7 @@ HOSTILE: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("case", sampled(HOSTILE, 2))
-def test_an_archive_that_is_made_to_harm_is_one_error(reg: Reg, case: str) -> None:
+def test_an_archive_that_is_made_to_harm_is_one_error(reg, case):
     """With exit status 4, soon, and nothing is written."""
     pull = ("--registry", "new", "pull", NAME, f"./{ARCHIVE}")
     assert reg("archive", "create", ARCHIVE, NAME).status == reg(*VERIFY).status == 0
@@ -181,6 +179,6 @@ def test_an_archive_that_is_made_to_harm_is_one_error(reg: Reg, case: str) -> No
 
 
 @pytest.mark.parametrize("name", ["pipe.onnxreg", "pipe", "zero.onnxreg"])
-def test_a_pipe_or_a_device_is_no_archive(reg: Reg, name: str) -> None:
+def test_a_pipe_or_a_device_is_no_archive(reg, name):
     os.mkfifo(name) if "pipe" in name else Path(name).symlink_to("/dev/zero")
     assert reg("archive", "verify", name).ended(2, "is not a regular file")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import Reg
 from support.registries import owner
 
 from onnxreg.converters.engine.plan import plan_export
@@ -63,7 +62,7 @@ def publish(drafts: dict[bool, Draft], monkeypatch: pytest.MonkeyPatch, tmp_path
     return run
 
 
-def test_every_figure_is_listed_and_found_by_a_query(reg: Reg, publish: Publish) -> None:
+def test_every_figure_is_listed_and_found_by_a_query(reg, publish):
     registry = publish(False)
     assert reg("certificates", "acme/x").ended(0, "mean_cosine v1", "certified")
     (certificate,) = reg("certificates", "acme/x", "--json").json["certificates"]
@@ -87,9 +86,7 @@ def test_every_figure_is_listed_and_found_by_a_query(reg: Reg, publish: Publish)
     )
 
 
-def test_item_scores_in_an_order_of_their_own_give_the_same_verdict(
-    reg: Reg, publish: Publish, drafts: dict[bool, Draft]
-) -> None:
+def test_item_scores_in_an_order_of_their_own_give_the_same_verdict(reg, publish, drafts):
     publish(True)
     assert reg(*RECOMPUTE).ended(0, "1 certificates as recorded")
     assert reg(*RECOMPUTE, "--json").json["certificates"][0]["differences"] == []
@@ -130,9 +127,7 @@ def edit(change: Callable[[Any], object]) -> Callable[[bytes], bytes]:
     ],
     ids=["scores", "loss", "rule", "artifact", "state"],
 )
-def test_edits_are_noticed(
-    reg: Reg, publish: Publish, path: str, change: Callable[[bytes], bytes], message: str
-) -> None:
+def test_edits_are_noticed(reg, publish, path, change, message):
     publish(True, path, change)
     done = reg(*RECOMPUTE)
     assert done.status in (3, 4) and message in done.err

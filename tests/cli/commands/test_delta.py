@@ -4,9 +4,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from support.command_line import Reg
 from support.registries import retrained
-from support.servers import s3servers
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.contents import Selection
@@ -25,7 +23,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     return registry
 
 
-def test_made_and_listed(reg: Reg, registry: Registry) -> None:
+def test_made_and_listed(reg, registry):
     none = reg("delta", "ls", NAME)
     assert none.ended(0, f"{NAME}:0.1.1 offers no deltas; `reg delta make {NAME}` makes some")
     assert "deltas" not in reg("resolve", NAME, "--json").json
@@ -46,7 +44,7 @@ def test_made_and_listed(reg: Reg, registry: Registry) -> None:
     assert reg("gc").status == reg("verify").status == 0
 
 
-def test_only_the_files_that_are_here_are_old_files(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+def test_only_the_files_that_are_here_are_old_files(reg, registry, tmp_path):
     (tmp_path / "part").mkdir()
     part, home = Registry(tmp_path / "part"), str(registry.store.root)
     part.pull(f"{NAME}:0.1.0", home, selection=Selection(formats=("onnx-int8",)))
@@ -56,7 +54,7 @@ def test_only_the_files_that_are_here_are_old_files(reg: Reg, registry: Registry
 
 
 @pytest.mark.usefixtures("reader_in_process")
-def test_an_old_file_that_was_small(reg: Reg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_file_that_was_small(reg, tmp_path, monkeypatch):
     """It is smaller than any file that is worth a delta; or a small model file says where the tensors are."""
     monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
     registry = Registry(tmp_path / "home")
@@ -73,9 +71,7 @@ def test_an_old_file_that_was_small(reg: Reg, tmp_path: Path, monkeypatch: pytes
     assert (row["path"], row["from"]) == ("m.data", "0.1.0") and row["size"] < 0.5 * row["of"]
 
 
-def test_a_push_makes_them_at_the_remote(
-    reg: Reg, registry: Registry, ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_push_makes_them_at_the_remote(reg, registry, ministack, monkeypatch):
     ministack.enter(monkeypatch)
     bucket = ministack.fresh()
     assert reg("push", NAME, "--all", "--remote", "./there").status == 0

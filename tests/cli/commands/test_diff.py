@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import Reg
 from support.registries.judged import judged_draft
 from support.terminal import on_a_terminal
 
@@ -43,7 +42,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     return made
 
 
-def test_fail_on_names_the_first_changes(reg: Reg, registry: Registry) -> None:
+def test_fail_on_names_the_first_changes(reg, registry):
     done = reg("diff", OLD, NEW, "--fail-on", "breaking,degrading")
     assert done.ended(8, "1 change that --fail-on breaking,degrading refuses: check value changed\n")
     assert done.out.startswith("An app that runs the old version can run the new one unchanged")
@@ -55,7 +54,7 @@ def test_fail_on_names_the_first_changes(reg: Reg, registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("gate", [*SEVERITIES, ",".join(SEVERITIES)])
-def test_fail_on_holds_exactly_where_a_change_has_it(gate: str, reg: Reg, registry: Registry) -> None:
+def test_fail_on_holds_exactly_where_a_change_has_it(gate, reg, registry):
     for one in (OLD, NEW, BROKEN):
         for other in (OLD, NEW, BROKEN):
             found = diff(registry.get(one).manifest, registry.get(other).manifest)
@@ -63,7 +62,7 @@ def test_fail_on_holds_exactly_where_a_change_has_it(gate: str, reg: Reg, regist
             assert reg("--quiet", "diff", one, other, "--fail-on", gate).status == (8 if refused else 0)
 
 
-def test_markdown(reg: Reg, registry: Registry) -> None:
+def test_markdown(reg, registry):
     shown = reg("diff", OLD, NEW, "--markdown").out
     assert shown.startswith("### acme/pii:1.0.0 → acme/pii:1.1.0\n\n**An app that runs")
     assert r"| NAME | float32 | 0.9900 | 0.9500 | \-0.0400 | worse |" in shown
@@ -80,13 +79,13 @@ LINKS = "https://evil.example HTTP://evil www.evil.example WWW.evil @name #1 org
 
 
 @pytest.mark.parametrize("text", LINKS.split())
-def test_addresses_mentions_and_references_are_text_in_markdown(text: str) -> None:
+def test_addresses_mentions_and_references_are_text_in_markdown(text):
     shown = escaped(f"see {text} there")
     assert not re.search(r"(?i)://|www\.|@\w|#\w|GH\\?-\d", shown)
     assert shown.replace("\\", "").replace("\u200b", "") == f"see {text} there"
 
 
-def test_html_is_one_page_and_says_what_the_diff_says(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+def test_html_is_one_page_and_says_what_the_diff_says(reg, registry, tmp_path):
     words = ("diff", OLD, BROKEN, "--html")
     assert reg(*words, "page.html").err == "written to page.html\n"
     page = (tmp_path / "page.html").read_text()
@@ -102,7 +101,7 @@ def test_html_is_one_page_and_says_what_the_diff_says(reg: Reg, registry: Regist
     assert "<script" not in page and "\x1b" not in page and "&lt;script&gt;" in page
 
 
-def test_versions_of_two_registries(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+def test_versions_of_two_registries(reg, registry, tmp_path):
     there = str(tmp_path / "there")
     registry.push(OLD, there)
     expected = reg("diff", OLD, NEW, "--json").json
@@ -129,9 +128,7 @@ def evaluated(root: Path, figures: dict[str, tuple[float, str]], suite: str) -> 
     return replace(draft, name="acme/embed", artifacts=(judged,))
 
 
-def test_metrics_are_better_or_worse_by_their_direction_on_one_suite(
-    reg: Reg, registry: Registry, tmp_path: Path
-) -> None:
+def test_metrics_are_better_or_worse_by_their_direction_on_one_suite(reg, registry, tmp_path):
     before = {"sts/spearman": (0.83, "higher"), "sts/ppl": (12.5, "lower"), "quant_recall_delta": (0.001, "")}
     after = {"sts/spearman": (0.81, "higher"), "sts/ppl": (11.0, "lower"), "quant_recall_delta": (0.002, "")}
     for version, figures, suite in (("1.0.0", before, "a"), ("1.1.0", after, "a"), ("1.2.0", before, "b")):
@@ -176,7 +173,7 @@ def at_judged(judged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REG_HOME", str(judged))
 
 
-def test_an_ordinary_retrain_is_one_screen(judged: Path, at_judged: None, reg: Reg) -> None:
+def test_an_ordinary_retrain_is_one_screen(judged, at_judged, reg):
     status, drawn = on_a_terminal(judged, *RETRAIN, NO_COLOR="1")
     lines = drawn.splitlines()
     assert status == 0 and len(lines) <= 40 and max(map(len, lines)) <= 80
@@ -195,7 +192,7 @@ def test_an_ordinary_retrain_is_one_screen(judged: Path, at_judged: None, reg: R
     assert "\x1b[31mworse" in on_a_terminal(judged, *RETRAIN)[1] and "\x1b" not in drawn + done.out
 
 
-def test_each_form_begins_with_the_screen_and_lists_every_change(at_judged: None, reg: Reg) -> None:
+def test_each_form_begins_with_the_screen_and_lists_every_change(at_judged, reg):
     document = reg(*RETRAIN, "--json").json
     overview, changes = document["overview"], document["changes"]
     head = reg(*RETRAIN).out.partition("\nand 22 changes")[0]

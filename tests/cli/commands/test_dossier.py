@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.command_line import Reg
 from support.registries import owner
 from support.registries.gated import NAME
 
@@ -22,7 +21,7 @@ def registry(gated: Registry, monkeypatch: pytest.MonkeyPatch) -> Registry:
     return gated
 
 
-def test_a_dossier_is_written_and_written_again(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+def test_a_dossier_is_written_and_written_again(reg, registry, tmp_path):
     done = reg("dossier", STABLE, "--output", "dossier")
     assert done.out.startswith("written to dossier: ") and "0 from the owner" in done.out
     assert json.loads(Path("dossier/dossier.json").read_bytes())["subject"]["version"] == "1.0.0"
@@ -36,7 +35,7 @@ def test_a_dossier_is_written_and_written_again(reg: Reg, registry: Registry, tm
     assert Path("far/dossier.json").read_bytes() == Path("near/dossier.json").read_bytes()
 
 
-def test_nothing_else_is_overwritten(reg: Reg, registry: Registry) -> None:
+def test_nothing_else_is_overwritten(reg, registry):
     Path("mine").mkdir()
     Path("mine/notes.txt").write_text("mine")
     assert reg("dossier", STABLE, "--output", "mine").ended(
@@ -47,9 +46,7 @@ def test_nothing_else_is_overwritten(reg: Reg, registry: Registry) -> None:
 
 
 @pytest.mark.parametrize(("module", "purpose"), [("jinja2", "the page of a dossier"), ("yaml", "plain.yaml")])
-def test_a_missing_library_is_named_with_its_extra(
-    reg: Reg, registry: Registry, monkeypatch: pytest.MonkeyPatch, module: str, purpose: str
-) -> None:
+def test_a_missing_library_is_named_with_its_extra(reg, registry, monkeypatch, module, purpose):
     monkeypatch.setitem(sys.modules, module, None)
     assert reg("dossier", NAME, "--output", "dossier").ended(9, purpose, "[dossier]")
     assert not Path("dossier").exists()

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from safetensors.numpy import save_file
 from support import in_process
-from support.command_line import Reg, make_draft
+from support.command_line import make_draft
 from support.docs.nets import write_mlp
 
 from onnxreg.cli import batch
@@ -65,7 +65,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-def test_export_publishes_writes_out_and_says_so(reg: Reg, exported: list[Any]) -> None:
+def test_export_publishes_writes_out_and_says_so(reg, exported):
     done = reg(*ANDROID, "--output", "out", "--json")
     assert (done.status, done.err) == (0, "")
     assert exported == [ExportRequest("x", "acme/x", "android", is_typed=True)]
@@ -88,7 +88,7 @@ def test_export_publishes_writes_out_and_says_so(reg: Reg, exported: list[Any]) 
     assert reg(*words).out.startswith("nothing new: this is acme/pii:1.0.0\n")
 
 
-def test_export_hands_every_option_on(reg: Reg, exported: list[Any]) -> None:
+def test_export_hands_every_option_on(reg, exported):
     spans = [{"start": 0, "end": 3, "label": "NAME"}]
     Path("golden.jsonl").write_text(json.dumps({"id": "a", "text": "Ann", "gold_spans": spans}) + "\n")
     suite = ("--eval-suite", "golden.jsonl", "--min-gold-chars", 50, "--min-parent-recall", 0.7)
@@ -101,9 +101,7 @@ def test_export_hands_every_option_on(reg: Reg, exported: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(("error", "status"), [(ConversionError("it broke"), 7), (KeyboardInterrupt(), 130)])
-def test_a_failed_export_leaves_nothing(
-    error: BaseException, status: int, reg: Reg, exported: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_export_leaves_nothing(error, status, reg, exported, monkeypatch):
     def run(order: Any, workspace: Path, cache: Any, progress: Any) -> Any:
         (workspace / "model.onnx").write_bytes(b"half")
         raise error
@@ -113,15 +111,13 @@ def test_a_failed_export_leaves_nothing(
     assert not Path("out").exists() and not Path("r").exists()
 
 
-def test_a_failed_export_leaves_an_empty_directory_as_it_was(reg: Reg) -> None:
+def test_a_failed_export_leaves_an_empty_directory_as_it_was(reg):
     Path("r").mkdir()
     done = reg("--registry", "r", "export", "json:lods", "--task", "pooling", "--name", "x")
     assert done.status in (2, 3, 9) and list(Path("r").iterdir()) == []
 
 
-def test_an_export_that_cannot_be_written_out_says_that_it_was_published(
-    reg: Reg, exported: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_that_cannot_be_written_out_says_that_it_was_published(reg, exported, monkeypatch):
     made = module.run
 
     def run(*about: Any) -> Any:
@@ -138,9 +134,7 @@ def test_an_export_that_cannot_be_written_out_says_that_it_was_published(
 @pytest.mark.parametrize(
     "option", [("--version", "1.0"), ("--output", "a-file/below"), ("--output", "dangling")]
 )
-def test_what_cannot_be_published_is_refused_before_the_work(
-    reg: Reg, exported: list[Any], option: tuple[str, str]
-) -> None:
+def test_what_cannot_be_published_is_refused_before_the_work(reg, exported, option):
     Path("a-file").write_text("thesis")
     Path("dangling").symlink_to("elsewhere")
     assert reg(*ANDROID, *option).ended(2, option[1]) and exported == [] and not Path("elsewhere").exists()
@@ -149,7 +143,7 @@ def test_what_cannot_be_published_is_refused_before_the_work(
 # `reg add`, and ONNX files as a source
 
 
-def test_add_registers_a_model_and_its_companions(reg: Reg, tmp_path: Path) -> None:
+def test_add_registers_a_model_and_its_companions(reg, tmp_path):
     write_mlp(tmp_path / "mlp.onnx")
     Path("config.json").write_text("{}")
     words = ("--registry", "r", "add", "mlp.onnx", "config.json", "--name", "acme/mlp")
@@ -176,7 +170,7 @@ def mlp(tmp_path: Path) -> Path:
     return tmp_path / "mlp.onnx"
 
 
-def test_an_onnx_file_is_published_byte_for_byte_with_int8_judged_beside_it(reg: Reg, mlp: Path) -> None:
+def test_an_onnx_file_is_published_byte_for_byte_with_int8_judged_beside_it(reg, mlp):
     words = ("export", mlp, "--quantize", "--eval-suite", "rows.npz", "--name", "me/mlp", "--json")
     done = reg("--registry", "r", *words)
     assert done.status == 0, done.err
@@ -199,15 +193,13 @@ def test_an_onnx_file_is_published_byte_for_byte_with_int8_judged_beside_it(reg:
         ("mlp.onnx --recipe pooling.yaml", 2, "pooling.yaml: its task is pooling"),
     ],
 )
-def test_what_an_onnx_file_does_not_take_is_refused(
-    reg: Reg, mlp: Path, words: str, status: int, said: str
-) -> None:
+def test_what_an_onnx_file_does_not_take_is_refused(reg, mlp, words, status, said):
     assert reg("--registry", "r", "export", *words.split(), "--name", "me/mlp").ended(status, said)
     assert not Path("r").exists()
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "config.json"])
-def test_a_link_beside_a_file_publishes_nothing_of_the_user(reg: Reg, mlp: Path, name: str) -> None:
+def test_a_link_beside_a_file_publishes_nothing_of_the_user(reg, mlp, name):
     """A cloned directory may link to any file."""
     folder = Path("clone")
     folder.mkdir()
@@ -234,7 +226,7 @@ def versions(root: str | Path) -> list[str]:
     return [str(version) for version in Registry(root, create=False).state("acme/x").versions]
 
 
-def test_a_version_is_published_and_pushed(reg: Reg, share: Path) -> None:
+def test_a_version_is_published_and_pushed(reg, share):
     lines = reg(*PUSHED, "--push", "./share").out.splitlines()
     assert lines[0] == "published acme/x:0.1.0" and lines[-1].startswith(f"pushed acme/x:0.1.0 to {share}: ")
     assert versions("r") == versions("share") == ["0.1.0"]
@@ -249,7 +241,7 @@ def test_a_version_is_published_and_pushed(reg: Reg, share: Path) -> None:
     )
 
 
-def test_after_a_failed_push_the_version_stays(reg: Reg, share: Path, tmp_path: Path) -> None:
+def test_after_a_failed_push_the_version_stays(reg, share, tmp_path):
     Registry(share).add(make_draft(tmp_path / "w", name="acme/x"), "0.1.0")
     done = reg(*PUSHED, "--push", share)
     told = f"to try again: reg push acme/x:0.1.0 {share}\n"
@@ -272,7 +264,7 @@ def encoder(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempP
     return make_checkpoint("bert", "").rename(tmp_path_factory.mktemp("secret-folder") / "secret-checkpoint")
 
 
-def test_a_task_is_exported_published_and_rebuilt(reg: Reg, encoder: Path) -> None:
+def test_a_task_is_exported_published_and_rebuilt(reg, encoder):
     words = ("--registry", "r", "export", encoder, "--task", "pooling", "--quantize", "--name", "acme/x")
     words = (*words, "--opset", 17, "--max-seq-length", 16)
     done = reg(*words, "--json")
@@ -287,7 +279,7 @@ def test_a_task_is_exported_published_and_rebuilt(reg: Reg, encoder: Path) -> No
     assert reg(*words).out.startswith("nothing new: this is acme/x:0.1.0")
 
 
-def test_licence_and_description_are_of_the_version_and_its_rebuild(reg: Reg, encoder: Path) -> None:
+def test_licence_and_description_are_of_the_version_and_its_rebuild(reg, encoder):
     words = (
         "--registry",
         "r",
@@ -305,7 +297,7 @@ def test_licence_and_description_are_of_the_version_and_its_rebuild(reg: Reg, en
     assert reg(*words[:-1], "mti").ended(2, "no licence is called 'mti'")
 
 
-def test_embedding_tables_are_int8_on_request(reg: Reg, encoder: Path) -> None:
+def test_embedding_tables_are_int8_on_request(reg, encoder):
     words = ("--registry", "r", *POOLED.split(), encoder, "--json")
     plain, small = reg(*words).json["manifest"], reg(*words, "--int8-embeddings").json["manifest"]
     counts = [each["artifacts"][1]["quantization"]["measured"] for each in (plain, small)]
@@ -347,14 +339,12 @@ TOO_NEW = "there is no opset {} to export to\nhint: PyTorch's exporters support 
         (f"{CHOOSE} --candidate fp16", 2, "the suite has 110 independent items"),
     ],
 )
-def test_an_export_that_cannot_end_well_publishes_nothing(
-    reg: Reg, encoder: Path, suites: None, mlp: Path, words: str, status: int, said: str
-) -> None:
+def test_an_export_that_cannot_end_well_publishes_nothing(reg, encoder, suites, mlp, words, status, said):
     done = reg("--registry", "r", "export", encoder, "--name", "acme/x", *words.split())
     assert done.ended(status, said) and not list(Path("r/index").rglob("*.jsonl"))
 
 
-def test_a_dry_run_judges_and_publishes_nothing(reg: Reg, encoder: Path) -> None:
+def test_a_dry_run_judges_and_publishes_nothing(reg, encoder):
     Path("two.jsonl").write_text('{"text": "w20 w21"}\n{"text": "w30"}\n')
     words = (*POOLED.split(), encoder, "--eval-suite", "two.jsonl")
     value = reg(*words, "--dry-run", "--json").json
@@ -385,9 +375,7 @@ def suites() -> None:
 
 
 @pytest.mark.more
-def test_nothing_of_suites_and_of_this_machine_is_published(
-    reg: Reg, encoder: Path, suites: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_suites_and_of_this_machine_is_published(reg, encoder, suites, tmp_path, monkeypatch):
     monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(batch, "_in_processes", in_process.run_lines)
     words = (*CHOOSE.split(), "--confirm-suite", "confirm.jsonl", "--item-scores", "--objective", "latency")
@@ -455,7 +443,7 @@ def install(site: Path, version: str) -> None:
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: watchpkg\nVersion: {version}\n")
 
 
-def test_a_profile_of_a_package_keeps_its_promises_and_is_part_of_the_keys(reg: Reg, package: Path) -> None:
+def test_a_profile_of_a_package_keeps_its_promises_and_is_part_of_the_keys(reg, package):
     def export(profile: str, *more: str) -> Any:
         return reg("--registry", "r", "export", "mlp.onnx", "--profile", profile, "--name", "acme/x", *more)
 
@@ -475,7 +463,7 @@ def test_a_profile_of_a_package_keeps_its_promises_and_is_part_of_the_keys(reg: 
     assert reg("--registry", "r", *words).ended(3, "best.pth")
 
 
-def test_the_output_of_builtin_profiles_is_a_recipe(reg: Reg, tmp_path: Path) -> None:
+def test_the_output_of_builtin_profiles_is_a_recipe(reg, tmp_path):
     (tmp_path / "mine.yaml").write_text(reg("builtin", "profiles", "android").out)
     mine, android = read_recipe(tmp_path / "mine.yaml"), find("android").recipe()
     assert (mine.profile, android.profile) == ("recipe", "android") and mine.steps == android.steps
@@ -501,7 +489,7 @@ def decoder(tmp_path: Path) -> Path:
     return directory
 
 
-def test_the_estimate_counts_the_parameters_of_all_shards(decoder: Path) -> None:
+def test_the_estimate_counts_the_parameters_of_all_shards(decoder):
     """Pickles and damaged files have none."""
     assert peak_memory(decoder) == LIBRARY_BYTES + PARAMETER_BYTES * PARAMETERS
     weights = decoder / "model.safetensors"
@@ -518,9 +506,7 @@ def test_the_estimate_counts_the_parameters_of_all_shards(decoder: Path) -> None
 
 
 @pytest.mark.parametrize(("free", "status"), [(400_000_000, 9), (None, 7), (10**9, 7)])
-def test_a_decoder_that_does_not_fit_is_refused_before_it_is_built(
-    reg: Reg, decoder: Path, monkeypatch: pytest.MonkeyPatch, free: int | None, status: int
-) -> None:
+def test_a_decoder_that_does_not_fit_is_refused_before_it_is_built(reg, decoder, monkeypatch, free, status):
     built: list[Path] = []
 
     def build(self: Any, checkpoint: Path, *paths: Path) -> None:

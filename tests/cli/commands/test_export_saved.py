@@ -1,19 +1,15 @@
 """`reg export CHECKPOINT` without a task, from a saved image classifier to the class of a photograph."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from support.command_line import Reg
 from support.tasks.saved_images import LABELS, photograph, save
 
-Make = Callable[..., Path]
 
-
-def test_a_saved_vit_is_exported_published_and_run(reg: Reg, tmp_path: Path) -> None:
+def test_a_saved_vit_is_exported_published_and_run(reg, tmp_path):
     from transformers import pipeline
 
     save(tmp_path / "vit")
@@ -58,7 +54,7 @@ def test_a_saved_vit_is_exported_published_and_run(reg: Reg, tmp_path: Path) -> 
     assert again.ended(0, "nothing new") and "config.json says" not in again.err
 
 
-def test_an_image_for_a_version_that_takes_none(reg: Reg, make_checkpoint: Make, tmp_path: Path) -> None:
+def test_an_image_for_a_version_that_takes_none(reg, make_checkpoint, tmp_path):
     made = reg("export", make_checkpoint(), "--name", "acme/pii")
     assert made.status == 0 and "task token-classification: config.json says BertFor" in made.err
     refused = reg("run", "acme/pii", "--image", photograph(tmp_path / "a.png"))
@@ -75,16 +71,14 @@ def test_an_image_for_a_version_that_takes_none(reg: Reg, make_checkpoint: Make,
         ("--task feature-extraction", "ViTModel reads pixel_values, and the task gives texts alone"),
     ],
 )
-def test_options_that_do_not_fit_an_image_classifier(
-    words: str, message: str, reg: Reg, tmp_path: Path
-) -> None:
+def test_options_that_do_not_fit_an_image_classifier(words, message, reg, tmp_path):
     save(tmp_path / "vit")
     task = () if "--task" in words else ("--task", "image-classification")
     assert reg("export", "vit", "--name", "acme/vit", *task, *words.split()).ended(2, message)
 
 
 @pytest.mark.more
-def test_a_trained_classifier_is_certified_by_its_first_class(reg: Reg, tmp_path: Path) -> None:
+def test_a_trained_classifier_is_certified_by_its_first_class(reg, tmp_path):
     """A ViT trained on the digits of scikit-learn for some seconds: certified INT8, and the digit in a file."""
     rows, labels, held = trained_on_digits(tmp_path / "vit")
     np.savez(tmp_path / "suite.npz", pixel_values=rows, labels=labels)

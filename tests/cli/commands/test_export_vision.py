@@ -109,7 +109,7 @@ def nothing_left(project: Path) -> bool:
     return not models and not scratch
 
 
-def test_an_export_into_its_run_directory_lands_in_exports(export: Reg, reg: Reg, project: Path) -> None:
+def test_an_export_into_its_run_directory_lands_in_exports(export, reg, project):
     run = project / "outputs" / "run"
     (run / "checkpoints").mkdir(parents=True)
     (run / "checkpoints" / "best_net.pth").write_bytes((project / "best.pth").read_bytes())
@@ -127,7 +127,7 @@ def test_an_export_into_its_run_directory_lands_in_exports(export: Reg, reg: Reg
     assert reg("pull", "acme/digits", str(project / "home"), "--output", run).status == 2
 
 
-def test_twelve_fields_become_two_files_that_run_elsewhere(export: Reg, reg: Reg, project: Path) -> None:
+def test_twelve_fields_become_two_files_that_run_elsewhere(export, reg, project):
     import onnxruntime as ort
 
     done = export({**UINT8, "opset_version": 17, "validation_samples": 4})
@@ -153,9 +153,7 @@ def test_twelve_fields_become_two_files_that_run_elsewhere(export: Reg, reg: Reg
         assert scores.shape == (3, 10)
 
 
-def test_two_folders_one_digest_and_another_factory_another_request(
-    export: Reg, reg: Reg, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_folders_one_digest_and_another_factory_another_request(export, reg, project, monkeypatch):
     first = export({"quantize": True})
     again = reg(*WORDS, "best.pth")
     assert again.out.startswith("nothing new") and "running" not in again.err
@@ -174,7 +172,7 @@ def test_two_folders_one_digest_and_another_factory_another_request(
 
 
 @pytest.mark.more
-def test_the_file_has_the_opset_that_was_asked_for(export: Reg) -> None:
+def test_the_file_has_the_opset_that_was_asked_for(export):
     for opset in (13, 17, 21, 26):
         done = export({"opset_version": opset})
         assert done.json["manifest"]["artifacts"][0]["metadata"]["opset"] == opset
@@ -182,9 +180,7 @@ def test_the_file_has_the_opset_that_was_asked_for(export: Reg) -> None:
 
 @pytest.mark.parametrize("kind", ["int4", "uint4"])
 @pytest.mark.parametrize(("net", "count"), [("Rows", 2), ("build", 1)])
-def test_four_bits_where_there_is_a_matrix(
-    export: Reg, project: Path, net: str, count: int, kind: str
-) -> None:
+def test_four_bits_where_there_is_a_matrix(export, project, net, count, kind):
     weights(project, net)
     done = export({"quantize": True, "quantization_type": kind}, f"net.py:{net}")
     quantized = done.json["manifest"]["artifacts"][1]
@@ -194,9 +190,7 @@ def test_four_bits_where_there_is_a_matrix(
     )
 
 
-def test_the_factory_that_a_recipe_names_makes_the_module_of_a_directory(
-    export: Reg, reg: Reg, project: Path
-) -> None:
+def test_the_factory_that_a_recipe_names_makes_the_module_of_a_directory(export, reg, project):
     one = export({"quantize": True})
     document = json.loads((project / "orchard.yaml").read_text("utf-8"))
     document["options"]["factory"] = "net.py:build"
@@ -211,7 +205,7 @@ def test_the_factory_that_a_recipe_names_makes_the_module_of_a_directory(
     assert reg(*words, *leave).ended(0, "nothing new") and reg(*words).status == 2
 
 
-def test_heads_labels_preprocessing_and_shape_are_in_the_manifest(export: Reg, project: Path) -> None:
+def test_heads_labels_preprocessing_and_shape_are_in_the_manifest(export, project):
     labels, about = [str(digit) for digit in range(10)], {"mean": [0.3], "std": [0.4], "color": "L"}
     fixed = {"dynamic_axes": False, "validation_samples": 3}
     manifest = export(fixed, options={"labels": labels, "preprocessing": about}).json["manifest"]
@@ -238,7 +232,7 @@ def dataset(project: Path) -> None:
     np.savez(project / "held.npz", input=drawn, labels=right)
 
 
-def test_the_quantized_file_is_judged_on_a_suite(export: Reg, reg: Reg, project: Path) -> None:
+def test_the_quantized_file_is_judged_on_a_suite(export, reg, project):
     dataset(project)
     export(UINT8)
     done = reg(*WORDS, "best.pth", "--eval-suite", "held.npz", "--json")
@@ -247,7 +241,7 @@ def test_the_quantized_file_is_judged_on_a_suite(export: Reg, reg: Reg, project:
     assert states[QUANTIZED]["rule"], states
 
 
-def test_a_benchmark_is_on_record_and_in_no_manifest(export: Reg, reg: Reg, project: Path) -> None:
+def test_a_benchmark_is_on_record_and_in_no_manifest(export, reg, project):
     show = ("show", "acme/digits", "--benchmark")
     plain = export({})
     assert reg(*show).out == "no benchmark of acme/digits is on record\n"
@@ -278,9 +272,7 @@ def test_a_benchmark_is_on_record_and_in_no_manifest(export: Reg, reg: Reg, proj
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )  # fmt: skip
-def test_an_order_that_cannot_be_met_leaves_nothing(
-    export: Reg, project: Path, section: Any, more: dict[str, Any], status: int, message: str
-) -> None:
+def test_an_order_that_cannot_be_met_leaves_nothing(export, project, section, more, status, message):
     more = dict(more)
     if net := more.pop("net", None):
         weights(project, net)
@@ -292,7 +284,7 @@ def test_an_order_that_cannot_be_met_leaves_nothing(
     assert message in done.error["message"] and nothing_left(project)
 
 
-def test_an_export_of_a_factory_is_rebuilt_from_its_files(export: Reg, reg: Reg, project: Path) -> None:
+def test_an_export_of_a_factory_is_rebuilt_from_its_files(export, reg, project):
     made = export({})
     code = made.json["manifest"]["recipe"]["code"]
     assert code == {"name": "net:build", "digest": str(digest_file(project / "net.py"))}

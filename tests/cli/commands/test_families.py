@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.command_line import Reg
 from support.families import small
 from support.registries.family_drafts import NAME, write_family
 
@@ -30,7 +29,7 @@ def crops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "crops"
 
 
-def test_show_counts_members_and_diff_names_the_head_that_changed(reg: Reg, crops: Path) -> None:
+def test_show_counts_members_and_diff_names_the_head_that_changed(reg, crops):
     shown = reg("show", NAME)
     assert shown.ended(0, "members  1 backbone, 3 head, 1 metadata") and shown.out.count("3 heads") == 3
     assert "species001" not in shown.out
@@ -41,7 +40,7 @@ def test_show_counts_members_and_diff_names_the_head_that_changed(reg: Reg, crop
     assert shown.ended(3, "it does not record the document of its family", "export that document again")
 
 
-def test_show_lists_the_checks_of_heads_that_are_in_doubt(reg: Reg, tmp_path: Path) -> None:
+def test_show_lists_the_checks_of_heads_that_are_in_doubt(reg, tmp_path):
     def check(artifact: DraftArtifact) -> DraftArtifact:
         verdict = "unknown" if artifact.path == "heads/species001.onnx" else "pass"
         found = {"name": "load", "metric": "loads", "value": 1.0, "verdict": verdict}
@@ -54,7 +53,7 @@ def test_show_lists_the_checks_of_heads_that_are_in_doubt(reg: Reg, tmp_path: Pa
     assert "heads/species000.onnx" not in shown.out
 
 
-def test_one_member_is_pulled(reg: Reg, crops: Path) -> None:
+def test_one_member_is_pulled(reg, crops):
     app = ("--registry", "app")
     words = (*app, "pull", NAME, crops, "--format", "onnx-int8", "--json", "--member")
     assert reg(*words, "head:species001").json["held"] == ["heads/species001-int8.onnx"]
@@ -64,7 +63,7 @@ def test_one_member_is_pulled(reg: Reg, crops: Path) -> None:
 
 
 @pytest.mark.parametrize("member", ["backbone", "head:species001", "head:missing"])
-def test_a_member_is_resolved(reg: Reg, crops: Path, member: str) -> None:
+def test_a_member_is_resolved(reg, crops, member):
     found = reg("resolve", NAME, "--format", "onnx-int8", "--member", member, "--json")
     if member == "head:missing":
         assert found.ended(3, "is backbone, wanted head:missing")
@@ -74,7 +73,7 @@ def test_a_member_is_resolved(reg: Reg, crops: Path, member: str) -> None:
     assert found.json["artifact"]["path"] == path
 
 
-def test_a_family_says_itself_what_to_export(reg: Reg) -> None:
+def test_a_family_says_itself_what_to_export(reg):
     Path("family.yaml").write_text(
         "{family: 1, name: a/b, backbone: {checkpoint: none}, heads: {folder: heads}}"
     )
@@ -112,7 +111,7 @@ def home(source: Path) -> Path:
     return source.parent / "home"
 
 
-def test_a_family_is_exported_and_timed(reg: Reg, home: Path, source: Path) -> None:
+def test_a_family_is_exported_and_timed(reg, home, source):
     manifest = Registry(home).get(OTHER)
     assert "p50_ms" not in manifest.data.decode() and manifest.manifest.recipe is not None
     recorded = manifest.manifest.recipe.to_json()["parameters"]["family"]
@@ -135,14 +134,14 @@ def test_a_family_is_exported_and_timed(reg: Reg, home: Path, source: Path) -> N
     assert len(Registry(home).log(OTHER)) == events
 
 
-def test_a_limit_that_does_not_hold_publishes_nothing(reg: Reg, source: Path, tmp_path: Path) -> None:
+def test_a_limit_that_does_not_hold_publishes_nothing(reg, source, tmp_path):
     root = small.copy(source, tmp_path / "source")
     limits = {**small.DOCUMENT["limits"], "size": {"head": {"int8": "100B"}}}
     refused = reg("--registry", "new", "export", "--recipe", write_document(root, limits=limits))
     assert refused.ended(8, "head:apple (int8): size: bytes is") and not Path("new").exists()
 
 
-def test_a_family_comes_out_again_elsewhere(reg: Reg, home: Path, source: Path, tmp_path: Path) -> None:
+def test_a_family_comes_out_again_elsewhere(reg, home, source, tmp_path):
     elsewhere = small.copy(source, tmp_path / "elsewhere")
     done = reg("--registry", home, "rebuild", OTHER, "--source", elsewhere / "family.json", "--json")
     assert (done.status, done.json["matches"]) == (0, True), done.err
@@ -166,9 +165,7 @@ OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_another_input_is_refused_before_anything_runs(
-    reg: Reg, home: Path, source: Path, tmp_path: Path, what: str
-) -> None:
+def test_another_input_is_refused_before_anything_runs(reg, home, source, tmp_path, what):
     change, message = OTHERS[what]
     root = small.copy(source, tmp_path / "source")
     change(root)

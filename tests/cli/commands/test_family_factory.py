@@ -9,7 +9,6 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from support.command_line import Reg
 from support.families import small
 
 from onnxreg.cli.main import main
@@ -47,7 +46,7 @@ def home(source: Path) -> Path:
     return source.parent / "home"
 
 
-def test_the_backbone_is_resolved_and_answers_as_the_module(reg: Reg, home: Path, tmp_path: Path) -> None:
+def test_the_backbone_is_resolved_and_answers_as_the_module(reg, home, tmp_path):
     resolved = reg("--registry", home, "resolve", NAME, "--format", "onnx", "--json").json
     assert resolved["artifact"]["path"] == "backbone-fp32.onnx"
     words = ("pull", NAME, home, "--member", "backbone", "--format", "onnx", "--output", "pulled")
@@ -61,7 +60,7 @@ def test_the_backbone_is_resolved_and_answers_as_the_module(reg: Reg, home: Path
     np.testing.assert_allclose(embedding, expected["features"], atol=1e-5)
 
 
-def test_the_recipe_binds_the_code_by_its_digest(home: Path, source: Path) -> None:
+def test_the_recipe_binds_the_code_by_its_digest(home, source):
     recipe = Registry(home).get(NAME).manifest.recipe
     assert recipe is not None and recipe.code is not None
     assert (recipe.code.name, recipe.code.digest) == (
@@ -75,9 +74,7 @@ def test_the_recipe_binds_the_code_by_its_digest(home: Path, source: Path) -> No
 
 
 @pytest.mark.parametrize("allowed", ["", "--allow-code other.py", "--allow-code net.py:other"])
-def test_code_that_is_not_allowed_does_not_run(
-    reg: Reg, source: Path, home: Path, tmp_path: Path, allowed: str
-) -> None:
+def test_code_that_is_not_allowed_does_not_run(reg, source, home, tmp_path, allowed):
     root = small.copy(source, tmp_path / "source")
     export = ("--registry", "new", "export", "--recipe", root / "family.yaml")
     for words in (export, ("--registry", home, "rebuild", NAME, "--source", root)):
@@ -87,7 +84,7 @@ def test_code_that_is_not_allowed_does_not_run(
 
 
 @pytest.mark.parametrize("named", [".", "family.yaml"])
-def test_it_comes_out_again_elsewhere(reg: Reg, home: Path, source: Path, tmp_path: Path, named: str) -> None:
+def test_it_comes_out_again_elsewhere(reg, home, source, tmp_path, named):
     root = small.copy(source, tmp_path / "elsewhere")
     done = reg("--registry", home, "rebuild", NAME, "--source", root / named, *ALLOWED, "--json")
     assert (done.status, {file["state"] for file in done.json["files"]}) == (0, {"same"}), done.err
@@ -114,9 +111,7 @@ OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_another_source_is_refused_before_anything_runs(
-    reg: Reg, home: Path, source: Path, tmp_path: Path, what: str
-) -> None:
+def test_another_source_is_refused_before_anything_runs(reg, home, source, tmp_path, what):
     change, message = OTHERS[what]
     root = small.copy(source, tmp_path / "source")
     change(root)

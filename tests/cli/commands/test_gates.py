@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.command_line import Reg
 from support.registries import owner
 from support.registries.gated import NAME, POLICY, draft, refusal
 from support.trust.attack_operations import attack
@@ -38,7 +37,7 @@ def trust(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Trust:
     return (tmp_path / "trust.toml").write_text  # type: ignore[return-value]
 
 
-def test_a_policy_is_set_and_shown(reg: Reg, tmp_path: Path) -> None:
+def test_a_policy_is_set_and_shown(reg, tmp_path):
     Registry(tmp_path / "new")
     new = ("--registry", "new", "policy")
     assert reg(*new, "show").ended(0, "no policy") and reg(*new, "show", "--json").json["rules"] == []
@@ -63,7 +62,7 @@ def test_a_policy_is_set_and_shown(reg: Reg, tmp_path: Path) -> None:
     assert reg("--registry", "free", "log", ".policy").status == 3
 
 
-def test_a_remote_without_a_policy(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+def test_a_remote_without_a_policy(reg, registry, tmp_path):
     """What is governed here is free there."""
     there = tmp_path / "there"
     Path("policy.toml").write_bytes(POLICY)
@@ -74,7 +73,7 @@ def test_a_remote_without_a_policy(reg: Reg, registry: Registry, tmp_path: Path)
     assert done.ended(2, f"no policy governs {STABLE} in {there}", f"`reg tag {V1} stable` moves it")
 
 
-def test_promote_prints_a_table_and_moves(reg: Reg, registry: Registry) -> None:
+def test_promote_prints_a_table_and_moves(reg, registry):
     dry = reg("promote", V1, "stable", "--dry-run")
     assert dry.out.startswith("DEMAND") and dry.out.endswith(f"{V1} may become stable\n")
     assert reg("promote", V1, "stable").out.endswith(f"{STABLE} is 1.0.0\n")
@@ -89,7 +88,7 @@ def test_promote_prints_a_table_and_moves(reg: Reg, registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("verb", ["resolve", "pull", "coverage", "lock", "verify"])
-def test_a_bypassed_gate_is_8(verb: str, reg: Reg, registry: Registry) -> None:
+def test_a_bypassed_gate_is_8(verb, reg, registry):
     assert reg("verify").status == 0
     attack(registry, "move 1.2.0")
     if verb == "verify":
@@ -106,13 +105,7 @@ def test_a_bypassed_gate_is_8(verb: str, reg: Reg, registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("words", [("ls", NAME), ("resolve", f"{NAME}:9.9.9"), ("show", f"{NAME}:9.9.9")])
-def test_a_stale_place_is_told_of_once_and_with_json_in_json(
-    words: tuple[str, ...],
-    reg: Reg,
-    registry: Registry,
-    tmp_path: Path,
-    capfdbinary: pytest.CaptureFixture[bytes],
-) -> None:
+def test_a_stale_place_is_told_of_once_and_with_json_in_json(words, reg, registry, tmp_path, capfdbinary):
     copy = tmp_path / "copy"
     shutil.copytree(registry.store.root, copy)
     registry.yank(V1)
@@ -129,7 +122,7 @@ def test_a_stale_place_is_told_of_once_and_with_json_in_json(
     assert "warning" not in reg("--quiet", *words, "--remote", copy, "--json").err
 
 
-def test_attest_and_what_is_said_of_it(reg: Reg, registry: Registry) -> None:
+def test_attest_and_what_is_said_of_it(reg, registry):
     reg("promote", V1, "stable")
     Path("field.json").write_bytes(refusal(registry, "1.0.0"))
     assert reg("attest", V2, "--report", "field.json").status == 2
@@ -148,9 +141,7 @@ def test_attest_and_what_is_said_of_it(reg: Reg, registry: Registry) -> None:
     assert reg("log", NAME).ended(0, f"1.0.0 {artifact} refused", "promote", f"policy {policy.short}")
 
 
-def test_an_archive_carries_policy_and_evidence_and_is_judged_by_the_readers_keys(
-    reg: Reg, registry: Registry, trust: Trust
-) -> None:
+def test_an_archive_carries_policy_and_evidence_and_is_judged_by_the_readers_keys(reg, registry, trust):
     """A channel that was promoted with one key in the trust file is barred by a file that knows another."""
     release, other = generate("ed25519"), generate("ed25519")
     mine = f'[keys.release]\nkey = "{release.public}"\n'
@@ -174,7 +165,7 @@ def test_an_archive_carries_policy_and_evidence_and_is_judged_by_the_readers_key
         assert (done.status, [each["kind"] for each in done.json["damages"]]) == (4, [kind])
 
 
-def test_a_policy_says_first_what_it_changes_and_stops(reg: Reg, registry: Registry) -> None:
+def test_a_policy_says_first_what_it_changes_and_stops(reg, registry):
     """One channel that does not meet it, one that was never promoted; one that meets it is not listed."""
     reg("promote", V1, "stable")
     reg("tag", V2, "beta")
@@ -207,9 +198,7 @@ def test_a_policy_says_first_what_it_changes_and_stops(reg: Reg, registry: Regis
     assert [each["channel"] for each in done.json["stopped"]] == [None]
 
 
-def test_the_present_version_of_a_channel_can_be_promoted(
-    reg: Reg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_present_version_of_a_channel_can_be_promoted(reg, tmp_path, monkeypatch):
     """Also if the step to it was a breaking one: devices have it already."""
     registry = Registry(tmp_path / "own")
     monkeypatch.setenv("REG_HOME", str(registry.store.root))
@@ -226,9 +215,7 @@ def test_the_present_version_of_a_channel_can_be_promoted(
     assert reg("promote", V1, "stable").status == 8
 
 
-def test_verify_misses_a_policy_that_the_reader_demands(
-    reg: Reg, registry: Registry, trust: Trust, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_misses_a_policy_that_the_reader_demands(reg, registry, trust, monkeypatch):
     monkeypatch.setenv("REG_STATE", "of a newcomer")
     trust('[[require]]\nmodels = [".policy"]\nlines = true\n')
     (registry.store.root / "policy.jsonl").unlink()
@@ -237,9 +224,7 @@ def test_verify_misses_a_policy_that_the_reader_demands(
         assert (done.status, [each["kind"] for each in done.json["damages"]]) == (4, ["policy"])
 
 
-def test_a_policy_that_names_keys_is_followed_by_one_that_they_sign(
-    reg: Reg, registry: Registry, trust: Trust, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_policy_that_names_keys_is_followed_by_one_that_they_sign(reg, registry, trust, monkeypatch):
     """By any of them, for the writer and for the reader who demands signed policies."""
     keys = {name: generate("ed25519") for name in ("release", "qa", "lab")}
     known = "".join(f'[keys.{name}]\nkey = "{key.public}"\n' for name, key in keys.items())
@@ -267,9 +252,7 @@ def test_a_policy_that_names_keys_is_followed_by_one_that_they_sign(
     assert reg("policy", "show").ended(4, "policy 3 is not signed by a key that policy 2 names")
 
 
-def test_signed_evaluations_are_listed_with_who_signed_them(
-    reg: Reg, registry: Registry, trust: Trust
-) -> None:
+def test_signed_evaluations_are_listed_with_who_signed_them(reg, registry, trust):
     lab, stranger = generate("ed25519"), generate("ed25519")
     trust(f'[keys.lab]\nkey = "{lab.public}"\n')
     owner.sign(registry, V1, lab)
@@ -286,7 +269,7 @@ def test_signed_evaluations_are_listed_with_who_signed_them(
     assert reg("verify", "--signatures", V1).ended(0, f"{artifact.short} is refused")
 
 
-def test_a_wrong_signature_on_an_evaluation_is_damage(reg: Reg, registry: Registry, trust: Trust) -> None:
+def test_a_wrong_signature_on_an_evaluation_is_damage(reg, registry, trust):
     lab, thief = generate("ed25519"), generate("ed25519")
     artifact = registry.get(V1).manifest.artifacts[1].digest
     payload = dsse.Statement(dsse.EVALUATED, artifact, json.loads(refusal(registry, "1.0.0"))).encode()
@@ -301,7 +284,7 @@ def test_a_wrong_signature_on_an_evaluation_is_damage(reg: Reg, registry: Regist
         assert [each["kind"] for each in reg(*words, "--json").json["damages"]] == ["signature"]
 
 
-def test_a_key_signs_an_evaluation(reg: Reg, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_signs_an_evaluation(reg, registry, monkeypatch):
     monkeypatch.setenv("REG_KEY_PASSPHRASE", "secret")
     assert reg("key", "new", "lab").status == 0
     Path("field.json").write_bytes(refusal(registry, "1.0.0"))

@@ -10,7 +10,6 @@ from typing import Any
 
 import onnx
 import pytest
-from support.command_line import Reg
 from support.servers.hub import Hub, Repository, in_lfs, running
 
 from onnxreg.converters.importers.adopt import adopt_directory
@@ -42,7 +41,7 @@ def digest(written: tuple[Path, str], tmp_path: Path) -> str:
     return found
 
 
-def test_the_same_files_give_the_same_digest(reg: Reg, digest: str) -> None:
+def test_the_same_files_give_the_same_digest(reg, digest):
     """Also if another tool laid the manifest out in another way, and beside a file that it does not name."""
     done = reg(*BACK, "--version", "1.0.0", "--json").json
     assert (done["ref"], done["digest"], done["differences"]) == ("acme/bert:1.0.0", digest, [])
@@ -94,13 +93,13 @@ SPOILED: dict[str, tuple[Callable[[Path], object], int, str]] = {
 
 
 @pytest.mark.parametrize("case", SPOILED)
-def test_damaged_files_are_refused(reg: Reg, digest: str, case: str) -> None:
+def test_damaged_files_are_refused(reg, digest, case):
     spoil, status, message = SPOILED[case]
     spoil(Path("out"))
     assert reg(*BACK).ended(status, message)
 
 
-def test_the_exports_of_a_run_directory_are_taken_back(reg: Reg, tmp_path: Path) -> None:
+def test_the_exports_of_a_run_directory_are_taken_back(reg, tmp_path):
     """The directory of a training, into which a version with `exports/model.onnx` was written."""
     workspace = tmp_path / "workspace"
     (workspace / "exports").mkdir(parents=True)
@@ -143,7 +142,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield hub
 
 
-def test_a_repository_becomes_a_version(reg: Reg, hub: Hub) -> None:
+def test_a_repository_becomes_a_version(reg, hub):
     done = reg(*WORDS, "--json")
     assert done.status == 0, done.err
     manifest, commit = done.json["manifest"], hub.history("acme/ner")[-1].id
@@ -167,7 +166,7 @@ def test_a_repository_becomes_a_version(reg: Reg, hub: Hub) -> None:
     assert missing.ended(3, "the Hub has no repository acme/nothing")
 
 
-def test_external_data_of_any_name_is_downloaded(reg: Reg, hub: Hub, tmp_path: Path) -> None:
+def test_external_data_of_any_name_is_downloaded(reg, hub, tmp_path):
     """One file for all tensors of one graph, and one for each tensor of another."""
     for name, together in (("model", True), ("model_fp16", False)):
         model = onnx.load(BERT / ("model.onnx" if together else "model_int8.onnx"))
@@ -184,7 +183,7 @@ def test_external_data_of_any_name_is_downloaded(reg: Reg, hub: Hub, tmp_path: P
     assert reg("import", "hf://acme/ner", "--name", "acme/other").ended(2, "weights [1]")
 
 
-def test_a_damaged_file_in_the_cache_is_downloaded_again(reg: Reg, hub: Hub, tmp_path: Path) -> None:
+def test_a_damaged_file_in_the_cache_is_downloaded_again(reg, hub, tmp_path):
     data = hub.read("acme/ner", "onnx/model.onnx")
     (hub.root / sha256(data).hexdigest()).write_bytes(data)
     pointer = in_lfs(sha256(data).hexdigest(), len(data))
@@ -198,7 +197,7 @@ def test_a_damaged_file_in_the_cache_is_downloaded_again(reg: Reg, hub: Hub, tmp
     assert reg(*WORDS[:4]).ended(0, "nothing new")
 
 
-def test_a_repository_of_openmed(reg: Reg, hub: Hub) -> None:
+def test_a_repository_of_openmed(reg, hub):
     hub.commit("acme/ner", dict.fromkeys(FILES))
     hub.commit("acme/ner", {path.name: path.read_bytes() for path in BERT.iterdir()})
     done = reg(*WORDS, "--json")

@@ -19,7 +19,7 @@ NAME = "acme/pii"
 INT8 = "model_int8.onnx"
 
 
-def test_push_moves_what_is_missing_and_then_nothing(reg: Reg, here: Registry, tmp_path: Path) -> None:
+def test_push_moves_what_is_missing_and_then_nothing(reg, here, tmp_path):
     share = tmp_path / "share"
     done = reg("push", "acme/pii:0.1.0", share)
     assert done.out.startswith(f"pushed acme/pii:0.1.0 to {share}: 6 blobs, 45.9 kB") and done.err == ""
@@ -31,7 +31,7 @@ def test_push_moves_what_is_missing_and_then_nothing(reg: Reg, here: Registry, t
     assert healed == f"nothing to do: acme/pii:0.2.0 is up to date with {share}\n"
 
 
-def test_everything_is_pushed_with_a_channel(reg: Reg, here: Registry, tmp_path: Path) -> None:
+def test_everything_is_pushed_with_a_channel(reg, here, tmp_path):
     share = tmp_path / "share"
     words = ("push", "*", "--remote", share, "--tag", "stable")
     first = reg(*words).out.splitlines()
@@ -46,7 +46,7 @@ def test_everything_is_pushed_with_a_channel(reg: Reg, here: Registry, tmp_path:
     assert done.json["channels"] == [{"name": "acme/pii", "tag": "stable", "version": "0.1.0"}]
 
 
-def test_one_failure_gives_its_status_and_the_others_go(reg: Reg, here: Registry, tmp_path: Path) -> None:
+def test_one_failure_gives_its_status_and_the_others_go(reg, here, tmp_path):
     share = Registry(tmp_path / "share")
     share.add(make_draft(tmp_path / "w", seed="z"), "0.2.0")
     words = ("push", "--all", "--remote", share.store.root)
@@ -61,7 +61,7 @@ def test_one_failure_gives_its_status_and_the_others_go(reg: Reg, here: Registry
     assert "up to date" not in reg("push", "acme/pii", *words[1:]).out + damaged.out
 
 
-def test_a_channel_travels_with_one_version(reg: Reg, here: Registry, tmp_path: Path) -> None:
+def test_a_channel_travels_with_one_version(reg, here, tmp_path):
     share = tmp_path / "share"
     done = reg("push", "acme/pii", share, "--tag", "stable")
     assert done.status == 0 and "pushed channel stable: acme/pii:0.1.0" in done.out.splitlines()
@@ -74,7 +74,7 @@ def test_a_channel_travels_with_one_version(reg: Reg, here: Registry, tmp_path: 
     assert "the channel acme/pii:stable went back there, from 0.2.0 to 0.1.0" in done.err
 
 
-def test_pull_brings_a_version_and_writes_its_files(reg: Reg, here: Registry, home: Path) -> None:
+def test_pull_brings_a_version_and_writes_its_files(reg, here, home):
     done = reg("--registry", "mine", "pull", NAME, "--remote", home, "--output", "out", "--json").json
     assert (done["ref"], done["remote"], done["output"]) == ("acme/pii:0.2.0", str(home), "out")
     assert Path("out", FILENAME).read_text() == reg("show", NAME, "--json").out
@@ -84,7 +84,7 @@ def test_pull_brings_a_version_and_writes_its_files(reg: Reg, here: Registry, ho
     assert again.out == f"acme/pii:0.2.0 is up to date with {home}\nwritten to out\n"
 
 
-def test_pull_by_channel_and_by_digest(reg: Reg, here: Registry, home: Path) -> None:
+def test_pull_by_channel_and_by_digest(reg, here, home):
     done = reg("--registry", "mine", "pull", f"{NAME}:stable", home, "--output", "stable", "--json")
     assert done.json["ref"] == "acme/pii:0.1.0"
     digest = Digest.of(Path("stable", FILENAME).read_bytes())
@@ -93,9 +93,7 @@ def test_pull_by_channel_and_by_digest(reg: Reg, here: Registry, home: Path) -> 
     assert Path("exact", FILENAME).read_bytes() == Path("stable", FILENAME).read_bytes()
 
 
-def test_pull_of_one_format_is_partial_and_every_verb_says_so(
-    reg: Reg, here: Registry, home: Path, tmp_path: Path
-) -> None:
+def test_pull_of_one_format_is_partial_and_every_verb_says_so(reg, here, home, tmp_path):
     mine, ref = ("--registry", "mine"), f"{NAME}:0.2.0"
     words = (*mine, "pull", ref, home, "--format", "onnx-int8")
     assert reg(*words, "--output", "out", "--json").json["held"] == [INT8]
@@ -122,7 +120,7 @@ def test_pull_of_one_format_is_partial_and_every_verb_says_so(
     assert reg(*mine, "log", NAME).ended(0, "everything")
 
 
-def test_remotes_have_names(reg: Reg, here: Registry, tmp_path: Path) -> None:
+def test_remotes_have_names(reg, here, tmp_path):
     assert reg("remote", "add", "origin", tmp_path / "share").out == "remote origin added\n"
     assert reg("remote", "add", "origin", tmp_path / "elsewhere").status == 5
     assert reg("remote", "list").out.splitlines()[1].split() == ["origin", str(tmp_path / "share")]
@@ -142,9 +140,7 @@ def test_remotes_have_names(reg: Reg, here: Registry, tmp_path: Path) -> None:
         (("pin", f"{NAME}:0.2.0", "--undo"), f"{NAME}:0.2.0 is not pinned"),
     ],
 )
-def test_a_decision_that_changes_nothing_says_so_and_logs_nothing(
-    words: tuple[str, ...], before: str, reg: Reg, here: Registry
-) -> None:
+def test_a_decision_that_changes_nothing_says_so_and_logs_nothing(words, before, reg, here):
     assert reg("yank", f"{NAME}:0.2.0").status == 0
     lines = reg("log", NAME, "--json").json["lines"]
     assert reg(*words).out == f"nothing to do: {before}\n"
@@ -152,7 +148,7 @@ def test_a_decision_that_changes_nothing_says_so_and_logs_nothing(
     assert reg("log", NAME, "--json").json["lines"] == lines
 
 
-def test_durations_and_sizes() -> None:
+def test_durations_and_sizes():
     times = {1.2: "1 s", 59.4: "59 s", 65: "1 min 05 s", 3600: "1 h 00 min", 8100: "2 h 15 min"}
     assert {seconds: output.duration(seconds) for seconds in times} == times
     sizes = {0: "0 B", 999: "999 B", 1000: "1.0 kB", 1_234_567: "1.2 MB", 5 * 10**9: "5.0 GB"}
@@ -168,7 +164,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OciServer]:
         yield running
 
 
-def test_a_version_travels_by_a_registry_of_containers(reg: Reg, server: OciServer, tmp_path: Path) -> None:
+def test_a_version_travels_by_a_registry_of_containers(reg, server, tmp_path):
     own = Registry(tmp_path / "own")
     own.add(write_draft(tmp_path / "files", NAME, "a", 100), "1.0.0")
     url, push = server.url("cli/pii"), ("--registry", own.store.root, "push")
@@ -215,7 +211,7 @@ def yanked(root: object = None) -> dict[str, bool]:
     return {str(version): entry.yanked for version, entry in registry.state(M).versions.items()}
 
 
-def test_the_same_manifest_is_not_published_again_and_stays_yanked(reg: Reg, add: Add) -> None:
+def test_the_same_manifest_is_not_published_again_and_stays_yanked(reg, add):
     add(1, "--version", "1.0.0")
     assert reg("yank", f"{M}:1.0.0", "--reason", "leaks\n\x1b[2J").status == 0
     again = add(1)
@@ -235,7 +231,7 @@ def test_the_same_manifest_is_not_published_again_and_stays_yanked(reg: Reg, add
     assert reg("verify").status == 0
 
 
-def test_earlier_bytes_are_published_again_only_under_a_version_that_is_named(reg: Reg, add: Add) -> None:
+def test_earlier_bytes_are_published_again_only_under_a_version_that_is_named(reg, add):
     add(1, "--version", "0.2.1")
     add(2, "--version", "0.3.0")
     again = add(1)
@@ -245,7 +241,7 @@ def test_earlier_bytes_are_published_again_only_under_a_version_that_is_named(re
     assert add(1, "--version", "0.4.0").json["version"] == "0.4.0"
 
 
-def test_a_push_meets_the_yanks_of_the_remote(reg: Reg, add: Add, tmp_path: Path) -> None:
+def test_a_push_meets_the_yanks_of_the_remote(reg, add, tmp_path):
     """Nothing here knows of the yank: it was made there."""
     share = tmp_path / "share"
     add(1, "--version", "0.2.1")
@@ -260,9 +256,7 @@ def test_a_push_meets_the_yanks_of_the_remote(reg: Reg, add: Add, tmp_path: Path
     assert reg("resolve", M, "--remote", share).ended(0, "0.3.0")
 
 
-def test_the_times_of_a_log_are_those_of_arrival(
-    reg: Reg, add: Add, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_times_of_a_log_are_those_of_arrival(reg, add, tmp_path, monkeypatch):
     """A version that was written first, and pushed last."""
     for day, version in ((2, "0.1.0"), (3, "0.2.0")):
         monkeypatch.setattr("onnxreg.registry.support.environment.TIME_FORMAT", f"2026-01-0{day}T03:04:05Z")
@@ -275,9 +269,7 @@ def test_the_times_of_a_log_are_those_of_arrival(
     assert "written 2026-01-03T03:04:05Z in " in lines[0] and "written 2026-01-02T03:04:05Z in " in lines[1]
 
 
-def test_a_channel_takes_no_yanked_version_and_a_yank_names_the_channels_that_hold_it(
-    reg: Reg, here: Registry
-) -> None:
+def test_a_channel_takes_no_yanked_version_and_a_yank_names_the_channels_that_hold_it(reg, here):
     manifest = here.get("acme/pii:0.1.0").digest
     assert reg("yank", "acme/pii:0.1.0", "--reason", "leak").ended(0, "reg tag acme/pii:VERSION stable")
     assert reg("tag", f"acme/pii@{manifest}", "canary").status == 5

@@ -76,9 +76,7 @@ def key(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     return make
 
 
-def test_every_artifact_with_a_parent_is_proven_or_refused_with_its_tensor(
-    reg: Reg, registry: Registry
-) -> None:
+def test_every_artifact_with_a_parent_is_proven_or_refused_with_its_tensor(reg, registry):
     answer = reg("prove", REF, "--strict", "--json").json
     artifacts = {item.path: str(item.digest) for item in registry.get(REF).manifest.artifacts}
     reports = {proof["path"]: proof["report"] for proof in answer["proofs"]}
@@ -95,9 +93,7 @@ def test_every_artifact_with_a_parent_is_proven_or_refused_with_its_tensor(
     assert refused.ended(8, "not-provable", "is another tensor", f"not proven: {INT8}, {FP16}")
 
 
-def test_a_parent_may_be_a_file(
-    reg: Reg, registry: Registry, files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_parent_may_be_a_file(reg, registry, files, monkeypatch):
     for name, status in (("stranger", 8), ("model", 0), ("nothing", 3)):
         assert reg(*ONE, "--strict", "--parent", files / f"{name}.onnx").status == status
     assert reg("prove", REF, "--artifact", "model.onnx").ended(2, f"model.onnx of {REF} has no parent")
@@ -107,9 +103,7 @@ def test_a_parent_may_be_a_file(
 
 
 @pytest.mark.parametrize("named", [["--artifact", "model.xml"], []])
-def test_what_is_not_a_graph_is_not_called_proven(
-    named: list[str], reg: Reg, files: Path, tmp_path: Path, registry: Registry
-) -> None:
+def test_what_is_not_a_graph_is_not_called_proven(named, reg, files, tmp_path, registry):
     (tmp_path / "model.xml").write_text("<net/>")
     artifacts = (DraftArtifact("openvino-ir", "float32", "model.xml"),)
     registry.add(Draft("acme/pii", tmp_path, artifacts, (), {}), "3.0.0")
@@ -123,7 +117,7 @@ def demands(registry: Registry, policy: bytes = RULE) -> dict[str, str]:
     return {finding.detail: finding.verdict for finding in findings}
 
 
-def test_a_policy_demands_a_proof_of_each_smaller_artifact(reg: Reg, registry: Registry) -> None:
+def test_a_policy_demands_a_proof_of_each_smaller_artifact(reg, registry):
     missing = {f"{path}: no proof is on record": "fail" for path in (INT8, FP16)}
     assert demands(registry) == missing
     assert reg(*ONE, "--attest").ended(0, "logged 1 report in acme/pii\n")
@@ -145,9 +139,7 @@ def test_a_policy_demands_a_proof_of_each_smaller_artifact(reg: Reg, registry: R
     assert reg("diff", REF, OTHER, "--json").json["proofs"]["old"][INT8] == "proven"
 
 
-def test_a_signed_rule_takes_only_signed_proofs(
-    reg: Reg, registry: Registry, key: Callable[[str], Any]
-) -> None:
+def test_a_signed_rule_takes_only_signed_proofs(reg, registry, key):
     rule, public, _ = RULE + b'signed_by = ["release"]\n', key("release"), key("other")
     unlogged = reg("prove", REF, "--key", "release")
     assert unlogged.ended(2, "--key signs logged reports, and nothing is logged", "add --attest")
@@ -166,7 +158,7 @@ def test_a_signed_rule_takes_only_signed_proofs(
     assert {name for proof in proofs for names in proof.signers for name in names} >= {"release", "other"}
 
 
-def test_the_proofs_of_a_remote_are_logged_there(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+def test_the_proofs_of_a_remote_are_logged_there(reg, registry, tmp_path):
     assert reg("push", REF, "./remote").status == 0
     assert reg("prove", REF, "--remote", "./remote", "--attest").ended(0, "logged 2 reports in acme/pii in ")
     assert read_proofs(registry.store, AT) == []
@@ -182,9 +174,7 @@ def claim(registry: Registry, verdict: str, **changes: Any) -> None:
     attest_proof(registry.decisions(release.name), release, FaithfulnessReport.from_json(value))
 
 
-def test_an_old_report_that_is_logged_again_is_not_newer(
-    reg: Reg, registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_report_that_is_logged_again_is_not_newer(reg, registry, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Log, "events", lambda *_: iter(()))  # which would show that it is stated already
         for verdict in ("proven", "not-provable", "proven"):
@@ -199,9 +189,7 @@ def bill(reg: Reg, *words: str) -> list[dict[str, str]]:
     return [fact for fact in facts if fact["name"].startswith("onnxreg:faithfulness")]
 
 
-def test_a_claim_about_another_parent_or_by_older_rules_does_not_count(
-    reg: Reg, registry: Registry, key: Callable[[str], Any]
-) -> None:
+def test_a_claim_about_another_parent_or_by_older_rules_does_not_count(reg, registry, key):
     claim(registry, "bounded")
     claim(registry, "proven", parent=str(Digest.of(b"other")))
     claim(registry, "proven", rules=RULES - 1)
@@ -224,9 +212,7 @@ def test_a_claim_about_another_parent_or_by_older_rules_does_not_count(
 
 
 @pytest.mark.usefixtures("reader_in_process")
-def test_files_that_are_added_or_imported_are_compared_with_their_parent(
-    reg: Reg, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_are_added_or_imported_are_compared_with_their_parent(reg, files, tmp_path, monkeypatch):
     """The verdict is said, and none is on record: a rule that demands one is not met."""
     monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
     folder = tmp_path / "repository" / "onnx"

@@ -33,7 +33,7 @@ def squeezed(text: str) -> str:
     return re.sub(r" +", " ", text)
 
 
-def test_a_malformed_manifest_is_refused(reg: Reg, here: Registry, tmp_path: Path) -> None:
+def test_a_malformed_manifest_is_refused(reg, here, tmp_path):
     def change(value: Any) -> None:
         value["artifacts"][0].update(certification={"state": "certified"})
 
@@ -45,7 +45,7 @@ def test_a_malformed_manifest_is_refused(reg: Reg, here: Registry, tmp_path: Pat
         assert reg(*words).ended(4, "certified without evidence of the artifact")
 
 
-def test_ls(reg: Reg, here: Registry) -> None:
+def test_ls(reg, here):
     assert reg("ls").out == (
         "NAME      NEWEST  VERSIONS  CHANNELS\n"
         "acme/pii  0.2.0          2  stable=0.1.0\n"
@@ -73,7 +73,7 @@ def test_ls(reg: Reg, here: Registry) -> None:
     ],
     ids=str,
 )
-def test_an_empty_list_says_so(words: list[str], key: str, told: str, reg: Reg) -> None:
+def test_an_empty_list_says_so(words, key, told, reg):
     assert told in reg("--registry", "nowhere", "remote", "list").out or "remote" not in words
     assert not Path("nowhere").exists()
     Registry("empty")
@@ -81,7 +81,7 @@ def test_an_empty_list_says_so(words: list[str], key: str, told: str, reg: Reg) 
     assert reg("--registry", "empty", *words, "--json").json[key] == []
 
 
-def test_show(reg: Reg, here: Registry, tmp_path: Path) -> None:
+def test_show(reg, here, tmp_path):
     data = reg("show", NAME, "--json").out.encode()
     assert (data, hashlib.sha256(data).hexdigest()) == (here.get(NAME).data, here.get(NAME).digest.hex)
     shown = reg("show", "acme/pii:0.1.0", "--full").out
@@ -103,7 +103,7 @@ def test_show(reg: Reg, here: Registry, tmp_path: Path) -> None:
     assert reg("show", "local").ended(0, f"source   local files, digest {Digest.of(b'files').short}...")
 
 
-def test_log(reg: Reg, here: Registry) -> None:
+def test_log(reg, here):
     header, first, *_ = (line.split() for line in reg("log", NAME).out.splitlines())
     assert header == ["SEQ", "TIME", "EVENT", "WHAT", "ACTOR", "REASON"]
     assert (first[2:4], first[-2:]) == (["publish", "0.1.0"], ["ada", "first"])
@@ -115,7 +115,7 @@ def test_log(reg: Reg, here: Registry) -> None:
     assert line["event"] == original["event"]
 
 
-def test_sbom(reg: Reg, here: Registry) -> None:
+def test_sbom(reg, here):
     """The same on stdout, in a file, and from a remote."""
     printed = reg("sbom", "acme/pii:0.1.0")
     made = json.loads(printed.out)["metadata"]["component"]
@@ -168,9 +168,7 @@ FULL_OF_ALL = {
         ("acme/pii --certified", {}),
     ],
 )
-def test_filters_choose_the_newest_release_that_has_such_an_artifact(
-    reg: Reg, shop: Path, words: str, expected: dict[str, tuple[str, list[str]]]
-) -> None:
+def test_filters_choose_the_newest_release_that_has_such_an_artifact(reg, shop, words, expected):
     found = {
         model["name"]: (model["version"], [artifact["path"] for artifact in model["artifacts"]])
         for model in reg("ls", *words.split(), "--json").json["models"]
@@ -178,7 +176,7 @@ def test_filters_choose_the_newest_release_that_has_such_an_artifact(
     assert found == expected
 
 
-def test_a_filter_for_people(reg: Reg, shop: Path) -> None:
+def test_a_filter_for_people(reg, shop):
     header, row = reg("ls", "--certified").out.splitlines()
     assert header.split() == ["NAME", "VERSION", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION"]
     assert row.split() == ["acme/sure", "1.0.0", INT8, "onnx-int8", "int8", "15", "B", "certified"]
@@ -196,7 +194,7 @@ def test_a_filter_for_people(reg: Reg, shop: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["--json"], ["--certified"], ["--certified", "--json"]], ids=" ".join)
-def test_damage_is_named_after_the_others_are_listed(reg: Reg, shop: Path, words: list[str]) -> None:
+def test_damage_is_named_after_the_others_are_listed(reg, shop, words):
     (shop / "index" / "tiny.jsonl").write_bytes(b"{}\n")
     done = reg("ls", *words)
     assert done.ended(4, "the index of tiny in") and "acme/sure" in done.out
@@ -223,7 +221,7 @@ def found(reg: Reg, *words: str) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("line", query.EXAMPLES)
-def test_the_examples_of_the_help_run(line: str, reg: Reg, here: Registry) -> None:
+def test_the_examples_of_the_help_run(line, reg, here):
     done = reg(*shlex.split(line)[1:])
     assert (done.status, done.err) == (0, "") and done.out
 
@@ -239,11 +237,11 @@ def test_the_examples_of_the_help_run(line: str, reg: Reg, here: Registry) -> No
     ],
     ids=str,
 )
-def test_an_expression_chooses(reg: Reg, here: Registry, words: list[str], expected: list[Any]) -> None:
+def test_an_expression_chooses(reg, here, words, expected):
     assert found(reg, *words) == expected
 
 
-def test_an_answer_of_a_query(reg: Reg, here: Registry) -> None:
+def test_an_answer_of_a_query(reg, here):
     answer = reg("query", "recall.NAME > 0.9 and stable in channels", "--json").json
     (match,) = answer["matches"]
     artifact = match.pop("artifact")
@@ -262,7 +260,7 @@ def test_an_answer_of_a_query(reg: Reg, here: Registry) -> None:
     assert more == [True, False]
 
 
-def test_a_wrong_expression_is_drawn(reg: Reg, here: Registry) -> None:
+def test_a_wrong_expression_is_drawn(reg, here):
     done = reg("query", "newest and sise <= 30MB")
     assert (done.status, done.out) == (2, "")
     assert done.err == (
@@ -276,7 +274,7 @@ def test_a_wrong_expression_is_drawn(reg: Reg, here: Registry) -> None:
     assert escaped.status == 2 and "\x1b" not in escaped.err
 
 
-def test_another_registry_is_asked(reg: Reg, here: Registry, home: Path) -> None:
+def test_another_registry_is_asked(reg, here, home):
     Registry("mine")
     for words in (["newest"], ["newest", "acme/*"], ["newest", "tiny", "--limit", "1"]):
         own = reg("query", *words, "--json")
@@ -292,7 +290,7 @@ def test_another_registry_is_asked(reg: Reg, here: Registry, home: Path) -> None
         assert found(reg, "newest", "tiny", "--remote", url) == ALL[4:]
 
 
-def test_a_table_is_written(reg: Reg, here: Registry) -> None:
+def test_a_table_is_written(reg, here):
     file = Path("all.jsonl")
     done = reg("query", "precision = int8", "--export", file)
     assert (done.status, done.out) == (0, f"3 artifacts written to {file}\n") and file.stat().st_size
@@ -305,7 +303,7 @@ def test_a_table_is_written(reg: Reg, here: Registry) -> None:
 
 
 @pytest.mark.parametrize("words", [("ls",), ("query", "newest")])
-def test_an_answer_of_a_catalog_says_how_old_it_is(words: tuple[str, ...], here: Registry, reg: Reg) -> None:
+def test_an_answer_of_a_catalog_says_how_old_it_is(words, here, reg):
     home = here.store.root
     assert reg("index", "publish").ended(0, "2 models, 6 artifacts, ")
     document = reg("index", "publish", "--json").json
@@ -353,7 +351,7 @@ def at_judged(judged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REG_HOME", str(judged))
 
 
-def test_the_screen_of_a_version(judged: Path, at_judged: None, reg: Reg) -> None:
+def test_the_screen_of_a_version(judged, at_judged, reg):
     status, drawn = on_a_terminal(judged, "show", TAGGER, NO_COLOR="1")
     lines = drawn.splitlines()
     assert status == 0 and len(lines) <= 45 and max(map(len, lines)) <= 80
@@ -367,7 +365,7 @@ def test_the_screen_of_a_version(judged: Path, at_judged: None, reg: Reg) -> Non
     assert "recall_delta.json" in full and "recall_delta.json" not in screen
 
 
-def test_the_screen_of_a_refused_version(at_judged: None, judged: Path, tmp_path: Path, reg: Reg) -> None:
+def test_the_screen_of_a_refused_version(at_judged, judged, tmp_path, reg):
     text = squeezed(reg("show", NAME).out)
     assert "not refused: model_int8.onnx" in text
     assert "refused by G4/point: model_int8.onnx\n DATE: recall falls by 0.0931" in text
@@ -386,7 +384,7 @@ def test_the_screen_of_a_refused_version(at_judged: None, judged: Path, tmp_path
     assert shown.ended(0, f"reg pull acme/pii:1.0.0 '{there}' --output DIRECTORY")
 
 
-def test_history(at_judged: None, judged: Path, reg: Reg) -> None:
+def test_history(at_judged, judged, reg):
     words = ("history", "acme/old", "--metric", "LABEL01", "--precision", "int8")
     title, _, header, *rows = reg(*words).out.splitlines()
     assert title == "acme/old: character_recall/LABEL01"
@@ -412,7 +410,7 @@ def test_history(at_judged: None, judged: Path, reg: Reg) -> None:
 
 
 @pytest.mark.parametrize("name", json_schema.MODELS)
-def test_schema(reg: Reg, name: str) -> None:
+def test_schema(reg, name):
     assert reg("builtin", "schemas", name).out == json_schema.text(name)
     assert json.loads(json_schema.text(name))["$id"] == f"urn:onnxreg:{name}"
     assert name in reg("builtin", "schemas").out.splitlines()
@@ -434,7 +432,7 @@ PASSES = {
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_passes(reg: Reg, name: str) -> None:
+def test_passes(reg, name):
     lines = [re.split("  +", line) for line in reg("builtin", "passes", name).out.splitlines()]
     assert lines[2][:2] == ["PARAMETER", "TYPE"]
     assert [line for line in lines if line in PASSES[name]] == PASSES[name]
@@ -446,9 +444,7 @@ def config(reg: Reg, part: str, *words: object) -> dict[str, Any]:
     return {each["name"]: each for each in reg(*words, "config", "--json").json[part]}
 
 
-def test_config_names_every_place_and_what_decides_it(
-    reg: Reg, home: Path, own_user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_config_names_every_place_and_what_decides_it(reg, home, own_user, tmp_path, monkeypatch):
     places = config(reg, "places", "--registry", home)
     named = {"name": "registry", "path": str(home), "source": "--registry", "exists": True}
     assert places["registry"] == named
@@ -474,7 +470,7 @@ def test_config_names_every_place_and_what_decides_it(
 @pytest.mark.parametrize(
     "name", ["REG_TOKEN_MODELS_EXAMPLE", "REG_SERVE_TOKEN", "REG_KEY_PASSPHRASE", "REG_SIGNING_KEY"]
 )
-def test_no_secret_is_shown(reg: Reg, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_no_secret_is_shown(reg, monkeypatch, name):
     monkeypatch.setenv(name, "s3cret")
     done, shown = reg("config", "--json"), reg("config")
     assert config(reg, "variables")[name]["value"] is None
@@ -487,7 +483,7 @@ def test_no_secret_is_shown(reg: Reg, monkeypatch: pytest.MonkeyPatch, name: str
         assert config(reg, "variables")[name]["value"] == "release"
 
 
-def test_every_documented_variable_can_be_shown() -> None:
+def test_every_documented_variable_can_be_shown():
     assert set(environment.VARIABLES) - set(environment.names()) == {"REG_TOKEN_HOST"}
 
 
@@ -495,9 +491,7 @@ def test_every_documented_variable_can_be_shown() -> None:
     ("variable", "value", "source"),
     [(None, "ada@analytical", "default"), ("ci", "ci", "REG_ACTOR"), ("", None, "REG_ACTOR")],
 )
-def test_the_actor_is_shown_and_logged(
-    reg: Reg, here: Registry, monkeypatch: pytest.MonkeyPatch, variable: str | None, value: str, source: str
-) -> None:
+def test_the_actor_is_shown_and_logged(reg, here, monkeypatch, variable, value, source):
     monkeypatch.delenv("REG_ACTOR")
     monkeypatch.setattr("getpass.getuser", lambda: "ada")
     monkeypatch.setattr("socket.gethostname", lambda: "analytical")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import Reg
 from support.exports import export_android
 from support.registries import owner
 
@@ -84,8 +83,8 @@ def states(done: Mapping[str, Any]) -> set[str]:
 
 @pytest.mark.more
 def test_two_directories_two_processes_two_hash_seeds_and_another_registry(
-    published: Path, bert: Path, registry: Registry, tmp_path: Path
-) -> None:
+    published, bert, registry, tmp_path
+):
     """Each process pulls the version from the registry that exported it, and rebuilds it from a copy of the source."""
     running = []
     for seed in ("1", "2"):
@@ -104,9 +103,7 @@ def test_two_directories_two_processes_two_hash_seeds_and_another_registry(
     assert {"model.onnx", "model_int8.onnx", "model.ort", "config.json"} <= paths
 
 
-def test_tools_that_differ_are_named_and_nothing_is_published(
-    reg: Reg, registry: Registry, bert: Path
-) -> None:
+def test_tools_that_differ_are_named_and_nothing_is_published(reg, registry, bert):
     before = registry.log(NAME)
     done = reg("rebuild", PLAIN, "--source", bert)
     assert done.ended(0, f"{PLAIN} was rebuilt")
@@ -115,9 +112,7 @@ def test_tools_that_differ_are_named_and_nothing_is_published(
     assert registry.log(NAME) == before and not owner.verify(registry).unreferenced
 
 
-def test_differences_of_a_rebuild_are_listed(
-    reg: Reg, registry: Registry, bert: Path, drafts: dict[str, Draft]
-) -> None:
+def test_differences_of_a_rebuild_are_listed(reg, registry, bert, drafts):
     def spoil(draft: Draft) -> Draft:
         """Bytes, a missing file, a label and a measurement that the recipe does not give; by another torch."""
         (draft.root / "id2label.json").write_text("{}")
@@ -171,9 +166,7 @@ def moved(by: float) -> Callable[[Draft], Draft]:
 
 
 @pytest.mark.more
-def test_measured_numbers_are_compared_by_tolerance(
-    reg: Reg, registry: Registry, bert: Path, published: Path, drafts: dict[str, Draft]
-) -> None:
+def test_measured_numbers_are_compared_by_tolerance(reg, registry, bert, published, drafts):
     """A hair's breadth away is the same; further away is a difference."""
     words = ("--source", bert, "--eval-suite", suite_in(published), "--json")
     done = reg("rebuild", publish(registry, drafts["evaluated"], moved(0.5)), *words)
@@ -186,8 +179,8 @@ def test_measured_numbers_are_compared_by_tolerance(
 
 
 def test_another_source_or_suite_is_refused_before_anything_is_made(
-    reg: Reg, registry: Registry, make_checkpoint: Callable[..., Path], bert: Path, tmp_path: Path
-) -> None:
+    reg, registry, make_checkpoint, bert, tmp_path
+):
     source = registry.get(PLAIN).manifest.source
     recipe = registry.get(EVALUATED).manifest.recipe
     assert source is not None and recipe is not None
@@ -220,9 +213,7 @@ RECORDED: dict[str, tuple[dict[str, Any], int, str]] = {
 
 
 @pytest.mark.parametrize("case", RECORDED)
-def test_a_version_without_a_recipe_is_refused(
-    reg: Reg, registry: Registry, bert: Path, tmp_path: Path, case: str
-) -> None:
+def test_a_version_without_a_recipe_is_refused(reg, registry, bert, tmp_path, case):
     """A version that says it was made by a recipe, of which nothing is ever run."""
     changes, status, said = RECORDED[case]
     source = registry.get(PLAIN).manifest.source
@@ -237,9 +228,7 @@ def test_a_version_without_a_recipe_is_refused(
     assert reg("rebuild", f"acme/{case}", "--source", bert).ended(status, said)
 
 
-def test_a_version_that_was_added_is_not_rebuilt(
-    reg: Reg, registry: Registry, bert: Path, tmp_path: Path
-) -> None:
+def test_a_version_that_was_added_is_not_rebuilt(reg, registry, bert, tmp_path):
     registry.write_out(PLAIN, tmp_path / "out")
     assert reg("add", "out/model.onnx", "out/config.json", "--name", "acme/added").status == 0
     assert reg("rebuild", "acme/added", "--source", bert).ended(3, "reg add and reg import")

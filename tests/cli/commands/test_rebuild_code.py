@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 from support import in_process
-from support.command_line import Reg
 
 from onnxreg.cli import batch as runner
 from onnxreg.converters.engine.plan import plan_export
@@ -182,7 +181,7 @@ ATTACKS: dict[str, Attack] = {
 
 
 @pytest.mark.parametrize("case", ATTACKS)
-def test_no_code_of_a_stranger_runs(reg: Reg, folder: Path, marker: Path, evil: str, case: str) -> None:
+def test_no_code_of_a_stranger_runs(reg, folder, marker, evil, case):
     attack = ATTACKS[case]
     if "here" in case:
         Path("net.py").write_text(evil, "utf-8")
@@ -200,9 +199,7 @@ def test_no_code_of_a_stranger_runs(reg: Reg, folder: Path, marker: Path, evil: 
         (Attack(PULLED, options=BY_SHELL, beside={"code": {"name": SHELL, **PYTHON}}), SHELL, "gives a str"),
     ],
 )
-def test_allowed_code_runs(
-    reg: Reg, folder: Path, marker: Path, attack: Attack, leave: str, said: str
-) -> None:
+def test_allowed_code_runs(reg, folder, marker, attack, leave, said):
     """The attacks would work if it were not for the name: with it the code runs, and what it gives is refused then."""
     publish(folder, attack)
     for words, ran in (([], False), (["--allow-code", leave], True), ([], False)):
@@ -264,15 +261,13 @@ def sent(folder: Path, evil: str) -> None:
 
 
 @pytest.mark.parametrize("case", DOCUMENTS)
-def test_no_code_of_a_document_runs(reg: Reg, sent: None, marker: Path, case: str) -> None:
+def test_no_code_of_a_document_runs(reg, sent, marker, case):
     words, said = DOCUMENTS[case]
     assert reg("export", *words.split()).ended(2, said)
     assert not marker.exists()
 
 
-def test_leave_is_for_one_command(
-    reg: Reg, sent: None, marker: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leave_is_for_one_command(reg, sent, marker, monkeypatch):
     monkeypatch.setattr(runner, "_in_processes", in_process.run_lines)
     batch = "--batch sent/jobs.json --jobs 1 --allow-code sent/net.py"
     for words in ("--recipe sent/source.json --allow-code net.py", "--recipe sent/source.json", batch):
@@ -281,18 +276,14 @@ def test_leave_is_for_one_command(
         marker.unlink(missing_ok=True)
 
 
-def test_a_typed_source_is_the_file_here_and_not_one_beside_the_recipe(
-    reg: Reg, sent: None, marker: Path
-) -> None:
+def test_a_typed_source_is_the_file_here_and_not_one_beside_the_recipe(reg, sent, marker):
     Path("net.py").write_text("def build():\n    raise SystemExit\n", "utf-8")
     done = reg("export", "net.py:build", "--recipe", "sent/source.json")
     assert done.ended(7, "raised SystemExit at net.py:2") and not marker.exists()
 
 
 @pytest.mark.more
-def test_an_installed_function_is_bound_by_its_distribution(
-    reg: Reg, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_function_is_bound_by_its_distribution(reg, monkeypatch):
     import torch
 
     torch.save(torch.nn.Linear(8, 2).state_dict(), "best.pth")
@@ -319,7 +310,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text, "utf-8")
 
 
-def test_a_folder_that_is_called_site_packages_is_not_installed(tmp_path: Path, evil: str) -> None:
+def test_a_folder_that_is_called_site_packages_is_not_installed(tmp_path, evil):
     write(tmp_path / "site-packages" / "kit_under_test.py", evil)
     found = code.find("kit_under_test:build", tmp_path / "site-packages")
     assert (found.label, found.code.distribution) == ("kit_under_test.py", None)
@@ -336,9 +327,7 @@ def compiled(source: Path, target: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("file", ["helper.py", "helper/__init__.py", "helper.pyc", "wave.py"])
-def test_code_beyond_the_digest_is_refused_before_it_runs(
-    reg: Reg, tmp_path: Path, marker: Path, evil: str, monkeypatch: pytest.MonkeyPatch, file: str
-) -> None:
+def test_code_beyond_the_digest_is_refused_before_it_runs(reg, tmp_path, marker, evil, monkeypatch, file):
     """A file, a package or a compiled file beside it, and a file of the name of Python's own."""
     name = "wave" if "wave" in file else "helper"
     monkeypatch.delitem(sys.modules, name, raising=False)
@@ -354,7 +343,7 @@ def test_code_beyond_the_digest_is_refused_before_it_runs(
     assert done.ended(2, "its digest does not cover") and not marker.exists()
 
 
-def test_compiled_files_are_not_read_in_place_of_the_text(tmp_path: Path, marker: Path, evil: str) -> None:
+def test_compiled_files_are_not_read_in_place_of_the_text(tmp_path, marker, evil):
     """A `.pyc` that claims to need no check is of other text than the digest is over."""
     package, honest = tmp_path / "compiled_under_test", HONEST.partition("\n\n")[2]
     for file in (tmp_path / "alone.py", package / "__init__.py", package / "nets.py"):
@@ -368,7 +357,7 @@ def test_compiled_files_are_not_read_in_place_of_the_text(tmp_path: Path, marker
     assert marker.exists()
 
 
-def test_python_asks_for_the_same_consent(tmp_path: Path, marker: Path, evil: str) -> None:
+def test_python_asks_for_the_same_consent(tmp_path, marker, evil):
     write(tmp_path / "net.py", evil)
     (tmp_path / "best.pth").write_bytes(b"weights")
     asked = {"task": "image-classification", "options": MODEL, "steps": [STEP]}

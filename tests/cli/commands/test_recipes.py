@@ -83,7 +83,7 @@ GRAPHS: dict[str, tuple[Prepare, int, str]] = {
 
 
 @pytest.mark.parametrize("case", GRAPHS)
-def test_a_graph_that_cannot_be_used(reg: Reg, place: Path, unchanged: Callable[[], bool], case: str) -> None:
+def test_a_graph_that_cannot_be_used(reg, place, unchanged, case):
     write, status, said = GRAPHS[case]
     write(onnx.load("m.onnx"), place / "bad.onnx")
     assert unchanged()
@@ -109,7 +109,7 @@ RECIPES = {
 
 
 @pytest.mark.parametrize("case", RECIPES)
-def test_a_recipe_that_cannot_be_run(reg: Reg, place: Path, unchanged: Callable[[], bool], case: str) -> None:
+def test_a_recipe_that_cannot_be_run(reg, place, unchanged, case):
     text, status, said = RECIPES[case]
     (place / "bad.yaml").write_text(text)
     assert unchanged()
@@ -137,9 +137,7 @@ def llama(make_checkpoint: Any, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.more if name == "ModelBuilder" else ()) for name in OLIVE]
 )
-def test_each_pass_runs_out_of_a_document_of_olive(
-    reg: Reg, place: Path, bert: Path, request: pytest.FixtureRequest, name: str
-) -> None:
+def test_each_pass_runs_out_of_a_document_of_olive(reg, place, bert, request, name):
     model: dict[str, Any] = {"type": "OnnxModel", "model_path": "m.onnx"}
     if name == "OnnxConversion":
         model = {"type": "HfModel", "config": {"model_path": str(bert), "task": "token-classification"}}
@@ -161,7 +159,7 @@ def test_each_pass_runs_out_of_a_document_of_olive(
 
 
 @pytest.mark.more
-def test_a_decoder_carries_what_generates(reg: Reg, place: Path, llama: Path) -> None:
+def test_a_decoder_carries_what_generates(reg, place, llama):
     step = "  - {name: int4, pass: ModelBuilder, params: {precision: int4}}\n"
     output = "outputs:\n  - {step: int4, path: cpu/model.onnx}\n"
     (place / "llm.yaml").write_text(f"task: text-generation\nsteps:\n{step}{output}")
@@ -189,9 +187,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onnxreg.converters.engine.run_plan.execute", fail)
 
 
-def test_the_same_request_is_answered_without_any_work(
-    reg: Reg, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_request_is_answered_without_any_work(reg, place, monkeypatch):
     first = export(reg, "m.onnx", "int8.yaml", "--json")
     assert first.status == 0
     with monkeypatch.context() as patch:
@@ -202,9 +198,7 @@ def test_the_same_request_is_answered_without_any_work(
     assert export(reg, "m.onnx").out == told
 
 
-def test_a_step_that_was_skipped_is_made_once_its_package_is_back(
-    reg: Reg, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_was_skipped_is_made_once_its_package_is_back(reg, place, monkeypatch):
     """An installation that is broken has the same version as one that is not."""
     step = "  - {name: ort, pass: OrtFormat, input: int8, optional: true}\n"
     (place / "ort.yaml").write_text(f"{INT8}{step}outputs: [{{step: int8}}, {{step: ort}}]\n")
@@ -219,7 +213,7 @@ def test_a_step_that_was_skipped_is_made_once_its_package_is_back(
         assert export(reg, "m.onnx", "ort.yaml", "--json").json["digest"] == healed.json["digest"]
 
 
-def test_a_graph_of_bfloat16_is_exported_proven_and_run(reg: Reg, place: Path) -> None:
+def test_a_graph_of_bfloat16_is_exported_proven_and_run(reg, place):
     params = "params: {name_pattern: .*, source_dtype: 1, target_dtype: 16}"
     (place / "bf16.yaml").write_text(f"{TASK}  - {{name: io, pass: OnnxIODataTypeConverter, {params}}}\n")
     done = export(reg, "m.onnx", "bf16.yaml", "--json")
@@ -229,7 +223,7 @@ def test_a_graph_of_bfloat16_is_exported_proven_and_run(reg: Reg, place: Path) -
     assert reg("--registry", "r", "run", "acme/x", "--self-test").status == 0
 
 
-def test_a_size_is_on_record_to_the_byte(reg: Reg, place: Path) -> None:
+def test_a_size_is_on_record_to_the_byte(reg, place):
     model = onnx.load("m.onnx")
     model.graph.initializer.append(numpy_helper.from_array(np.zeros(1_000_003, np.uint8), "more"))
     model.graph.output.append(onnx.helper.make_tensor_value_info("more", TensorProto.UINT8, [1_000_003]))
@@ -255,9 +249,7 @@ def change_recipe(place: Path) -> None:
 
 @pytest.mark.parametrize("during", [False, True])
 @pytest.mark.parametrize("change", [change_source, change_recipe])
-def test_another_file_is_another_request(
-    reg: Reg, place: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], during: bool
-) -> None:
+def test_another_file_is_another_request(reg, place, monkeypatch, change, during):
     """Also one that is edited while it is exported."""
     real = Registry.add
 
@@ -274,7 +266,7 @@ def test_another_file_is_another_request(
     assert (first["version"], second["version"]) == ("0.1.0", "0.1.1") and second["digest"] != first["digest"]
 
 
-def test_an_export_of_yanked_outputs_publishes_nothing(reg: Reg, place: Path) -> None:
+def test_an_export_of_yanked_outputs_publishes_nothing(reg, place):
     export(reg, "m.onnx")
     assert reg("--registry", "r", "yank", "acme/x:0.1.0", "--reason", "wrong labels").status == 0
     for words in ((), ("--no-cache",)):
@@ -283,9 +275,7 @@ def test_an_export_of_yanked_outputs_publishes_nothing(reg: Reg, place: Path) ->
         assert export(reg, "m.onnx", "int8.yaml", "--version", "2.0.0").out.startswith(said)
 
 
-def test_another_writer_of_the_tree_decides_neither_what_is_published_nor_where_origin_is(
-    reg: Reg, place: Path
-) -> None:
+def test_another_writer_of_the_tree_decides_neither_what_is_published_nor_where_origin_is(reg, place):
     """He has no key, but may write every file of the registry, such as on a shared disk."""
     export(reg, "m.onnx")
     model = onnx.load("m.onnx")
@@ -307,7 +297,7 @@ def test_another_writer_of_the_tree_decides_neither_what_is_published_nor_where_
     assert remote == {"name": "origin", "url": str(place / "mine")}
 
 
-def test_the_cache_is_left_out_and_trimmed(reg: Reg, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_left_out_and_trimmed(reg, place, monkeypatch):
     for _ in range(2):
         assert "running int8 ..." in export(reg, "m.onnx", "int8.yaml", "--no-cache").err
     assert not cache_directory().exists()
@@ -319,7 +309,7 @@ def test_the_cache_is_left_out_and_trimmed(reg: Reg, place: Path, monkeypatch: p
 
 
 @pytest.mark.more
-def test_two_exports_at_once_publish_one_version(place: Path) -> None:
+def test_two_exports_at_once_publish_one_version(place):
     words = ["--registry", "r", "export", "m.onnx", "--recipe", "int8.yaml", "--name", "acme/x"]
     command = [sys.executable, "-m", "onnxreg.cli", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -329,7 +319,7 @@ def test_two_exports_at_once_publish_one_version(place: Path) -> None:
     assert not [path for path in (cache_directory() / "steps").iterdir() if path.name.startswith(".")]
 
 
-def test_a_recipe_with_data_is_rebuilt_from_the_same_data_alone(reg: Reg, place: Path) -> None:
+def test_a_recipe_with_data_is_rebuilt_from_the_same_data_alone(reg, place):
     for name, seed in (("rows", 1), ("others", 2)):
         np.savez(f"{name}.npz", x=np.random.default_rng(seed).normal(size=(8, 64)).astype(np.float32))
     step = "  - {name: int8, pass: OnnxStaticQuantization, data: rows.npz}\n"
@@ -350,7 +340,7 @@ def test_a_recipe_with_data_is_rebuilt_from_the_same_data_alone(reg: Reg, place:
         assert reg(*rebuild, *words).ended(2, said)
 
 
-def test_outputs_are_published_as_members_of_a_pipeline(reg: Reg, place: Path) -> None:
+def test_outputs_are_published_as_members_of_a_pipeline(reg, place):
     steps = "  - {name: full, pass: OnnxFloatToFloat16}\n  - {name: int8, pass: OnnxDynamicQuantization}\n"
     first, second = (
         "{step: full, path: full.onnx, member: encoder}",
@@ -365,7 +355,7 @@ def test_outputs_are_published_as_members_of_a_pipeline(reg: Reg, place: Path) -
     assert export(reg, "m.onnx", "half.yaml").ended(2, "some outputs have a member")
 
 
-def test_8_bit_weights_are_offered_from_the_release_on_that_runs_them(reg: Reg, place: Path) -> None:
+def test_8_bit_weights_are_offered_from_the_release_on_that_runs_them(reg, place):
     params = "params: {bits: 8, block_size: 32}"
     (place / "w8.yaml").write_text(TASK + f"  - {{name: w8, pass: OnnxBlockWiseRtnQuantization, {params}}}\n")
     assert export(reg, "m.onnx", "w8.yaml").status == 0
@@ -420,7 +410,7 @@ def clean(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[],
     return look
 
 
-def test_a_graph_with_notes_through_every_pass(reg: Reg, place: Path, clean: Callable[[], int]) -> None:
+def test_a_graph_with_notes_through_every_pass(reg, place, clean):
     """Notes as exporters leave them, at every place that has one."""
     model = onnx.load("m.onnx")
     for message in (model, model.graph, *model.graph.node, *model.graph.input, *model.graph.initializer):
@@ -446,9 +436,7 @@ DECODER = "task: text-generation\nsteps:\n  - {name: int4, pass: ModelBuilder, p
         pytest.param("--recipe llm.yaml", marks=pytest.mark.more),
     ],
 )
-def test_an_exported_checkpoint_names_no_private_path(
-    reg: Reg, bert: Path, place: Path, clean: Callable[[], int], words: str, request: pytest.FixtureRequest
-) -> None:
+def test_an_exported_checkpoint_names_no_private_path(reg, bert, place, clean, words, request):
     (place / "llm.yaml").write_text(DECODER)
     source = Path(shutil.copytree(request.getfixturevalue("llama") if "llm" in words else bert, "checkpoint"))
     for name, key in {"config.json": "_name_or_path", "tokenizer_config.json": "name_or_path"}.items():
@@ -465,9 +453,7 @@ def test_an_exported_checkpoint_names_no_private_path(
 
 
 @pytest.mark.parametrize("dynamo", sampled(["auto", "true", "false"], 3))
-def test_an_exported_module_names_no_private_path(
-    reg: Reg, place: Path, clean: Callable[[], int], dynamo: str
-) -> None:
+def test_an_exported_module_names_no_private_path(reg, place, clean, dynamo):
     import torch
 
     (place / "net.py").write_text(NET)

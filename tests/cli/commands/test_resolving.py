@@ -1,7 +1,6 @@
 """`resolve`, `coverage`, `lock`, `rollout`: which artifact a question gets, why not another, and that an answer is kept."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,9 +41,7 @@ LOCK = Path("onnxreg.lock")
         ("--device small.json", None, None),
     ],
 )
-def test_options_choose_an_artifact(
-    reg: Reg, fleet: Registry, words: str, version: str | None, path: str | None
-) -> None:
+def test_options_choose_an_artifact(reg, fleet, words, version, path):
     Path("build").mkdir()
     Path("build/ops.config").write_text('ai.onnx;13;MatMul{"inputs": {"0": ["float"]}}\nai.onnx;20;Gelu\n')
     write_device("ram.json", ram="2kB")
@@ -65,7 +62,7 @@ def write_device(name: str, **more: Any) -> str:
     return name
 
 
-def test_every_artifact_that_is_not_chosen_has_a_reason(reg: Reg, fleet: Registry) -> None:
+def test_every_artifact_that_is_not_chosen_has_a_reason(reg, fleet):
     words = ("--device", "ort-android-1.17", "--format", "onnx", "--format", "ort")
     found = reg("resolve", MODEL, *words, "--json").json
     assert found["manifest"] == str(fleet.find(f"{MODEL}:1.0.0").entry.manifest)
@@ -84,7 +81,7 @@ def test_every_artifact_that_is_not_chosen_has_a_reason(reg: Reg, fleet: Registr
     assert shown.ended(0, "is yanked", "int8.onnx   format  is onnx-int8, wanted ort")
 
 
-def test_nothing_answers(reg: Reg, fleet: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_answers(reg, fleet, monkeypatch):
     words = ("resolve", MODEL, "--format", "ort", "--certified")
     done, found = reg(*words), reg(*words, "--json")
     assert done.ended(3, f"error: no artifact of {MODEL} answers the query\nhint: 1.1.0 model.ort is unknown")
@@ -111,12 +108,12 @@ def test_nothing_answers(reg: Reg, fleet: Registry, monkeypatch: pytest.MonkeyPa
         ('{"ort": "1.23", "operators_file": 5}', "operators_file is not a path"),
     ],
 )
-def test_a_malformed_device_file(reg: Reg, fleet: Registry, content: str, message: str) -> None:
+def test_a_malformed_device_file(reg, fleet, content, message):
     Path("device.json").write_text(content)
     assert reg("resolve", MODEL, "--device", "device.json").ended(2, message, "device.json")
 
 
-def test_a_lying_index_is_found_out(reg: Reg, fleet: Registry, tmp_path: Path) -> None:
+def test_a_lying_index_is_found_out(reg, fleet, tmp_path):
     words = ("resolve", MODEL, "--verify", "--json")
     assert reg(*words).status == reg("resolve", f"{MODEL}:stable", "--verify").status == 0
     path = fleet.store.root / "index" / "acme" / "fleet.jsonl"
@@ -133,7 +130,7 @@ def test_a_lying_index_is_found_out(reg: Reg, fleet: Registry, tmp_path: Path) -
     assert reg("push", f"{MODEL}:1.1.0", tmp_path / "there").status == reg("verify").status == 4
 
 
-def test_a_damaged_operator_set_is_no_reason_to_offer(reg: Reg, fleet: Registry) -> None:
+def test_a_damaged_operator_set_is_no_reason_to_offer(reg, fleet):
     digest = fleet.state(MODEL).summaries[Version.parse("1.1.0")].artifacts[1].operators
     place = Path(fleet.store.blob_url(digest).removeprefix("file://"))
     place.chmod(0o644)
@@ -156,7 +153,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     return registry
 
 
-def test_an_older_or_refused_answer_is_said(reg: Reg, refused: Registry) -> None:
+def test_an_older_or_refused_answer_is_said(reg, refused):
     done = reg("resolve", PII, "--precision", "int8", "--json")
     older, state = done.err.splitlines()
     assert (done.json["version"], "2.0.0" in older, "refused" in state) == ("1.0.0", True, True)
@@ -167,7 +164,7 @@ def test_an_older_or_refused_answer_is_said(reg: Reg, refused: Registry) -> None
     assert reg("ls", PII).ended(0, "1 of 2 refused")
 
 
-def test_the_winner_of_a_search_is_what_resolve_gives(reg: Reg, refused: Registry, tmp_path: Path) -> None:
+def test_the_winner_of_a_search_is_what_resolve_gives(reg, refused, tmp_path):
     """The search found the file of the format that ranks last, larger than the others."""
     made = gated.draft(tmp_path / "c", "c")
     (made.root / "model_small.onnx").write_bytes(b"small" * 1000)
@@ -209,9 +206,7 @@ def decoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
         (4097, 2**40, None),
     ],
 )
-def test_the_context_decides_the_memory(
-    decoders: Registry, reg: Reg, tokens: int | None, ram: int, version: str | None
-) -> None:
+def test_the_context_decides_the_memory(decoders, reg, tokens, ram, version):
     words = ("--device", write_device("phone.json", ram=35_000 + ram))
     words += () if tokens is None else ("--context-tokens", str(tokens))
     answer = reg("resolve", LLM, *words, "--json")
@@ -222,7 +217,7 @@ def test_the_context_decides_the_memory(
         assert json.loads(LOCK.read_bytes())["models"][0]["asked"]["context"] == tokens
 
 
-def test_the_reason_has_the_sizes_and_other_verbs_the_cache(decoders: Registry, reg: Reg) -> None:
+def test_the_reason_has_the_sizes_and_other_verbs_the_cache(decoders, reg):
     device = write_device("phone.json", ram=35_100)
     parts = "137400 bytes to hold in 35100 bytes of memory: 35000 of weights, and 2048 for each of 50 tokens"
     small = reg("resolve", LLM, "--device", device, "--context-tokens", "50")
@@ -242,7 +237,7 @@ def test_the_reason_has_the_sizes_and_other_verbs_the_cache(decoders: Registry, 
     "cache",
     [7, {"bytes_per_token": -1, "max_tokens": 1}, {**CACHE, "max_tokens": 1}],
 )
-def test_a_wrong_cache_in_an_index_file_is_damage(decoders: Registry, reg: Reg, cache: Any) -> None:
+def test_a_wrong_cache_in_an_index_file_is_damage(decoders, reg, cache):
     def change(state: Any) -> None:
         state["summaries"]["1.1.0"]["artifacts"][0]["kv_cache"] = cache
 
@@ -255,9 +250,7 @@ def test_a_wrong_cache_in_an_index_file_is_damage(decoders: Registry, reg: Reg, 
 # --compatible-with
 
 
-def test_an_answer_has_the_contract_that_the_app_was_written_for(
-    here: Registry, reg: Reg, tmp_path: Path
-) -> None:
+def test_an_answer_has_the_contract_that_the_app_was_written_for(here, reg, tmp_path):
     """Two releases with the same labels, and a third with others."""
     tensor = {"name": "x", "dtype": "float32", "shape": []}
     for version, labels in {"1.0.0": "AB", "1.1.0": "AB", "2.0.0": "BA"}.items():
@@ -280,7 +273,7 @@ def test_an_answer_has_the_contract_that_the_app_was_written_for(
 # Coverage of a fleet
 
 
-def test_each_device_gets_what_resolve_gives_it(reg: Reg, fleet: Registry) -> None:
+def test_each_device_gets_what_resolve_gives_it(reg, fleet):
     names = ("ort-web-1.16", "ort-webgpu-1.30", "ort-desktop-1.20")
     words = [word for name in names for word in ("--devices", name)]
     done = reg("coverage", MODEL, *words, "--precision", "float32", "--json")
@@ -293,7 +286,7 @@ def test_each_device_gets_what_resolve_gives_it(reg: Reg, fleet: Registry) -> No
     assert there == reg(*words).json
 
 
-def test_a_stranded_device_shuts_the_gate(reg: Reg, fleet: Registry) -> None:
+def test_a_stranded_device_shuts_the_gate(reg, fleet):
     """A version that is named gives way to no other."""
     stranded = {"ort": "1.23", "free_space": "1kB"}
     phones = [{"name": "new", "ort": "1.23"}, {"name": "old", "ort": "1.16"}, stranded]
@@ -313,9 +306,7 @@ def test_a_stranded_device_shuts_the_gate(reg: Reg, fleet: Registry) -> None:
     assert [reg(*certified, f"{MODEL}:{version}").status for version in ("1.0.0", "1.1.0")] == [0, 8]
 
 
-def test_an_unsigned_version_covers_nothing_if_signatures_are_required(
-    reg: Reg, fleet: Registry, own_user: Path
-) -> None:
+def test_an_unsigned_version_covers_nothing_if_signatures_are_required(reg, fleet, own_user):
     own_user.mkdir(parents=True, exist_ok=True)
     (own_user / "trust").write_text("[[require]]\nversions = true\n")
     done = reg("coverage", MODEL, "--devices", "ort-android-1.23", "--json")
@@ -329,7 +320,7 @@ def locked() -> Any:
     return json.loads(LOCK.read_bytes())["models"]
 
 
-def test_a_lock_changes_with_the_answer_alone(reg: Reg, fleet: Registry, tmp_path: Path) -> None:
+def test_a_lock_changes_with_the_answer_alone(reg, fleet, tmp_path):
     done = reg("lock", MODEL, "--device", "ort-android-1.16", "--precision", "float32")
     assert done.ended(0, "acme/fleet: added 1.0.0 model.ort", "written to onnxreg.lock")
     before = LOCK.read_bytes()
@@ -349,7 +340,7 @@ def test_a_lock_changes_with_the_answer_alone(reg: Reg, fleet: Registry, tmp_pat
     assert [(each["name"], each["version"]) for each in locked()] == [(MODEL, "1.0.0"), ("tiny", "0.1.0")]
 
 
-def test_a_version_that_was_pushed_since_is_the_same(reg: Reg, fleet: Registry, tmp_path: Path) -> None:
+def test_a_version_that_was_pushed_since_is_the_same(reg, fleet, tmp_path):
     """The registry that answers is another one, the digests are not."""
     assert reg("lock", MODEL).status == 0
     before, there = LOCK.read_bytes(), tmp_path / "there"
@@ -362,14 +353,14 @@ def test_a_version_that_was_pushed_since_is_the_same(reg: Reg, fleet: Registry, 
     assert reg("lock", "--check", "--remote", there).status == 8
 
 
-def test_a_lock_that_is_none(reg: Reg, fleet: Registry) -> None:
+def test_a_lock_that_is_none(reg, fleet):
     LOCK.write_text("{}")
     for words in (["lock"], ["lock", MODEL], ["pull", "--locked"]):
         assert reg(*words).ended(2, "onnxreg.lock is not a lock")
     assert LOCK.read_text() == "{}"
 
 
-def test_a_build_gets_the_locked_files(reg: Reg, fleet: Registry, tmp_path: Path) -> None:
+def test_a_build_gets_the_locked_files(reg, fleet, tmp_path):
     reg("lock", MODEL, "--format", "ort")
     pull = ("--registry", "build", "pull", "--locked", LOCK, fleet.store.root, "--output", "app")
     assert reg(*pull).ended(0, "pulled what is locked from", "written to app")
@@ -390,7 +381,7 @@ def test_a_build_gets_the_locked_files(reg: Reg, fleet: Registry, tmp_path: Path
 STABLE = ("--channel", "stable")
 
 
-def test_a_rollout_from_start_to_finish(reg: Reg, here: Registry) -> None:
+def test_a_rollout_from_start_to_finish(reg, here):
     done = reg("rollout", "start", f"{PII}:0.2.0", *STABLE, "--percent", "5", "--where", "platform = android")
     assert done.ended(
         0,
@@ -468,12 +459,12 @@ def ocr(reg: Reg, graphs: None) -> None:
     ],
 )
 def test_alternatives_take_and_give_the_same_tensors_and_members_have_names(
-    reg: Reg, graphs: None, words: tuple[str, ...], status: int, message: str
-) -> None:
+    reg, graphs, words, status, message
+):
     assert reg("add", *words, *OCR_NAME).ended(status, message)
 
 
-def test_each_stage_has_an_answer(reg: Reg, ocr: None, tmp_path: Path) -> None:
+def test_each_stage_has_an_answer(reg, ocr, tmp_path):
     done = reg("resolve", OCR, "--json")
     assert (done.status, {each["code"] for each in done.json["rejected"]}) == (3, {"member"})
     said = reg("resolve", OCR).err
@@ -504,7 +495,7 @@ def test_each_stage_has_an_answer(reg: Reg, ocr: None, tmp_path: Path) -> None:
     assert {"artifact-removed", "member-removed"} <= gone
 
 
-def test_a_gate_wants_every_stage_on_each_device(reg: Reg, ocr: None) -> None:
+def test_a_gate_wants_every_stage_on_each_device(reg, ocr):
     device = "ort-android-1.17"
     Path("policy.toml").write_text(f'[[rule]]\nchannel = "stable"\ndevices = ["{device}"]\n')
     assert reg("policy", "set", "policy.toml", "--yes").status == 0
@@ -526,9 +517,7 @@ def swap_members(artifacts: list[Any]) -> None:
 
 @pytest.mark.parametrize("change", [drop_members, swap_members])
 @pytest.mark.parametrize("words", [("show",), ("resolve",), ("resolve", "--member", "detector")])
-def test_stages_that_are_not_those_seen_before_are_refused(
-    reg: Reg, ocr: None, tmp_path: Path, change: Callable[[list[Any]], None], words: tuple[str, ...]
-) -> None:
+def test_stages_that_are_not_those_seen_before_are_refused(reg, ocr, tmp_path, change, words):
     """The log is as it was: the lie is in the state line alone."""
     assert reg("resolve", OCR, "--member", "detector").status == 0
     (index,) = tmp_path.rglob("index/acme/ocr.jsonl")

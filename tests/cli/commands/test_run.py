@@ -64,7 +64,7 @@ def tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     return registry
 
 
-def test_the_self_test(reg: Reg, tags: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_self_test(reg, tags, monkeypatch):
     """From a remote nothing is kept; another result is 8, and damaged bytes are not run."""
     done = reg(*SELF_TEST)
     assert (done.status, done.err) == (0, "")
@@ -89,7 +89,7 @@ def test_the_self_test(reg: Reg, tags: Registry, monkeypatch: pytest.MonkeyPatch
     assert reg(*SELF_TEST).status == 4
 
 
-def test_spans_of_a_text(reg: Reg, tags: Registry) -> None:
+def test_spans_of_a_text(reg, tags):
     """Longer than the four tokens that the model takes at once."""
     words = ("run", "acme/tags", "--text")
     value = reg(*words, "Anna Keller met Bob on Monday", "--json").json
@@ -101,7 +101,7 @@ def test_spans_of_a_text(reg: Reg, tags: Registry) -> None:
         assert reg(*words, text).out == "no labelled spans\n"
 
 
-def test_outputs_for_tensors(reg: Reg, tags: Registry) -> None:
+def test_outputs_for_tensors(reg, tags):
     """Inputs of another shape or value are told in the runtime's words, without its codes."""
 
     def run(ids: Any, *words: str) -> Any:
@@ -184,7 +184,7 @@ def reference(trained: tuple[Path, Any]) -> Callable[..., Any]:
     return run
 
 
-def test_token_classification(answer: Any, reference: Any) -> None:
+def test_token_classification(answer, reference):
     outputs, _, offsets = reference("token-classification", TEXT)
     names, tags = ["", "NAME", "NAME", "DATE", "DATE"], outputs.logits[0].argmax(dim=1).tolist()
     covered = {at: names[tag] for tag, ends in zip(tags, offsets, strict=True) for at in range(*ends)}
@@ -199,7 +199,7 @@ def test_token_classification(answer: Any, reference: Any) -> None:
 
 
 @pytest.mark.parametrize("texts", [(TEXT,), (TEXT, OTHER), (LONG,)])
-def test_text_classification(texts: tuple[str, ...], answer: Any, reference: Any, reg: Reg) -> None:
+def test_text_classification(texts, answer, reference, reg):
     words = ["--text", texts[0], *(["--context", texts[1]] if len(texts) > 1 else [])]
     value = answer("text-classification", *words)
     scores = reference("text-classification", *texts)[0].logits[0].softmax(dim=0)
@@ -213,7 +213,7 @@ def test_text_classification(texts: tuple[str, ...], answer: Any, reference: Any
 
 
 @pytest.mark.parametrize("context", [TEXT, LONG])
-def test_question_answering(context: str, answer: Any, reg: Reg, trained: tuple[Path, Any]) -> None:
+def test_question_answering(context, answer, reg, trained):
     """The pair of tokens with the largest sum of logits, over all windows of a context that is too long."""
     source = trained[1]["question-answering"]
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)
@@ -244,7 +244,7 @@ def test_question_answering(context: str, answer: Any, reg: Reg, trained: tuple[
     assert shown[1].split()[-3:] == [str(start), str(end), f"{given['score']:.4f}"]
 
 
-def test_feature_extraction(answer: Any, reference: Any, reg: Reg) -> None:
+def test_feature_extraction(answer, reference, reg):
     outputs, tokens, offsets = reference("feature-extraction", TEXT)
     value = answer("feature-extraction", "--text", TEXT)
     (item,), states = value["embeddings"], outputs.last_hidden_state[0].numpy()
@@ -257,9 +257,7 @@ def test_feature_extraction(answer: Any, reference: Any, reg: Reg) -> None:
 
 
 @pytest.mark.usefixtures("reader_in_process")
-def test_embeddings_and_how_alike_they_are(
-    answer: Any, reference: Any, reg: Reg, trained: tuple[Path, Any], tmp_path: Path
-) -> None:
+def test_embeddings_and_how_alike_they_are(answer, reference, reg, trained, tmp_path):
     """The checkpoint has no configuration of sentence-transformers, so it is pooled by the mean; also as a member."""
     expected = [
         reference("pooling", text)[0].last_hidden_state[0].mean(dim=0).numpy() for text in (TEXT, OTHER)
@@ -291,14 +289,12 @@ def test_embeddings_and_how_alike_they_are(
         ("pooling", ("--text", ""), "the text has no tokens"),
     ],
 )
-def test_texts_that_do_not_fit_the_task(task: str, words: Any, message: str, reg: Reg, answer: Any) -> None:
+def test_texts_that_do_not_fit_the_task(task, words, message, reg, answer):
     assert reg("run", f"acme/{task}", *words).ended(2, message)
 
 
 @pytest.mark.more
-def test_text_generation(
-    answer: Any, make_checkpoint: Any, tmp_path: Path, trained: tuple[Path, Any]
-) -> None:
+def test_text_generation(answer, make_checkpoint, tmp_path, trained):
     """The text that the same checkpoint generates greedily in PyTorch."""
     source = tmp_path / "llama"
     write_llama(source)

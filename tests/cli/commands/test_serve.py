@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import Reg
 
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
@@ -57,7 +56,7 @@ def end(process: Process, by: signal.Signals = signal.SIGTERM) -> tuple[int, lis
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_until_it_is_told_to_stop(home: Path, by: signal.Signals) -> None:
+def test_it_serves_until_it_is_told_to_stop(home, by):
     with serving(home) as (process, url):
         assert json.loads(get(f"{url}/v1/models"))["models"]
         status, lines = end(process, by)
@@ -102,7 +101,7 @@ def rest(connection: socket.socket) -> int:
 
 
 @pytest.mark.more
-def test_memory_is_flat(home: Path, large: str) -> None:
+def test_memory_is_flat(home, large):
     """Several downloads at once, of files larger than what the server may grow by."""
     with serving(home) as (process, url):
         get(f"{url}/registry.json")
@@ -132,9 +131,7 @@ def refuses(url: str) -> bool:
 
 @pytest.mark.more
 @pytest.mark.parametrize("drain", [(), ("--drain", "1")])
-def test_a_download_that_runs_may_end_but_not_for_ever(
-    home: Path, large: str, drain: tuple[str, ...]
-) -> None:
+def test_a_download_that_runs_may_end_but_not_for_ever(home, large, drain):
     with serving(home, *drain) as (process, url), begin(url, large) as connection:
         process.send_signal(signal.SIGTERM)
         if drain:
@@ -149,7 +146,7 @@ def test_a_download_that_runs_may_end_but_not_for_ever(
         assert status == 0 and not [line for line in lines if "trace" in line]
 
 
-def test_the_token_comes_from_a_file_or_the_environment(home: Path, tmp_path: Path) -> None:
+def test_the_token_comes_from_a_file_or_the_environment(home, tmp_path):
     file = tmp_path / "token"
     file.write_text("from-file\n")
     for words, environment, token in (
@@ -174,13 +171,13 @@ def test_the_token_comes_from_a_file_or_the_environment(home: Path, tmp_path: Pa
         ("", "", False),
     ],
 )
-def test_an_open_server_without_a_token_warns(home: Path, words: str, token: str, warned: bool) -> None:
+def test_an_open_server_without_a_token_warns(home, words, token, warned):
     with serving(home, *words.split(), **({"REG_SERVE_TOKEN": token} if token else {})) as (process, _):
         process.send_signal(signal.SIGTERM)
         assert ("warning: everybody" in process.communicate(timeout=120)[1]) is warned
 
 
-def test_a_port_that_is_taken(reg: Reg, home: Path) -> None:
+def test_a_port_that_is_taken(reg, home):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = reg("--registry", home, "serve", "--port", taken.getsockname()[1])
     assert done.ended(9, "try another --port")
@@ -205,7 +202,7 @@ def answered(url: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("reg_requests_total{"))
 
 
-def test_workers_share_a_socket_and_their_counters(home: Path) -> None:
+def test_workers_share_a_socket_and_their_counters(home):
     with serving(home, "--workers", "2") as (process, url):
         eventually(lambda: len(children(process)) == 2)
         for _ in range(20):
@@ -216,7 +213,7 @@ def test_workers_share_a_socket_and_their_counters(home: Path) -> None:
 
 
 @pytest.mark.more
-def test_a_worker_that_dies_is_replaced_and_its_counters_stay(home: Path) -> None:
+def test_a_worker_that_dies_is_replaced_and_its_counters_stay(home):
     with serving(home, "--workers", "2") as (process, url):
         eventually(lambda: len(children(process)) == 2)
         before = children(process)
@@ -229,7 +226,7 @@ def test_a_worker_that_dies_is_replaced_and_its_counters_stay(home: Path) -> Non
         assert end(process, signal.SIGINT)[0] == 0
 
 
-def test_workers_end_with_the_process_that_started_them(home: Path) -> None:
+def test_workers_end_with_the_process_that_started_them(home):
     with serving(home, "--workers", "2") as (process, _):
         eventually(lambda: len(children(process)) == 2)
         workers = children(process)

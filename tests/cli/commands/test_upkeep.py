@@ -3,7 +3,7 @@
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ def kinds(done: Any) -> list[str]:
     return [damage["kind"] for damage in done.json["damages"]]
 
 
-def test_repair_fetches_good_copies_and_says_what_stays(reg: Reg, registry: Registry, copied: Path) -> None:
+def test_repair_fetches_good_copies_and_says_what_stays(reg, registry, copied):
     artifacts = registry.get(PII).manifest.artifacts[:2]
     for artifact in artifacts:
         (registry.store.root / blob_path(artifact.digest)).unlink()
@@ -79,7 +79,7 @@ def test_repair_fetches_good_copies_and_says_what_stays(reg: Reg, registry: Regi
     assert stays.ended(4, f"{copied} has no good copy", "error: 1 damaged part left in ")
 
 
-def test_a_model_that_was_there_before_is_missed(reg: Reg, home: Path) -> None:
+def test_a_model_that_was_there_before_is_missed(reg, home):
     assert reg("resolve", "acme/pii").status == 0
     (home / "index" / "acme" / "pii.jsonl").unlink()
     done = reg("verify", "--json")
@@ -87,9 +87,7 @@ def test_a_model_that_was_there_before_is_missed(reg: Reg, home: Path) -> None:
     assert done.status == reg("verify", "acme/pii").status == 4
 
 
-def test_doctor_ends_with_the_status_of_the_worst_finding(
-    reg: Reg, home: Path, copied: Path, tmp_path: Path, served: str
-) -> None:
+def test_doctor_ends_with_the_status_of_the_worst_finding(reg, home, copied, tmp_path, served):
     reg("remote", "add", "copy", copied)
     found = reg("doctor", "copy", "--json")
     assert (found.status, found.json["registry"], found.json["ok"]) == (0, str(copied), True)
@@ -108,9 +106,7 @@ def test_doctor_ends_with_the_status_of_the_worst_finding(
 
 
 @pytest.mark.parametrize("path", ["gc/condemned/0123456789abcdef", "photo.jpg", "index/Bad Name.jsonl"])
-def test_the_fix_of_what_is_left_in_a_remote_is_a_command_that_works(
-    reg: Reg, bucket: Bucket, path: str
-) -> None:
+def test_the_fix_of_what_is_left_in_a_remote_is_a_command_that_works(reg, bucket, path):
     url, objects = bucket
     whole = objects.copy()
     objects[path] = b""
@@ -121,9 +117,7 @@ def test_the_fix_of_what_is_left_in_a_remote_is_a_command_that_works(
     assert objects == whole and reg("doctor", url).status == 0
 
 
-def test_only_what_is_no_part_of_the_registry_is_cleared(
-    reg: Reg, registry: Registry, bucket: Bucket
-) -> None:
+def test_only_what_is_no_part_of_the_registry_is_cleared(reg, registry, bucket):
     url, objects = bucket
     objects["photo.jpg"], intent = b"", "gc/intents/0123456789abcdef"
     objects[intent] = b"{}"
@@ -144,7 +138,7 @@ def test_only_what_is_no_part_of_the_registry_is_cleared(
 # Mirrors
 
 
-def test_mirror_follows_and_is_read_only(reg: Reg, home: Path, tmp_path: Path) -> None:
+def test_mirror_follows_and_is_read_only(reg, home, tmp_path):
     mirror = tmp_path / "mirror"
     done = reg("mirror", home, mirror)
     assert (done.status, done.err) == (0, "") and done.out.splitlines()[1].startswith("brought 3 versions, ")
@@ -168,7 +162,7 @@ def test_mirror_follows_and_is_read_only(reg: Reg, home: Path, tmp_path: Path) -
     assert (counts, found["freed"]["blobs"], found["skipped"]) == ([2, 0, 1, 0, 0], 2, [])
 
 
-def test_a_mirror_to_which_nothing_came_yet_says_so(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+def test_a_mirror_to_which_nothing_came_yet_says_so(reg, registry, tmp_path):
     half = tmp_path / "half"
     DirectoryRegistry.create(half, mirror_of=registry.id)
     for words, status in ((("ls",), 0), (("resolve", "tiny"), 3)):
@@ -178,9 +172,7 @@ def test_a_mirror_to_which_nothing_came_yet_says_so(reg: Reg, registry: Registry
     assert reg("--registry", half, "ls").out == reg("ls").out
 
 
-def test_a_mirror_lists_what_stays_behind_and_refuses_a_fork(
-    reg: Reg, home: Path, copied: Path, tmp_path: Path
-) -> None:
+def test_a_mirror_lists_what_stays_behind_and_refuses_a_fork(reg, home, copied, tmp_path):
     Registry("own").add(make_draft(tmp_path / "work", seed="z"), "0.1.0")
     done = reg("mirror", home, "./own")
     assert done.ended(5, "has manifest") and done.out.splitlines()[1].split()[:2] == ["acme/pii", "0.1.0"]
@@ -194,9 +186,7 @@ def test_a_mirror_lists_what_stays_behind_and_refuses_a_fork(
 
 @pytest.mark.parametrize("status", [401, 503])
 @pytest.mark.parametrize("part", ["policy.jsonl", "index", "blob", "manifest"])
-def test_what_a_server_does_not_give_is_not_damaged(
-    reg: Reg, registry: Registry, home: Path, monkeypatch: pytest.MonkeyPatch, part: str, status: int
-) -> None:
+def test_what_a_server_does_not_give_is_not_damaged(reg, registry, home, monkeypatch, part, status):
     """A server that is busy, or that wants a token, says nothing about the bytes that it has."""
     monkeypatch.setattr(requests, "MAX_TRIES", 1)
     version = registry.get(PII)
@@ -214,9 +204,7 @@ def test_what_a_server_does_not_give_is_not_damaged(
             assert reg("verify", "--remote", url, "acme/pii").ended(4, "1 damaged part")
 
 
-def test_what_a_disk_does_not_give_is_not_damaged(
-    reg: Reg, registry: Registry, home: Path, other_user: Callable[[Path], Path]
-) -> None:
+def test_what_a_disk_does_not_give_is_not_damaged(reg, registry, home, other_user):
     """A blob of another user, who lets nobody read it."""
     place, user = other_user(home), os.geteuid()
     (place / blob_path(registry.get(PII).manifest.artifacts[0].digest)).chmod(0)
@@ -234,12 +222,12 @@ def files(root: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("words", ["verify", "verify --signatures", "du", "gc --dry-run", "policy show"])
-def test_work_on_a_remote_makes_no_registry_here(words: str, reg: Reg, home: Path) -> None:
+def test_work_on_a_remote_makes_no_registry_here(words, reg, home):
     assert reg("--registry", "none", *words.split(), "--remote", home).status == 0
     assert not Path("none/registry.json").exists()
 
 
-def test_gc_of_a_remote_frees_there_and_not_here(reg: Reg, home: Path, bucket: Bucket) -> None:
+def test_gc_of_a_remote_frees_there_and_not_here(reg, home, bucket):
     url, objects = bucket
     stray = BlobKey(Digest.of(b"unreferenced")).path
     objects[stray] = b"unreferenced"
@@ -257,9 +245,7 @@ def test_gc_of_a_remote_frees_there_and_not_here(reg: Reg, home: Path, bucket: B
     assert reg("verify", "--remote", url).status == 0
 
 
-def test_a_remote_is_repaired_from_here_and_not_from_itself(
-    reg: Reg, registry: Registry, copied: Path, bucket: Bucket
-) -> None:
+def test_a_remote_is_repaired_from_here_and_not_from_itself(reg, registry, copied, bucket):
     url, objects = bucket
     weights, other = (artifact.digest for artifact in registry.get(PII).manifest.artifacts[:2])
     del objects[blob_path(weights)]
@@ -276,7 +262,7 @@ def test_a_remote_is_repaired_from_here_and_not_from_itself(
     assert done.status == 0 and Digest.of(objects[blob_path(other)]) == other
 
 
-def test_a_damaged_index_of_a_remote_is_kept_aside_here(reg: Reg, home: Path, copied: Path) -> None:
+def test_a_damaged_index_of_a_remote_is_kept_aside_here(reg, home, copied):
     reg("mirror", home, "./mirror")
     (copied / "index/tiny.jsonl").write_bytes(b"damaged")
     alone = reg("verify", "--remote", copied, "tiny", "--repair", "--from", "./mirror", "--json")
@@ -287,9 +273,7 @@ def test_a_damaged_index_of_a_remote_is_kept_aside_here(reg: Reg, home: Path, co
     assert not (copied / "local/damaged").exists()
 
 
-def test_a_web_server_is_verified_model_by_model(
-    reg: Reg, registry: Registry, home: Path, served: str
-) -> None:
+def test_a_web_server_is_verified_model_by_model(reg, registry, home, served):
     before = files(home)
     for words in (["gc"], ["gc", "--dry-run"], ["gc", "--keep-versions", "1"], ["du"]):
         assert reg(*words, "--remote", served).ended(6, "the place that it is served from")
@@ -311,9 +295,7 @@ def test_a_web_server_is_verified_model_by_model(
 
 
 @pytest.mark.parametrize("part", ["weights", "manifest", "index"])
-def test_damage_of_a_remote_is_looked_for_there(
-    part: str, reg: Reg, registry: Registry, copied: Path
-) -> None:
+def test_damage_of_a_remote_is_looked_for_there(part, reg, registry, copied):
     published, pull = registry.get(PII), ("--registry", "fresh", "pull", PII, copied, "--json")
     paths = {
         "weights": blob_path(published.manifest.artifacts[0].digest),

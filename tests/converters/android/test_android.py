@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ from onnxreg.converters.tasks.task import Sample
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
-Make = Callable[..., Path]
 FAMILIES = sampled(("bert", "distilbert", "roberta", "electra", "xlm-roberta"), 4)
 
 
@@ -51,7 +49,7 @@ def draft(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Draft:
     return export(bert, tmp_path_factory.mktemp("export") / "workspace")
 
 
-def test_files_are_those_of_the_draft_and_graphs_pass_the_full_checker(draft: Draft) -> None:
+def test_files_are_those_of_the_draft_and_graphs_pass_the_full_checker(draft):
     assert {path.name for path in draft.root.iterdir()} == set(draft.paths())
     graphs = ["model.onnx", "model_fp16.onnx", "model_int8.onnx", "model.ort"]
     assert [(item.path, item.parent) for item in draft.artifacts] == [
@@ -63,7 +61,7 @@ def test_files_are_those_of_the_draft_and_graphs_pass_the_full_checker(draft: Dr
     assert draft.fields["recipe"]["tools"].keys() >= tools
 
 
-def test_golden_vectors_and_parity_of_every_artifact(draft: Draft) -> None:
+def test_golden_vectors_and_parity_of_every_artifact(draft):
     for artifact in draft.artifacts:
         path = draft.root / f"{artifact.path}.golden.json"
         assert artifact.sidecars[-1] == DraftFile("golden", path.name)
@@ -76,7 +74,7 @@ def test_golden_vectors_and_parity_of_every_artifact(draft: Draft) -> None:
         assert (parity < 1e-5) is (artifact.path in ("model.onnx", "model.ort"))
 
 
-def test_companions(draft: Draft, bert: Path) -> None:
+def test_companions(draft, bert):
     config = json.loads((draft.root / "config.json").read_text())
     assert config["_name_or_path"] == "acme/x"
     assert config["max_sequence_length"] == 40
@@ -93,9 +91,7 @@ def test_companions(draft: Draft, bert: Path) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_rewrite_leaves_nothing_unsafe_and_changes_nothing(
-    family: str, make_checkpoint: Make, tmp_path: Path
-) -> None:
+def test_rewrite_leaves_nothing_unsafe_and_changes_nothing(family, make_checkpoint, tmp_path):
     source, kept = make_checkpoint(family), tmp_path / "kept.onnx"
     rewritten = export(source, tmp_path / "rewritten", int8=False)
     for path in ("model.onnx", "model_fp16.onnx"):
@@ -132,7 +128,7 @@ def batches(source: Path) -> list[Feed]:
     return feeds
 
 
-def test_int8_embeddings_are_smaller_and_checked(bert: Path, draft: Draft, tmp_path: Path) -> None:
+def test_int8_embeddings_are_smaller_and_checked(bert, draft, tmp_path):
     quantized = by_path(export(bert, tmp_path / "w", int8_embeddings=True))["model_int8.onnx"]
     check = next(check for check in quantized.fields["checks"] if check["name"] == "embeddings")
     assert 0.9 < check["value"] < 1 and check["samples"] == 3
@@ -152,13 +148,13 @@ def test_int8_embeddings_are_smaller_and_checked(bert: Path, draft: Draft, tmp_p
     ],
     ids=["opset", "length", "embeddings", "suite"],
 )  # fmt: skip
-def test_options_that_the_profile_does_not_have(tmp_path: Path, options: Any, message: str) -> None:
+def test_options_that_the_profile_does_not_have(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         export(tmp_path / "never-read", tmp_path / "w", **options)
     assert list((tmp_path / "w").iterdir()) == []
 
 
-def test_names(bert: Path, tmp_path: Path) -> None:
+def test_names(bert, tmp_path):
     with pytest.raises(InputError, match="no model name of its own") as caught:
         export_android(str(bert), tmp_path)
     assert caught.value.hint == "pass --name NAME"
@@ -169,8 +165,8 @@ def test_names(bert: Path, tmp_path: Path) -> None:
 
 
 def test_the_licence_of_the_card_is_kept_and_local_paths_of_the_config_are_replaced(
-    make_checkpoint: Make, tmp_path: Path
-) -> None:
+    make_checkpoint, tmp_path
+):
     source = make_checkpoint("distilbert")
     (source / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Model\n")
     config = json.loads((source / "config.json").read_text())
@@ -187,7 +183,7 @@ def test_the_licence_of_the_card_is_kept_and_local_paths_of_the_config_are_repla
 
 
 @pytest.mark.more
-def test_nothing_is_written_elsewhere(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_elsewhere(bert, tmp_path, monkeypatch):
     for name in ("cwd", "tmp"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "cwd")
@@ -224,7 +220,7 @@ def own(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def test_trusted_code_is_exported_and_the_trust_recorded(own: Path, bert: Path, tmp_path: Path) -> None:
+def test_trusted_code_is_exported_and_the_trust_recorded(own, bert, tmp_path):
     for source, trusted in ((own, True), (bert, False)):
         workspace = tmp_path / f"trusted is {trusted}"
         workspace.mkdir()
@@ -254,7 +250,7 @@ def check(tmp_path: Path, inputs: str = INPUTS, output: str = OUTPUT, labels: in
     check_contract(replace(inspect_file(tmp_path / "m.onnx"), **facts), "m.onnx", labels)
 
 
-def test_accepted_contracts(tmp_path: Path) -> None:
+def test_accepted_contracts(tmp_path):
     check(tmp_path)
     check(tmp_path, INPUTS + ", int64[batch, sequence] token_type_ids")
 
@@ -273,7 +269,7 @@ def test_accepted_contracts(tmp_path: Path) -> None:
         ({"labels": 4}, "logits is float32[batch, sequence, 3], expected float32[batch, sequence, 4]"),
     ],
 )  # fmt: skip
-def test_refused_contracts(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_refused_contracts(tmp_path, change, message):
     with pytest.raises(ConversionError, match=r"m\.onnx: ") as caught:
         check(tmp_path, **change)
     assert message in caught.value.message

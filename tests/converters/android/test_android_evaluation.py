@@ -91,9 +91,7 @@ CASES = {"clear": (CLEAR, "certified", ""), "hazy": ([*CLEAR, *HAZY], "refused",
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_state_of_int8_is_bound_to_the_suite_and_its_parent(
-    evaluate: Evaluate, tmp_path: Path, case: str
-) -> None:
+def test_the_state_of_int8_is_bound_to_the_suite_and_its_parent(evaluate, tmp_path, case):
     texts, state, reason = CASES[case]
     draft = evaluate(texts)
     manifest = manifest_of(draft)
@@ -120,9 +118,7 @@ def test_the_state_of_int8_is_bound_to_the_suite_and_its_parent(
         assert record["loss"] > 0.005
 
 
-def test_windows_are_as_long_as_what_is_published(
-    evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_are_as_long_as_what_is_published(evaluate, monkeypatch):
     import torch
 
     seen: list[int] = []
@@ -145,9 +141,7 @@ def test_windows_are_as_long_as_what_is_published(
         ({"eval_suite": "bad.json"}, "item 1: `text` is malformed"),
     ],
 )  # fmt: skip
-def test_floors_and_suites_that_cannot_be_stop_the_export_before_it_begins(
-    tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
+def test_floors_and_suites_that_cannot_be_stop_the_export_before_it_begins(tmp_path, options, message):
     (tmp_path / "w").mkdir()
     (tmp_path / "bad.json").write_text('[{"text": ""}]')
     chosen = {"eval_suite": write_suite(tmp_path / "suite.jsonl", CLEAR), **options}
@@ -170,9 +164,7 @@ MAPPED = {"label_map": {"PATIENT": "NAME"}}
         ({"CITY": None, "PATIENT": None}, "certified", {"other_labels": {}, "excluded_labels": {"CITY": 40, "PATIENT": 40}}),
     ],
 )  # fmt: skip
-def test_every_label_with_gold_is_judged_mapped_or_excluded_by_name(
-    evaluate: Evaluate, label_map: dict[str, str | None], state: str, settings: dict[str, Any]
-) -> None:
+def test_every_label_with_gold_is_judged_mapped_or_excluded_by_name(evaluate, label_map, state, settings):
     record = certificate(evaluate(FOREIGN, label_map=label_map))
     assert record["state"] == state
     assert record["settings"] == {"min_gold_chars": 200, "min_parent_recall": 0.5, **settings}

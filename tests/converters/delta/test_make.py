@@ -63,7 +63,7 @@ def likeness(old: Path, new: Path, target: Path) -> float:
 @pytest.mark.parametrize(
     ("dtype", "limit"), [(np.float32, 0.5), (np.float16, 0.36), (np.int8, 0.07)], ids=lambda item: str(item)
 )
-def test_a_fine_tune(tmp_path: Path, dtype: type, limit: float) -> None:
+def test_a_fine_tune(tmp_path, dtype, limit):
     old, new = (write_onnx(tmp_path / f"{step}.onnx", retrained.model(step, dtype)) for step in range(2))
     assert likeness(old, new, tmp_path / "delta") < limit
     assert any(span.op == DIFFERENCE for span in spans(tmp_path / "delta"))
@@ -71,7 +71,7 @@ def test_a_fine_tune(tmp_path: Path, dtype: type, limit: float) -> None:
     assert (tmp_path / "delta").read_bytes() == (tmp_path / "again").read_bytes()
 
 
-def test_safetensors_and_a_tensor_of_many_blocks(tmp_path: Path) -> None:
+def test_safetensors_and_a_tensor_of_many_blocks(tmp_path):
     """Blocks end inside of a tensor, and equal blocks become one copy."""
     old, new = tmp_path / "old.safetensors", tmp_path / "new.safetensors"
     for step, path in enumerate((old, new)):
@@ -85,7 +85,7 @@ def test_safetensors_and_a_tensor_of_many_blocks(tmp_path: Path) -> None:
     assert [span.op for span in spans(tmp_path / "delta")].count(COPY) <= 2
 
 
-def test_external_data_is_matched_by_the_model_beside_it(tmp_path: Path) -> None:
+def test_external_data_is_matched_by_the_model_beside_it(tmp_path):
     files = []
     for step in range(2):
         path = tmp_path / str(step) / "m.onnx"
@@ -95,14 +95,14 @@ def test_external_data_is_matched_by_the_model_beside_it(tmp_path: Path) -> None
     assert value is not None and value < 0.5
 
 
-def test_ort_from_onnx_and_from_another_ort(tmp_path: Path) -> None:
+def test_ort_from_onnx_and_from_another_ort(tmp_path):
     sources = [write_onnx(tmp_path / str(step) / "m.onnx", retrained.model(step)) for step in range(2)]
     made = [write_ort(source, "BASIC") for source in sources]
     assert likeness(sources[1], made[1], tmp_path / "within") < 0.01
     assert likeness(*made, tmp_path / "between") < 0.5
 
 
-def test_names_and_order_of_another_producer_and_equal_tensors_that_are_copied(tmp_path: Path) -> None:
+def test_names_and_order_of_another_producer_and_equal_tensors_that_are_copied(tmp_path):
     renamed = retrained.model(1, weight="onnx::MatMul_1", bias="b2")
     reordered = list(reversed(renamed.graph.initializer))
     del renamed.graph.initializer[:]
@@ -115,21 +115,21 @@ def test_names_and_order_of_another_producer_and_equal_tensors_that_are_copied(t
     assert max(spans(tmp_path / "delta"), key=lambda span: span.length).op == COPY
 
 
-def test_a_training_from_scratch_gets_no_delta(tmp_path: Path) -> None:
+def test_a_training_from_scratch_gets_no_delta(tmp_path):
     other = retrained.model(0)
     store(other, "weight", np.random.default_rng(99).normal(0, 0.05, (500, 600)).astype(np.float32))
     old = model_file(write_onnx(tmp_path / "old.onnx", retrained.model(0)))
     assert share(old, model_file(write_onnx(tmp_path / "new.onnx", other)), tmp_path / "delta") is None
 
 
-def test_a_text_file_is_copies_and_literals(tmp_path: Path) -> None:
+def test_a_text_file_is_copies_and_literals(tmp_path):
     words = "".join(f'"word{index}": {index},\n' for index in range(20_000))
     (tmp_path / "a.json").write_text(words)
     (tmp_path / "b.json").write_text(words.replace('"word777"', '"Word777"'))
     assert likeness(tmp_path / "a.json", tmp_path / "b.json", tmp_path / "delta") < 0.01
 
 
-def test_modes_do_not_depend_on_the_build_of_zlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modes_do_not_depend_on_the_build_of_zlib(tmp_path, monkeypatch):
     old, new = (write_onnx(tmp_path / f"{step}.onnx", retrained.model(step, np.float16)) for step in range(2))
     likeness(old, new, tmp_path / "first")
     compressobj: Callable[..., Any] = zlib.compressobj
@@ -154,13 +154,13 @@ UNPARSED = {
 
 
 @pytest.mark.parametrize("case", UNPARSED)
-def test_a_file_that_cannot_be_parsed_has_no_tensors(tmp_path: Path, case: str) -> None:
+def test_a_file_that_cannot_be_parsed_has_no_tensors(tmp_path, case):
     name, data = UNPARSED[case]
     (tmp_path / name).write_bytes(data)
     assert read_extents({name: tmp_path / name}) == {name: []}
 
 
-def test_tensors_that_begin_with_equal_bytes_are_told_apart(tmp_path: Path) -> None:
+def test_tensors_that_begin_with_equal_bytes_are_told_apart(tmp_path):
     """The first bytes of each are in a node as well, before all of them, once with as many bytes."""
     sizes = {"long": 300, "same": 500, "a": 500, "b": 400, "c": 500}
     first, second, *stored = [
@@ -177,7 +177,7 @@ def test_tensors_that_begin_with_equal_bytes_are_told_apart(tmp_path: Path) -> N
     assert found == {tensor.name: tensor.raw_data for tensor in stored}
 
 
-def test_a_tensor_that_ends_after_its_file_is_left_out(tmp_path: Path) -> None:
+def test_a_tensor_that_ends_after_its_file_is_left_out(tmp_path):
     path = write_onnx(tmp_path / "m.onnx", retrained.model(0), save_as_external_data=True, location="m.data")
     data = tmp_path / "m.data"
     data.write_bytes(data.read_bytes()[:1000])
@@ -188,7 +188,7 @@ def test_a_tensor_that_ends_after_its_file_is_left_out(tmp_path: Path) -> None:
     old=st.binary(max_size=3000),
     edits=st.lists(st.tuples(st.integers(0, 3000), st.binary(max_size=50)), max_size=5),
 )
-def test_any_two_files(tmp_path_factory: pytest.TempPathFactory, old: bytes, edits: Any) -> None:
+def test_any_two_files(tmp_path_factory, old, edits):
     root = tmp_path_factory.mktemp("pair")
     new = bytearray(old)
     for at, data in edits:

@@ -30,7 +30,7 @@ def batches(table: LatencyTable) -> dict[str, list[int]]:
     return sizes
 
 
-def test_every_output_is_timed_at_every_batch_that_it_takes(tmp_path: Path) -> None:
+def test_every_output_is_timed_at_every_batch_that_it_takes(tmp_path):
     asked = Benchmark(runs=7, threads=1, batches=(1, 4))
     found = measure(draft(tmp_path, free="batch", fixed=2), asked)
     assert batches(found) == {"free.onnx": [1, 4], "fixed.onnx": [2]}
@@ -43,7 +43,7 @@ def save_as_ort(path: Path) -> None:
     ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def test_a_file_in_ort_format_says_itself_what_it_takes(tmp_path: Path) -> None:
+def test_a_file_in_ort_format_says_itself_what_it_takes(tmp_path):
     """Its parent may not be published, and another graph may take other shapes."""
     both = draft(tmp_path, free="batch", fixed=2)
     for name in ("free", "fixed"):
@@ -55,7 +55,7 @@ def test_a_file_in_ort_format_says_itself_what_it_takes(tmp_path: Path) -> None:
         assert (sizes["fixed.ort"], sizes["free.ort"]) == ([2], [1, 4])
 
 
-def test_indices_of_a_file_in_ort_format_lie_in_its_table(tmp_path: Path) -> None:
+def test_indices_of_a_file_in_ort_format_lie_in_its_table(tmp_path):
     text = """<ir_version: 8, opset_import: ["" : 17]> net (int64[batch, n] ids) => (float[batch, n, 2] y)
     <float[1, 2] table = {1.0, 2.0}> { y = Gather(table, ids) }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
@@ -64,7 +64,7 @@ def test_indices_of_a_file_in_ort_format_lie_in_its_table(tmp_path: Path) -> Non
     assert batches(measure(Draft("acme/net", tmp_path, files), Benchmark(runs=1)))["net.ort"]
 
 
-def test_text_cannot_be_drawn(tmp_path: Path) -> None:
+def test_text_cannot_be_drawn(tmp_path):
     text = '<ir_version: 8, opset_import: ["" : 17]> net (string[n] x) => (string[n] y) { y = Identity(x) }'
     onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
     lone = Draft("acme/net", tmp_path, (DraftArtifact("onnx", "float32", "net.onnx"),))
@@ -81,7 +81,7 @@ def test_text_cannot_be_drawn(tmp_path: Path) -> None:
         ("float s, float x", [1]),
     ],
 )
-def test_batches_are_counted_on_the_input_that_has_them(tmp_path: Path, inputs: str, rows: list[int]) -> None:
+def test_batches_are_counted_on_the_input_that_has_them(tmp_path, inputs, rows):
     text = f'<ir_version: 8, opset_import: ["" : 17]> net ({inputs}) => (float y) {{ p = Mul(x, s) y = ReduceSum <keepdims = 0> (p) }}'
     onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
     lone = Draft("acme/net", tmp_path, (DraftArtifact("onnx", "float32", "net.onnx"),))

@@ -51,7 +51,7 @@ def entry(cache: StepCache) -> Path:
     return place
 
 
-def test_an_entry_answers_its_own_key_and_its_digests(cache: StepCache, tmp_path: Path) -> None:
+def test_an_entry_answers_its_own_key_and_its_digests(cache, tmp_path):
     assert found(cache, tmp_path / "own") == FILES
     assert found(cache, tmp_path / "other", {**KEY, "params": {}}) is None
     assert found(StepCache(tmp_path / "elsewhere"), tmp_path / "none") is None
@@ -64,9 +64,7 @@ def test_an_entry_answers_its_own_key_and_its_digests(cache: StepCache, tmp_path
 
 @pytest.mark.parametrize("file", [*FILES, ENTRY_FILE])
 @pytest.mark.parametrize("how", ["cut", "changed", "removed"])
-def test_a_damaged_entry_is_removed_and_can_be_made_again(
-    cache: StepCache, tmp_path: Path, file: str, how: str
-) -> None:
+def test_a_damaged_entry_is_removed_and_can_be_made_again(cache, tmp_path, file, how):
     damaged = entry(cache) / file
     data = damaged.read_bytes()
     damaged.unlink()
@@ -86,8 +84,8 @@ def failing(number: int) -> Any:
 
 
 def test_an_entry_is_found_where_files_cannot_be_linked_and_nothing_is_written_over(
-    cache: StepCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cache, tmp_path, monkeypatch
+):
     made(tmp_path, {"a": b"a", "b": b"b"})
     with pytest.raises(FileExistsError):
         link_or_copy(tmp_path / "a", tmp_path / "b")
@@ -97,7 +95,7 @@ def test_an_entry_is_found_where_files_cannot_be_linked_and_nothing_is_written_o
     assert found(cache, tmp_path / "x") == found(cache, tmp_path / "y", {"other": 1}) == FILES
 
 
-def test_a_full_disk_keeps_nothing_and_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_nothing_and_is_no_error(tmp_path, monkeypatch):
     cache = StepCache(tmp_path / "cache")
     monkeypatch.setattr(module.canonical, "encode", lambda value, what: b"{}")
     monkeypatch.setattr(Path, "write_bytes", failing(errno.ENOSPC))
@@ -106,7 +104,7 @@ def test_a_full_disk_keeps_nothing_and_is_no_error(tmp_path: Path, monkeypatch: 
     assert [path for path in cache.root.rglob("*") if path.is_file()] == []
 
 
-def test_values_are_remembered_and_replaced(cache: StepCache) -> None:
+def test_values_are_remembered_and_replaced(cache):
     assert cache.find_value("exports", KEY) is None
     cache.remember("exports", KEY, {"manifest": "one"})
     cache.remember("exports", KEY, {"manifest": "two"})
@@ -116,7 +114,7 @@ def test_values_are_remembered_and_replaced(cache: StepCache) -> None:
     assert cache.find_value("exports", KEY) is None
 
 
-def test_many_make_one_entry_at_once(tmp_path: Path) -> None:
+def test_many_make_one_entry_at_once(tmp_path):
     cache, source = StepCache(tmp_path / "cache"), made(tmp_path / "made")
     gate = threading.Barrier(8)
 
@@ -131,9 +129,7 @@ def test_many_make_one_entry_at_once(tmp_path: Path) -> None:
     assert [path.name for path in cache.root.iterdir()] == ["steps"]
 
 
-def test_an_entry_that_is_trimmed_while_it_is_read_is_none(
-    cache: StepCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_that_is_trimmed_while_it_is_read_is_none(cache, tmp_path, monkeypatch):
     """Between the reading of the entry and that of its files, another process makes room."""
     real = module.link_or_copy
 
@@ -145,7 +141,7 @@ def test_an_entry_that_is_trimmed_while_it_is_read_is_none(
     assert found(cache, tmp_path / "a") is None
 
 
-def test_the_unused_go_first(tmp_path: Path) -> None:
+def test_the_unused_go_first(tmp_path):
     cache = StepCache(tmp_path / "cache")
     for number in range(4):
         cache.keep("steps", {"number": number}, made(tmp_path / f"made{number}", {"f": bytes(10_000)}))
@@ -176,7 +172,7 @@ module.StepCache(pathlib.Path(sys.argv[1])).keep("steps", {"a": 1}, pathlib.Path
 """
 
 
-def test_files_of_a_killed_process_are_swept(tmp_path: Path) -> None:
+def test_files_of_a_killed_process_are_swept(tmp_path):
     cache, source = StepCache(tmp_path / "cache"), made(tmp_path / "made", {"a": b"a" * 100, "b": b"b"})
     done = subprocess.run([sys.executable, "-c", KILLED, cache.root, source], check=False)
     assert done.returncode == -signal.SIGKILL

@@ -3,7 +3,6 @@
 import json
 import platform
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,9 +60,7 @@ def document(draft: Draft) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "step", [INT8, FP16, FIXED, STATIC, INT4, MIXED, IO, FUSED, OPSET, SAFE], ids=lambda step: step["pass"]
 )
-def test_each_pass_runs_as_a_step_on_weights_inside_and_beside_the_graph(
-    run: Any, monkeypatch: pytest.MonkeyPatch, step: dict[str, Any]
-) -> None:
+def test_each_pass_runs_as_a_step_on_weights_inside_and_beside_the_graph(run, monkeypatch, step):
     draft = run({"steps": [step], "checks": [LIMIT]})
     (artifact,) = draft.artifacts
     assert checks(draft, artifact.path)["min_cosine"]["verdict"] == "pass"
@@ -85,9 +82,7 @@ def test_each_pass_runs_as_a_step_on_weights_inside_and_beside_the_graph(
     }
 
 
-def test_external_data_is_read_and_written_in_the_folder_of_an_output(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_external_data_is_read_and_written_in_the_folder_of_an_output(run, monkeypatch):
     """Also as with more than 2 GB: the data file goes where the graph goes, and is one of its files."""
     outputs = [{"step": "fp16", "path": "exports/model.onnx"}, {"step": "ort"}]
     value = {"steps": [FP16, FIXED, ORT], "outputs": outputs}
@@ -108,9 +103,7 @@ def test_external_data_is_read_and_written_in_the_folder_of_an_output(
         ({"block_size": 32, "accuracy_level": 4}, "int8", ["MatMulNBits", "MatMulNBits accuracy_level", "MatMulNBits bits=8"]),
     ],
 )  # fmt: skip
-def test_8_bit_weights_alone_claim_no_quantized_activations(
-    run: Any, params: dict[str, int], precision: str, needs: list[str]
-) -> None:
+def test_8_bit_weights_alone_claim_no_quantized_activations(run, params, precision, needs):
     draft = run({"steps": [{**INT4, "name": "w8", "params": {"bits": 8, **params}}]})
     (artifact,) = draft.artifacts
     assert (artifact.format, artifact.precision, artifact.fields["contrib"]) == (
@@ -126,7 +119,7 @@ def test_8_bit_weights_alone_claim_no_quantized_activations(
     assert by_step(draft)["golden-w8"]["params"]["tolerance"] == OTHER_TOLERANCE
 
 
-def test_texts_are_inputs_and_outputs(run: Any, home: Path, tmp_path: Path) -> None:
+def test_texts_are_inputs_and_outputs(run, home, tmp_path):
     """Also after a cached load; ORT format is compared by their values."""
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>'
@@ -154,9 +147,7 @@ def test_texts_are_inputs_and_outputs(run: Any, home: Path, tmp_path: Path) -> N
         ("float", 40_000, set()),
     ],
 )
-def test_a_graph_has_golden_vectors_if_they_fit_the_file(
-    run: Any, home: Path, kind: str, sizes: int, roles: set[str]
-) -> None:
+def test_a_graph_has_golden_vectors_if_they_fit_the_file(run, home, kind, sizes, roles):
     sides = f"{kind}[batch, {sizes}] x", "float[batch, 1] y"
     body = "f = Cast <to = 1> (x) y = ReduceL1 <axes = [1]> (f)"
     onnx.save(graph(body, *sides, opset=17), home / "max.onnx")
@@ -164,7 +155,7 @@ def test_a_graph_has_golden_vectors_if_they_fit_the_file(
     assert {file.role for file in artifact.sidecars} == roles
 
 
-def test_a_tree_is_published_with_its_parents(run: Any) -> None:
+def test_a_tree_is_published_with_its_parents(run):
     paths = {"fixed": "a/model.onnx", "ort": "a/model.ort"}
     outputs = [*({"step": step, "path": path} for step, path in paths.items()), {"step": "int8"}]
     draft = run({"steps": [FIXED, ORT, {**INT8, "input": "fixed"}, FP16], "outputs": outputs})
@@ -182,7 +173,7 @@ def test_a_tree_is_published_with_its_parents(run: Any) -> None:
     assert (parity["value"] > 0, parity["samples"]) == (True, 6)
 
 
-def test_steps_may_have_names_of_the_program_and_data_are_recorded_by_digest_alone(run: Any) -> None:
+def test_steps_may_have_names_of_the_program_and_data_are_recorded_by_digest_alone(run):
     steps = [{**INT8, "name": "subject"}, {**INT8, "name": "steps"}, {**STATIC, "name": "loaded"}]
     draft = run({"steps": steps})
     assert len(draft.artifacts) == 3
@@ -215,7 +206,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[], Any] | None, Any, str]] = 
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_requirements_and_limits_that_do_not_hold(run: Any, home: Path, case: str) -> None:
+def test_requirements_and_limits_that_do_not_hold(run, home, case):
     value, source, family, message = REFUSED[case]
     if source:
         onnx.save(source(), home / "mlp.onnx")
@@ -223,9 +214,7 @@ def test_requirements_and_limits_that_do_not_hold(run: Any, home: Path, case: st
         run(value)
 
 
-def test_a_wrong_first_step_is_found_though_its_shape_is_another(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_first_step_is_found_though_its_shape_is_another(run, monkeypatch):
     real = DynamicToFixedShape.apply
 
     def spoiled(self: Any, subject: Any) -> Any:
@@ -238,9 +227,7 @@ def test_a_wrong_first_step_is_found_though_its_shape_is_another(
         run({"steps": [FIXED]})
 
 
-def test_an_optional_step_is_skipped_on_record_with_what_comes_after(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_optional_step_is_skipped_on_record_with_what_comes_after(run, monkeypatch):
     def without_flatbuffers(self: Any, subject: Any) -> None:
         raise HostError("missing dependency: flatbuffers")
 
@@ -270,9 +257,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_step_runs_again_and_what_comes_after_and_nothing_else(
-    run: Any, ran: list[str], tmp_path: Path, change: str
-) -> None:
+def test_a_changed_step_runs_again_and_what_comes_after_and_nothing_else(run, ran, tmp_path, change):
     cache = StepCache(tmp_path / "cache")
     before, after, expected = CHANGES[change]
     run(before, cache)
@@ -283,9 +268,7 @@ def test_a_changed_step_runs_again_and_what_comes_after_and_nothing_else(
 
 
 @pytest.mark.parametrize("what", ["source", "data", "tools"])
-def test_other_bytes_or_tools_are_another_key(
-    run: Any, ran: list[str], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_other_bytes_or_tools_are_another_key(run, ran, home, tmp_path, monkeypatch, what):
     cache = StepCache(tmp_path / "cache")
     run({"steps": [STATIC]}, cache)
     if what == "source":
@@ -301,7 +284,7 @@ def test_other_bytes_or_tools_are_another_key(
     assert ran == ["static"]
 
 
-def test_a_damaged_result_is_made_again(run: Any, ran: list[str], tmp_path: Path) -> None:
+def test_a_damaged_result_is_made_again(run, ran, tmp_path):
     cache = StepCache(tmp_path / "cache")
     first = run({"steps": [INT8, FP16]}, cache)
     for place in cache.root.glob("steps/*"):
@@ -315,8 +298,8 @@ def test_a_damaged_result_is_made_again(run: Any, ran: list[str], tmp_path: Path
 
 @pytest.mark.parametrize("when", ["it is loaded", "a step reads it"])
 def test_a_source_that_changes_while_it_is_read_is_refused_and_not_cached(
-    run: Any, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+    run, home, tmp_path, monkeypatch, when
+):
     model = onnx.load(home / "mlp.onnx")
     store(model, "w1", np.ones((64, 32), np.float32))
     owner, name = (OnnxFile, "load") if when == "it is loaded" else (OnnxDynamicQuantization, "apply")
@@ -338,9 +321,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused_and_not_cached(
 # Graphs that are no better than chance, and graphs that crash ONNX Runtime
 
 
-def test_a_graph_that_is_no_better_than_chance_needs_a_limit_of_the_users_own(
-    run: Any, home: Path, tmp_path: Path
-) -> None:
+def test_a_graph_that_is_no_better_than_chance_needs_a_limit_of_the_users_own(run, home, tmp_path):
     """Calibrated on one row of ones: every range is wrong."""
     np.savez(home / "rows.npz", x=np.ones((1, 64), np.float32))
     cache = StepCache(tmp_path / "cache")
@@ -355,7 +336,7 @@ def test_a_graph_that_is_no_better_than_chance_needs_a_limit_of_the_users_own(
         run({"steps": unpublished, "outputs": [{"step": "original"}]}, cache)
 
 
-def test_a_stricter_limit_leaves_the_net_where_it_is(run: Any, home: Path) -> None:
+def test_a_stricter_limit_leaves_the_net_where_it_is(run, home):
     """A bias alone gives the constant outputs of a wrong calibration a high cosine."""
     weights = {"w": (64, 4), "b": np.full(4, 25, np.float32)}
     biased = graph("m = MatMul(x, w) y = Add(m, b)", INPUTS, "float[batch, 4] y", opset=17, **weights)
@@ -373,15 +354,15 @@ def sequence_first(kind: int = TensorProto.FLOAT) -> Any:
     return model
 
 
-def test_float16_is_made_without_what_crashes(run: Any, home: Path) -> None:
+def test_float16_is_made_without_what_crashes(run, home):
     onnx.save(sequence_first(), home / "mlp.onnx")
     assert checks(run({"steps": [FP16]}), "fp16.onnx")["min_cosine"]["value"] > 0.999
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="ONNX Runtime crashes on x86-64")
 def test_a_crash_of_onnx_runtime_names_the_output_or_the_source_and_the_others_are_kept(
-    run: Any, ran: list[str], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, ran, home, tmp_path, monkeypatch
+):
     """If this fails, ONNX Runtime may have fixed what `crashing_transposes` is for: remove that."""
     onnx.save(sequence_first(), home / "first.onnx")
     monkeypatch.setattr(float16, "crashing_transposes", lambda model: iter(()))

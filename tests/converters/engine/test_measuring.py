@@ -1,6 +1,5 @@
 """How far outputs are from what they were made from, and the sample this is measured on."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ def agreement(expected: Any, got: Any, mask: list[list[int]]) -> measure.Agreeme
     return measure.agreement(*sides, "logits")
 
 
-def test_padding_does_not_count_and_outputs_without_a_token_axis_count_whole() -> None:
+def test_padding_does_not_count_and_outputs_without_a_token_axis_count_whole():
     expected = np.array([[[3.0, 1.0], [0.0, 2.0]], [[1.0, 0.0], [5.0, 5.0]]], np.float32)
     got = expected.copy()
     got[1, 1] = np.nan
@@ -39,7 +38,7 @@ def test_padding_does_not_count_and_outputs_without_a_token_axis_count_whole() -
     assert measure.counting(sample.expected, sample)[0]["embeddings"].shape == (2, 2)
 
 
-def test_numbers_of_tokens_are_compared_together_and_zeros_agree() -> None:
+def test_numbers_of_tokens_are_compared_together_and_zeros_agree():
     """A question's start logits: which token is the largest is what counts, and padding is no token."""
     expected = np.array([[1.0, 5.0, 9.0]], np.float32)
     for got, same in (([[2.0, 4.0, 0.0]], 1.0), ([[5.0, 4.0, 9.0]], 0.0)):
@@ -50,13 +49,13 @@ def test_numbers_of_tokens_are_compared_together_and_zeros_agree() -> None:
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 4), (2, 0)])
-def test_runs_without_an_element_do_not_count(shape: tuple[int, ...]) -> None:
+def test_runs_without_an_element_do_not_count(shape):
     runs = [{"scores": np.ones(size, np.float32)} for size in (shape, (2, 3))]
     assert measure.agreement(runs[:1], runs[:1], "scores") == measure.Agreement(0, 0.0, 1.0, 1.0, 1.0)
     assert measure.agreement(runs, runs, "scores") == measure.agreement(runs[1:], runs[1:], "scores")
 
 
-def test_outputs_keep_no_memory_of_the_session(home: Path) -> None:
+def test_outputs_keep_no_memory_of_the_session(home):
     feed = {"x": np.ones((1, 64), np.float32)}
     session = load_session(home / "mlp.onnx")
     (outputs,) = measure.run_session(session, [feed], "the graph")
@@ -64,7 +63,7 @@ def test_outputs_keep_no_memory_of_the_session(home: Path) -> None:
     assert np.array_equal(outputs["y"], session.run(None, feed)[0])
 
 
-def test_a_graph_with_the_length_of_its_example_in_it_is_refused_with_the_sizes(tmp_path: Path) -> None:
+def test_a_graph_with_the_length_of_its_example_in_it_is_refused_with_the_sizes(tmp_path):
     sides = "float[batch, sequence] x", "float[batch, sequence] y"
     model = graph("flat = Reshape(x, shape) y = Add(x, flat)", *sides, opset=17, shape=np.array([-1, 4]))
     onnx.save(model, tmp_path / "model.onnx")
@@ -89,9 +88,7 @@ def test_a_graph_with_the_length_of_its_example_in_it_is_refused_with_the_sizes(
         (0.2, {"metric": "argmax_agreement", "min": 0.5}, None),
     ],
 )
-def test_a_limit_gives_a_verdict_and_figures_are_rounded(
-    value: float, asked: dict[str, Any], verdict: str | None
-) -> None:
+def test_a_limit_gives_a_verdict_and_figures_are_rounded(value, asked, verdict):
     limit, metric = RecipeCheck(**asked) if asked else None, asked.get("metric", "max_abs_diff")
 
     def judge() -> dict[str, Any]:
@@ -107,7 +104,7 @@ def test_a_limit_gives_a_verdict_and_figures_are_rounded(
 
 
 @pytest.mark.parametrize("longest", [1, 5, 40, 512])
-def test_sample_covers_padding_and_the_longest_row(bert: Path, longest: int) -> None:
+def test_sample_covers_padding_and_the_longest_row(bert, longest):
     tokenizer = load_checkpoint(str(bert), "x", TOKENS).tokenizer
     inputs = ("input_ids", "attention_mask", "token_type_ids")
     feeds = text.sample_feeds(tokenizer, None, inputs, longest)

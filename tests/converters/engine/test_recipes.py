@@ -1,7 +1,6 @@
 """Recipes, Olive's workflows and Orchard's sections: what they become, and each mistake with the key that is wrong."""
 
 import json
-from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -64,14 +63,14 @@ def read(steps: list[dict[str, Any]], **more: Any) -> tuple[list[str], list[str 
         )},
     }.values(),
 )  # fmt: skip
-def test_a_text_that_is_no_recipe(tmp_path: Path, text: str, message: str) -> None:
+def test_a_text_that_is_no_recipe(tmp_path, text, message):
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(InputError, match=message) as caught:
         read_recipe(tmp_path / "a.yaml")
     assert "\t" not in text or "tabs" in caught.value.hint
 
 
-def test_files(tmp_path: Path) -> None:
+def test_files(tmp_path):
     (tmp_path / "a.yaml").write_text(TEXT)
     (tmp_path / "a.json").write_text(json.dumps({"task": "onnx", "steps": [INT8]}))
     assert read_recipe(tmp_path / "a.yaml") == read_recipe(tmp_path / "a.json")
@@ -86,7 +85,7 @@ def test_files(tmp_path: Path) -> None:
         assert len(read_yaml(text.encode(), "a.yaml", "export")) == 30_000
 
 
-def test_the_order_of_steps_and_the_outputs() -> None:
+def test_the_order_of_steps_and_the_outputs():
     fixed = {"name": "fixed", "pass": "OnnxConversion"}
     steps = [{**FP16, "input": "int8"}, {**INT8, "input": "fixed"}, fixed]
     assert read(steps) == (["fixed", "int8", "fp16"], ["fp16.onnx"])
@@ -147,12 +146,12 @@ def outputs(*pairs: tuple[str, str | None]) -> dict[str, Any]:
         "a step that is a path": ({"steps": [{**INT8, "name": "../x"}]}, "recipe.yaml"),
     }.values(),
 )  # fmt: skip
-def test_a_tree_that_cannot_be_run(value: dict[str, Any], message: str) -> None:
+def test_a_tree_that_cannot_be_run(value, message):
     with pytest.raises(InputError, match=message):
         read(**value)
 
 
-def test_data_for_a_pass_that_takes_none(home: Path) -> None:
+def test_data_for_a_pass_that_takes_none(home):
     recipe = from_value({"task": "onnx", "steps": [{**ORT, "data": "rows.npz"}]}, "recipe.yaml")
     with pytest.raises(InputError, match="step ort: OrtFormat takes no data"):
         tree.nodes(recipe, home)
@@ -176,7 +175,7 @@ def olive(passes: Any, model: Any = ONNX, **more: Any) -> RecipeFile:
     return from_value({"input_model": model, "passes": passes, **more}, "olive.json")
 
 
-def test_a_workflow_is_a_chain_whose_last_result_is_published() -> None:
+def test_a_workflow_is_a_chain_whose_last_result_is_published():
     passes = {
         "conversion": {"type": "OnnxConversion", "config": {"target_opset": 17}},
         "io": {"type": "onnxiodatatypeconverter", "name_pattern": ".*"},
@@ -209,7 +208,7 @@ IN_A_FOLDER = {"model_path": "d", "onnx_file_name": "m.onnx"}
         ({"type": "HfModel", "model_path": "x", "task": "text-classification"}, "x", "text-classification"),
     ],
 )
-def test_input_models(model: dict[str, Any], source: str, task: str) -> None:
+def test_input_models(model, source, task):
     recipe = olive({"a": {"type": "OnnxFloatToFloat16"}}, model)
     assert (recipe.source, recipe.task) == (source, task)
 
@@ -227,9 +226,7 @@ FLOAT16 = {"min_positive_val": 1e-7, "max_finite_val": 1e4}
         ("OnnxIODataTypeConverter", {"name_pattern": ".*"}, {"name_pattern": "logits"}),
     ],
 )
-def test_defaults_are_those_of_olive_and_told(
-    name: str, defaults: dict[str, Any], given: dict[str, Any]
-) -> None:
+def test_defaults_are_those_of_olive_and_told(name, defaults, given):
     recipe = olive({"only": {"type": name}})
     assert dict(recipe.steps[0].params) == defaults
     taken = [key for key, became in told(recipe).items() if became == "Olive's default"]
@@ -238,7 +235,7 @@ def test_defaults_are_those_of_olive_and_told(
 
 
 @pytest.mark.parametrize("name", ["dim_param", "input_dim"])
-def test_axes_of_a_checkpoint_have_our_names(name: str) -> None:
+def test_axes_of_a_checkpoint_have_our_names(name):
     fixed = {"type": "DynamicToFixedShape", name: ["batch_size", "sequence_length"], "dim_value": [1, 16]}
     recipe = olive({"c": {"type": "OnnxConversion"}, "f": fixed}, {**HF, "task": "feature-extraction"})
     assert dict(recipe.steps[1].params) == {"dim_param": ["batch", "sequence"], "dim_value": [1, 16]}
@@ -249,7 +246,7 @@ def test_axes_of_a_checkpoint_have_our_names(name: str) -> None:
     assert built.steps[1].params["dim_param"] == ["batch_size", "sequence_length"]
 
 
-def test_settings_that_are_not_used_are_listed_without_values() -> None:
+def test_settings_that_are_not_used_are_listed_without_values():
     mixed = {"type": "OrtMixedPrecision", "atol": 1e-6, "save_as_external_data": True, "op_block_list": None}
     mixed |= {"external_data_name": "/home/somebody/weights.bin", "host": "local_system"}
     recipe = olive({"mixed": mixed}, **ENGINE)
@@ -260,7 +257,7 @@ def test_settings_that_are_not_used_are_listed_without_values() -> None:
 
 
 @pytest.mark.parametrize("name", table()["passes"])
-def test_the_table_knows_the_parameters_of_our_passes(name: str) -> None:
+def test_the_table_knows_the_parameters_of_our_passes(name):
     """A default that our pass does not have, or a parameter that it has by now, would be found here."""
     ours, rules = pass_catalog.find(name).Params.model_fields.keys(), table()["passes"][name]
     assert rules.get("defaults", {}).keys() <= ours
@@ -312,7 +309,7 @@ BOTH = {"type": "DynamicToFixedShape", "dim_param": ["a"], "input_dim": ["b"], "
         )),
     ],
 )  # fmt: skip
-def test_workflows_that_are_refused(changes: Mapping[Any, Any], message: str) -> None:
+def test_workflows_that_are_refused(changes, message):
     document = {"input_model": ONNX, "passes": {"a": {"type": "OnnxFloatToFloat16"}}, **changes}
     with pytest.raises(InputError, match=message):
         from_value(document, "olive.json")
@@ -337,7 +334,7 @@ def step(recipe: RecipeFile, name: str) -> dict[str, Any]:
     return next(dict(one.params) for one in recipe.steps if one.name == name)
 
 
-def test_an_empty_section_has_orchards_defaults() -> None:
+def test_an_empty_section_has_orchards_defaults():
     recipe = orchard()
     assert (recipe.task, recipe.benchmark) == ("image-classification", None)
     assert [one.name for one in recipe.steps] == ["fp32"]
@@ -352,7 +349,7 @@ def test_an_empty_section_has_orchards_defaults() -> None:
 
 
 @pytest.mark.parametrize("field", OTHERS)
-def test_every_field_says_what_became_of_it(field: str) -> None:
+def test_every_field_says_what_became_of_it(field):
     """Another value of a field is another recipe or another word about it, never silence."""
     base = {"quantize": True, "benchmark": True}
     before, after = orchard(base), orchard({**base, field: OTHERS[field]})
@@ -372,14 +369,14 @@ def test_every_field_says_what_became_of_it(field: str) -> None:
         ("uint4", "qnnpack", {"bits": 4, "is_symmetric": False, "gemm": True}),
     ],
 )
-def test_types_and_backends(kind: str, backend: str, expected: dict[str, Any]) -> None:
+def test_types_and_backends(kind, backend, expected):
     recipe = orchard({"quantize": True, "quantization_type": kind, "quantization_backend": backend})
     assert expected.items() <= step(recipe, "quantized").items()
     paths = ["exports/model.onnx", "exports/model_quantized.onnx"]
     assert [output.path for output in recipe.outputs] == paths
 
 
-def test_limits_are_those_that_the_section_states() -> None:
+def test_limits_are_those_that_the_section_states():
     quantized = orchard({"quantize": True, "max_deviation": 0.001})
     assert [check.output for check in quantized.checks] == ["exports/model.onnx"]
     size = {"output": "exports/model_quantized.onnx", "metric": "bytes", "max": 10**6}
@@ -390,7 +387,7 @@ def test_limits_are_those_that_the_section_states() -> None:
     assert (params["use_dynamo_exporter"], params["do_constant_folding"]) == (False, False)
 
 
-def test_a_whole_configuration_of_orchard_runs_as_it_stands(tmp_path: Path) -> None:
+def test_a_whole_configuration_of_orchard_runs_as_it_stands(tmp_path):
     path = tmp_path / "config_mini_cnn.yaml"
     path.write_text(
         """
@@ -430,6 +427,6 @@ export: {format: onnx, opset_version: 18, dynamic_axes: true, do_constant_foldin
         ({"export": {}, "options": OPTIONS, "exprot": {}}, "exprot"),
     ],
 )  # fmt: skip
-def test_sections_that_are_refused(document: dict[str, Any], message: str) -> None:
+def test_sections_that_are_refused(document, message):
     with pytest.raises(InputError, match=message):
         from_value(document, "orchard.yaml")

@@ -57,7 +57,7 @@ def certify(checkpoint: Any, candidate: Any, write_suite: Any, workspace: Path) 
     return run
 
 
-def test_equal_models_are_certified(certify: Certify, workspace: Path) -> None:
+def test_equal_models_are_certified(certify, workspace):
     done = certify(GOOD)
     verdict = done.verdict
     assert (verdict.state, verdict.rule, verdict.report) == ("certified", "G4/interval", CERTIFICATE)
@@ -67,7 +67,7 @@ def test_equal_models_are_certified(certify: Certify, workspace: Path) -> None:
     assert (done.metric["loss"], done.metric["limit"], done.certificate["state"]) == (0.0, 0.005, "certified")
 
 
-def test_a_loss_is_refused_and_still_written_as_the_same_bytes(certify: Certify, workspace: Path) -> None:
+def test_a_loss_is_refused_and_still_written_as_the_same_bytes(certify, workspace):
     written = set()
     for _ in range(2):
         done = certify(GOOD, child=TRUTH | {"Bo": "O", "Cy": "B-CITY"})
@@ -91,7 +91,7 @@ WEAK: dict[str, tuple[list[str], Any, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", WEAK)
-def test_nothing_is_certified_without_evidence(certify: Certify, case: str) -> None:
+def test_nothing_is_certified_without_evidence(certify, case):
     texts, parent, floors, reason = WEAK[case]
     done = certify(texts, parent, parent, **floors)
     assert done.verdict.state == done.certificate["state"] == "unknown"
@@ -99,7 +99,7 @@ def test_nothing_is_certified_without_evidence(certify: Certify, case: str) -> N
     assert {check["verdict"] for check in done.checks if check["name"] == "quant_recall_delta"} == {"unknown"}
 
 
-def test_checks_say_what_was_measured_on_what(certify: Certify) -> None:
+def test_checks_say_what_was_measured_on_what(certify):
     done = certify(["<NAME:Ada> meets Bo"] * 100, child=TRUTH | {"Ada": "O"})
     checks = [Check.from_json(check) for check in done.checks]
     assert [(c.name, c.metric, c.value, c.verdict, c.samples, c.limit) for c in checks] == [
@@ -114,7 +114,7 @@ def test_checks_say_what_was_measured_on_what(certify: Certify) -> None:
 SECRETS = ("Ada", "Oslo", "York", "meets", "xyzzy", "secret-id", "suite.jsonl", "offset")
 
 
-def test_the_certificate_and_the_verdict_hold_no_word_of_the_suite(certify: Certify, workspace: Path) -> None:
+def test_the_certificate_and_the_verdict_hold_no_word_of_the_suite(certify, workspace):
     for child in (TRUTH, TRUTH | {"Bo": "O"}, {}):
         done = certify(["<NAME:Ada> meets xyzzy", *GOOD], child=child)
         published = (workspace / CERTIFICATE).read_text() + repr(done)

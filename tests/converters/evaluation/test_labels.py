@@ -33,7 +33,7 @@ def windows(tokenizer: Fast, size: int, text: str) -> list[TokenRow]:
 
 
 @given(text=texts, size=st.integers(3, 38))
-def test_every_token_is_kept_once_and_in_order(tokenizer: Fast, text: str, size: int) -> None:
+def test_every_token_is_kept_once_and_in_order(tokenizer, text, size):
     cut = windows(tokenizer, size, text)
     kept = [tuple(pair) for window in cut for pair in window.offsets[window.positions].tolist()]
     for window in cut:
@@ -53,7 +53,7 @@ def test_every_token_is_kept_once_and_in_order(tokenizer: Fast, text: str, size:
     assert [window.inputs["input_ids"][0].tolist() for window in cut] == rows
 
 
-def test_a_kept_token_has_context_on_both_sides(tokenizer: Fast) -> None:
+def test_a_kept_token_has_context_on_both_sides(tokenizer):
     cut = windows(tokenizer, 24, "Ada " * 200)
     assert len(cut) > 3
     for before, window in pairwise(cut):
@@ -61,7 +61,7 @@ def test_a_kept_token_has_context_on_both_sides(tokenizer: Fast) -> None:
         assert len(before.offsets) - 2 - before.positions[-1] >= 2
 
 
-def test_the_tokenizer_is_left_as_it_was_and_its_own_settings_change_nothing(tokenizer: Fast) -> None:
+def test_the_tokenizer_is_left_as_it_was_and_its_own_settings_change_nothing(tokenizer):
     odd = copy.deepcopy(tokenizer)
     odd.backend_tokenizer.enable_padding(length=64)
     odd.backend_tokenizer.enable_truncation(3, direction="left")
@@ -72,7 +72,7 @@ def test_the_tokenizer_is_left_as_it_was_and_its_own_settings_change_nothing(tok
     assert odd.backend_tokenizer.to_str() == before
 
 
-def test_a_context_without_room_for_text_is_refused(tokenizer: Fast) -> None:
+def test_a_context_without_room_for_text_is_refused(tokenizer):
     with pytest.raises(InputError, match="leaves no room for text"):
         windows(tokenizer, 2, "Ada")
 
@@ -113,7 +113,7 @@ def labels(tags: tuple[str, ...], tokens: list[tuple[str, int, int]], length: in
         (("o", "A-b", "A-i"), [("A-b", 0, 1), ("A-i", 2, 3), ("A-b", 4, 5)], "AAA.A."),
     ],
 )
-def test_decoding(tags: tuple[str, ...], tokens: list[tuple[str, int, int]], expected: str) -> None:
+def test_decoding(tags, tokens, expected):
     assert labels(tags, tokens, len(expected)) == expected
 
 
@@ -141,12 +141,12 @@ def test_decoding(tags: tuple[str, ...], tokens: list[tuple[str, int, int]], exp
         (("O", "HEPATITIS_B", "HEPATITIS_E"), ("HEPATITIS_B", "HEPATITIS_E")),
     ],
 )
-def test_the_labels_behind_the_tags(tags: tuple[str, ...], names: tuple[str, ...]) -> None:
+def test_the_labels_behind_the_tags(tags, names):
     assert tag_scheme(tags).names == names
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(1, 3)), max_size=20))
-def test_a_character_is_labelled_only_by_a_token_on_it_or_between_two_of_its_entity(steps) -> None:  # type: ignore[no-untyped-def]
+def test_a_character_is_labelled_only_by_a_token_on_it_or_between_two_of_its_entity(steps):
     at, tokens = 0, []
     for tag, gap, width in steps:
         tokens.append((BIO[tag], at + gap, at + gap + width))
@@ -187,15 +187,13 @@ def match(gold: list[str], labels: tuple[str, ...], **request: Any) -> tuple[lis
         ("CUSTOMER", ("CLIENT",), True, None),
     ],
 )
-def test_gold_gets_the_only_label_that_is_spelled_alike(
-    gold: str, labels: tuple[str, ...], openmed: bool, expected: str | None
-) -> None:
+def test_gold_gets_the_only_label_that_is_spelled_alike(gold, labels, openmed, expected):
     names, facts = match([gold], labels, **({"label_names": "openmed"} if openmed else {}))
     assert names == [expected or gold]
     assert facts == ({} if expected in (None, gold) else {"label_map": {gold: expected}})
 
 
-def test_a_person_maps_and_excludes_by_name() -> None:
+def test_a_person_maps_and_excludes_by_name():
     label_map = {"PATIENT": "NAME", "CITY": None, "AGE": "NAME"}
     names, facts = match(["PATIENT", "CITY", "CITY", "NAME"], ("NAME",), label_map=label_map)
     assert names == ["NAME", "NAME"]
@@ -207,27 +205,27 @@ def test_a_person_maps_and_excludes_by_name() -> None:
     [(["NAME", "CITY"], {"NAME": None}, "NAME"), (["PATIENT"], {"PATIENT": "NAMES"}, "NAMES")],
 )
 def test_a_map_to_a_label_that_the_model_lacks_and_an_exclusion_of_one_that_it_has_are_refused(
-    gold: list[str], label_map: dict[str, str | None], message: str
-) -> None:
+    gold, label_map, message
+):
     """Else the label that quantization loses could be left out, and the file certified on the others."""
     with pytest.raises(InputError, match=message):
         match(gold, ("NAME",), label_map=label_map)
 
 
-def test_spans_that_overlap_under_one_label_count_once() -> None:
+def test_spans_that_overlap_under_one_label_count_once():
     item = Fixture(TEXT, (TextSpan(0, 5, "NAME"), TextSpan(3, 9, "PATIENT"), TextSpan(9, 12, "PATIENT")))
     asked = EvaluationRequest.from_json({"suite": "s", "label_map": {"PATIENT": "NAME"}})
     (matched,), _ = match_labels([item], ("NAME",), asked)
     assert matched.spans == (TextSpan(0, 9, "NAME"), TextSpan(9, 12, "NAME"))
 
 
-def test_each_spelling_has_one_name() -> None:
+def test_each_spelling_has_one_name():
     words = [word for spellings in NAMES.values() for word in spellings]
     own = {name.lower().replace("_", "") for name in NAMES}
     assert len(words) == len(set(words)) and own.isdisjoint(words)
 
 
-def test_a_warning_counts_gold_as_it_will_be_judged(tmp_path: Path) -> None:
+def test_a_warning_counts_gold_as_it_will_be_judged(tmp_path):
     suite = tmp_path / "suite.json"
     spans = [{"start": 0, "end": 2, "label": "CITY"}, {"start": 2, "end": 9, "label": "PATIENT"}]
     suite.write_text(json.dumps([{"text": TEXT, "gold_spans": spans}] * 100))
@@ -277,14 +275,14 @@ def tagger(path: Path, axes: str = "batch, sequence", names: tuple[str, ...] = (
 
 
 @pytest.mark.parametrize("size", [3, 5, 512])
-def test_spans(tokenizer_file: Path, tmp_path: Path, size: int) -> None:
+def test_spans(tokenizer_file, tmp_path, size):
     path = tagger(tmp_path / "model.onnx")
     spans = [(0, 11, "NAME", "Anna Keller"), (16, 19, "NAME", "Bob")]
     assert tag(path, tokenizer_file, NAME_TAGS, size, "Anna Keller met Bob") == spans
     assert tag(path, tokenizer_file, NAME_TAGS, size, "") == []
 
 
-def test_a_graph_of_fixed_length_gets_windows_of_that_length(tokenizer_file: Path, tmp_path: Path) -> None:
+def test_a_graph_of_fixed_length_gets_windows_of_that_length(tokenizer_file, tmp_path):
     """Padded with the token of the config."""
     names = ("input_ids", "attention_mask")
     path = tagger(tmp_path / "fixed.onnx", "1, 5", names)
@@ -302,7 +300,7 @@ def test_a_graph_of_fixed_length_gets_windows_of_that_length(tokenizer_file: Pat
     assert outputs["mask"].tolist() == [[1, 1, 1, 0, 0]]
 
 
-def test_unfit_graphs_and_tokenizers_are_refused(tokenizer_file: Path, tmp_path: Path) -> None:
+def test_unfit_graphs_and_tokenizers_are_refused(tokenizer_file, tmp_path):
     path, broken, other = tagger(tmp_path / "model.onnx"), tmp_path / "broken.json", tmp_path / "other.json"
     broken.write_text("{}")
     other.write_text(re.sub(r'"Bob": ?6', '"Bob": 60', tokenizer_file.read_text()))

@@ -15,7 +15,7 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation import metrics
 from onnxreg.converters.evaluation.evaluators import LabelledRow, LabelledText, Likelihood, Question, Texts
-from onnxreg.converters.evaluation.metric import EvaluationError, Metric, ScoreTable, percentiles
+from onnxreg.converters.evaluation.metric import EvaluationError, ScoreTable, percentiles
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.converters.source import toolchain
 from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
@@ -57,7 +57,7 @@ SUBJECTS["exact_match"] = SUBJECTS["answer_f1"]
 
 
 @pytest.mark.parametrize("metric", metrics.METRICS, ids=lambda metric: metric.id)
-def test_a_metric_keeps_what_verdicts_rest_on(metric: Metric) -> None:
+def test_a_metric_keeps_what_verdicts_rest_on(metric):
     items, good, bad = SUBJECTS[metric.id]
     parent, worse = (metric.scores(items, predictions, good, LABELS) for predictions in (good, bad))
     value, worse_value = metric.value(parent), metric.value(worse)
@@ -149,7 +149,7 @@ def export(make_checkpoint: Callable[..., Path], tmp_path: Path) -> Callable[[],
     return run
 
 
-def test_a_metric_of_another_package_judges_and_is_recorded(install: Install, export: Any) -> None:
+def test_a_metric_of_another_package_judges_and_is_recorded(install, export):
     install(SHORTNESS)
     assert metrics.names() == [*[metric.id for metric in metrics.METRICS], "shortness"]
     assert "other_metrics" not in sys.modules
@@ -167,9 +167,7 @@ def test_a_metric_of_another_package_judges_and_is_recorded(install: Install, ex
         ("shape", r"scores of shape \(2,\), expected \(1,\)"),
     ],
 )
-def test_a_metric_that_is_broken_publishes_nothing(
-    install: Install, export: Any, fault: str, message: str
-) -> None:
+def test_a_metric_that_is_broken_publishes_nothing(install, export, fault, message):
     install(SHORTNESS, module=MODULE.replace("fault = None", f"fault = {fault!r}"))
     with pytest.raises(ConversionError, match=message):
         export()
@@ -183,9 +181,7 @@ METHODS = {
 
 
 @pytest.mark.parametrize("method", sampled(METHODS, 4))
-def test_a_metric_whose_code_fails_anywhere_is_blamed_without_a_word_of_the_suite(
-    install: Install, export: Any, method: str
-) -> None:
+def test_a_metric_whose_code_fails_anywhere_is_blamed_without_a_word_of_the_suite(install, export, method):
     fault = f"\n    def {method}(self, {METHODS[method]}):\n        raise KeyError('secret text')\n"
     install(SHORTNESS, module=MODULE + fault)
     with pytest.raises(EvaluationError) as caught:
@@ -194,15 +190,13 @@ def test_a_metric_whose_code_fails_anywhere_is_blamed_without_a_word_of_the_suit
     assert "secret" not in caught.value.message + caught.value.hint
 
 
-def test_an_interval_is_absent_if_a_resample_is_infinite() -> None:
+def test_an_interval_is_absent_if_a_resample_is_infinite():
     assert percentiles(np.array([0.0, 1.0, np.nan])) == (0.025, 0.975)
     assert percentiles(np.array([0.0, 1.0, np.inf])) is None
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "", "x y"])
-def test_a_metric_whose_id_is_no_name_of_a_file_is_refused(
-    install: Install, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_metric_whose_id_is_no_name_of_a_file_is_refused(install, monkeypatch, name):
     entry = EntryPoint(name, "other_metrics:Shortness", "onnxreg.metrics")
     monkeypatch.setattr(toolchain, "entry_points", lambda group: [entry])
     install(module=MODULE.replace('"shortness"', repr(name)))
@@ -220,9 +214,7 @@ def test_a_metric_whose_id_is_no_name_of_a_file_is_refused(
     ],
     ids=["absent", "another id", "ours", "misspelt"],
 )  # fmt: skip
-def test_a_plug_in_that_cannot_be_used(
-    install: Install, entry: str, name: str, family: type[Exception], message: str
-) -> None:
+def test_a_plug_in_that_cannot_be_used(install, entry, name, family, message):
     install(entry)
     with pytest.raises(family, match=message):
         metrics.find(name)

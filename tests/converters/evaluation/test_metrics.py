@@ -30,7 +30,7 @@ def value(name: str, items: Any, predictions: Any, reference: Any = None, labels
 
 
 @given(arrays.arrays(np.int64, st.tuples(st.integers(1, 60), st.just(2)), elements=st.integers(0, 9)))
-def test_values_of_any_classes_are_those_of_scikit_learn_to_the_bit(classes: Any) -> None:
+def test_values_of_any_classes_are_those_of_scikit_learn_to_the_bit(classes):
     from sklearn.metrics import accuracy_score, f1_score
 
     right, predicted = classes.T
@@ -41,7 +41,7 @@ def test_values_of_any_classes_are_those_of_scikit_learn_to_the_bit(classes: Any
 
 
 @given(arrays.arrays(np.float64, st.tuples(st.integers(1, 60), st.just(2)), elements=st.integers(0, 20)))
-def test_values_of_any_pairs_are_those_of_scipy_to_the_bit(rows: Any) -> None:
+def test_values_of_any_pairs_are_those_of_scipy_to_the_bit(rows):
     from scipy.stats import spearmanr
 
     with warnings.catch_warnings():
@@ -50,7 +50,7 @@ def test_values_of_any_pairs_are_those_of_scipy_to_the_bit(rows: Any) -> None:
     np.testing.assert_equal(metrics.find("spearman").value(rows), expected)
 
 
-def test_ranks_and_documents_as_scikit_learn_ranks_them() -> None:
+def test_ranks_and_documents_as_scikit_learn_ranks_them():
     from sklearn.metrics import ndcg_score, top_k_accuracy_score
 
     values, right = RANDOM.normal(size=(200, 12)).round(1), RANDOM.randint(0, 12, 200)
@@ -69,7 +69,7 @@ def test_ranks_and_documents_as_scikit_learn_ranks_them() -> None:
     assert value("ndcg_10", items, list(vectors)) == pytest.approx(ndcg_score(relevance, cosines, k=10))
 
 
-def test_a_model_that_always_says_the_commonest_class_has_no_skill() -> None:
+def test_a_model_that_always_says_the_commonest_class_has_no_skill():
     right = [0] * 150 + [1] * 50
     items = [SimpleNamespace(label=LABELS[number]) for number in right]
     for name in ("accuracy", "macro_f1"):
@@ -89,9 +89,7 @@ def test_a_model_that_always_says_the_commonest_class_has_no_skill() -> None:
         (("Paris",), "", 0.0, 0.0),
     ],
 )
-def test_answers_worked_out_by_hand(
-    answers: tuple[str, ...], prediction: str, exact: float, f1: float
-) -> None:
+def test_answers_worked_out_by_hand(answers, prediction, exact, f1):
     items = [Question("?", "context", answers)]
     assert value("exact_match", items, [prediction]) == exact
     assert value("answer_f1", items, [prediction]) == pytest.approx(f1)
@@ -101,7 +99,7 @@ def tags(text: str) -> Any:
     return np.array([".AB".index(letter) - 1 for letter in text], dtype=np.int64)
 
 
-def test_spans_as_seqeval_counts_them() -> None:
+def test_spans_as_seqeval_counts_them():
     from seqeval.metrics import f1_score as span_f1
     from seqeval.scheme import IOB2
 
@@ -120,7 +118,7 @@ def test_spans_as_seqeval_counts_them() -> None:
     assert value("span_f1", items, predictions, labels=("A", "B")) == pytest.approx(expected)
 
 
-def test_perplexity_is_the_exponential_of_the_mean_over_tokens() -> None:
+def test_perplexity_is_the_exponential_of_the_mean_over_tokens():
     predictions = [Likelihood(2.0, 4, 100), Likelihood(9.0, 6, 100)]
     assert value("perplexity", [None] * 2, predictions) == pytest.approx(math.exp(1.1))
     perplexity = metrics.find("perplexity")
@@ -133,9 +131,7 @@ numbers = st.floats(-1e6, 1e6, allow_nan=False, width=64)
 
 
 @given(st.data(), st.integers(1, 30), st.integers(1, 3), st.booleans())
-def test_a_table_does_not_tell_the_order_of_the_items(
-    data: st.DataObject, rows: int, width: int, is_grouped: bool
-) -> None:
+def test_a_table_does_not_tell_the_order_of_the_items(data, rows, width, is_grouped):
     columns = tuple(f"column {number}" for number in range(width))
     parent, candidate = (
         data.draw(arrays.arrays(np.float64, (rows, width), elements=numbers)) for _ in range(2)
@@ -159,7 +155,7 @@ HEAD = b"group,parent:a,candidate:a\n"
     [b"", b"group\n", HEAD + b"0,1,2\n1,0,2\n", HEAD + b"0,1\n", b"\xff"],
     ids=["empty", "no columns", "another order", "a short row", "no text"],
 )
-def test_invalid_tables_are_refused(data: bytes) -> None:
+def test_invalid_tables_are_refused(data):
     with pytest.raises(InputError, match=r"scores\.csv is not a table of item scores"):
         ScoreTable.decode(data, "scores.csv")
 
@@ -189,7 +185,7 @@ def table_of(parent: Any, candidate: Any, groups: Any = None) -> ScoreTable:
 @pytest.mark.parametrize(
     ("loss", "state"), [(0.05, "certified"), (0.1, "refused"), (0.2, "refused"), (-0.3, "certified")]
 )
-def test_the_rule_is_strict_about_the_limit(loss: float, state: str) -> None:
+def test_the_rule_is_strict_about_the_limit(loss, state):
     parent = np.full((10, 1), 0.5)
     limit = 0.1 if loss != 0.1 else 0.5 - (0.5 - 0.1)
     judgement = Steady().judge(table_of(parent, parent - loss), limit, {})
@@ -197,7 +193,7 @@ def test_the_rule_is_strict_about_the_limit(loss: float, state: str) -> None:
     assert judgement.interval == pytest.approx((loss, loss))
 
 
-def test_a_loss_whose_interval_spans_the_limit_is_unclear() -> None:
+def test_a_loss_whose_interval_spans_the_limit_is_unclear():
     parent, candidate = np.ones((200, 1)), np.ones((200, 1))
     candidate[:2] = 0
     table = table_of(parent, candidate)
@@ -211,7 +207,7 @@ def test_a_loss_whose_interval_spans_the_limit_is_unclear() -> None:
     assert Steady().judge(table_of(parent, parent * 0), 0.008, {}).state == "refused"
 
 
-def test_few_items_or_a_parent_that_guesses_prove_nothing() -> None:
+def test_few_items_or_a_parent_that_guesses_prove_nothing():
     poor, metric = np.full((10, 1), 0.1), Steady()
     assert metric.judge(table_of(poor, poor * 0), 0.01, {}).state == "unknown"
     metric.min_groups = 2  # type: ignore[misc]
@@ -223,7 +219,7 @@ class Broken(Steady):
         return 1 / float(rows.sum() - 3) if rows.sum() == 3 else math.nan
 
 
-def test_a_metric_that_gives_nan_or_fails_is_an_error() -> None:
+def test_a_metric_that_gives_nan_or_fails_is_an_error():
     for count, message in (
         (2, "steady gives nan"),
         (3, r"steady fails: ZeroDivisionError in test_metrics\.py"),

@@ -1,6 +1,6 @@
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +30,6 @@ from onnxreg.schema.core.errors import ConversionError
 TEXTS = ["Ada meets Bo in Oslo", "Cy", "xyzzy " * 30 + "New York", ""]
 
 
-Make = Callable[..., Any]
 NO_MODEL: Any = None
 
 
@@ -54,7 +53,7 @@ def predictions(evaluator: TokenSpans, run: Run, texts: Sequence[str]) -> list[A
     return predict(evaluator, run, items, evaluator.inputs(items))
 
 
-def test_both_runtimes_and_the_decoder_agree(checkpoint: Make, candidate: Make) -> None:
+def test_both_runtimes_and_the_decoder_agree(checkpoint, candidate):
     evaluator = evaluator_of(checkpoint(), 18)
     right = predictions(evaluator, artifact_runner(candidate()), TEXTS)
     with parent_runner(evaluator.subject.start) as run:
@@ -65,9 +64,7 @@ def test_both_runtimes_and_the_decoder_agree(checkpoint: Make, candidate: Make) 
     assert left[3].tolist() == []
 
 
-def test_the_same_on_any_number_of_threads(
-    tokenizer: "transformers.PreTrainedTokenizerFast", monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_on_any_number_of_threads(tokenizer, monkeypatch):
     torch.manual_seed(0)
     sizes = {"hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 384}
     config = transformers.BertConfig(vocab_size=14, num_labels=5, **sizes)
@@ -99,9 +96,7 @@ def test_the_same_on_any_number_of_threads(
     assert logits(1, 1) == logits(2, 4) == logits(5, 2)
 
 
-def test_graphs_that_are_not_of_the_model_are_refused(
-    tmp_path: Path, checkpoint: Make, candidate: Make
-) -> None:
+def test_graphs_that_are_not_of_the_model_are_refused(tmp_path, checkpoint, candidate):
     parent = checkpoint()
     other = dataclasses.replace(parent, labels=("O", "A", "B", "C", "D", "E", "F"))
     positions = saved(tmp_path / "positions.onnx", {"input_ids": "b", "position_ids": "b"})
@@ -119,9 +114,7 @@ def test_graphs_that_are_not_of_the_model_are_refused(
     assert str(tmp_path) not in caught.value.message
 
 
-def test_items_share_a_run_only_if_rows_do_not_depend_on_each_other(
-    tmp_path: Path, candidate: Make, checkpoint: Make
-) -> None:
+def test_items_share_a_run_only_if_rows_do_not_depend_on_each_other(tmp_path, candidate, checkpoint):
     """As where scales are computed over all values of a run, or the first axes of inputs differ."""
     assert artifact_runner(candidate()).rows == 16
     body = """flat = Cast <to = 1> (input_ids) codes, scale, zero = DynamicQuantizeLinear(flat)
@@ -137,7 +130,7 @@ def test_items_share_a_run_only_if_rows_do_not_depend_on_each_other(
     assert all(np.array_equal(one, other) for one, other in zip(together, alone, strict=True))
 
 
-def test_a_text_without_tokens_has_no_labels(checkpoint: Make, candidate: Make) -> None:
+def test_a_text_without_tokens_has_no_labels(checkpoint, candidate):
     parent = checkpoint()
     backend = tokenizers.Tokenizer.from_str(parent.tokenizer.backend_tokenizer.to_str())
     words = {"unk_token": "[UNK]", "pad_token": "[PAD]"}
@@ -149,7 +142,7 @@ def test_a_text_without_tokens_has_no_labels(checkpoint: Make, candidate: Make) 
     assert (empty.tolist(), named.tolist()) == ([-1], [0, 0, 0])
 
 
-def test_a_source_that_does_not_run_on_an_item_is_an_error_and_threads_are_put_back(checkpoint: Make) -> None:
+def test_a_source_that_does_not_run_on_an_item_is_an_error_and_threads_are_put_back(checkpoint):
     class Fussy(torch.nn.Module):
         def forward(self, input_ids: torch.Tensor, **_: torch.Tensor) -> SimpleNamespace:
             raise IndexError("cannot reshape")
@@ -162,7 +155,7 @@ def test_a_source_that_does_not_run_on_an_item_is_an_error_and_threads_are_put_b
     assert torch.get_num_threads() == before
 
 
-def test_a_model_that_gives_nan_has_no_prediction(checkpoint: Make) -> None:
+def test_a_model_that_gives_nan_has_no_prediction(checkpoint):
     evaluator = evaluator_of(checkpoint())
     (window, *_) = evaluator.inputs([Fixture("Ada meets Bo", ())])
     logits = np.zeros((1, 5, 5), dtype=np.float32)
@@ -180,7 +173,7 @@ def test_a_model_that_gives_nan_has_no_prediction(checkpoint: Make) -> None:
             read()
 
 
-def test_a_vector_is_the_output_or_the_mean_of_the_states_that_count() -> None:
+def test_a_vector_is_the_output_or_the_mean_of_the_states_that_count():
     feed, evaluator = {"attention_mask": np.array([[1, 1, 0]])}, Embeddings(NO_MODEL)
     states = np.array([[[1.0, 2.0], [3.0, 5.0], [99.0, 99.0]]], np.float32)
     outputs = {"last_hidden_state": states}
@@ -189,7 +182,7 @@ def test_a_vector_is_the_output_or_the_mean_of_the_states_that_count() -> None:
     assert evaluator.read(ModelInput(0, feed, None), outputs).tolist() == [7.0, 8.0]
 
 
-def test_a_graph_of_arrays_that_mixes_its_rows_gets_one_at_a_time(tmp_path: Path) -> None:
+def test_a_graph_of_arrays_that_mixes_its_rows_gets_one_at_a_time(tmp_path):
     onnx.save(graph("y = Softmax<axis=0>(x)", "float[n, 3] x", "float[n, 3] y"), tmp_path / "mixing.onnx")
     feeds = [{"x": row[None].astype(np.float32)} for row in np.random.default_rng(0).normal(size=(40, 3))]
     subject: Any = SimpleNamespace(sample=SimpleNamespace(expected=[{"y": None}]))

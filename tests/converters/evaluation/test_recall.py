@@ -38,7 +38,7 @@ def parts(fixtures: list[Fixture], parent: list[Integers], candidate: list[Integ
     return METRIC.judge(table_of(fixtures, parent, candidate), 0.005, {}).parts
 
 
-def test_recall_worked_out_by_hand() -> None:
+def test_recall_worked_out_by_hand():
     fixtures = [
         Fixture("0123456789", (TextSpan(0, 4, "A"), TextSpan(6, 8, "B"))),
         Fixture("0123456789", (TextSpan(2, 8, "A"), TextSpan(2, 4, "C"))),
@@ -53,7 +53,7 @@ def test_recall_worked_out_by_hand() -> None:
 
 
 @pytest.mark.parametrize("texts", ["0123456789", "0123"])
-def test_a_model_that_says_one_label_everywhere_proves_nothing(texts: str) -> None:
+def test_a_model_that_says_one_label_everywhere_proves_nothing(texts):
     """Nor do texts that gold fills, whatever the model says."""
     fixtures, always = [Fixture(texts, (TextSpan(0, 4, "A"),))] * 100, [chars("A" * len(texts))] * 100
     a, _ = parts(fixtures, always, always)
@@ -79,7 +79,7 @@ def corpora(draw: st.DrawFn) -> tuple[list[Fixture], list[Integers], list[Intege
 
 
 @given(corpora())
-def test_laws_of_recall(corpus: tuple[list[Fixture], list[Integers], list[Integers]]) -> None:
+def test_laws_of_recall(corpus):
     fixtures, parent, candidate = corpus
     forth, back = parts(fixtures, parent, candidate), parts(fixtures, candidate, parent)
     turned = parts(fixtures[::-1], parent[::-1], candidate[::-1])
@@ -108,7 +108,7 @@ def interval_of(gold: Any, hits: Any) -> Interval:
     return percentiles(METRIC.resampled(counted((gold, gold, hits)))[:, 0]) or (0.0, 0.0)
 
 
-def test_the_interval_is_that_of_the_binomial_and_characters_of_one_text_are_not_independent() -> None:
+def test_the_interval_is_that_of_the_binomial_and_characters_of_one_text_are_not_independent():
     """400 one-span texts of equal length, 40 of them lost: the loss is 0.1, its standard error 0.015.
 
     The same losses in four texts instead of four hundred leave the interval ten times as wide.
@@ -123,7 +123,7 @@ def test_the_interval_is_that_of_the_binomial_and_characters_of_one_text_are_not
     assert widths[0] > 5 * widths[1]
 
 
-def test_the_stream_of_the_generator_is_the_frozen_one_and_of_nothing_nothing_is_drawn() -> None:
+def test_the_stream_of_the_generator_is_the_frozen_one_and_of_nothing_nothing_is_drawn():
     """RandomState(0).randint(0, 3) goes 0 1 0, 1 1 2, 0 2 0; the texts lose 0, 3 and 10 of 10 characters each."""
     drawn = METRIC.resampled(counted(([10] * 3, [10] * 3, [10, 7, 0])))[:3, 0]
     assert drawn.tolist() == [3 / 30, 16 / 30, 10 / 30]
@@ -151,13 +151,13 @@ def judge(*labels: tuple[Any, Any, Any], others: Sequence[str] = (), **settings:
 @pytest.mark.parametrize(
     ("lost", "gold", "loss"), [(0, 1000, 0.0), (4, 1000, 0.004), (300, 1000, 0.3), (-50, 1000, 0.0)]
 )
-def test_a_loss_is_that_of_the_worst_label_and_never_below_nothing(lost: int, gold: int, loss: float) -> None:
+def test_a_loss_is_that_of_the_worst_label_and_never_below_nothing(lost, gold, loss):
     judgement = judge(label(lost, gold=gold), label(-90))
     assert judgement.loss == pytest.approx(loss)
     assert judgement.state == ("refused" if loss > 0.1 else "certified")
 
 
-def test_one_label_over_the_limit_refuses_whatever_the_others_gain() -> None:
+def test_one_label_over_the_limit_refuses_whatever_the_others_gain():
     judgement = judge(label(-90), label(300), label(500))
     assert judgement.state == "refused" and judgement.loss == 0.5
     assert [part.state for part in judgement.parts] == ["certified", "refused", "refused"]
@@ -173,7 +173,7 @@ def test_one_label_over_the_limit_refuses_whatever_the_others_gain() -> None:
         (label(parent=0.0), "finds too little of B"),
     ],
 )
-def test_weak_evidence_is_unknown_unless_a_proved_loss_refuses(weak: Any, reason: str) -> None:
+def test_weak_evidence_is_unknown_unless_a_proved_loss_refuses(weak, reason):
     texts = len(weak[0])
     strong, lost = label(texts=texts, gold=1000 * texts), label(600 * texts, texts=texts, gold=1000 * texts)
     judgement = judge(strong, weak)
@@ -185,7 +185,7 @@ def test_weak_evidence_is_unknown_unless_a_proved_loss_refuses(weak: Any, reason
 
 
 @pytest.mark.parametrize("name", ["gold_chars", "parent_recall"])
-def test_floors(name: str) -> None:
+def test_floors(name):
     """Exactly at a floor is enough; one that would let everything pass is refused."""
     assert judge(label(gold=200, parent=0.5)).state == "certified"
     above, bad = {"gold_chars": (1001, (0, -1)), "parent_recall": (0.91, (0.0, 50.0))}[name]
@@ -195,7 +195,7 @@ def test_floors(name: str) -> None:
             METRIC.check(METRIC.limit, {f"min_{name}": value})
 
 
-def test_nothing_to_judge_is_unknown() -> None:
+def test_nothing_to_judge_is_unknown():
     none: tuple[Any, Any, Any] = ([0, 0], [0, 0], [0, 0])
     for judgement, reason in (
         (METRIC.judge(table_of([], [], []), 0.005, {}), "the evaluation suite is empty"),
@@ -207,7 +207,7 @@ def test_nothing_to_judge_is_unknown() -> None:
         assert reason in judgement.reasons[0]
 
 
-def test_labels_without_gold_are_listed_and_gold_of_a_label_that_the_model_lacks_certifies_nothing() -> None:
+def test_labels_without_gold_are_listed_and_gold_of_a_label_that_the_model_lacks_certifies_nothing():
     without_gold = (np.zeros(100),) * 3
     judgement = judge(label(), without_gold, excluded_labels={"SSN": 3})
     assert judgement.state == "certified"
@@ -232,14 +232,12 @@ def test_labels_without_gold_are_listed_and_gold_of_a_label_that_the_model_lacks
         (0.001, None, "certified", "unknown"),
     ],
 )
-def test_a_loss_refuses_only_if_its_interval_does_not_span_the_limit(
-    loss: float, interval: tuple[float, float] | None, state: str, with_margin: str
-) -> None:
+def test_a_loss_refuses_only_if_its_interval_does_not_span_the_limit(loss, interval, state, with_margin):
     states = judge_loss(loss, interval, 0.005), judge_loss(loss, interval, 0.005, True)
     assert states == (state, with_margin)
 
 
-def test_an_unclear_loss_and_a_wide_interval_are_named() -> None:
+def test_an_unclear_loss_and_a_wide_interval_are_named():
     unclear = judge(label(9))
     assert unclear.state == "unknown" and unclear.reasons[0].startswith("unclear: A loses 0.009")
     wide = judge(label(4))
@@ -247,7 +245,7 @@ def test_an_unclear_loss_and_a_wide_interval_are_named() -> None:
     assert judge(label(4), margin=True).state == "unknown"
 
 
-def test_one_text_refuses_nothing_for_ever() -> None:
+def test_one_text_refuses_nothing_for_ever():
     """Every resample of one text is that text."""
     text = "A" * 300 + "." * 300
     fixtures = [Fixture(text, (TextSpan(0, 300, "A"),)), *[Fixture("....", ())] * 9]
@@ -258,7 +256,7 @@ def test_one_text_refuses_nothing_for_ever() -> None:
     assert [METRIC.judge(table, 0.005, {"margin": True}).state for table in tables] == ["unknown"] * 2
 
 
-def test_reasons_stay_short_however_many_labels_there_are() -> None:
+def test_reasons_stay_short_however_many_labels_there_are():
     judgement = judge(label(), others=[f"L{number}" * 100 for number in range(MAX_LISTED_LABELS + 5)])
     assert "and 5 more" in judgement.reasons[-1]
     assert max(map(len, judgement.reasons)) < 4096
@@ -273,9 +271,7 @@ def test_reasons_stay_short_however_many_labels_there_are() -> None:
         ({"A": (30, 10), "B": (1, 3)}, ["gold characters of B", "gold spans of A"]),
     ],
 )
-def test_a_suite_that_proves_little_is_known_before_it_is_used(
-    spans: dict[str, tuple[int, int]], messages: list[str]
-) -> None:
+def test_a_suite_that_proves_little_is_known_before_it_is_used(spans, messages):
     """So many spans of so many characters for each label, one a text."""
     fixtures = [
         Fixture("x" * length, (TextSpan(0, length, name),))

@@ -53,7 +53,7 @@ def judge(checkpoint: Any, candidate: Any, write_suite: Any, monkeypatch: pytest
     return run
 
 
-def test_other_options_sources_and_bytes_are_judged_anew(judge: Any) -> None:
+def test_other_options_sources_and_bytes_are_judged_anew(judge):
     assert judge({"subject": 2})
     assert judge(metrics=[{"metric": "character_recall"}])
     assert judge(half="choose", seed=1)
@@ -83,8 +83,8 @@ def with_library(library: str) -> Any:
     ],
 )
 def test_other_libraries_versions_batches_tools_and_processors_are_judged_anew(
-    judge: Any, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, value: Any
-) -> None:
+    judge, monkeypatch, owner, name, value
+):
     monkeypatch.setattr(owner, name, value)
     assert judge()
 
@@ -95,7 +95,7 @@ TABLE = {"table": "group\n0\n", "facts": {}}
 @pytest.mark.parametrize(
     "value", [None, 3, [], {"table": ""}, [TABLE, {}], [{"table": "x", "facts": {}}], [{}]], ids=str
 )
-def test_a_damaged_entry_is_judged_anew(judge: Any, value: Any) -> None:
+def test_a_damaged_entry_is_judged_anew(judge, value):
     (key,) = judge.cache.values
     judge.cache.values[key] = value
     assert judge()

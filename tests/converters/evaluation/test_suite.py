@@ -33,7 +33,7 @@ SHAPES: dict[str, tuple[str, int]] = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_three_shapes_read_the_same(tmp_path: Path, name: str) -> None:
+def test_three_shapes_read_the_same(tmp_path, name):
     content, count = SHAPES[name]
     suite = load(write(tmp_path, content.encode(), name))
     assert suite.items == (READ,) * count
@@ -43,12 +43,12 @@ def test_three_shapes_read_the_same(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("spans", ["gold_spans", "entities"])
 @pytest.mark.parametrize("label", ["label", "canonical_label", "entity_type", "entity_group", "entity"])
 @pytest.mark.parametrize("identity", ["id", "fixture_id"])
-def test_aliases(tmp_path: Path, spans: str, label: str, identity: str) -> None:
+def test_aliases(tmp_path, spans, label, identity):
     row = {identity: "a", "text": ROW["text"], spans: [{"start": 0, "end": 3, label: "NAME"}], "lang": "en"}
     assert load(write(tmp_path, [row])).items == (READ,)
 
 
-def test_a_canonical_label_counts_before_a_label_and_spans_of_two_labels_may_nest(tmp_path: Path) -> None:
+def test_a_canonical_label_counts_before_a_label_and_spans_of_two_labels_may_nest(tmp_path):
     row = ROW | {"gold_spans": [{"start": 0, "end": 3, "label": "forename", "canonical_label": "NAME"}]}
     assert load(write(tmp_path, [row])).items == (READ,)
     spans = [(0, 11, "PERSON"), (0, 3, "NAME"), (3, 6, "NAME")]
@@ -56,7 +56,7 @@ def test_a_canonical_label_counts_before_a_label_and_spans_of_two_labels_may_nes
     assert len(load(write(tmp_path, [row])).items[0].spans) == 3
 
 
-def test_offsets_count_code_points_and_lines_end_at_line_feeds_only(tmp_path: Path) -> None:
+def test_offsets_count_code_points_and_lines_end_at_line_feeds_only(tmp_path):
     text = "\U0001f600 e\u0301\u2028Ada\u0085"
     row = {"text": text, "gold_spans": [{"start": 5, "end": 8, "label": "NAME", "text": "Ada"}]}
     path = write(tmp_path, json.dumps(row, ensure_ascii=False).encode(), "suite.jsonl")
@@ -111,9 +111,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("content", "message"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
-def test_a_bad_suite_is_refused_without_a_word_of_its_text(
-    tmp_path: Path, content: Any, message: str
-) -> None:
+def test_a_bad_suite_is_refused_without_a_word_of_its_text(tmp_path, content, message):
     with pytest.raises(InputError) as caught:
         load(write(tmp_path, content))
     assert message in caught.value.message
@@ -121,7 +119,7 @@ def test_a_bad_suite_is_refused_without_a_word_of_its_text(
     assert "90071" not in caught.value.message + caught.value.hint
 
 
-def test_a_bad_line_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
+def test_a_bad_line_a_missing_file_and_a_directory_are_named(tmp_path):
     for line in (b"{broken", b'{"Ada": 1, "Ada": 2}'):
         path = write(tmp_path, json.dumps(ROW).encode() + b"\n\n" + line, "suite.jsonl")
         with pytest.raises(InputError, match=r"line 3 is not valid JSON$"):
@@ -144,6 +142,6 @@ def test_a_bad_line_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> 
         ([{"source": 7}, ["source"]], None),
     ],
 )
-def test_a_suite_says_if_its_texts_were_made_up(tmp_path: Path, metadata: Any, expected: bool | None) -> None:
+def test_a_suite_says_if_its_texts_were_made_up(tmp_path, metadata, expected):
     rows = [{"text": "Ada", "gold_spans": [], "metadata": item} for item in metadata]
     assert load(write(tmp_path, rows)).synthetic is expected

@@ -100,7 +100,7 @@ def classifier(make_checkpoint: Make) -> Path:
 
 
 @pytest.mark.parametrize("paired", [False, True])
-def test_text_classification_of_texts_and_pairs(export: Export, classifier: Path, paired: bool) -> None:
+def test_text_classification_of_texts_and_pairs(export, classifier, paired):
     labels = json.loads((classifier / "config.json").read_text())["id2label"]
     texts, pairs = words(300), words(300, seed=1) if paired else None
     rows = [{"text": text, "label": labels[str(number % 2)]} for number, text in enumerate(texts)]
@@ -115,7 +115,7 @@ def test_text_classification_of_texts_and_pairs(export: Export, classifier: Path
     assert got["accuracy"]["samples"] == got["macro_f1"]["samples"] == 300
 
 
-def test_question_answering_over_windows(export: Export, make_checkpoint: Make) -> None:
+def test_question_answering_over_windows(export, make_checkpoint):
     source, contexts = make_checkpoint("bert", "QuestionAnswering"), words(220, length=60)
     rows = [
         {"question": f"w{10 + n % 40} w11", "context": c, "answers": [" ".join(c.split()[:2])]}
@@ -130,9 +130,7 @@ def test_question_answering_over_windows(export: Export, make_checkpoint: Make) 
         export(source, "question-answering", long, **short)
 
 
-def test_an_answer_within_one_window_is_the_best_pair_of_logits(
-    export: Export, make_checkpoint: Make
-) -> None:
+def test_an_answer_within_one_window_is_the_best_pair_of_logits(export, make_checkpoint):
     source = make_checkpoint("bert", "QuestionAnswering")
     contexts = words(205, length=8)
     rows = [{"question": "w10 w11", "context": c, "answers": [c.split()[3]]} for c in contexts]
@@ -147,9 +145,7 @@ def test_an_answer_within_one_window_is_the_best_pair_of_logits(
     assert figures(draft)["exact_match"]["value"] == pytest.approx(exact / 205)
 
 
-def test_a_decoder_of_fixed_length_classifies_as_the_one_it_was_made_of(
-    export: Export, make_checkpoint: Make
-) -> None:
+def test_a_decoder_of_fixed_length_classifies_as_the_one_it_was_made_of(export, make_checkpoint):
     source = make_checkpoint("llama", "SequenceClassification")
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps({**config, "pad_token_id": 7}))
@@ -166,14 +162,14 @@ def fixed_to(length: int, step: str) -> dict[str, Any]:
 
 
 @pytest.mark.more
-def test_an_item_longer_than_a_fixed_graph_is_an_error(export: Export, make_checkpoint: Make) -> None:
+def test_an_item_longer_than_a_fixed_graph_is_an_error(export, make_checkpoint):
     suite, steps = [{"text": text} for text in words(5, length=12)], [*INT8, fixed_to(8, "int8")]
     message = r"fixed\.onnx takes 8 tokens, an item of the evaluation suite has 12"
     with pytest.raises(ConversionError, match=message):
         export(make_checkpoint("bert", ""), "pooling", suite, steps, [{"step": "fixed"}])
 
 
-def test_rows_of_arrays(export: Export, tmp_path: Path) -> None:
+def test_rows_of_arrays(export, tmp_path):
     write_mlp(tmp_path / "mlp.onnx")
     rows = np.random.default_rng(1).normal(size=(240, 64)).astype(np.float32)
     session = onnxruntime.InferenceSession(tmp_path / "mlp.onnx")
@@ -191,7 +187,7 @@ def test_rows_of_arrays(export: Export, tmp_path: Path) -> None:
 
 
 @pytest.mark.more
-def test_text_generation(export: Export, make_checkpoint: Make, tmp_path: Path) -> None:
+def test_text_generation(export, make_checkpoint, tmp_path):
     import torch
     from transformers import AutoTokenizer, LlamaForCausalLM
 
@@ -237,15 +233,15 @@ BAD: dict[str, tuple[list[Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("message", BAD)
-def test_bad_input_is_refused(export: Export, make_checkpoint: Make, message: str) -> None:
+def test_bad_input_is_refused(export, make_checkpoint, message):
     rows, evaluation = BAD[message]
     with pytest.raises(InputError, match=message):
         export(make_checkpoint("bert", ""), "pooling", rows, **evaluation)
 
 
 def test_a_label_that_the_model_lacks_and_a_plan_that_judges_nothing_are_refused(
-    export: Export, classifier: Path, make_checkpoint: Make
-) -> None:
+    export, classifier, make_checkpoint
+):
     with pytest.raises(InputError, match="does not have: 'HAPPY'"):
         export(classifier, "text-classification", [{**W10, "label": "HAPPY"}])
     with pytest.raises(InputError, match="judges nothing"):
@@ -257,7 +253,7 @@ ORIGINAL = [{"name": "original", "pass": "Original"}, {**INT8_OF_GRAPH[0], "inpu
 BOTH = [{"step": "original", "path": "model.onnx"}, {"step": "int8", "path": "model_int8.onnx"}]
 
 
-def test_a_suite_that_is_missing_or_of_arrays_is_refused_at_once(export: Export, tmp_path: Path) -> None:
+def test_a_suite_that_is_missing_or_of_arrays_is_refused_at_once(export, tmp_path):
     write_mlp(tmp_path / "mlp.onnx")
     (tmp_path / "suite.txt").write_text("{}")
     np.savez(tmp_path / "wide.npz", x=np.eye(2, 65, dtype=np.float32))
@@ -279,9 +275,7 @@ def least_cosine(own: dict[str, Any], parent: dict[str, Any]) -> float:
 
 
 @pytest.mark.parametrize("shape", ["n, 1", "n"])
-def test_one_number_for_each_row_is_not_certified_by_its_sign(
-    export: Export, tmp_path: Path, shape: str
-) -> None:
+def test_one_number_for_each_row_is_not_certified_by_its_sign(export, tmp_path, shape):
     """INT8 of a regression may be wrong by any factor: the cosine of two positive numbers is 1."""
     last = {"n, 1": "y = Identity (h)", "n": "y = Squeeze (h, axis)"}
     sides, weights = ("float[n, 64] x", f"float[{shape}] y"), {"w": (64, 1), "axis": np.array([1])}
@@ -292,7 +286,7 @@ def test_one_number_for_each_row_is_not_certified_by_its_sign(
         export(tmp_path / "one.onnx", "onnx", tmp_path / "rows.npz", ORIGINAL, BOTH)
 
 
-def test_rows_without_labels_are_judged_by_their_cosine(export: Export, tmp_path: Path) -> None:
+def test_rows_without_labels_are_judged_by_their_cosine(export, tmp_path):
     write_mlp(tmp_path / "mlp.onnx")
     rows = np.random.default_rng(0).standard_normal((220, 64)).astype(np.float32)
     np.savez(tmp_path / "rows.npz", x=rows)
@@ -309,7 +303,7 @@ def test_rows_without_labels_are_judged_by_their_cosine(export: Export, tmp_path
 ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
-def test_groups_of_arrays_are_any_integers(tmp_path: Path) -> None:
+def test_groups_of_arrays_are_any_integers(tmp_path):
     np.savez(tmp_path / "s.npz", x=ROWS, labels=[0, 1, 0, 1], groups=[7, 10**15, 7, -3])
     suite = LabelledRows.load_suite(tmp_path / "s.npz")
     assert suite.groups == (0, 1, 0, 2)
@@ -317,7 +311,7 @@ def test_groups_of_arrays_are_any_integers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("groups", [["a", "b", "a", "b"], [0.1, 0.2, 1.0, 2.0], [[0, 1]] * 4], ids=str)
-def test_groups_of_arrays_that_are_no_integers_are_refused(tmp_path: Path, groups: Any) -> None:
+def test_groups_of_arrays_that_are_no_integers_are_refused(tmp_path, groups):
     np.savez(tmp_path / "s.npz", x=ROWS, labels=[0, 1, 0, 1], groups=groups)
     with pytest.raises(InputError, match="groups must be one integer for each row"):
         LabelledRows.load_suite(tmp_path / "s.npz")
@@ -342,11 +336,11 @@ def identities(tmp_path: Path, task: str, *rows: Any) -> set[Any]:
 
 @pytest.mark.parametrize(("task", "one", "other"), ALIKE, ids=[row[0] for row in ALIKE])
 def test_items_that_a_model_reads_alike_are_identical_whatever_the_right_answer_is(
-    tmp_path: Path, task: str, one: Any, other: Any
-) -> None:
+    tmp_path, task, one, other
+):
     assert len(identities(tmp_path, task, one, other)) == 1
 
 
-def test_items_of_other_content_are_not_identical(tmp_path: Path) -> None:
+def test_items_of_other_content_are_not_identical(tmp_path):
     rows = [{"text": a, "text_pair": b, "label": "x"} for a, b in (("a", "b"), ("b", "a"), ("a", "c"))]
     assert len(identities(tmp_path, "text-classification", *rows)) == 3

@@ -55,7 +55,7 @@ def session_of(detector: Detector, opset: int = 18) -> Any:
     return model_file.session(made)
 
 
-def test_fresh_rows_are_rejected_as_often_as_it_says() -> None:
+def test_fresh_rows_are_rejected_as_often_as_it_says():
     """Of 60 detectors with other held-out rows, nearly 95 % say an interval that holds their true rate."""
     rows, fresh, covered = draw(2000, 1), draw(20_000, 3), 0
     for seed in range(100, 160):
@@ -66,7 +66,7 @@ def test_fresh_rows_are_rejected_as_often_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("opset", [17, 18])
-def test_the_graph_agrees_with_float64_and_rejects_shifted_rows(detector: Detector, opset: int) -> None:
+def test_the_graph_agrees_with_float64_and_rejects_shifted_rows(detector, opset):
     rows = np.concatenate([draw(500, 5), draw(500, 6, shift=30.0)])
     distance, verdict = session_of(detector, opset).run(None, {"embedding": rows})
     exact = detector.distances(rows)
@@ -77,7 +77,7 @@ def test_the_graph_agrees_with_float64_and_rejects_shifted_rows(detector: Detect
     assert verdict[500:].mean() < 0.01
 
 
-def test_a_rate_is_that_of_the_graph_and_not_of_float64() -> None:
+def test_a_rate_is_that_of_the_graph_and_not_of_float64():
     """With a spread of 1e-4 around 1000, float32 tells only steps of 6e-5 apart: the graph and float64 disagree on some rows."""
     generator = np.random.default_rng(1)
     rows, held_out, fresh = (1000.00003 + 1e-4 * generator.normal(size=(n, 8)) for n in (500, 200, 4000))
@@ -89,7 +89,7 @@ def test_a_rate_is_that_of_the_graph_and_not_of_float64() -> None:
     assert found["value"] != (detector.distances(narrow) > detector.threshold).mean()
 
 
-def test_a_detector_that_misses_outliers_fails_and_the_interval_is_wilsons(detector: Detector) -> None:
+def test_a_detector_that_misses_outliers_fails_and_the_interval_is_wilsons(detector):
     session, metric = session_of(detector), "true_positive_rate"
     alike, far = (
         rejection(session, embedded(draw(300, 9, shift)), "x", metric, 0.9) for shift in (0.0, 50.0)
@@ -100,7 +100,7 @@ def test_a_detector_that_misses_outliers_fails_and_the_interval_is_wilsons(detec
     assert wilson(0, 9)[0] == 0.0
 
 
-def test_without_shrinkage_the_distance_is_mahalanobis() -> None:
+def test_without_shrinkage_the_distance_is_mahalanobis():
     rows, held_out = draw(2000, 1), draw(200, 2)
     exact = rows.astype(np.float64)
     inverse = np.linalg.inv(np.cov(exact.T, bias=True))
@@ -163,13 +163,13 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_rows_that_give_no_threshold_or_a_degenerate_fit_are_refused(what: str) -> None:
+def test_rows_that_give_no_threshold_or_a_degenerate_fit_are_refused(what):
     make, message = REFUSED[what]
     with pytest.raises(InputError, match=message):
         make()
 
 
-def test_shrinkage_is_what_ledoit_and_wolf_say_and_carries_what_a_layer_norm_takes() -> None:
+def test_shrinkage_is_what_ledoit_and_wolf_say_and_carries_what_a_layer_norm_takes():
     """Their estimate falls with the rows; its value for identity covariance tends to 1."""
     few, many = (estimate_covariance(draw(count)).shrinkage for count in (64, 6400))
     assert 0 < many < few < 1
@@ -180,7 +180,7 @@ def test_shrinkage_is_what_ledoit_and_wolf_say_and_carries_what_a_layer_norm_tak
 
 
 @given(st.lists(st.floats(-6, 6), min_size=8, max_size=8))
-def test_rank_and_condition_do_not_depend_on_the_units_of_a_dimension(powers: list[float]) -> None:
+def test_rank_and_condition_do_not_depend_on_the_units_of_a_dimension(powers):
     rows = draw(width=8).astype(np.float64)
     plain, scaled = estimate_covariance(rows, 0.0), estimate_covariance(rows * 10.0 ** np.array(powers), 0.0)
     assert plain.rank == scaled.rank == 8
@@ -214,16 +214,14 @@ BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", BAD_ROWS)
-def test_rows_of_another_shape_are_refused_by_their_file(
-    embedder: Embedder, tmp_path: Path, what: str
-) -> None:
+def test_rows_of_another_shape_are_refused_by_their_file(embedder, tmp_path, what):
     arrays, message = BAD_ROWS[what]
     np.savez(tmp_path / "rows.npz", **arrays)
     with pytest.raises(InputError, match=f"^{message}"):
         embedder.embed("rows.npz")
 
 
-def test_stored_embeddings_stand_in_for_images_only_where_asked(embedder: Embedder, tmp_path: Path) -> None:
+def test_stored_embeddings_stand_in_for_images_only_where_asked(embedder, tmp_path):
     np.savez(tmp_path / "rows.npz", input=images(70), embedding=np.zeros((70, WIDTH), np.float32))
     stored, made = embedder.embed("rows.npz"), embedder.embed("rows.npz", images=True)
     assert not stored.embeddings.any()
@@ -233,7 +231,7 @@ def test_stored_embeddings_stand_in_for_images_only_where_asked(embedder: Embedd
 
 
 @pytest.mark.parametrize("kind", ["input", "embedding"])
-def test_rows_that_made_the_detector_measure_nothing(embedder: Embedder, tmp_path: Path, kind: str) -> None:
+def test_rows_that_made_the_detector_measure_nothing(embedder, tmp_path, kind):
     used = images(5)
     half = np.concatenate([images(3, seed=1), used[:2]])
     np.savez(tmp_path / "fit.npz", input=used)

@@ -68,7 +68,7 @@ def shapes(values: Any) -> dict[str, list[str | int]]:
     }
 
 
-def test_every_member_has_its_files_and_every_graph_keeps_the_contract(family: Family) -> None:
+def test_every_member_has_its_files_and_every_graph_keeps_the_contract(family):
     members = {item["name"]: item["artifacts"] for item in family.draft.fields["model_family"]["members"]}
     assert members == {
         "backbone": [FP32, HALF, INT8],
@@ -95,7 +95,7 @@ def test_every_member_has_its_files_and_every_graph_keeps_the_contract(family: F
             assert outputs == {"logits": ["batch", len(classes)]}
 
 
-def test_the_recipe_and_the_checks_say_how_the_detector_was_fitted(family: Family) -> None:
+def test_the_recipe_and_the_checks_say_how_the_detector_was_fitted(family):
     def digest_of(file: str) -> str:
         return str(digest([{"input": small.rows(family.source, file, "input")}]))
 
@@ -117,7 +117,7 @@ def test_the_recipe_and_the_checks_say_how_the_detector_was_fitted(family: Famil
     assert rejections[0]["dataset"] == digest_of("held-out.npz")
 
 
-def test_rates_of_rejection_are_those_of_the_written_graph(family: Family) -> None:
+def test_rates_of_rejection_are_those_of_the_written_graph(family):
     detector = load_session(family.workspace / "ood.onnx")
     backbone = load_session(family.workspace / FP32)
     calibration, independent, *_ = family.checks("ood.onnx", "false_rejection_rate")
@@ -130,7 +130,7 @@ def test_rates_of_rejection_are_those_of_the_written_graph(family: Family) -> No
     assert 0.9 < parity["value"] <= 1
 
 
-def test_the_same_files_give_the_same_bytes_without_a_time_or_a_path(family: Family, tmp_path: Path) -> None:
+def test_the_same_files_give_the_same_bytes_without_a_time_or_a_path(family, tmp_path):
     source = small.copy(family.source, tmp_path / "elsewhere")
     again = small.export(small.document(), source, tmp_path / "work")
     assert again.fields == family.draft.fields
@@ -144,7 +144,7 @@ def test_the_same_files_give_the_same_bytes_without_a_time_or_a_path(family: Fam
 
 
 @pytest.mark.parametrize("changed", ["calibrate.npz", "heads/bean.safetensors"])
-def test_files_that_change_meanwhile_make_no_family(family: Family, tmp_path: Path, changed: str) -> None:
+def test_files_that_change_meanwhile_make_no_family(family, tmp_path, changed):
     source = small.copy(family.source, tmp_path / "source")
 
     def change(label: str) -> None:
@@ -159,9 +159,7 @@ def test_files_that_change_meanwhile_make_no_family(family: Family, tmp_path: Pa
         small.export(plain, source, tmp_path / "work", RecordedSteps(change))
 
 
-def test_one_new_head_is_its_files_and_a_manifest_and_other_members_may_be_none(
-    family: Family, tmp_path: Path
-) -> None:
+def test_one_new_head_is_its_files_and_a_manifest_and_other_members_may_be_none(family, tmp_path):
     asked = small.document(variants={"head": ["int8"]})
     here, there = Registry(tmp_path / "here"), Registry(tmp_path / "there")
     here.add(small.export(asked, family.source, tmp_path / "one"), "1.0.0")
@@ -234,7 +232,7 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", sampled(BAD, 3))
-def test_bad_input_is_refused_with_the_members_name(source: Path, tmp_path: Path, what: str) -> None:
+def test_bad_input_is_refused_with_the_members_name(source, tmp_path, what):
     spoil_it, changes, message = BAD[what]
     root = small.copy(source, tmp_path / "source")
     spoil_it(root)
@@ -256,7 +254,7 @@ def test_bad_input_is_refused_with_the_members_name(source: Path, tmp_path: Path
         (["corn maize", "corn (maize", "bean", "weed"], "two heads would be called head:corn-maize"),
     ],
 )
-def test_wrong_ids_are_refused(source: Path, tmp_path: Path, labels: Any, message: str) -> None:
+def test_wrong_ids_are_refused(source, tmp_path, labels, message):
     root = small.copy(source, tmp_path / "source")
     config = root / "swin" / "config.json"
     ids = labels if isinstance(labels, dict) else {str(index): name for index, name in enumerate(labels)}
@@ -270,7 +268,7 @@ def test_wrong_ids_are_refused(source: Path, tmp_path: Path, labels: Any, messag
         small.export(small.document(heads={"folder": "heads"}), root, tmp_path / "work")
 
 
-def test_names_of_people_and_of_the_document_at_opset_17(source: Path, tmp_path: Path) -> None:
+def test_names_of_people_and_of_the_document_at_opset_17(source, tmp_path):
     root = small.copy(source, tmp_path / "source")
     config = root / "swin" / "config.json"
     ids = ["apple", "bean (runner)", "corn", "weed"]
@@ -307,7 +305,7 @@ LIMITS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", sampled(LIMITS, 4))
-def test_a_limit_that_does_not_hold_refuses_the_release(source: Path, tmp_path: Path, what: str) -> None:
+def test_a_limit_that_does_not_hold_refuses_the_release(source, tmp_path, what):
     limits, message = LIMITS[what]
     root = small.copy(source, tmp_path / "source")
     np.savez(root / "outliers.npz", input=small.images(50, 77))
@@ -317,7 +315,7 @@ def test_a_limit_that_does_not_hold_refuses_the_release(source: Path, tmp_path: 
     assert message in caught.value.message
 
 
-def test_an_unknown_key_is_an_error() -> None:
+def test_an_unknown_key_is_an_error():
     for changes in ({"limit": {}}, {"limits": {"sizes": {}}}, {"family": 2}, {"family": True}, {"opset": 16}):
         with pytest.raises(RegError):
             small.document(**changes)
@@ -333,9 +331,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_a_backbone_gives_the_logits_of_the_checkpoint_and_the_embedding_behind_them(
-    kind: str, tmp_path: Path
-) -> None:
+def test_a_backbone_gives_the_logits_of_the_checkpoint_and_the_embedding_behind_them(kind, tmp_path):
     config = transformers.AutoConfig.for_model(kind, num_labels=4, **CONFIGS[kind])
     torch.manual_seed(0)
     model = transformers.AutoModelForImageClassification.from_config(config).eval()
@@ -363,7 +359,7 @@ def make(root: Path, work: Path, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("as_tuple", [False, True])
-def test_a_factory_makes_a_backbone(tmp_path: Path, as_tuple: bool) -> None:
+def test_a_factory_makes_a_backbone(tmp_path, as_tuple):
     trained = small.write_factory(tmp_path)
     make(tmp_path, tmp_path / "work", arguments={"width": small.WIDTH, "as_tuple": as_tuple})
     images = small.images(3, 1)
@@ -390,7 +386,7 @@ UNFIT: dict[str, tuple[dict[str, Any], type[RegError], str]] = {
 
 
 @pytest.mark.parametrize("case", UNFIT)
-def test_unfit_backbones_of_a_factory_are_refused(tmp_path: Path, case: str) -> None:
+def test_unfit_backbones_of_a_factory_are_refused(tmp_path, case):
     small.write_factory(tmp_path)
     changes, error, message = UNFIT[case]
     with pytest.raises(error, match=message):
@@ -399,7 +395,7 @@ def test_unfit_backbones_of_a_factory_are_refused(tmp_path: Path, case: str) -> 
 
 @pytest.mark.large
 @pytest.mark.timeout(1800)
-def test_a_full_size_swin_with_320_heads(tmp_path: Path) -> None:
+def test_a_full_size_swin_with_320_heads(tmp_path):
     ids = [f"species{number:03}" for number in range(320)]
     numbers = {name: index for index, name in enumerate(ids)}
     config = transformers.SwinConfig(id2label=dict(enumerate(ids)), label2id=numbers)
@@ -449,7 +445,7 @@ def certificates(draft: Draft) -> dict[str, Any]:
     }
 
 
-def test_each_reduced_precision_has_a_certificate(exported: Draft, root: Path) -> None:
+def test_each_reduced_precision_has_a_certificate(exported, root):
     documents = certificates(exported)
     judged = ("backbone-fp16", "backbone-int8", "heads/bean-int8")
     assert set(documents) == {f"certificates/{path}.onnx.json" for path in judged}
@@ -465,9 +461,7 @@ def test_each_reduced_precision_has_a_certificate(exported: Draft, root: Path) -
 
 
 @pytest.mark.more
-def test_a_head_that_lost_its_weights_is_refused(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_head_that_lost_its_weights_is_refused(root, tmp_path, monkeypatch):
     """A head whose INT8 graph answers wrongly, judged on rows that the float32 one gets right."""
     images = small.images(200, 13)
     draft = small.export(document({}), root, tmp_path / "first")
@@ -482,7 +476,7 @@ def test_a_head_that_lost_its_weights_is_refused(
     assert states["heads/bean-int8.onnx"] == "refused"
 
 
-def test_published_scores_give_the_verdict_again(exported: Draft, tmp_path: Path, capsys: Any) -> None:
+def test_published_scores_give_the_verdict_again(exported, tmp_path, capsys):
     registry = Registry(tmp_path / "home")
     registry.add(replace(exported, root=Path(shutil.copytree(exported.root, tmp_path / "copy"))))
     home = ["--registry", str(tmp_path / "home")]
@@ -490,7 +484,7 @@ def test_published_scores_give_the_verdict_again(exported: Draft, tmp_path: Path
     assert "bean-int8.onnx" in capsys.readouterr().out
 
 
-def test_the_record_has_digests_in_place_of_paths(exported: Draft, root: Path) -> None:
+def test_the_record_has_digests_in_place_of_paths(exported, root):
     recorded = exported.fields["recipe"]["parameters"]["family"]["certify"]
     assert recorded["backbone"]["suite"] == str(Digest.of((root / "field.npz").read_bytes()))
     assert "field.npz" not in json.dumps(recorded)
@@ -511,9 +505,7 @@ def test_the_record_has_digests_in_place_of_paths(exported: Draft, root: Path) -
         ({"backbone": {"suite": "field.npz", "artifacts": ["x.onnx"]}}, InputError, "x.onnx"),
     ],
 )
-def test_bad_suites(
-    root: Path, tmp_path: Path, certify: dict[str, Any], kind: type[Exception], message: str
-) -> None:
+def test_bad_suites(root, tmp_path, certify, kind, message):
     np.savez(root / "twice.npz", input=np.repeat(small.images(1, 1), 2, 0), labels=np.zeros(2, np.int64))
     with pytest.raises(kind, match=message):
         small.export(document(certify), root, tmp_path)

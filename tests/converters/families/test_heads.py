@@ -44,7 +44,7 @@ def arrays_of(module: torch.nn.Module) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("sizes", [(8, 2), (8, 6, 2), (8, 6, 5, 5, 5, 5, 5, 2)])
-def test_a_head_is_its_torch_module(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+def test_a_head_is_its_torch_module(tmp_path, sizes):
     module = layers(*sizes)
     head = read_head(write(tmp_path / "tomato.safetensors", arrays_of(module), classes=CLASSES), NAME)
     assert (head.classes, head.width) == (tuple(CLASSES), 8)
@@ -59,7 +59,7 @@ def test_a_head_is_its_torch_module(tmp_path: Path, sizes: tuple[int, ...]) -> N
         np.testing.assert_allclose(head.logits(rows, "Tanh"), expected, atol=1e-5)
 
 
-def test_classes_come_from_the_file_or_else_the_document(tmp_path: Path) -> None:
+def test_classes_come_from_the_file_or_else_the_document(tmp_path):
     path = tmp_path / "tomato.safetensors"
     write(path, arrays_of(layers(8, 2)))
     assert read_head(path, NAME, CLASSES).classes == tuple(CLASSES)
@@ -120,7 +120,7 @@ BAD: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_broken_head_is_refused_by_its_name(tmp_path: Path, what: str) -> None:
+def test_a_broken_head_is_refused_by_its_name(tmp_path, what):
     path = tmp_path / "tomato.safetensors"
     path.write_bytes(BAD[what]())
     with pytest.raises(InputError, match=r"^head:tomato"):
@@ -131,9 +131,7 @@ def test_a_broken_head_is_refused_by_its_name(tmp_path: Path, what: str) -> None
     ("class_id", "name"),
     [("corn (maize)", "corn-maize"), ("maïs doux", "mais-doux"), ("小麦", ""), ("ø" * 64, "")],
 )
-def test_a_class_of_any_script_has_a_name_of_a_member_and_its_file_is_found(
-    tmp_path: Path, class_id: str, name: str
-) -> None:
+def test_a_class_of_any_script_has_a_name_of_a_member_and_its_file_is_found(tmp_path, class_id, name):
     """However a file system writes its letters."""
     member = member_of(class_id)
     assert member.startswith(f"head:{name}") and re.fullmatch(MEMBER_NAME, member)

@@ -57,9 +57,7 @@ def text(draft: Draft, path: str) -> Any:
     return json.loads((draft.root / path).read_text())
 
 
-def test_a_real_export_is_read_whole_and_no_path_of_its_machine_published(
-    tmp_path: Path, workspace: Path
-) -> None:
+def test_a_real_export_is_read_whole_and_no_path_of_its_machine_published(tmp_path, workspace):
     source = Path(shutil.copytree(BERT, tmp_path / "bert"))  # what is adopted may be hard-linked
     (source / "openmed-onnx.json").unlink()
     draft = adopt_files(list(source.iterdir()), workspace, name="acme/bert")
@@ -88,7 +86,7 @@ def test_a_real_export_is_read_whole_and_no_path_of_its_machine_published(
     assert b"/home/jane" in (source / "config.json").read_bytes()
 
 
-def test_what_is_scrubbed_keeps_other_bytes_and_large_numbers(add: Add, folder: Path) -> None:
+def test_what_is_scrubbed_keeps_other_bytes_and_large_numbers(add, folder):
     shutil.copy(BERT / "model.ort", folder)
     draft = add({CONFIG: b"# /home/jane\nai.onnx;18;Add # \xff\xfe\n"}, "model.ort")
     assert (draft.root / CONFIG).read_bytes() == b"ai.onnx;18;Add # \xff\xfe\n"
@@ -97,7 +95,7 @@ def test_what_is_scrubbed_keeps_other_bytes_and_large_numbers(add: Add, folder: 
     assert text(draft, "tokenizer_config.json") == value | {"name_or_path": "acme/tiny"}
 
 
-def test_labels_of_a_map_or_a_config_and_the_order_of_companions_means_nothing(add: Add) -> None:
+def test_labels_of_a_map_or_a_config_and_the_order_of_companions_means_nothing(add):
     labels = {"0": "no", "1": "yes"}
     first = manifest_of(add({"id2label.json": labels}))
     last = manifest_of(add({"id2label.json": labels, "model.onnx": None}, None))
@@ -109,7 +107,7 @@ def test_labels_of_a_map_or_a_config_and_the_order_of_companions_means_nothing(a
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_external_data_comes_along_but_through_no_link(add: Add, folder: Path, named: bool) -> None:
+def test_external_data_comes_along_but_through_no_link(add, folder, named):
     model = onnx.load(folder / "model.onnx")
     onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     manifest = manifest_of(add({"w.bin": None} if named else {}))
@@ -121,7 +119,7 @@ def test_external_data_comes_along_but_through_no_link(add: Add, folder: Path, n
         add()
 
 
-def test_a_workspace_that_is_not_empty_never_writes_through_a_link(folder: Path, workspace: Path) -> None:
+def test_a_workspace_that_is_not_empty_never_writes_through_a_link(folder, workspace):
     other = folder / "other.onnx"
     other.write_bytes(b"somebody's bytes")
     (workspace / "model.onnx").hardlink_to(other)
@@ -183,7 +181,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("name", [*PICKLES, *PLAIN])
-def test_pickles_are_found_by_their_bytes_and_other_bytes_are_none(add: Add, name: str) -> None:
+def test_pickles_are_found_by_their_bytes_and_other_bytes_are_none(add, name):
     if name in PLAIN:
         assert [file.path for file in manifest_of(add({name: PLAIN[name]})).files] == [name]
         return
@@ -218,13 +216,13 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_files_that_do_not_fit_are_refused(add: Add, what: str) -> None:
+def test_files_that_do_not_fit_are_refused(add, what):
     files, options, message = REFUSED[what]
     with pytest.raises((InputError, NotFoundError), match=re.escape(message)):
         add(files, **options)
 
 
-def test_a_stated_format_is_kept_and_a_page_may_be_a_template(add: Add, folder: Path) -> None:
+def test_a_stated_format_is_kept_and_a_page_may_be_a_template(add, folder):
     draft = add({"x.jinja": PAGE}, format="webgpu", precision="float32")
     artifact = manifest_of(draft).artifacts[0]
     assert (artifact.format, artifact.precision) == ("webgpu", "float32")
@@ -235,7 +233,7 @@ def test_a_stated_format_is_kept_and_a_page_may_be_a_template(add: Add, folder: 
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "other.onnx"])
-def test_golden_vectors_belong_to_their_model_or_are_a_companion(add: Add, name: str) -> None:
+def test_golden_vectors_belong_to_their_model_or_are_a_companion(add, name):
     side = {"dtype": "float32", "shape": [1, 2], "data": [3.0, 4.0]}
     cases = [{"name": "one", "inputs": {"x": side}, "outputs": {"logits": {**side, "atol": 0.001}}}]
     draft = add({f"{name}.golden.json": {"format": "onnxreg-golden", "format_version": 1, "cases": cases}})
@@ -260,9 +258,7 @@ def test_golden_vectors_belong_to_their_model_or_are_a_companion(add: Add, name:
         (8, None, "int8", ("onnx-int8", "int8")),
     ],
 )
-def test_weights_by_blocks_name_the_format(
-    add: Add, folder: Path, bits: int, level: int | None, stated: str | None, expected: tuple[str, str]
-) -> None:
+def test_weights_by_blocks_name_the_format(add, folder, bits, level, stated, expected):
     more = "" if level is None else f", accuracy_level = {level}"
     body = f"y = com.microsoft.MatMulNBits <K = 64, N = 4, bits = {bits}, block_size = 32{more}> (x, q, s)"
     weights = {"q": np.zeros((4, 2, 4 * bits), np.uint8), "s": np.ones(8, np.float32)}
@@ -282,9 +278,7 @@ def test_weights_by_blocks_name_the_format(
         ("LayerNormalization(x, s)", 14, True),
     ],
 )
-def test_a_graph_that_nothing_can_run_is_refused(
-    add: Add, folder: Path, call: str, opset: int, fits: bool
-) -> None:
+def test_a_graph_that_nothing_can_run_is_refused(add, folder, call, opset, fits):
     """An operator of somebody's own domain is the business of who loads its library.
 
     ONNX Runtime's own LayerNormalization has been in the plain domain since long before ONNX's, which came with opset 17.

@@ -82,9 +82,7 @@ def refusal(directory: Path, workspace: Path) -> InputError:
     return caught.value
 
 
-def test_files_are_adopted_as_they_are_and_a_claimed_certification_is_not(
-    export: Path, workspace: Path, adopted: Any
-) -> None:
+def test_files_are_adopted_as_they_are_and_a_claimed_certification_is_not(export, workspace, adopted):
     """Formats, contracts, labels and states are frozen in `fixtures/exports/openmed.json`."""
     before = {path.name: path.read_bytes() for path in export.iterdir()}
     manifest, _, differences = adopted()
@@ -116,7 +114,7 @@ def test_files_are_adopted_as_they_are_and_a_claimed_certification_is_not(
         ("config.json", {"certified": False}),
     ],
 )
-def test_a_claimed_refusal_stays_one(export: Path, adopted: Any, file: str, claims: dict[str, Any]) -> None:
+def test_a_claimed_refusal_stays_one(export, adopted, file, claims):
     """Without evidence a claim is believed against an artifact, and never for it, wherever it is made."""
     change(export, claims, file)
     manifest, _, _ = adopted()
@@ -149,9 +147,7 @@ UNFIT: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
 
 @pytest.mark.parametrize("case", UNFIT)
 @pytest.mark.parametrize("file", sampled(["model.onnx", "model_fp16.onnx", "model_int8.onnx"], 3))
-def test_import_refuses_the_files_that_add_refuses(
-    export: Path, workspace: Path, tmp_path: Path, file: str, case: str
-) -> None:
+def test_import_refuses_the_files_that_add_refuses(export, workspace, tmp_path, file, case):
     """One judgement for both: each of these once came in as `onnx-android`."""
     spoil, message = UNFIT[case]
     model = onnx.load(export / file)
@@ -166,7 +162,7 @@ def test_import_refuses_the_files_that_add_refuses(
         assert caught.value.message == refused.message
 
 
-def test_differences_name_field_claim_and_fact(export: Path, adopted: Any) -> None:
+def test_differences_name_field_claim_and_fact(export, adopted):
     claims = {"family": "roberta", "max_sequence_length": 512, "artifacts.0.precision": "float16"}
     claims |= {"artifacts.0.metadata.opset": 17, "artifacts.1.metadata.outputs.0.shape.2.value": 9}
     change(export, claims | {"generated_at": "2026-01-01T00:00:00Z", "site": {"ward": 3}})
@@ -183,7 +179,7 @@ def test_differences_name_field_claim_and_fact(export: Path, adopted: Any) -> No
     assert "generated_at" not in value and value["site"] == {"ward": 3}
 
 
-def test_no_path_of_the_other_machine_is_published(export: Path, workspace: Path, adopted: Any) -> None:
+def test_no_path_of_the_other_machine_is_published(export, workspace, adopted):
     assert b"/home/jane" in (export / FILENAME).read_bytes()
     manifest, draft, _ = adopted()
     assert b"/home/jane" not in manifest.encode()
@@ -200,7 +196,7 @@ def test_no_path_of_the_other_machine_is_published(export: Path, workspace: Path
     assert re.match(r"config\.json:\S+ names a path of a machine, which", message)
 
 
-def test_an_export_without_evaluation(export: Path, adopted: Any) -> None:
+def test_an_export_without_evaluation(export, adopted):
     keys = ("certified", "quant_recall_delta", "certification", "quantization", "recall_delta_path")
     change(export, dict.fromkeys((*keys, "artifacts.2.metadata")))
     (export / "recall_delta.json").unlink()
@@ -299,7 +295,7 @@ REFUSED: dict[str, tuple[Spoil, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_directory_that_is_refused(export: Path, workspace: Path, case: str) -> None:
+def test_a_directory_that_is_refused(export, workspace, case):
     spoil, message = REFUSED[case]
     spoil(export)
     error = refusal(export, workspace)
@@ -307,14 +303,14 @@ def test_a_directory_that_is_refused(export: Path, workspace: Path, case: str) -
     assert case not in ("two exports", "no common weight") or "mixes files of two exports" in error.hint
 
 
-def test_a_second_export_is_whole_without_the_files_of_the_first(export: Path, adopted: Any) -> None:
+def test_a_second_export_is_whole_without_the_files_of_the_first(export, adopted):
     second_report(export)
     (export / "recall_delta.json").unlink()
     change(export, {"tokenizer.files": ["tokenizer.json", "tokenizer_config.json"]})
     assert adopted()[0].family == "distilbert"
 
 
-def test_files_that_are_not_named_or_are_none_of_a_tokenizer(export: Path, adopted: Any) -> None:
+def test_files_that_are_not_named_or_are_none_of_a_tokenizer(export, adopted):
     """A second export into one directory lists the first one's manifest and report as tokenizer files."""
     (export / "README.md").write_text("mine")
     shutil.copy(export / "model.onnx", export / "spare.onnx")
@@ -327,7 +323,7 @@ def test_files_that_are_not_named_or_are_none_of_a_tokenizer(export: Path, adopt
     assert [file.path for file in draft.companions if file.role == "tokenizer"] == files[:2]
 
 
-def test_a_directory_artifact_lists_its_files(export: Path, workspace: Path, adopted: Any) -> None:
+def test_a_directory_artifact_lists_its_files(export, workspace, adopted):
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     bundle = export / "transformersjs"
@@ -352,9 +348,7 @@ def test_a_directory_artifact_lists_its_files(export: Path, workspace: Path, ado
     assert "certified" not in json.loads((workspace / "transformersjs/config.json").read_text())
 
 
-def test_openvino_and_a_segmenter_come_with_their_files_and_without_claims(
-    export: Path, adopted: Any
-) -> None:
+def test_openvino_and_a_segmenter_come_with_their_files_and_without_claims(export, adopted):
     without_bin(export)
     (export / "openvino/model.bin").write_bytes(bytes(64))
     (export / "seg.bin").write_bytes(b"abc")
@@ -373,7 +367,7 @@ def test_openvino_and_a_segmenter_come_with_their_files_and_without_claims(
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_conversions_of_weights_are_told_from_other_weights(axis: int) -> None:
+def test_conversions_of_weights_are_told_from_other_weights(axis):
     """Scales for each channel of either axis; and in float16 an overflow is a clip."""
     parent = {"w": np.array([[1e6, -1e6, np.nan, 0.1]], np.float32)}
     clipped = {"w": np.array([[65504, -65504, np.nan, 0.1]], np.float16)}
@@ -424,7 +418,7 @@ def imported(directory: Path, tmp_path: Path) -> Manifest:
     return manifest_of(draft)
 
 
-def test_many_graphs_become_one_version(repository: Path, tmp_path: Path) -> None:
+def test_many_graphs_become_one_version(repository, tmp_path):
     manifest = imported(repository, tmp_path)
     artifacts = {item.path: (item.format, item.precision, item.parent) for item in manifest.artifacts}
     base = manifest.artifacts[0].digest
@@ -442,7 +436,7 @@ def test_many_graphs_become_one_version(repository: Path, tmp_path: Path) -> Non
     assert step["result"]["left_out"] == ["README.md", "model.safetensors", "onnx/model_quantized.onnx"]
 
 
-def test_a_file_of_another_model_has_no_parent(repository: Path, tmp_path: Path) -> None:
+def test_a_file_of_another_model_has_no_parent(repository, tmp_path):
     model = onnx.load(repository / "onnx" / "model_fp16.onnx")
     (weight, *_) = [item for item in model.graph.initializer if len(item.dims) == 2]
     weight.raw_data = bytes(len(weight.raw_data))
@@ -452,7 +446,7 @@ def test_a_file_of_another_model_has_no_parent(repository: Path, tmp_path: Path)
     assert parents["onnx/model_int8.onnx"] is not None
 
 
-def test_the_layout_of_optimum(repository: Path, tmp_path: Path) -> None:
+def test_the_layout_of_optimum(repository, tmp_path):
     """Its external data keeps its path."""
     for file in (repository / "onnx").iterdir():
         file.rename(repository / file.name)
@@ -468,7 +462,7 @@ def test_the_layout_of_optimum(repository: Path, tmp_path: Path) -> None:
     assert files == [("external-data", "model.onnx_data")]
 
 
-def test_the_layout_of_sentence_transformers(repository: Path, tmp_path: Path) -> None:
+def test_the_layout_of_sentence_transformers(repository, tmp_path):
     more = {
         "1_Pooling/config.json": "{}",
         "2_Dense/config.json": "{}",
@@ -486,7 +480,7 @@ def test_the_layout_of_sentence_transformers(repository: Path, tmp_path: Path) -
     assert "onnx/model_qint8_arm64.onnx" in {item.path for item in manifest.artifacts}
 
 
-def test_graphs_that_work_together_are_stages(repository: Path, tmp_path: Path) -> None:
+def test_graphs_that_work_together_are_stages(repository, tmp_path):
     for file in list((repository / "onnx").iterdir()):
         shutil.copy(file, file.with_name(file.name.replace("model", "decoder_model_merged", 1)))
         file.rename(file.with_name(file.name.replace("model", "encoder_model", 1)))
@@ -500,7 +494,7 @@ def test_graphs_that_work_together_are_stages(repository: Path, tmp_path: Path) 
     assert manifest.stages["onnx/encoder_model_fp16.onnx"] == "encoder_model"
 
 
-def test_the_cache_of_the_hub_has_links(repository: Path, tmp_path: Path) -> None:
+def test_the_cache_of_the_hub_has_links(repository, tmp_path):
     root = tmp_path / "models--acme--bert"
     snapshot, blobs = root / "snapshots" / "0123abcd", root / "blobs"
     blobs.mkdir(parents=True)
@@ -530,7 +524,7 @@ def other_labels(root: Path) -> None:
     ("spoil", "message"),
     [(leading_out, r"settings\.json is a link that leads out of repository"), (other_labels, "labels")],
 )
-def test_repositories_that_are_refused(repository: Path, tmp_path: Path, spoil: Any, message: str) -> None:
+def test_repositories_that_are_refused(repository, tmp_path, spoil, message):
     spoil(repository)
     with pytest.raises(InputError, match=message):
         imported(repository, tmp_path)
@@ -539,7 +533,7 @@ def test_repositories_that_are_refused(repository: Path, tmp_path: Path, spoil: 
 @pytest.mark.parametrize(
     "card", ["", "---\n- 1\n---\n", "---\na: [\n---\n", "---\nlicense: 3\nbase_model: [a, b]\n---\n", "\xff"]
 )
-def test_a_card_that_says_nothing(repository: Path, tmp_path: Path, card: str) -> None:
+def test_a_card_that_says_nothing(repository, tmp_path, card):
     (repository / "README.md").write_bytes(card.encode("latin-1"))
     manifest = imported(repository, tmp_path)
     assert (manifest.license, manifest.source_model_id) == (None, None)

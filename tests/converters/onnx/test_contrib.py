@@ -39,13 +39,13 @@ def facts(graphs: Path) -> Mapping[str, GraphFacts]:
     return {path.stem: inspect_file(path) for path in graphs.glob("*.onnx")}
 
 
-def test_the_graphs_are_those_that_were_measured(facts: Mapping[str, GraphFacts]) -> None:
+def test_the_graphs_are_those_that_were_measured(facts):
     assert facts.keys() == RECORD["refused"].keys()
     assert [release.rpartition(".")[0] for release in RECORD["releases"]] == [f"1.{n}" for n in range(15, 32)]
 
 
 @pytest.mark.parametrize("name", RECORD["refused"])
-def test_the_first_release_of_a_graph_is_the_measured_one(facts: Mapping[str, GraphFacts], name: str) -> None:
+def test_the_first_release_of_a_graph_is_the_measured_one(facts, name):
     """A release with wrong results counts as one that refuses."""
     refused, releases = RECORD["refused"][name], RECORD["releases"]
     measured = measure.first_after(refused, releases)
@@ -72,9 +72,7 @@ BITS, LEVEL, HALF = "MatMulNBits bits=8", "MatMulNBits accuracy_level", "kernel=
         ("DequantizeLinear, int8", [], "float32"),
     ],
 )
-def test_needs_of_a_graph(
-    facts: Mapping[str, GraphFacts], name: str, needs: list[str], precision: str
-) -> None:
+def test_needs_of_a_graph(facts, name, needs, precision):
     assert (list(facts[name].contrib), facts[name].precision) == (needs, precision)
     assert facts[name].fields().get("contrib", []) == needs
 
@@ -88,18 +86,16 @@ def test_needs_of_a_graph(
         ("8-bit weights", {"MatMulNBits", LEVEL, BITS, "MatMulNBits weight_prepacked"}),
     ],
 )
-def test_needs_in_ort_format_have_the_defaults_that_the_file_states(
-    graphs: Path, name: str, needs: set[str]
-) -> None:
+def test_needs_in_ort_format_have_the_defaults_that_the_file_states(graphs, name, needs):
     assert set(inspect_file(graphs / f"{name}.ort").contrib) == needs
 
 
-def test_the_installed_release_runs_every_graph(graphs: Path) -> None:
+def test_the_installed_release_runs_every_graph(graphs):
     results = {path.stem: probe.run(path) for path in graphs.glob("*.onnx")}
     assert {name: result for name, result in results.items() if isinstance(result, str)} == {}
 
 
-def test_an_operator_that_is_not_in_the_table_is_a_need() -> None:
+def test_an_operator_that_is_not_in_the_table_is_a_need():
     use = runtimes.Use("com.microsoft", "Imaginary", 1, frozenset({"float"}), {"bits": 8}, False)
     assert runtimes.needs([use]) == ("Imaginary",)
     assert runtimes.needs([use._replace(domain="com.acme", name="MatMulNBits")]) == ()
@@ -130,9 +126,7 @@ OLD = ("1.16.3", "1.17.3", "1.22.1")
 @pytest.mark.large
 @pytest.mark.parametrize("suffix", [".onnx", ".ort"])
 @pytest.mark.parametrize("release", OLD)
-def test_an_old_release_runs_what_resolve_offers_it(
-    release: str, suffix: str, wheels: Callable[[str], Path], graphs: Path
-) -> None:
+def test_an_old_release_runs_what_resolve_offers_it(release, suffix, wheels, graphs):
     """Of the graphs that the installed release runs, the table is too cautious about few."""
     answer = measure.probe(wheels(release), graphs, suffix)
     assert answer["release"] == release

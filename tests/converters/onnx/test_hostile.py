@@ -177,7 +177,7 @@ HOSTILE: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_each_is_one_error_that_names_the_file(case: str, tmp_path: Path) -> None:
+def test_each_is_one_error_that_names_the_file(case, tmp_path):
     make, message = HOSTILE[case]
     made = make()
     (tmp_path / "w.bin").write_bytes(bytes(64))
@@ -192,7 +192,7 @@ def test_each_is_one_error_that_names_the_file(case: str, tmp_path: Path) -> Non
     assert message in caught.value.message
 
 
-def test_functions_that_are_called_often_are_read(tmp_path: Path) -> None:
+def test_functions_that_are_called_often_are_read(tmp_path):
     onnx.save(chain(10, 2), tmp_path / "m.onnx")
     facts = inspect_file(tmp_path / "m.onnx")
     assert facts.operator_names == ("Relu", "Sum")
@@ -277,7 +277,7 @@ HOSTILE_ORT: dict[str, Spoil] = {
 
 
 @pytest.mark.parametrize("case", HOSTILE_ORT)
-def test_each_ort_file_is_one_error_that_names_the_file(case: str, tmp_path: Path) -> None:
+def test_each_ort_file_is_one_error_that_names_the_file(case, tmp_path):
     path = tmp_path / "hostile.ort"
     path.write_bytes(HOSTILE_ORT[case]())
     with pytest.raises(InputError) as caught:

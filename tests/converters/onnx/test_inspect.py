@@ -36,7 +36,7 @@ def facts_of(
     return inspect_file(tmp_path / "model.onnx")
 
 
-def test_contract_axes_and_dtypes(tmp_path: Path) -> None:
+def test_contract_axes_and_dtypes(tmp_path):
     sides = "int64[batch, s] ids, float[?, 3] pixels", "float[batch, s, 7] logits, bool flag, float[] any"
     facts = facts_of(tmp_path, "logits = Foo(ids) flag = Bar(pixels) any = Neg(pixels)", *sides)
     ids, pixels = facts.inputs
@@ -64,7 +64,7 @@ OPERATORS: dict[str, tuple[str, dict[str, Any], dict[tuple[str, int], tuple[str,
 
 
 @pytest.mark.parametrize("case", OPERATORS)
-def test_operators_carry_since_versions_and_types_in_first_seen_order(tmp_path: Path, case: str) -> None:
+def test_operators_carry_since_versions_and_types_in_first_seen_order(tmp_path, case):
     body, more, expected = OPERATORS[case]
     facts = facts_of(tmp_path, body, **more)
     assert {(entry.name, entry.opset): entry.inputs.get("0", ()) for entry in facts.operators} == expected
@@ -73,7 +73,7 @@ def test_operators_carry_since_versions_and_types_in_first_seen_order(tmp_path: 
     )
 
 
-def test_types_are_those_of_all_nodes_and_both_names_of_the_default_domain_are_one(tmp_path: Path) -> None:
+def test_types_are_those_of_all_nodes_and_both_names_of_the_default_domain_are_one(tmp_path):
     sides = "float[n] x, int64[n] i", "float[n] y, int64[n] j"
     both = ["float", "int64_t"]
     add = {"inputs": {"0": both, "1": both}, "outputs": {"0": both}}
@@ -100,7 +100,7 @@ WEIGHTS: dict[str, tuple[str, dict[str, Any], tuple[int, int, int, int, str]]] =
 
 
 @pytest.mark.parametrize("case", WEIGHTS)
-def test_weights(tmp_path: Path, case: str) -> None:
+def test_weights(tmp_path, case):
     body, weights, expected = WEIGHTS[case]
     facts = facts_of(tmp_path, body, "float[n, 64] x", "float[a, b] y", opset=21, **weights)
     keys = ("weights_quantized", "weights_total", "bytes_quantized", "bytes_total")
@@ -125,9 +125,7 @@ def external(tmp_path: Path, location: str) -> None:
 @pytest.mark.parametrize(
     "location", ["model.onnx.data", "/etc/passwd", "../model.onnx.data", "a/../../x", "C:\\x", "", "a\0b"]
 )
-def test_external_data_is_listed_and_not_read_and_outside_the_folder_refused(
-    tmp_path: Path, location: str
-) -> None:
+def test_external_data_is_listed_and_not_read_and_outside_the_folder_refused(tmp_path, location):
     external(tmp_path, location)
     if location == "model.onnx.data":
         facts = inspect_file(tmp_path / "model.onnx")
@@ -137,7 +135,7 @@ def test_external_data_is_listed_and_not_read_and_outside_the_folder_refused(
         inspect_file(tmp_path / "model.onnx")
 
 
-def test_external_data_of_attributes_in_subgraphs(tmp_path: Path) -> None:
+def test_external_data_of_attributes_in_subgraphs(tmp_path):
     body = "y = If(c) <then_branch = t () => (float[2] p) { p = Constant <value = float[2] {1, 1}> () }, else_branch = e () => (float[2] p) { p = Identity(x) }>"
     model = graph(body, "bool c, float[2] x", "float[2] y")
     tensor = model.graph.node[0].attribute[0].g.node[0].attribute[0].t
@@ -182,7 +180,7 @@ UNREADABLE: dict[str, bytes | slice] = {
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_unreadable_files_are_named(conditional: Path, tmp_path: Path, name: str) -> None:
+def test_unreadable_files_are_named(conditional, tmp_path, name):
     path, data = tmp_path / name, UNREADABLE[name]
     if isinstance(data, slice):
         data = conditional.with_suffix(path.suffix).read_bytes()[data]
@@ -202,14 +200,14 @@ def test_unreadable_files_are_named(conditional: Path, tmp_path: Path, name: str
     ],
     ids=["pointer", "an operator that is not text"],
 )
-def test_a_pointer_and_names_that_are_no_text(tmp_path: Path, data: bytes, message: str) -> None:
+def test_a_pointer_and_names_that_are_no_text(tmp_path, data, message):
     (tmp_path / "model.onnx").write_bytes(data)
     with pytest.raises(InputError, match=message):
         inspect_file(tmp_path / "model.onnx")
 
 
 @pytest.mark.parametrize("suffix", [pytest.param(".onnx", marks=pytest.mark.more), ".ort"])
-def test_damaged_bytes_never_raise_anything_else(conditional: Path, tmp_path: Path, suffix: str) -> None:
+def test_damaged_bytes_never_raise_anything_else(conditional, tmp_path, suffix):
     source = conditional.with_suffix(".ort") if suffix == ".ort" else BERT / "model_int8.onnx"
     whole, random = source.read_bytes(), np.random.default_rng(3)
     path, refused = tmp_path / f"damaged{suffix}", 0
@@ -228,7 +226,7 @@ def test_damaged_bytes_never_raise_anything_else(conditional: Path, tmp_path: Pa
 # ORT format
 
 
-def test_facts_of_ort_format_are_those_of_its_graph(conditional: Path) -> None:
+def test_facts_of_ort_format_are_those_of_its_graph(conditional):
     facts, source = inspect_file(conditional.with_suffix(".ort")), inspect_file(conditional)
     assert (facts.inputs, facts.outputs[1]) == (source.inputs, source.outputs[1])
     assert facts.outputs[1].axes == ("n", "labels")
@@ -240,7 +238,7 @@ def test_facts_of_ort_format_are_those_of_its_graph(conditional: Path) -> None:
     assert (facts.weights, facts.precision) == (source.weights, "float32")
 
 
-def test_a_real_conversion_is_read_without_torch_and_the_runtime() -> None:
+def test_a_real_conversion_is_read_without_torch_and_the_runtime():
     """onnxruntime.tools imports torch; the bindings alone do not need it."""
     facts, source = inspect_file(BERT / "model.ort"), inspect_file(BERT / "model.onnx")
     assert (facts.inputs, facts.outputs) == (source.inputs, source.outputs)

@@ -70,7 +70,7 @@ def cache_of(root: Path, inputs: list[dict[str, Any]], files: dict[str, Any], pa
     }.values(),
     ids=str,
 )
-def test_the_bytes_of_a_token(tmp_path: Path, inputs: list[dict[str, Any]], size: int) -> None:
+def test_the_bytes_of_a_token(tmp_path, inputs, size):
     expected = {"bytes_per_token": size, "max_tokens": 2048}
     assert cache_of(tmp_path, inputs, {"genai_config.json": GENAI}) == expected
 
@@ -90,9 +90,7 @@ def test_the_bytes_of_a_token(tmp_path: Path, inputs: list[dict[str, Any]], size
         ({"config.json": {"max_position_embeddings": "512"}}, "m.onnx", None),
     ],
 )
-def test_the_longest_context_is_that_of_the_files_beside_the_graph(
-    tmp_path: Path, files: dict[str, Any], path: str, longest: int | None
-) -> None:
+def test_the_longest_context_is_that_of_the_files_beside_the_graph(tmp_path, files, path, longest):
     cache = cache_of(tmp_path, decoder(), files, path)
     assert (None if cache is None else cache["max_tokens"]) == longest
 
@@ -107,11 +105,11 @@ def test_the_longest_context_is_that_of_the_files_beside_the_graph(
     ],
     ids=str,
 )
-def test_a_cache_that_is_not_known_is_not_recorded(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_a_cache_that_is_not_known_is_not_recorded(tmp_path, changes):
     assert cache_of(tmp_path, decoder(**changes), {"genai_config.json": GENAI}) is None
 
 
-def test_files_that_are_added_are_read(tmp_path: Path) -> None:
+def test_files_that_are_added_are_read(tmp_path):
     """A graph as Optimum writes it, with its past and its config."""
     kind = "float[b, 2, p, 16]"
     model = graph("y = Add(k, v)", f"{kind} k, {kind} v", f"{kind} y")
@@ -128,18 +126,18 @@ def test_files_that_are_added_are_read(tmp_path: Path) -> None:
 BERT = Path(__file__).parents[1].parent / "fixtures/openmed-v1/bert"
 
 
-def test_the_set_of_mobile_safe_operators() -> None:
+def test_the_set_of_mobile_safe_operators():
     assert len(MOBILE_SAFE_OPS) == 45
     assert {"Gelu", "LayerNormalization", "Where"} <= MOBILE_SAFE_OPS
     assert not {"GreaterOrEqual", "IsNaN", "MatMulInteger"} & MOBILE_SAFE_OPS
 
 
-def test_the_sentences_are_those_of_the_real_tool() -> None:
+def test_the_sentences_are_those_of_the_real_tool():
     artifacts = json.loads((BERT / "openmed-onnx.json").read_text())["artifacts"]
     for metadata in (artifact["metadata"] for artifact in artifacts[:2]):
         warnings = android_warnings(metadata["operators"])
         assert warnings == {key: metadata[key] for key in warnings}
 
 
-def test_a_domain_is_never_safe() -> None:
+def test_a_domain_is_never_safe():
     assert android_warnings(["Add", "com.microsoft:Add"])["unsupported_ops"] == ["com.microsoft:Add"]

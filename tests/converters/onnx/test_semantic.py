@@ -5,9 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import onnx
@@ -115,14 +113,14 @@ IGNORED = (renamed, told, reordered, typed, axes_called_otherwise, unused_domain
 
 
 @pytest.mark.parametrize("change", IGNORED, ids=lambda change: change.__name__)
-def test_changes_that_the_digest_ignores(change: Callable[[Any], Any]) -> None:
+def test_changes_that_the_digest_ignores(change):
     changed = change(model_of())
     assert changed != model_of()
     assert semantic(changed) == semantic(model_of())
 
 
 @pytest.mark.parametrize("threshold", [0, 40])
-def test_external_data_is_the_same(threshold: int, tmp_path: Path) -> None:
+def test_external_data_is_the_same(threshold, tmp_path):
     external = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": threshold}
     onnx.save(typed(model_of()), tmp_path / "model.onnx", **external)
     assert inspect_file(tmp_path / "model.onnx").semantic == semantic(model_of())
@@ -150,7 +148,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize(("before", "after", "where"), EDITS.values(), ids=EDITS.keys())
-def test_a_change_shows_in_the_graph_or_weights_digest(before: str, after: str, where: str) -> None:
+def test_a_change_shows_in_the_graph_or_weights_digest(before, after, where):
     assert TEXT.count(before) >= 1
     text = TEXT.replace(before, after)
     if "bias" in after:
@@ -184,13 +182,13 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("case", PAIRS)
-def test_pairs_of_graphs(case: str) -> None:
+def test_pairs_of_graphs(case):
     one, other, equal = PAIRS[case]
     assert (semantic(model_of(one)) == semantic(model_of(other))) is equal
 
 
 @given(st.randoms(use_true_random=False))
-def test_any_order_of_nodes_and_tensors(random: Random) -> None:
+def test_any_order_of_nodes_and_tensors(random):
     """Also orders in which a node stands before what it needs, as ORT-format files may have."""
     model = model_of()
     expected = semantic(model)
@@ -202,7 +200,7 @@ def test_any_order_of_nodes_and_tensors(random: Random) -> None:
     assert semantic(model) == expected
 
 
-def test_ort_format(tmp_path: Path) -> None:
+def test_ort_format(tmp_path):
     """Two conversions of one graph, and of a graph with other weights."""
 
     def convert(model: Any, name: str) -> SemanticDigest:
@@ -216,7 +214,7 @@ def test_ort_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.more
-def test_it_is_the_same_in_every_process(tmp_path: Path) -> None:
+def test_it_is_the_same_in_every_process(tmp_path):
     onnx.save(model_of(), tmp_path / "m.onnx")
     code = (
         "import sys; from pathlib import Path; from onnxreg.converters.onnx.facts import inspect_file;"
@@ -230,7 +228,7 @@ def test_it_is_the_same_in_every_process(tmp_path: Path) -> None:
     assert found == {f"{semantic(model_of()).to_json()}\n"}
 
 
-def test_graph_by_hand() -> None:
+def test_graph_by_hand():
     """The rule of docs/format.md, computed here a second time, on a node with a subgraph and an attribute."""
 
     def name(value: Any) -> str:
@@ -262,7 +260,7 @@ def test_graph_by_hand() -> None:
     assert semantic(model_of(text)).graph.hex == name(document)
 
 
-def test_weights_by_hand() -> None:
+def test_weights_by_hand():
     """The rule of docs/format.md, computed here a second time."""
     model = typed(model_of())
     rows = sorted(

@@ -32,7 +32,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, *entries: str, module
 
 
 @pytest.mark.parametrize("name", pass_catalog.BUILT_IN)
-def test_every_pass_is_described(name: str) -> None:
+def test_every_pass_is_described(name):
     from jsonschema import Draft202012Validator
 
     found = pass_catalog.describe(name)
@@ -42,14 +42,14 @@ def test_every_pass_is_described(name: str) -> None:
     assert found["parameters"]["additionalProperties"] is False
 
 
-def test_the_table_of_the_documentation_is_generated() -> None:
+def test_the_table_of_the_documentation_is_generated():
     text = PAGE.read_text(encoding="utf-8")
     table = text.partition("<!-- generated: passes -->\n")[2].partition("<!-- end -->")[0]
     rows = [f"| `{name}` | {pass_catalog.describe(name)['summary']} |" for name in pass_catalog.BUILT_IN]
     assert table.split("\n") == ["", "| pass | what it does |", "|---|---|", *rows, "", ""]
 
 
-def test_a_pass_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_of_another_package(tmp_path, monkeypatch):
     install(tmp_path, monkeypatch, "Other = other_passes:Other")
     assert pass_catalog.names() == [*pass_catalog.BUILT_IN, "Other"]
     assert "other_passes" not in sys.modules
@@ -68,14 +68,14 @@ def test_a_pass_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_a_pass_that_is_broken_or_has_a_name_that_is_taken_is_named(
-    entry: str, module: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    entry, module, message, tmp_path, monkeypatch
+):
     install(tmp_path, monkeypatch, entry, module=module)
     with pytest.raises(ConflictError if "two" in message else HostError, match=message):
         pass_catalog.find(entry.partition(" ")[0] if "two" not in message else "Other")
 
 
-def test_an_unknown_name_tells_the_nearest_or_all() -> None:
+def test_an_unknown_name_tells_the_nearest_or_all():
     with pytest.raises(InputError, match="no pass is called 'onnxconversoin'") as caught:
         pass_catalog.find("onnxconversoin")
     assert caught.value.hint.startswith("did you mean OnnxConversion")

@@ -49,7 +49,7 @@ class Double(Pass[list[int], list[int]]):
         return {"length": len(after)}
 
 
-def test_a_step_records_what_was_asked_and_what_was_got() -> None:
+def test_a_step_records_what_was_asked_and_what_was_got():
     """Requirements come first, and postconditions last."""
     after, step = run("d", Double(), [1, 2], "origin")
     assert after == [1, 2, 1, 2]
@@ -121,7 +121,7 @@ def taller(subject: Any) -> None:
         (scale(0), "their cosine is 0"),
     ],
 )
-def test_forbidden_changes_of_a_pass_are_refused(change: Edit, message: str) -> None:
+def test_forbidden_changes_of_a_pass_are_refused(change, message):
     with pytest.raises(ConversionError, match=message):
         run_and_compare("x", changing(change), model())
 
@@ -134,14 +134,14 @@ def test_forbidden_changes_of_a_pass_are_refused(change: Edit, message: str) -> 
         (put("graph.node.0.input.0", "nothing"), InputError, "not a valid graph"),
     ],
 )
-def test_a_parent_that_is_broken_is_named(change: Edit, error: Any, message: str) -> None:
+def test_a_parent_that_is_broken_is_named(change, error, message):
     broken = model()
     change(broken)
     with pytest.raises(error, match=message):
         run_and_compare("x", changing(lambda subject: None), broken)
 
 
-def test_a_difference_is_on_record_and_limited_where_the_pass_says() -> None:
+def test_a_difference_is_on_record_and_limited_where_the_pass_says():
     _, step = run_and_compare("x", changing(scale(1.01)), model())
     found = step.result["parity"]
     assert (found["samples"], found["outputs"]["y"]["cosine"]) == (2, pytest.approx(1))
@@ -151,7 +151,7 @@ def test_a_difference_is_on_record_and_limited_where_the_pass_says() -> None:
 
 
 @pytest.mark.parametrize(("kind", "step"), [("float", 2.0**-23), ("float16", 2.0**-10)])
-def test_a_tolerance_allows_a_few_roundings_of_the_weights_own_type(kind: str, step: float) -> None:
+def test_a_tolerance_allows_a_few_roundings_of_the_weights_own_type(kind, step):
     dtype = np.dtype("float32" if kind == "float" else kind)
     feeds = [{"x": np.full((1, 4), 1, dtype)}]
 
@@ -166,7 +166,7 @@ def test_a_tolerance_allows_a_few_roundings_of_the_weights_own_type(kind: str, s
         judge(20)
 
 
-def test_drawn_samples_fit_the_graph_and_repeat() -> None:
+def test_drawn_samples_fit_the_graph_and_repeat():
     inputs = "int64[batch, sequence] ids, int64[batch, sequence] mask, float16[batch, 3] f, bool[2] b"
     body = "cast = Cast<to = 6>(ids) y = Gather(table, cast)"
     subject = graph(body, inputs, "float[a, b, c] y", table=(5, 2))
@@ -186,7 +186,7 @@ def outputs(shapes: list[tuple[int, ...]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
-def test_chance_is_never_passed(shapes: list[tuple[int, ...]]) -> None:
+def test_chance_is_never_passed(shapes):
     """A bias makes the plain cosine of any two outputs high."""
     parent = outputs(shapes)
     mean = np.concatenate([one["y"].reshape(-1, shapes[0][-1]) for one in parent]).mean(axis=0)
@@ -199,13 +199,13 @@ def test_chance_is_never_passed(shapes: list[tuple[int, ...]]) -> None:
 
 @pytest.mark.parametrize("noise", [0.01, 0.1, 0.4])
 @pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
-def test_rounding_is_passed(shapes: list[tuple[int, ...]], noise: float) -> None:
+def test_rounding_is_passed(shapes, noise):
     parent = outputs(shapes)
     child = [{"y": one["y"] + noise * DRAW.normal(size=one["y"].shape)} for one in parent]
     assert compare(parent, child, "the pass")["y"]["cosine"] > 0.9
 
 
-def test_few_vectors_and_a_parent_that_hardly_varies_may_be_rounded() -> None:
+def test_few_vectors_and_a_parent_that_hardly_varies_may_be_rounded():
     """Embeddings of 5 texts, whose INT8 has a cosine of .96: no value of 384 is a class.
 
     Of an untrained model, or one that is sure, what varies is smaller than the rounding of what does not.
@@ -219,6 +219,6 @@ def test_few_vectors_and_a_parent_that_hardly_varies_may_be_rounded() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 4), (), (0, 4), (3,), (2, 4)])
-def test_an_output_that_does_not_vary(shape: tuple[int, ...]) -> None:
+def test_an_output_that_does_not_vary(shape):
     value = [{"y": np.ones(shape)}]
     assert compare(value, value, "the pass")["y"]["max_abs_diff"] == 0

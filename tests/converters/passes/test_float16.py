@@ -78,14 +78,14 @@ def kinds(subject: Any) -> dict[str, int]:
         {"op_block_list": ["Add", "SkipSimplifiedLayerNormalization"]},
     ],
 )
-def test_two_readers_in_float32_of_one_value_do_not_collide(params: dict[str, Any]) -> None:
+def test_two_readers_in_float32_of_one_value_do_not_collide(params):
     half, step = run_and_compare("fp16", OnnxFloatToFloat16(**params), model())
     onnx.checker.check_model(half, full_check=True)
     assert step.result["parity"]["outputs"]["logits"]["cosine"] > 0.999
     assert step.result["weight_bytes"] == {"before": 6400, "after": 3200}
 
 
-def test_operators_that_stay_read_float32_and_their_weights_keep_their_values() -> None:
+def test_operators_that_stay_read_float32_and_their_weights_keep_their_values():
     half, _ = run("fp16", OnnxFloatToFloat16(op_include_list=["MatMul"]), model())
     found = kinds(half)
     read = {node.op_type: {found.get(name) for name in node.input} for node in half.graph.node}
@@ -102,7 +102,7 @@ def test_operators_that_stay_read_float32_and_their_weights_keep_their_values() 
 
 
 @pytest.mark.parametrize(("keep", "kind"), [(True, FLOAT), (False, FLOAT16)])
-def test_public_types(keep: bool, kind: int) -> None:
+def test_public_types(keep, kind):
     half, _ = run_and_compare("fp16", OnnxFloatToFloat16(keep_io_types=keep), model())
     assert public_types(half) == dict.fromkeys(["x", "logits", "h"], kind)
 
@@ -119,19 +119,19 @@ def test_public_types(keep: bool, kind: int) -> None:
         {"keep_io_types": "logits"},
     ],
 )
-def test_invalid_parameters_are_refused(params: dict[str, Any]) -> None:
+def test_invalid_parameters_are_refused(params):
     with pytest.raises(InputError):
         run("fp16", OnnxFloatToFloat16(**params), model())
 
 
-def test_weights_are_bounded_as_asked() -> None:
+def test_weights_are_bounded_as_asked():
     subject = model()
     store(subject, "weight", np.full((40, 40), -3e38, np.float32))
     half, _ = run("fp16", OnnxFloatToFloat16(max_finite_val=1e4), subject)
     assert set(stored(half)["weight"].reshape(-1).tolist()) == {-1e4}
 
 
-def test_overflowing_nodes_stay_float32_and_are_recorded() -> None:
+def test_overflowing_nodes_stay_float32_and_are_recorded():
     """ONNX Runtime on a CPU does not show the overflow: without ranges the proof holds, and others get NaN or 0."""
     feed = {"x": np.random.default_rng(1).normal(size=(4, 40)).astype(np.float32)}
     expected = ReferenceEvaluator(norm()).run(None, feed)[0]
@@ -173,16 +173,14 @@ def halved() -> Any:
     ],
     ids=["branches with weights of one name", "no weights", "a circle", "float16", "float16 for a search"],
 )  # fmt: skip
-def test_graphs_that_cannot_become_float16(subject: Any, error: Any, work: Any) -> None:
+def test_graphs_that_cannot_become_float16(subject, error, work):
     with pytest.raises(error):
         run("fp16", work(), subject())
 
 
 @pytest.mark.parametrize("half", [OnnxFloatToFloat16, OrtMixedPrecision])
 @pytest.mark.parametrize("is_half_first", [True, False])
-def test_float16_and_dynamic_quantization_exclude_each_other_and_the_way_out_is_named(
-    half: Any, is_half_first: bool
-) -> None:
+def test_float16_and_dynamic_quantization_exclude_each_other_and_the_way_out_is_named(half, is_half_first):
     works = [half(), OnnxDynamicQuantization()][:: 1 if is_half_first else -1]
     changed, _ = run("first", works[0], model())
     with pytest.raises(InputError) as caught:
@@ -193,7 +191,7 @@ def test_float16_and_dynamic_quantization_exclude_each_other_and_the_way_out_is_
 # The search of mixed precision
 
 
-def test_only_what_overflows_or_loses_too_much_stays_float32() -> None:
+def test_only_what_overflows_or_loses_too_much_stays_float32():
     half, step = run_and_compare("mixed", OrtMixedPrecision(), squares())
     found = step.result
     assert found["overflowing"] == ["Mul/3", "Mul/4"] == found["float32_nodes"]
@@ -206,7 +204,7 @@ def test_only_what_overflows_or_loses_too_much_stays_float32() -> None:
     assert makers[back.input[0]] == "Mul/3"
 
 
-def test_each_node_that_stays_is_needed() -> None:
+def test_each_node_that_stays_is_needed():
     atol = 2e-4
     nodes = set(run("mixed", OrtMixedPrecision(atol=atol), squares())[1].result["float32_nodes"])
     assert nodes > {"Mul/3", "Mul/4"}
@@ -231,17 +229,13 @@ def test_each_node_that_stays_is_needed() -> None:
     ],
     ids=["no search", "one trial", "nothing is near enough", "data of another graph"],
 )
-def test_a_search_that_does_not_hold_is_an_error(
-    params: dict[str, Any], subject: Any, trials: int | None, error: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_that_does_not_hold_is_an_error(params, subject, trials, error, monkeypatch):
     monkeypatch.setattr(float16, "MAX_TRIALS", trials or float16.MAX_TRIALS)
     with pytest.raises(error):
         run("mixed", OrtMixedPrecision(params.pop("data", None), **params), subject())
 
 
-def test_a_search_that_ends_early_says_so_and_without_one_the_list_decides(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_search_that_ends_early_says_so_and_without_one_the_list_decides(monkeypatch):
     _, step = run("mixed", OrtMixedPrecision(search=False, op_block_list=["Mul"]), squares())
     assert step.result["float32_nodes"] == ["Mul/1", "Mul/2", "Mul/3", "Mul/4"]
     monkeypatch.setattr(float16, "MAX_TRIALS", 6)
@@ -250,7 +244,7 @@ def test_a_search_that_ends_early_says_so_and_without_one_the_list_decides(
 
 
 @pytest.mark.parametrize("search", [True, False])
-def test_listed_operators_stay_float32_though_the_search_needs_none(search: bool) -> None:
+def test_listed_operators_stay_float32_though_the_search_needs_none(search):
     work = OrtMixedPrecision(op_block_list=["Relu", "Add"], search=search, atol=1)
     half, step = run_and_compare("mixed", work, long())
     assert step.result["float32_nodes"] == ["Add_2", "Relu_1"]
@@ -263,8 +257,8 @@ def test_listed_operators_stay_float32_though_the_search_needs_none(search: bool
 
 @given(st.sets(st.sampled_from(NAMES)), st.sets(st.sampled_from(NAMES), min_size=1), st.integers(1, 8))
 def test_of_a_minimum_nothing_more_can_be_left_out_and_one_that_ends_early_holds_all_the_same(
-    needed: set[str], any_of: set[str], most: int
-) -> None:
+    needed, any_of, most
+):
     asked = 0
 
     def holds(names: Sequence[str]) -> bool:

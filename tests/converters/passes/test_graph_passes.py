@@ -106,15 +106,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("work", "subject", "params", "told"), REFUSED)
-def test_a_parameter_that_means_nothing_is_an_input_error(
-    work: Any, subject: Any, params: dict[str, Any], told: str
-) -> None:
+def test_a_parameter_that_means_nothing_is_an_input_error(work, subject, params, told):
     with pytest.raises(InputError) as caught:
         run("x", work(**params), subject())
     assert told in caught.value.message
 
 
-def test_every_way_to_fix_shapes_gives_the_same_bytes_and_true_shapes() -> None:
+def test_every_way_to_fix_shapes_gives_the_same_bytes_and_true_shapes():
     found = set()
     for way in WAYS:
         after, step = run_and_compare("fixed", DynamicToFixedShape(**way), tokens())
@@ -127,7 +125,7 @@ def test_every_way_to_fix_shapes_gives_the_same_bytes_and_true_shapes() -> None:
         run("fixed", DynamicToFixedShape(input_name=["ids"], input_shape=[[3, 4]]), after)
 
 
-def test_one_axis_stays_dynamic_and_a_size_of_minus_one_is_one() -> None:
+def test_one_axis_stays_dynamic_and_a_size_of_minus_one_is_one():
     _, step = run_and_compare("fixed", DynamicToFixedShape(dim_param=["batch"], dim_value=[1]), tokens())
     assert step.result["shapes"]["y"] == [1, "sequence", 4]
     subject = tokens()
@@ -139,7 +137,7 @@ def test_one_axis_stays_dynamic_and_a_size_of_minus_one_is_one() -> None:
     assert run_and_compare("fixed", DynamicToFixedShape(**WAYS[3]), subject)[1].result["shapes"] == FIXED
 
 
-def test_axes_of_outputs_that_have_the_name_of_another_or_that_only_a_run_can_tell() -> None:
+def test_axes_of_outputs_that_have_the_name_of_another_or_that_only_a_run_can_tell():
     """PyTorch's exporter calls the height of a padded image `batch` too."""
     body = "pads = Constant<value_ints = [0, 0, 2, 1, 0, 0, 1, 1]>() y = Pad(x, pads)"
     subject = graph(body, "float[batch, 3, 4, 4] x", "float[batch, 3, batch, width] y", opset=17)
@@ -153,7 +151,7 @@ def test_axes_of_outputs_that_have_the_name_of_another_or_that_only_a_run_can_te
 
 
 @pytest.mark.parametrize(("target", "ir"), [(17, 8), (18, 8), (20, 9), (21, 10), (23, 11)])
-def test_the_file_says_the_opset_and_its_ir_version(target: int, ir: int) -> None:
+def test_the_file_says_the_opset_and_its_ir_version(target, ir):
     after, step = run_and_compare("opset", OnnxOpVersionConversion(target_opset=target), largest())
     assert (default_opset(after), after.ir_version) == (target, ir)
     found = step.result
@@ -201,12 +199,12 @@ def sparse() -> Any:
     ],
     ids=["Gelu", "LayerNormalization", "GridSample", "branch", "sparse"],
 )
-def test_what_another_opset_cannot_say_is_refused(subject: Any, target: int) -> None:
+def test_what_another_opset_cannot_say_is_refused(subject, target):
     with pytest.raises(ConversionError, match=f"cannot be converted to opset {target}"):
         run("opset", OnnxOpVersionConversion(target_opset=target), subject)
 
 
-def test_local_functions_are_inlined() -> None:
+def test_local_functions_are_inlined():
     function = '<domain: "local", opset_import: ["" : 18]> f (x) => (y) { a = Constant<value = int64[1] {1}>() y = ReduceMax(x, a) }'
     subject = graph("y = local.f(x)", "float[n, m] x", "float[p, q] y", more=function)
     after, _ = run_and_compare("opset", OnnxOpVersionConversion(target_opset=17), subject)
@@ -222,7 +220,7 @@ def test_local_functions_are_inlined() -> None:
          {"ids": INT32, "bias": FLOAT16, "logits": FLOAT16, "hidden": FLOAT16}),
     ],
 )  # fmt: skip
-def test_public_types_are_converted_by_name(params: Any, converted: list[str], types: dict[str, int]) -> None:
+def test_public_types_are_converted_by_name(params, converted, types):
     after, step = run_and_compare("io", OnnxIODataTypeConverter(**params), half())
     assert (step.result["converted"], public_types(after)) == (converted, types)
     assert all(node.name.startswith("Cast_") for node in after.graph.node if node.op_type == "Cast")
@@ -231,7 +229,7 @@ def test_public_types_are_converted_by_name(params: Any, converted: list[str], t
 
 
 @pytest.mark.parametrize("pattern", [".*", "bias", "logits"])
-def test_bfloat16_and_back(pattern: str) -> None:
+def test_bfloat16_and_back(pattern):
     work = OnnxIODataTypeConverter(name_pattern=pattern, source_dtype=FLOAT16, target_dtype=BFLOAT16)
     after, step = run_and_compare("io", work, half())
     assert {public_types(after)[name] for name in step.result["converted"]} == {BFLOAT16}
@@ -240,7 +238,7 @@ def test_bfloat16_and_back(pattern: str) -> None:
     assert BFLOAT16 not in public_types(run_and_compare("back", work, after)[0]).values()
 
 
-def test_no_match_says_what_there_is_and_an_output_that_is_an_input_has_one_type() -> None:
+def test_no_match_says_what_there_is_and_an_output_that_is_an_input_has_one_type():
     with pytest.raises(InputError) as caught:
         run("io", OnnxIODataTypeConverter(source_dtype=DOUBLE), half())
     assert "ids (int64), bias (float16), logits (float16)" in caught.value.hint
@@ -249,7 +247,7 @@ def test_no_match_says_what_there_is_and_an_output_that_is_an_input_has_one_type
         run("io", OnnxIODataTypeConverter(), subject)
 
 
-def test_a_subgraph_reads_the_value_under_its_new_name() -> None:
+def test_a_subgraph_reads_the_value_under_its_new_name():
     body = choice("Add(x, x)", "Identity(x)", "float16[n]")
     subject = graph(body, "bool c, float16[n] x", "float16[n] y")
     after, step = run_and_compare("io", OnnxIODataTypeConverter(name_pattern="."), subject)
@@ -269,7 +267,7 @@ def encoder(bert: Path) -> bytes:
     return bytes(converted.SerializeToString())
 
 
-def test_no_fusion_is_a_result_and_onnx_runtime_alone_fuses_no_attention(encoder: bytes) -> None:
+def test_no_fusion_is_a_result_and_onnx_runtime_alone_fuses_no_attention(encoder):
     work = OrtTransformersOptimization(opt_level=0)
     _, step = run_and_compare("fused", work, dense("y = MatMul(x, weight)"))
     assert (step.result["fused"], step.result["fusions"]) == ({}, 0)
@@ -281,9 +279,7 @@ def test_no_fusion_is_a_result_and_onnx_runtime_alone_fuses_no_attention(encoder
 
 
 @pytest.mark.parametrize("level", [0, 1, 2, None])
-def test_an_encoder_gets_one_attention_for_each_layer_and_the_next_passes_take_it(
-    encoder: bytes, level: int | None
-) -> None:
+def test_an_encoder_gets_one_attention_for_each_layer_and_the_next_passes_take_it(encoder, level):
     """The usual chain: fusion, float16, fixed axes, float32 outputs."""
     subject = onnx.ModelProto.FromString(encoder)
     work = OrtTransformersOptimization(opt_level=level, num_heads=4, hidden_size=32)
@@ -298,7 +294,7 @@ def test_an_encoder_gets_one_attention_for_each_layer_and_the_next_passes_take_i
 
 
 @pytest.mark.parametrize("quantize", [OnnxDynamicQuantization(), OnnxBlockWiseRtnQuantization(block_size=16)])
-def test_a_graph_with_fused_operators_is_quantized(encoder: bytes, quantize: Any) -> None:
+def test_a_graph_with_fused_operators_is_quantized(encoder, quantize):
     work = OrtTransformersOptimization(opt_level=0, num_heads=4, hidden_size=32)
     subject, step = run("fused", work, onnx.ModelProto.FromString(encoder))
     assert {entry.domain for entry in subject.opset_import} == {"", "com.microsoft"}

@@ -80,9 +80,7 @@ SIZES = [(300, 1000), pytest.param(2_200_000, LIMIT, marks=pytest.mark.large)]
 
 
 @pytest.mark.parametrize(("rows", "limit"), SIZES)
-def test_half_of_a_large_model_is_one_file_and_a_large_result_keeps_external_weights(
-    rows: int, limit: int, tmp_path: Path
-) -> None:
+def test_half_of_a_large_model_is_one_file_and_a_large_result_keeps_external_weights(rows, limit, tmp_path):
     path = write(tmp_path, rows)
     target, result = convert(path, OnnxFloatToFloat16(), LIMIT)
     assert result["weight_bytes"]["before"] == 2 * result["weight_bytes"]["after"]
@@ -98,9 +96,7 @@ def test_half_of_a_large_model_is_one_file_and_a_large_result_keeps_external_wei
 
 
 @pytest.mark.parametrize(("rows", "limit"), SIZES)
-def test_a_recipe_runs_over_a_large_model_and_twice_gives_the_same(
-    rows: int, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_runs_over_a_large_model_and_twice_gives_the_same(rows, limit, tmp_path, monkeypatch):
     real = model_file.save
     monkeypatch.setattr(model_file, "save", lambda graph, path: real(graph, path, limit))
     (tmp_path / "source").mkdir()
@@ -135,7 +131,7 @@ UNTOUCHED = {
 
 @pytest.mark.parametrize("work", UNTOUCHED.values(), ids=UNTOUCHED)
 @pytest.mark.parametrize(("rows", "limit"), SIZES)
-def test_weights_survive_what_does_not_touch_them(work: Any, rows: int, limit: int, tmp_path: Path) -> None:
+def test_weights_survive_what_does_not_touch_them(work, rows, limit, tmp_path):
     path = write(tmp_path, rows)
     before = {tensor.name: tensor.raw_data[:256] for tensor in model_file.load(path).graph.initializer}
     target, result = convert(path, work, limit)
@@ -143,7 +139,7 @@ def test_weights_survive_what_does_not_touch_them(work: Any, rows: int, limit: i
     assert {t.name: t.raw_data[:256] for t in model_file.load(target).graph.initializer} == before
 
 
-def test_the_same_model_gives_the_same_files(tmp_path: Path) -> None:
+def test_the_same_model_gives_the_same_files(tmp_path):
     loaded = model_file.load(write(tmp_path, 300))
     found = []
     for name in ("one", "two"):
@@ -159,7 +155,7 @@ def test_the_same_model_gives_the_same_files(tmp_path: Path) -> None:
     assert all(offset % 4096 == 0 for offset in offsets)
 
 
-def test_nothing_half_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_half_written_stays(tmp_path, monkeypatch):
     loaded = model_file.load(write(tmp_path, 300))
     target = tmp_path / "out"
     target.mkdir()
@@ -173,7 +169,7 @@ def test_nothing_half_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert list(target.iterdir()) == []
 
 
-def test_external_data_is_read_by_the_rules_of_the_inspection(tmp_path: Path) -> None:
+def test_external_data_is_read_by_the_rules_of_the_inspection(tmp_path):
     parsed = onnx.load(path := write(tmp_path, 300), load_external_data=False)
     parsed.graph.initializer[0].external_data[0].value = "../weights.bin"
     path.write_bytes(parsed.SerializeToString())
@@ -182,7 +178,7 @@ def test_external_data_is_read_by_the_rules_of_the_inspection(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("work", [OnnxDynamicQuantization, OnnxStaticQuantization, OnnxFloatToFloat16])
-def test_weights_that_are_also_inputs_are_changed(tmp_path: Path, work: type[Any]) -> None:
+def test_weights_that_are_also_inputs_are_changed(tmp_path, work):
     sides = "float[n, 64] x, float[64, 64] W", "float[n, 64] y"
     model = graph("y = MatMul(x, W)", *sides, ir=3, opset=13, W=(64, 64))
     weight = stored(model)["W"]

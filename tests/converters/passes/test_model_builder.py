@@ -77,7 +77,7 @@ def build(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
     return build
 
 
-def test_the_tokenizer_is_the_one_of_the_checkpoint(llama: Path, build: Build, tmp_path: Path) -> None:
+def test_the_tokenizer_is_the_one_of_the_checkpoint(llama, build, tmp_path):
     """Also if transformers builds another one for its class: here it drops the normalizer."""
     from tokenizers import Tokenizer
 
@@ -98,7 +98,7 @@ def test_the_tokenizer_is_the_one_of_the_checkpoint(llama: Path, build: Build, t
 
 
 @pytest.mark.parametrize("precision", sampled(MOST, 3))
-def test_every_precision_is_what_was_asked_agrees_and_generates(precision: str, build: Build) -> None:
+def test_every_precision_is_what_was_asked_agrees_and_generates(precision, build):
     built, step = build(precision)
     target = built.directory
     assert {"model.onnx", "model.onnx.data", "genai_config.json"} <= set(built.files)
@@ -128,9 +128,7 @@ ASKED = [("int4", 16, 1), ("int4", 128, 4), ("int8", 64, 1), ("int8", 32, None)]
 
 
 @pytest.mark.parametrize("asked", sampled(ASKED, 4), ids=str)
-def test_block_size_and_accuracy_level_are_those_of_the_graph(
-    asked: tuple[str, int, int | None], llama: Path, tmp_path: Path
-) -> None:
+def test_block_size_and_accuracy_level_are_those_of_the_graph(asked, llama, tmp_path):
     precision, size, level = asked
     work = ModelBuilder(precision=precision, int4_block_size=size, int4_accuracy_level=level)
     _, step = run("decoder", work, Decoder(llama, tmp_path / "made"))
@@ -140,7 +138,7 @@ def test_block_size_and_accuracy_level_are_those_of_the_graph(
     assert attributes(made, "bits") == {int(precision.removeprefix("int"))}
 
 
-def test_another_block_size_than_asked_for_is_refused(llama: Path, build: Build) -> None:
+def test_another_block_size_than_asked_for_is_refused(llama, build):
     """As onnxruntime-genai 0.18 gave one, without a word, for an option under its old name."""
     built, _ = build("int4")
     with pytest.raises(ConversionError, match="built block_size 32; requested was 16"):
@@ -150,9 +148,7 @@ def test_another_block_size_than_asked_for_is_refused(llama: Path, build: Build)
 
 
 @pytest.mark.more
-def test_a_graph_that_is_wrong_once_there_is_a_past_is_refused(
-    llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graph_that_is_wrong_once_there_is_a_past_is_refused(llama, tmp_path, monkeypatch):
     """onnxruntime-genai 0.18 states shapes of a float16 graph that hold of its first step only."""
     monkeypatch.setattr(model_builder.graph, "clear_value_info", lambda loaded: None)
     with pytest.raises(ConversionError, match="the decoder"):
@@ -160,9 +156,7 @@ def test_a_graph_that_is_wrong_once_there_is_a_past_is_refused(
 
 
 @pytest.mark.more
-def test_the_same_checkpoint_gives_the_same_files(
-    llama: Path, build: Build, builder_process: None, tmp_path: Path
-) -> None:
+def test_the_same_checkpoint_gives_the_same_files(llama, build, builder_process, tmp_path):
     first, _ = build("int4")
     second, _ = run("decoder", ModelBuilder(precision="int4"), Decoder(llama, tmp_path / "made"))
     assert first.files == second.files
@@ -170,7 +164,7 @@ def test_the_same_checkpoint_gives_the_same_files(
         assert (first.directory / file).read_bytes() == (second.directory / file).read_bytes()
 
 
-def test_a_graph_that_is_not_the_checkpoint_is_refused(make_checkpoint: Any, tmp_path: Path) -> None:
+def test_a_graph_that_is_not_the_checkpoint_is_refused(make_checkpoint, tmp_path):
     """onnxruntime-genai 0.18 mixes something up where there are as many words as hidden units."""
     square = make_llama(tmp_path, make_checkpoint, 64)
     with pytest.raises(ConversionError, match=r"the output logits is .* from the parent's"):
@@ -178,15 +172,13 @@ def test_a_graph_that_is_not_the_checkpoint_is_refused(make_checkpoint: Any, tmp
 
 
 @pytest.mark.more
-def test_an_encoder_is_a_conversion_error_and_nothing_stays(
-    bert: Path, builder_process: None, tmp_path: Path
-) -> None:
+def test_an_encoder_is_a_conversion_error_and_nothing_stays(bert, builder_process, tmp_path):
     with pytest.raises(ConversionError, match="could not build the model"):
         run("decoder", ModelBuilder(precision="fp32"), Decoder(bert, tmp_path / "made"))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_invalid_sources_and_parameters_are_refused(tmp_path: Path) -> None:
+def test_invalid_sources_and_parameters_are_refused(tmp_path):
     with pytest.raises(InputError, match="is not a checkpoint"):
         run("decoder", ModelBuilder(precision="fp32"), Decoder(tmp_path, tmp_path / "made"))
     for params in ({}, {"precision": "int3"}, {"precision": "bf16"}):
@@ -207,7 +199,7 @@ NEXT: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", NEXT)
-def test_each_pass_takes_a_decoder(name: str, build: Build) -> None:
+def test_each_pass_takes_a_decoder(name, build):
     """It has ONNX Runtime's operators, one of them in ONNX's own domain, and a past."""
     generator, _ = build("fp32")
     work: Any = pass_catalog.find(name)(**NEXT[name])
@@ -215,7 +207,7 @@ def test_each_pass_takes_a_decoder(name: str, build: Build) -> None:
     assert step.result["parity"]["outputs"]["logits"]["cosine"] > 0.99
 
 
-def test_an_opset_that_cannot_be_given_to_a_decoder_is_refused(build: Build) -> None:
+def test_an_opset_that_cannot_be_given_to_a_decoder_is_refused(build):
     decoder = model_file.load(build("fp32")[0].directory / "model.onnx")
     with pytest.raises(InputError, match="SimplifiedLayerNormalization"):
         run("opset", OnnxOpVersionConversion(), decoder)
@@ -229,9 +221,7 @@ FLOAT32_LOGITS = {"name_pattern": "logits", "source_dtype": 10, "target_dtype": 
     [("fp16", "OnnxIODataTypeConverter", FLOAT32_LOGITS), ("fp32", "OnnxDynamicQuantization", {})],
     ids=["logits in float32", "int8"],
 )
-def test_what_follows_in_a_recipe_is_measured_and_has_the_settings(
-    precision: str, kind: str, params: dict[str, Any], llama: Path, tmp_path: Path
-) -> None:
+def test_what_follows_in_a_recipe_is_measured_and_has_the_settings(precision, kind, params, llama, tmp_path):
     recipe = {
         "task": "text-generation",
         "steps": [

@@ -40,7 +40,7 @@ def outputs(path: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("width", [1, 3, 5, 7, 16])
-def test_two_conversions_differ_and_their_canonical_forms_do_not(tmp_path: Path, width: int) -> None:
+def test_two_conversions_differ_and_their_canonical_forms_do_not(tmp_path, width):
     source, canonical = write_model(tmp_path, width), tmp_path / "canonical.ort"
     before, after = set(), set()
     for _ in range(6):
@@ -55,9 +55,7 @@ def test_two_conversions_differ_and_their_canonical_forms_do_not(tmp_path: Path,
     assert (tmp_path / "twice.ort").read_bytes() == canonical.read_bytes()
 
 
-def test_a_file_that_would_be_another_model_stays_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_would_be_another_model_stays_as_it_was(tmp_path, monkeypatch):
     write = file_passes._write_head
     monkeypatch.setattr(
         file_passes, "_write_head", lambda version, table, *sizes: write(version, table[1:], *sizes)
@@ -70,7 +68,7 @@ def test_a_file_that_would_be_another_model_stays_as_it_was(
 
 
 @pytest.mark.parametrize("with_types", [True, False])
-def test_the_files_and_the_config_are_those_of_onnxruntime(tmp_path: Path, with_types: bool) -> None:
+def test_the_files_and_the_config_are_those_of_onnxruntime(tmp_path, with_types):
     from onnxruntime.tools.ort_format_model import create_config_from_models
 
     source = write_model(tmp_path)
@@ -86,7 +84,7 @@ def test_the_files_and_the_config_are_those_of_onnxruntime(tmp_path: Path, with_
     assert str(tmp_path).encode() not in files.path.read_bytes()
 
 
-def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conversion_that_fails_leaves_nothing(tmp_path, monkeypatch):
     (tmp_path / "model.onnx").write_bytes(b"not a model")
     with pytest.raises(ConversionError) as caught:
         run("ort", OrtFormat(), tmp_path / "model.onnx", "fp32")
@@ -104,16 +102,14 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("module", ["flatbuffers", "onnxruntime.tools.ort_format_model"])
-def test_missing_tools_are_named_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
-) -> None:
+def test_missing_tools_are_named_and_nothing_else(tmp_path, monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(HostError, match=f"^missing dependency: {module.partition('.')[0]}$"):
         OrtFormat().requires(write_model(tmp_path))
 
 
 @pytest.mark.more
-def test_another_process_writes_the_same_bytes(tmp_path: Path) -> None:
+def test_another_process_writes_the_same_bytes(tmp_path):
     code = (
         "import sys; from pathlib import Path;"
         "from onnxreg.converters.passes.base import run;"

@@ -47,7 +47,7 @@ def assert_same(subject: Any, feed: dict[str, Any]) -> dict[str, int]:
 
 @pytest.mark.parametrize("op", ["Greater", "GreaterOrEqual", "LessOrEqual"])
 @pytest.mark.parametrize(("dtype", "kind"), [("float", "f4"), ("int64", "i8"), ("int32", "i4")])
-def test_comparison(op: str, dtype: str, kind: str) -> None:
+def test_comparison(op, dtype, kind):
     whole = np.array([[0, 1, -2]], kind), np.array([[0], [2], [-2]], kind)
     a, b = (A, B) if dtype == "float" else whole
     subject = model(f"y = {op}(a, b)", f"{dtype}[n, m] a, {dtype}[k, l] b", "bool[p, q] y")
@@ -56,7 +56,7 @@ def test_comparison(op: str, dtype: str, kind: str) -> None:
 
 @pytest.mark.parametrize("op", ["Max", "Min"])
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_extremes(op: str, count: int) -> None:
+def test_extremes(op, count):
     names = ["a", "b", "c"][:count]
     inputs = ", ".join(f"float[n{i}, m{i}] {name}" for i, name in enumerate(names))
     values = {"a": A, "b": B, "c": np.array([[NAN], [1], [3], [-1]], np.float32)}
@@ -64,7 +64,7 @@ def test_extremes(op: str, count: int) -> None:
     assert_same(subject, {name: values[name] for name in names})
 
 
-def test_integer_maximum_needs_no_nan_check() -> None:
+def test_integer_maximum_needs_no_nan_check():
     subject = model("y = Max(a, b)", "int64[n] a, int64[n] b", "int64[n] y")
     found = assert_same(subject, {"a": np.array([1, -5, 2**40]), "b": np.array([0, -4, 7])})
     assert found == {"Less": 1, "Where": 1}
@@ -80,7 +80,7 @@ def test_integer_maximum_needs_no_nan_check() -> None:
           for axis, kind in ((1, "int64"), (-1, "int32"))),
     ],
 )  # fmt: skip
-def test_is_nan_flatten_and_cumulative_sums(body: str, inputs: str, outputs: str, feed: Any) -> None:
+def test_is_nan_flatten_and_cumulative_sums(body, inputs, outputs, feed):
     assert_same(model(body, inputs, outputs), {"x": feed})
 
 
@@ -95,7 +95,7 @@ def test_is_nan_flatten_and_cumulative_sums(body: str, inputs: str, outputs: str
         ("y = NonZero(x)", "int64"),
     ],
 )
-def test_operators_without_an_exact_rewrite_stay_and_are_reported(body: str, dtype: str) -> None:
+def test_operators_without_an_exact_rewrite_stay_and_are_reported(body, dtype):
     subject = model(body, f"{dtype}[n, m] x", f"{'int64' if 'NonZero' in body else dtype}[p, q] y")
     before = count_operators(subject)
     after, step = run("x", MobileSafeRewrite(), subject)
@@ -103,7 +103,7 @@ def test_operators_without_an_exact_rewrite_stay_and_are_reported(body: str, dty
     assert len(step.result["unsupported"]) == 1
 
 
-def test_subgraphs_are_rewritten() -> None:
+def test_subgraphs_are_rewritten():
     body = """y = If(c) <then_branch = t () => (bool[n] u) { u = GreaterOrEqual(a, b) },
         else_branch = e () => (bool[n] v) { v = IsNaN(a) }>"""
     subject = model(body, "bool c, float[n] a, float[n] b", "bool[n] y")
@@ -115,7 +115,7 @@ def test_subgraphs_are_rewritten() -> None:
         assert outputs(after, {"c": np.array(yes), "a": a, "b": b})[0].tolist() == expected
 
 
-def test_a_type_without_where_keeps_its_maximum() -> None:
+def test_a_type_without_where_keeps_its_maximum():
     subject = model("y = Max(a, b)", "uint64[n] a, uint64[n] b", "uint64[n] y")
     after, step = run("x", MobileSafeRewrite(), subject)
     assert (count_operators(after), step.result["unsupported"]) == ({"Max": 1}, ["Max"])
@@ -123,7 +123,7 @@ def test_a_type_without_where_keeps_its_maximum() -> None:
     assert outputs(after, feed)[0].tolist() == [2, 2**63]
 
 
-def test_a_function_means_its_own_names_and_attributes() -> None:
+def test_a_function_means_its_own_names_and_attributes():
     """Its x is a float though the graph's x is an integer: NaN >= NaN is false. Its axis is the caller's."""
     subject = model(
         "k = Identity(x) y = local.f<axis = 2>(z)", "int64[n, m] x, float[p, q, r] z", "bool[s, t] y",
@@ -138,7 +138,7 @@ def test_a_function_means_its_own_names_and_attributes() -> None:
     assert before[0].tolist()[0] == [True, False]
 
 
-def test_an_opset_without_slices_of_shapes_is_refused_and_a_safe_graph_keeps_its_bytes() -> None:
+def test_an_opset_without_slices_of_shapes_is_refused_and_a_safe_graph_keeps_its_bytes():
     with pytest.raises(ConversionError, match="needs opset 15 or later, the graph has 14"):
         run("x", MobileSafeRewrite(), model("y = IsNaN(a)", "float[n] a", "bool[n] y", opset=14))
     safe = model("y = Add(a, a)", "float[n] a", "float[n] y")

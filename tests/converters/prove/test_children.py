@@ -45,9 +45,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", [*PROVEN, *BOUNDED])
-def test_a_child_is_proven_or_bounded_by_fixed_ranges_and_no_child_of_a_stranger(
-    family: dict[str, Path], stranger: Path, name: str
-) -> None:
+def test_a_child_is_proven_or_bounded_by_fixed_ranges_and_no_child_of_a_stranger(family, stranger, name):
     report = agreed(family[""], family[name])
     assert agreed(stranger, family[name]).verdict == "not-provable"
     if name in PROVEN:
@@ -72,13 +70,13 @@ EDITED = ["dynamic QInt8 channels", "float16", "blocks 4 range", "blocks 4 rows"
 
 
 @pytest.mark.parametrize("name", sampled(EDITED, 3))
-def test_the_judge_agrees_on_edits(family: dict[str, Path], name: str, tmp_path: Path) -> None:
+def test_the_judge_agrees_on_edits(family, name, tmp_path):
     check_edits(family, name, 15, tmp_path / "edited.onnx")
 
 
 @pytest.mark.more
 @pytest.mark.parametrize("name", PROVEN)
-def test_the_judge_agrees_on_many_edits(family: dict[str, Path], name: str, tmp_path: Path) -> None:
+def test_the_judge_agrees_on_many_edits(family, name, tmp_path):
     check_edits(family, name, 60, tmp_path / "edited.onnx")
 
 
@@ -112,9 +110,7 @@ LINES: dict[str, Steps] = {
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_pass_and_a_candidate_of_the_search_are_proven(
-    family: dict[str, Path], name: str, tmp_path: Path
-) -> None:
+def test_a_pass_and_a_candidate_of_the_search_are_proven(family, name, tmp_path):
     model = parent()
     for kind, params in LINES[name]:
         model, _ = run("step", find(kind)(list(feeds(2)), **params), model)
@@ -128,7 +124,7 @@ def test_a_pass_and_a_candidate_of_the_search_are_proven(
 
 @pytest.mark.large
 @pytest.mark.parametrize("kind", peers.PACKAGES)
-def test_children_of_another_program(family: dict[str, Path], kind: str, tmp_path: Path) -> None:
+def test_children_of_another_program(family, kind, tmp_path):
     """In releases three back to today."""
     packages, out = tmp_path / "packages", tmp_path / "out"
     out.mkdir()
@@ -148,13 +144,13 @@ def test_children_of_another_program(family: dict[str, Path], kind: str, tmp_pat
 PAGE = (Path(__file__).parents[3] / "docs" / "prove.md").read_text("utf-8")
 
 
-def test_every_rewrite_is_on_the_page() -> None:
+def test_every_rewrite_is_on_the_page():
     table = PAGE.partition("| rewrite |")[2].partition("\n\n")[0]
     names = {name for row in table.splitlines() for name in re.findall(r"`([a-z-]+)`", row.split("|")[1])}
     assert names == {name for rules in RULES.values() for name, _ in rules} | {"constant-folding", "sizes"}
 
 
-def test_every_rule_of_scales_and_of_float16_is_on_the_page() -> None:
+def test_every_rule_of_scales_and_of_float16_is_on_the_page():
     table = PAGE.partition("| scale rule |")[2].partition("\n\n")[0]
     for name in SCALE_RULES:
         kind, steps = name.split("/")

@@ -24,15 +24,13 @@ def check_edits(family: dict[str, Path], name: str, seed: int, count: int, scrat
 
 
 @pytest.mark.parametrize("name", sampled(EDITED, 3))
-def test_an_edit_that_changes_outputs_is_not_proven(
-    family: dict[str, Path], name: str, tmp_path: Path
-) -> None:
+def test_an_edit_that_changes_outputs_is_not_proven(family, name, tmp_path):
     check_edits(family, name, 1, 20, tmp_path / "edited.onnx")
 
 
 @pytest.mark.more
 @pytest.mark.parametrize("name", PROVEN)
-def test_a_thousand_edits_are_not_proven(family: dict[str, Path], name: str, tmp_path: Path) -> None:
+def test_a_thousand_edits_are_not_proven(family, name, tmp_path):
     check_edits(family, name, 2, 1000 // len(PROVEN) + 1, tmp_path / "edited.onnx")
 
 
@@ -80,19 +78,17 @@ def check_codes(family: dict[str, Path], name: str, seed: int, count: int, scrat
 
 
 @pytest.mark.parametrize("name", sampled(CODED, 3))
-def test_a_weight_that_is_one_step_off_is_named(family: dict[str, Path], name: str, tmp_path: Path) -> None:
+def test_a_weight_that_is_one_step_off_is_named(family, name, tmp_path):
     check_codes(family, name, 3, 15, tmp_path / "changed.onnx")
 
 
 @pytest.mark.more
 @pytest.mark.parametrize("name", CODED)
-def test_a_thousand_weights_one_step_off_are_named(
-    family: dict[str, Path], name: str, tmp_path: Path
-) -> None:
+def test_a_thousand_weights_one_step_off_are_named(family, name, tmp_path):
     check_codes(family, name, 4, 200, tmp_path / "changed.onnx")
 
 
-def test_a_float16_weight_that_is_one_unit_off_is_named(family: dict[str, Path], tmp_path: Path) -> None:
+def test_a_float16_weight_that_is_one_unit_off_is_named(family, tmp_path):
     draw = np.random.default_rng(5)
     for _ in range(30):
         model = onnx.load(family["float16 io"])
@@ -109,7 +105,7 @@ def test_a_float16_weight_that_is_one_unit_off_is_named(family: dict[str, Path],
         assert (report.largest.tensor, report.largest.index) == (tensor.name, index)
 
 
-def test_an_equal_tensor_that_is_one_unit_off_is_named(family: dict[str, Path], tmp_path: Path) -> None:
+def test_an_equal_tensor_that_is_one_unit_off_is_named(family, tmp_path):
     model = onnx.load(family["dynamic QInt8"])
     (tensor,) = [item for item in model.graph.initializer if item.name == "q_bias"]
     array = onnx.numpy_helper.to_array(tensor).copy()

@@ -1,6 +1,5 @@
 """Graphs beyond a small encoder: convolutions, subgraphs, functions, external data, bfloat16; and hostile ones."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -144,7 +143,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("number", range(len(ROWS)), ids=lambda number: f"{number} {ROWS[number][1][:60]}")
-def test_a_child_of_another_graph(tmp_path: Path, number: int) -> None:
+def test_a_child_of_another_graph(tmp_path, number):
     parent, child, state, reason, both, of_child = ROWS[number]
     models = build(parent, **both), build(child, **{**both, **of_child})
     actual, reasons = verdict(tmp_path, *models)
@@ -152,7 +151,7 @@ def test_a_child_of_another_graph(tmp_path: Path, number: int) -> None:
     assert state != PROVEN or not reasons
 
 
-def test_types_of_contrib_operators_are_those_of_onnx_runtime() -> None:
+def test_types_of_contrib_operators_are_those_of_onnx_runtime():
     """The first output has the type of the first operand that is floating point."""
     from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
@@ -167,7 +166,7 @@ def test_types_of_contrib_operators_are_those_of_onnx_runtime() -> None:
 
 
 @pytest.mark.parametrize("kind", ["convolution", "both factors"])
-def test_children_of_a_quantizer(tmp_path: Path, kind: str) -> None:
+def test_children_of_a_quantizer(tmp_path, kind):
     parent = build("p = MatMul (w, v) y = Add (x, p)")
     options: dict[str, Any] = {"extra_options": {"MatMulConstBOnly": False}}
     if kind == "convolution":
@@ -190,7 +189,7 @@ def test_children_of_a_quantizer(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-def test_bfloat16_is_the_nearest_value(tmp_path: Path, wrong: bool) -> None:
+def test_bfloat16_is_the_nearest_value(tmp_path, wrong):
     bits = WEIGHT.view(np.uint32).astype(np.uint64)
     rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     rounded[3, 4] += wrong
@@ -204,7 +203,7 @@ def test_bfloat16_is_the_nearest_value(tmp_path: Path, wrong: bool) -> None:
     assert (state, "[3, 4]" in reason) == ((BOUNDED, True) if wrong else (PROVEN, False))
 
 
-def test_external_data_is_read_where_it_is(tmp_path: Path) -> None:
+def test_external_data_is_read_where_it_is(tmp_path):
     parent, child = build("y = MatMul (x, w)"), tmp_path / "child.onnx"
     onnx.save(parent, tmp_path / "parent.onnx")
     onnx.save(parent, child, save_as_external_data=True, location="w.bin", size_threshold=0)
@@ -216,7 +215,7 @@ def test_external_data_is_read_where_it_is(tmp_path: Path) -> None:
     assert verdict_of(tmp_path / "parent.onnx", child).verdict == OTHER
 
 
-def test_clipped_weights_are_counted(tmp_path: Path) -> None:
+def test_clipped_weights_are_counted(tmp_path):
     scale = SCALE * np.float32(0.95)
     codes = np.clip(np.rint(WEIGHT / scale), -128, 127).astype(np.int8)
     clipped = int((np.abs(WEIGHT / scale) > 127.5).sum())
@@ -225,7 +224,7 @@ def test_clipped_weights_are_counted(tmp_path: Path) -> None:
     assert (state, reason) == (BOUNDED, expected)
 
 
-def test_a_long_chain_needs_no_stack_and_levels_no_time(tmp_path: Path) -> None:
+def test_a_long_chain_needs_no_stack_and_levels_no_time(tmp_path):
     """Sixty levels that use a value twice are 2**60 paths."""
     chains = [
         ["v0 = Relu (x)", *(f"v{at} = Sigmoid (v{at - 1})" for at in range(1, 5000)), "y = Relu (v4999)"]
@@ -239,7 +238,7 @@ def test_a_long_chain_needs_no_stack_and_levels_no_time(tmp_path: Path) -> None:
         assert verdict(tmp_path, body, body.replace("v0 = Relu", "v0 = Tanh"))[0] == OTHER
 
 
-def test_a_name_without_end_is_cut(tmp_path: Path) -> None:
+def test_a_name_without_end_is_cut(tmp_path):
     child = build("y = MatMul (x, w)", w=WEIGHT[::-1])
     child.graph.initializer[0].name = child.graph.node[0].input[1] = "w" * 100_000
     state, reason = verdict(tmp_path, "y = MatMul (x, w)", child)
@@ -247,7 +246,7 @@ def test_a_name_without_end_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_a_second_tensor_of_one_name_is_not_read(tmp_path: Path, first: bool) -> None:
+def test_a_second_tensor_of_one_name_is_not_read(tmp_path, first):
     """ONNX Runtime reads the first, the protobuf's libraries the last."""
     child = build("y = MatMul (x, w)")
     child.graph.initializer.insert(int(first), onnx.numpy_helper.from_array(WEIGHT[::-1].copy(), "w"))
@@ -256,7 +255,7 @@ def test_a_second_tensor_of_one_name_is_not_read(tmp_path: Path, first: bool) ->
 
 
 @pytest.mark.parametrize("alias", ["", "ai.onnx"])
-def test_a_second_version_of_an_operator_set_is_not_chosen(tmp_path: Path, alias: str) -> None:
+def test_a_second_version_of_an_operator_set_is_not_chosen(tmp_path, alias):
     child = build("y = Softmax (x)", opset=11)
     child.opset_import.add(domain=alias, version=18)
     state, reason = verdict(tmp_path, "y = Softmax (x)", child)
@@ -264,7 +263,7 @@ def test_a_second_version_of_an_operator_set_is_not_chosen(tmp_path: Path, alias
 
 
 @pytest.mark.parametrize(("shape", "expected"), [((8, 5), PROVEN), ((8, 8, 5), OTHER), ((8,), OTHER)])
-def test_rows_of_scales_fit_rows_of_a_matrix(tmp_path: Path, shape: tuple[int, ...], expected: str) -> None:
+def test_rows_of_scales_fit_rows_of_a_matrix(tmp_path, shape, expected):
     """A row of scales beside a matrix of codes scales each row of the matrix by another number."""
     head, codes = "int64[n] x => float y", np.full(shape, 127, np.int8)
     parent = build("y = Gather (table, x)", head, table=np.ones(shape, np.float32))
@@ -274,7 +273,7 @@ def test_rows_of_scales_fit_rows_of_a_matrix(tmp_path: Path, shape: tuple[int, .
 
 
 @pytest.mark.parametrize(("kind", "zero"), [("uint4", 0), ("uint8", 8)])
-def test_codes_without_zero_points_have_the_one_of_their_type(tmp_path: Path, kind: str, zero: int) -> None:
+def test_codes_without_zero_points_have_the_one_of_their_type(tmp_path, kind, zero):
     codes = np.random.default_rng(0).integers(0, 16, (8, 16)).astype(np.uint8)
     packed = (codes[:, ::2] | codes[:, 1::2] << 4).tobytes()
     tensor = onnx.helper.make_tensor("codes", onnx.TensorProto.UINT4, codes.shape, packed, raw=True)
@@ -301,9 +300,7 @@ def test_codes_without_zero_points_have_the_one_of_their_type(tmp_path: Path, ki
         (np.float32, 1.001, False),
     ],
 )
-def test_a_factor_of_a_product_is_as_precise_as_its_type(
-    tmp_path: Path, kind: Any, change: float, expected: bool
-) -> None:
+def test_a_factor_of_a_product_is_as_precise_as_its_type(tmp_path, kind, change, expected):
     """Two factors that are joined differ by the rounding of the coarser one at most."""
     head, turned = "float[2, 8] x => float[2, 2] y", "Transpose <perm = [1, 0]>"
     parent = build(f"t = {turned} (x) k = Mul (x, f) y = MatMul (k, t)", head, f=0.3)

@@ -119,10 +119,10 @@ def check(seed: int, scratch: Path) -> int:
     return compared
 
 
-def test_sizes_are_those_of_a_run(tmp_path: Path) -> None:
+def test_sizes_are_those_of_a_run(tmp_path):
     assert sum(check(seed, tmp_path / "model.onnx") for seed in range(150)) > 500
 
 
 @pytest.mark.more
-def test_sizes_of_many_graphs_are_those_of_a_run(tmp_path: Path) -> None:
+def test_sizes_of_many_graphs_are_those_of_a_run(tmp_path):
     assert sum(check(seed, tmp_path / "model.onnx") for seed in range(150, 5000)) > 10_000

@@ -1,6 +1,5 @@
 """Sizes that one graph computes and the other stores, or computes otherwise, are compared for all sizes of inputs."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,13 +55,13 @@ def reshape(before: str = "", head: str = HEAD, sizes: list[int] | None = None) 
         ([0, 5, 3, 4], False), ([0, -1, 6, 2], False), ([0, 0, 3, 4, 1], False), *BEFORE.items(),
     ],
 )  # fmt: skip
-def test_sizes_that_the_parent_computes(tmp_path: Path, sizes: Any, expected: bool) -> None:
+def test_sizes_that_the_parent_computes(tmp_path, sizes, expected):
     """Stored ones, and others that are computed."""
     child = reshape(sizes) if isinstance(sizes, str) else reshape(sizes=sizes)
     assert (verdict(tmp_path, build(COMPUTED, HEAD), child)[0] == "proven") == expected
 
 
-def test_a_size_counts_by_its_name_and_as_the_parent_states_it(tmp_path: Path) -> None:
+def test_a_size_counts_by_its_name_and_as_the_parent_states_it(tmp_path):
     other = HEAD.replace("float[n, m, 12] z", "float[k, l, 12] z")
     child = reshape("k = Shape <end = 2> (z) q = Concat <axis = 0> (k, three, four)", other)
     assert verdict(tmp_path, build(COMPUTED, other), child)[0] == "not-provable"
@@ -75,7 +74,7 @@ def test_a_size_counts_by_its_name_and_as_the_parent_states_it(tmp_path: Path) -
     assert verdict(tmp_path, parent, child)[0] == "not-provable"
 
 
-def test_values_that_grow_without_end_cost_no_more(tmp_path: Path) -> None:
+def test_values_that_grow_without_end_cost_no_more(tmp_path):
     steps = [f"v{at} = Mul (v{at - 1}, v{at - 1})" for at in range(1, 60)]
     steps += [f"w{at} = Div (w{at - 1}, v1)" for at in range(1, 60)]
     before = " ".join(["v0 = Shape (x) w0 = Identity (v0)", *steps, "q = Add (v59, w59)"])
@@ -84,7 +83,7 @@ def test_values_that_grow_without_end_cost_no_more(tmp_path: Path) -> None:
     assert verdict(tmp_path, model, reshape(before.replace("(v59", "(v58")))[0] == "not-provable"
 
 
-def test_operands_have_one_order_however_their_sizes_are_computed(tmp_path: Path) -> None:
+def test_operands_have_one_order_however_their_sizes_are_computed(tmp_path):
     steps = "".join(f" r{at} = Relu (h{at}) h{at + 1} = Add (r{at}, f)" for at in range(8))
     body = f"s = Shape ({{}}) l = Gather (s, i1) f = Cast <to = 1> (l) h0 = Identity (x){steps}"
     models = (build(f"{body.format(name)} y = ReduceMax <keepdims = 0> (h8)", HEAD) for name in "xz")
@@ -92,7 +91,7 @@ def test_operands_have_one_order_however_their_sizes_are_computed(tmp_path: Path
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(200, "proven"), (300, "not-provable")])
-def test_the_elements_of_all_computed_values_are_bounded(tmp_path: Path, steps: int, expected: str) -> None:
+def test_the_elements_of_all_computed_values_are_bounded(tmp_path, steps, expected):
     head, size = "float[k] x => float[k] y", 2**16
     body = "v0 = ConstantOfShape (size)" + "".join(f" v{at + 1} = Add (v{at}, v{at})" for at in range(steps))
     parent = build(f"{body} y = Add (x, v{steps})", head, size=np.array([size]))
@@ -100,7 +99,7 @@ def test_the_elements_of_all_computed_values_are_bounded(tmp_path: Path, steps: 
     assert verdict(tmp_path, parent, child)[0] == expected
 
 
-def test_the_smallest_of_many_sizes_costs_no_more(tmp_path: Path) -> None:
+def test_the_smallest_of_many_sizes_costs_no_more(tmp_path):
     names, body = range(1, 50), "x0 = Identity (x)"
     for at in names:
         body += f" s{at} = Shape (z{at}) a{at} = Slice (s{at}, i0v, onei) b{at} = Slice (s{at}, onei, twoi)"
@@ -111,9 +110,7 @@ def test_the_smallest_of_many_sizes_costs_no_more(tmp_path: Path) -> None:
         assert verdict(tmp_path, model, model)[0] == "proven"
 
 
-def test_other_sizes_of_a_reshape_are_proven_only_if_they_are_the_same(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
+def test_other_sizes_of_a_reshape_are_proven_only_if_they_are_the_same(family, tmp_path):
     """ONNX Runtime says if the outputs change, for batches of several sizes."""
     draw, inputs = np.random.default_rng(0), list(feeds(2))
     inputs += [{name: value[:1, :5] for name, value in inputs[0].items()}]
@@ -144,7 +141,7 @@ SCALED = "float[b, h, n, 8] q, float[b, h, 8, n] k => float[b, h, n, n] y"
         "s = Mul (r, q) t = MatMul (s, k) y = Mul (t, r)",
     ],
 )
-def test_factors_that_optimizers_join_are_those_of_the_parent(tmp_path: Path, body: str) -> None:
+def test_factors_that_optimizers_join_are_those_of_the_parent(tmp_path, body):
     parent = build(body, SCALED, r=0.5946)
     onnx.save(parent, tmp_path / "p.onnx")
     write_optimized(tmp_path / "p.onnx", "EXTENDED", tmp_path / "c.onnx")
@@ -158,7 +155,7 @@ def test_factors_that_optimizers_join_are_those_of_the_parent(tmp_path: Path, bo
 
 @pytest.mark.more
 @pytest.mark.parametrize("name", ["BERT", "RoBERTa", "DeBERTa", "ModernBERT"])
-def test_what_optimizers_make_of_an_export_is_proven(name: str, tmp_path: Path) -> None:
+def test_what_optimizers_make_of_an_export_is_proven(name, tmp_path):
     architecture = next(one for one in TEXT if one.name == name)
     save_text_model(architecture, "ForTokenClassification", tmp_path / "model")
     (tmp_path / "work").mkdir()
@@ -179,7 +176,7 @@ def test_what_optimizers_make_of_an_export_is_proven(name: str, tmp_path: Path) 
         assert (report.verdict, report.reasons) == ("proven", ()), child.name
 
 
-def test_many_long_sizes_cost_no_more(tmp_path: Path) -> None:
+def test_many_long_sizes_cost_no_more(tmp_path):
     """A budget for all of them: beyond it a size is unknown."""
     names = range(40)
     body = "".join(f" s{at} = Shape (z{at})" for at in names) + " t0 = Add (s0, s1)"

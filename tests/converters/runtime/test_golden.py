@@ -49,7 +49,7 @@ def write_vectors(model: Path, tolerance: float = 1e-3) -> Path:
 
 @pytest.mark.parametrize("labels", [2, 17, 130, 1000])
 @pytest.mark.parametrize("width", [1, 9, 48])
-def test_a_file_stays_below_64_kb(labels: int, width: int) -> None:
+def test_a_file_stays_below_64_kb(labels, width):
     feeds = golden.feeds_of(sample(width), labels)
     assert [feed["input_ids"].shape[0] for feed in feeds.values()] == [1, 2]
     draw = np.random.default_rng(2)
@@ -61,7 +61,7 @@ def test_a_file_stays_below_64_kb(labels: int, width: int) -> None:
     assert len(golden.encode(cases)) < 64_000
 
 
-def test_a_written_file_is_read_back(tmp_path: Path) -> None:
+def test_a_written_file_is_read_back(tmp_path):
     model = write_graph(tmp_path / "model.onnx")
     path = write_vectors(model)
     assert path.name == "model.onnx.golden.json"
@@ -75,7 +75,7 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("error", "passed"), [(0.0, True), (5e-4, True), (0.02, False), (math.nan, False)])
-def test_a_runtime_that_computes_something_else(tmp_path: Path, error: float, passed: bool) -> None:
+def test_a_runtime_that_computes_something_else(tmp_path, error, passed):
     vectors = write_vectors(write_graph(tmp_path / "model.onnx")).read_bytes()
     other = write_graph(tmp_path / "other.onnx", (TABLE + np.float32(error)).astype(np.float32))
     compared = self_test(other, vectors, "vectors")
@@ -87,7 +87,7 @@ def test_a_runtime_that_computes_something_else(tmp_path: Path, error: float, pa
         assert compared[0].to_json()["max_abs_error"] is None
 
 
-def test_no_test_is_stricter_than_the_artifact_is_right() -> None:
+def test_no_test_is_stricter_than_the_artifact_is_right():
     arrays = [np.array([2.0, -15.0])]
     assert golden.tolerance_of(arrays, 0.05) == Tolerance(0.75, 0.05)
     assert golden.tolerance_of(arrays, 0.05, least=0.5) == Tolerance(0.75, 0.05)
@@ -106,14 +106,14 @@ def test_no_test_is_stricter_than_the_artifact_is_right() -> None:
     ],
     ids=["one wrong value is enough", "nothing", "another shape", "another output"],
 )
-def test_outputs_that_are_not_the_expected_ones(got: Any, beyond: int | None, error: float) -> None:
+def test_outputs_that_are_not_the_expected_ones(got, beyond, error):
     case = GoldenCase("x", {}, {"y": np.zeros((2, 3), np.float32)}, {"y": Tolerance(0.1, 0.0)})
     (each,) = golden.compare(case, got)
     assert (each.passed, each.max_abs_error) == (False, pytest.approx(error))
     assert beyond is None or each.beyond == beyond
 
 
-def test_rounding_takes_nothing_from_a_test() -> None:
+def test_rounding_takes_nothing_from_a_test():
     array = np.array([1234.56789, -0.000123456, 0.0], np.float32)
     tolerance = golden.tolerance_of([array], 1e-3)
     case = GoldenCase("x", {}, {"y": array}, {"y": tolerance})
@@ -137,7 +137,7 @@ def test_rounding_takes_nothing_from_a_test() -> None:
         (["cases", 0, "outputs", "y", "atol"], -1, "Expected `float` >= 0"),
     ],
 )
-def test_malformed_vectors(path: list[Any], to: Any, message: str) -> None:
+def test_malformed_vectors(path, to, message):
     case = GoldenCase("x", {"a": np.array([1, 2])}, {"y": np.array([0.5])}, {"y": Tolerance(0.1, 0.1)})
     value = holder = json.loads(golden.encode([case]))
     for key in path[:-1]:
@@ -150,7 +150,7 @@ def test_malformed_vectors(path: list[Any], to: Any, message: str) -> None:
     assert "the vectors" in caught.value.message
 
 
-def test_a_graph_that_does_not_load_or_run(tmp_path: Path) -> None:
+def test_a_graph_that_does_not_load_or_run(tmp_path):
     vectors = write_vectors(write_graph(tmp_path / "model.onnx")).read_bytes()
     (tmp_path / "broken.onnx").write_bytes(b"no model")
     with pytest.raises(HostError, match=r"cannot load broken\.onnx") as caught:
@@ -160,14 +160,14 @@ def test_a_graph_that_does_not_load_or_run(tmp_path: Path) -> None:
     assert not any(each.passed for each in self_test(small, vectors, "vectors"))
 
 
-def test_a_written_file_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_written_file_is_checked(tmp_path, monkeypatch):
     model = write_graph(tmp_path / "model.onnx")
     monkeypatch.setattr("builtins.round", lambda value, digits: 0.0)
     with pytest.raises(ConversionError, match="does not hold what the graph gave"):
         write_vectors(model)
 
 
-def test_inputs_from_files(tmp_path: Path) -> None:
+def test_inputs_from_files(tmp_path):
     model = Runnable(write_graph(tmp_path / "model.onnx"))
     ids, mask = [[1, 2, 3]], [[1, 1, 1]]
     np.savez(tmp_path / "feeds.npz", input_ids=np.array(ids), attention_mask=np.array(mask, np.int32))
@@ -190,13 +190,13 @@ def test_inputs_from_files(tmp_path: Path) -> None:
         ("feeds.npz", "no zip", r"is not an \.npz file"),
     ],
 )  # fmt: skip
-def test_inputs_that_cannot_be_read(tmp_path: Path, file: str, text: str, message: str) -> None:
+def test_inputs_that_cannot_be_read(tmp_path, file, text, message):
     (tmp_path / file).write_text(text)
     with pytest.raises(InputError, match=message):
         Runnable(write_graph(tmp_path / "model.onnx")).read(tmp_path / file)
 
 
-def test_rows_come_as_they_were_written(tmp_path: Path) -> None:
+def test_rows_come_as_they_were_written(tmp_path):
     np.savez(tmp_path / "rows.npz", a=np.arange(6.0).reshape(3, 2), b=np.array(["x", "y", "z"]))
     found = read_rows(tmp_path / "rows.npz")
     assert found["a"].tolist() == [[0, 1], [2, 3], [4, 5]]
@@ -204,7 +204,7 @@ def test_rows_come_as_they_were_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_none_are_refused(value: float) -> None:
+def test_numbers_that_are_none_are_refused(value):
     check_finite(np.array([1.0]), "a")
     check_finite(np.array(["nan"]), "a")
     with pytest.raises(InputError, match="a holds NaN or infinity"):

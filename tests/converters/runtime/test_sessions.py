@@ -4,7 +4,6 @@ import logging
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from onnxreg.schema.core.errors import ConversionError
 
 
 @pytest.mark.parametrize("prepacking", [False, True])
-def test_a_session_runs_on_one_thread(tmp_path: Path, prepacking: bool) -> None:
+def test_a_session_runs_on_one_thread(tmp_path, prepacking):
     onnx.save(graph("y = Add(x, x)", "float[n] x", "float[n] y"), tmp_path / "m.onnx")
     session = load_session(tmp_path / "m.onnx", prepacking=prepacking)
     assert session.run(["y"], {"x": np.array([1, 2], np.float32)})[0].tolist() == [2, 4]
@@ -32,7 +31,7 @@ def test_a_session_runs_on_one_thread(tmp_path: Path, prepacking: bool) -> None:
     assert options.use_deterministic_compute
 
 
-def test_onnx_runtime_keeps_nothing_for_its_makers(tmp_path: Path) -> None:
+def test_onnx_runtime_keeps_nothing_for_its_makers(tmp_path):
     code = "from onnxreg.converters.runtime.sessions import session_options; session_options()"
     env = {name: value for name, value in os.environ.items() if not name.startswith(("ORT_", "XDG_"))}
     subprocess.run([sys.executable, "-c", code], env=env | {"HOME": str(tmp_path)}, check=True)
@@ -66,9 +65,7 @@ LOCATION = [onnx.StringStringEntryProto(key="location", value="gone.data")]
         (b"not a model", "rotobuf parsing failed."),
     ],
 )
-def test_a_graph_that_does_not_load(
-    model: Any, reason: str, as_bytes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graph_that_does_not_load(model, reason, as_bytes, tmp_path, monkeypatch):
     place = tmp_path / "the  models" / "x failed: y"
     place.mkdir(parents=True)
     monkeypatch.chdir(place)
@@ -83,7 +80,7 @@ def test_a_graph_that_does_not_load(
     assert len(message) <= MAX_MESSAGE_CHARS + len(" ... ")
 
 
-def test_paths_above_the_graph_and_long_reasons(tmp_path: Path) -> None:
+def test_paths_above_the_graph_and_long_reasons(tmp_path):
     home = tmp_path / "jane"
     error = ort.capi.onnxruntime_pybind11_state.Fail(f'at "{home / "up.data"}" {"so " * 300}the end')
     message = with_reason("it failed", error, home / "model" / "m.onnx")
@@ -99,9 +96,7 @@ SILENT = {
 
 
 @pytest.mark.parametrize("work", SILENT.values(), ids=SILENT)
-def test_a_pass_that_succeeds_prints_nothing(
-    work: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_that_succeeds_prints_nothing(work, capfd, monkeypatch):
     """One weight with two readers, which the exact kernels of ONNX Runtime 1.31 refuse, and weights without one."""
     monkeypatch.setattr(logging.root, "handlers", [])  # other tests import the quantizer, which adds its own
     body = "zero = Constant<value_float = 0.0>() h = MatMul(x, w) r = Relu(h) y = MatMul(r, w)"
@@ -110,7 +105,7 @@ def test_a_pass_that_succeeds_prints_nothing(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_failure_is_raised_and_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_is_raised_and_not_printed(capfd):
     with pytest.raises(ConversionError):
         model_file.session(graph("y = q.Foo(x)", "float[n] x", "float[n] y"))
     reshape = graph("y = Reshape(x, s)", "float[n] x, int64[1] s", "float[m] y")

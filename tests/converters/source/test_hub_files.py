@@ -51,7 +51,7 @@ def outside(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("what", ["{root}/victim/.zshenv", "../../../../../../victim"])
-def test_a_digest_of_the_hub_is_no_path(hub: Hub, tmp_path: Path, what: str) -> None:
+def test_a_digest_of_the_hub_is_no_path(hub, tmp_path, what):
     hub.files(NAME)["config.json"] = Named(b"touch pwned", 11, name=what.format(root=tmp_path))
     with pytest.raises(RemoteError):
         fetch_repository(f"hf://{NAME}")
@@ -59,7 +59,7 @@ def test_a_digest_of_the_hub_is_no_path(hub: Hub, tmp_path: Path, what: str) -> 
 
 
 @pytest.mark.parametrize("commit", ["../../../victim", "main", "a" * 64, ""])
-def test_a_commit_of_the_hub_is_no_path(hub: Hub, tmp_path: Path, commit: str) -> None:
+def test_a_commit_of_the_hub_is_no_path(hub, tmp_path, commit):
     hub.history(NAME)[-1].id = commit
     with pytest.raises(RemoteError):
         fetch_repository(f"hf://{NAME}")
@@ -69,7 +69,7 @@ def test_a_commit_of_the_hub_is_no_path(hub: Hub, tmp_path: Path, commit: str) -
 @pytest.mark.parametrize(
     "path", ["../x.json", "a/../../x.json", "/tmp/x.json", "..\\..\\x.json", "a\0b.json", f"{'a' * 300}.json"]
 )
-def test_odd_names_of_files_are_refused(hub: Hub, tmp_path: Path, path: str) -> None:
+def test_odd_names_of_files_are_refused(hub, tmp_path, path):
     hub.files(NAME)[path] = file(b"{}")
     with pytest.raises(RegError):
         fetch_repository(f"hf://{NAME}")
@@ -80,7 +80,7 @@ def test_odd_names_of_files_are_refused(hub: Hub, tmp_path: Path, path: str) -> 
 
 
 @pytest.mark.parametrize("sent", [b"{ }", b"[]", b"{}" + b" " * 5000])
-def test_other_bytes_than_listed_are_not_kept(hub: Hub, tmp_path: Path, sent: bytes) -> None:
+def test_other_bytes_than_listed_are_not_kept(hub, tmp_path, sent):
     honest = hub.files(NAME)["config.json"]
     hub.files(NAME)["config.json"] = Named(sent, len(sent), name=honest.oid)
     with pytest.raises((IntegrityError, RemoteError)):
@@ -90,7 +90,7 @@ def test_other_bytes_than_listed_are_not_kept(hub: Hub, tmp_path: Path, sent: by
     assert (directory / "config.json").read_bytes() == b"{}"
 
 
-def test_a_file_is_downloaded_once_and_again_if_it_was_damaged(hub: Hub) -> None:
+def test_a_file_is_downloaded_once_and_again_if_it_was_damaged(hub):
     directory = fetch_repository(f"hf://{NAME}").directory
     hub.requests.clear()
     assert fetch_repository(f"hf://{NAME}").directory == directory
@@ -99,7 +99,7 @@ def test_a_file_is_downloaded_once_and_again_if_it_was_damaged(hub: Hub) -> None
     assert (fetch_repository(f"hf://{NAME}").directory / "config.json").read_bytes() == b"{}"
 
 
-def test_a_download_that_breaks_off_is_continued(hub: Hub) -> None:
+def test_a_download_that_breaks_off_is_continued(hub):
     data = bytes(range(256)) * 100
     hub.files(NAME)["vocab.txt"] = file(data)
     hub.fail(r"GET .*/vocab\.txt", cut=len(data) - 1, times=8)
@@ -109,16 +109,14 @@ def test_a_download_that_breaks_off_is_continued(hub: Hub) -> None:
     assert (fetch_repository(f"hf://{NAME}").directory / "vocab.txt").read_bytes() == data
 
 
-def test_without_a_network_the_hub_is_not_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network_the_hub_is_not_reached(hub, monkeypatch):
     locate(NAME)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(RemoteError, match="cannot be reached"):
         locate(NAME)
 
 
-def test_a_listing_is_bounded_also_if_it_begins_again_and_again(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_listing_is_bounded_also_if_it_begins_again_and_again(hub, monkeypatch):
     for number in range(1100):
         hub.files(NAME)[f"folder{number}/x.bin"] = file(b"")
     assert locate(NAME).hub_id == NAME
@@ -134,13 +132,13 @@ def test_a_listing_is_bounded_also_if_it_begins_again_and_again(
 
 
 @pytest.mark.parametrize("answer", [b"[" * 100_000, b"{}", b"null", b"<html>", b'{"sha": 1}', b"\xff"])
-def test_an_answer_that_is_not_the_hubs_is_an_error_of_the_remote(hub: Hub, answer: bytes) -> None:
+def test_an_answer_that_is_not_the_hubs_is_an_error_of_the_remote(hub, answer):
     hub.fail("GET /api/", status=200, times=9, body=answer)
     with pytest.raises(RemoteError):
         locate(NAME)
 
 
-def test_a_missing_revision_is_no_missing_repository(hub: Hub) -> None:
+def test_a_missing_revision_is_no_missing_repository(hub):
     with pytest.raises(NotFoundError) as revision:
         fetch_repository(f"hf://{NAME}@nope")
     with pytest.raises(NotFoundError) as repository:
@@ -156,13 +154,13 @@ def test_a_missing_revision_is_no_missing_repository(hub: Hub) -> None:
         ("model.fp16.safetensors pytorch_model.bin", "pytorch_model.bin"),
     ],
 )  # fmt: skip
-def test_the_weights_that_will_be_read_are_fetched(hub: Hub, there: str, fetched: str) -> None:
+def test_the_weights_that_will_be_read_are_fetched(hub, there, fetched):
     hub.files(NAME).update({name: file(b"{}") for name in there.split()})
     names = {path.name for path in locate(NAME).directory.iterdir()}
     assert names == {"config.json", *fetched.split()}
 
 
-def test_links_out_of_a_directory_are_refused(tmp_path: Path) -> None:
+def test_links_out_of_a_directory_are_refused(tmp_path):
     (tmp_path / "secret.json").write_text("{}")
     directory = tmp_path / "model"
     (directory / "1_Pooling").mkdir(parents=True)
@@ -177,7 +175,7 @@ def test_links_out_of_a_directory_are_refused(tmp_path: Path) -> None:
         locate(str(directory))
 
 
-def test_links_to_blobs_of_the_same_cache_are_followed(tmp_path: Path) -> None:
+def test_links_to_blobs_of_the_same_cache_are_followed(tmp_path):
     digest = hashlib.sha256(b"{}").hexdigest()
     one, other = (tmp_path / name / "snapshots" / "0123abcd" for name in ("one", "other"))
     for snapshot in (one, other):

@@ -5,9 +5,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -52,9 +50,7 @@ def written(path: Path, data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def test_an_unchanged_file_is_read_once_but_a_fresh_one_again(
-    tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unchanged_file_is_read_once_but_a_fresh_one_again(tmp_path, read, monkeypatch):
     known = written(tmp_path / "fresh", b"one")
     assert [str(digest_file(tmp_path / "fresh")) for _ in range(2)] == [known] * 2
     settle(monkeypatch)
@@ -64,9 +60,7 @@ def test_an_unchanged_file_is_read_once_but_a_fresh_one_again(
 
 
 @pytest.mark.parametrize("how", ["written over", "replaced"])
-def test_a_change_is_seen_though_size_and_time_are_put_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_a_change_is_seen_though_size_and_time_are_put_back(tmp_path, monkeypatch, how):
     settle(monkeypatch)
     path = tmp_path / "weights"
     before, times = written(path, b"one"), path.stat()
@@ -90,11 +84,11 @@ OTHERS = (
 
 
 @pytest.mark.parametrize("text", [*PATHS, *OTHERS])
-def test_paths(text: str) -> None:
+def test_paths(text):
     assert is_absolute_path(text) is (text in PATHS)
 
 
-def test_identity_becomes_the_name_and_others_keep_their_last_part_and_no_key_is_lost() -> None:
+def test_identity_becomes_the_name_and_others_keep_their_last_part_and_no_key_is_lost():
     nested = [{"tokenizer_file": "C:\\work\\tokenizer.json"}, 3, None]
     value = {"_name_or_path": "/home/jane/model", "nested": nested, "kept": "acme/pii"}
     value["paths"] = {"/home/jane/a": 1, "/home/joe/a": "/home/joe/b", "a": 2}
@@ -124,7 +118,7 @@ def test_identity_becomes_the_name_and_others_keep_their_last_part_and_no_key_is
         ("in /work/sites", "in /work/sites"),
     ],
 )
-def test_paths_in_running_text(text: str, expected: str) -> None:
+def test_paths_in_running_text(text, expected):
     changed = ["note"] * (text != expected)
     assert scrub({"note": text}, "acme/a", Path("/work/site")) == ({"note": expected}, changed)
 
@@ -140,11 +134,11 @@ def test_paths_in_running_text(text: str, expected: str) -> None:
         "/home",
     ],
 )
-def test_running_text_without_paths(text: str) -> None:
+def test_running_text_without_paths(text):
     assert scrub([text], "acme/a") == ([text], [])
 
 
-def test_places_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_of_this_process(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", "/people/jane doe")
     monkeypatch.setattr("tempfile.tempdir", "/scratchy")
     monkeypatch.chdir(tmp_path)
@@ -152,7 +146,7 @@ def test_places_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert scrub(text, "acme/a")[0] == "from a to b in c"
 
 
-def test_tokens_and_labels_are_kept(tmp_path: Path) -> None:
+def test_tokens_and_labels_are_kept(tmp_path):
     path = "/home/jane/a"
     value = {"added_tokens_decoder": {"3": {"content": path}}, "label2id": {path: 0}, "id2label": {"0": path}}
     assert scrub(value, "acme/a") == (value, [])
@@ -161,7 +155,7 @@ def test_tokens_and_labels_are_kept(tmp_path: Path) -> None:
         assert scrub_file(tmp_path / name, "a") is None
 
 
-def test_a_file_without_paths_is_left_and_text_survives_whatever_it_holds(tmp_path: Path) -> None:
+def test_a_file_without_paths_is_left_and_text_survives_whatever_it_holds(tmp_path):
     path = tmp_path / "tokenizer_config.json"
     path.write_text('{"a":   1}')
     assert scrub_file(path, "a") is None
@@ -188,7 +182,7 @@ def test_a_file_without_paths_is_left_and_text_survives_whatever_it_holds(tmp_pa
         ("", None),
     ],
 )
-def test_the_licence_of_a_model_card(tmp_path: Path, card: str, stated: str | None) -> None:
+def test_the_licence_of_a_model_card(tmp_path, card, stated):
     assert read_license(tmp_path) is None
     (tmp_path / "README.md").write_bytes(card.encode())
     assert read_license(tmp_path) == stated
@@ -204,9 +198,7 @@ stand_ins = pytest.mark.parametrize("data", [POINTER, PAGE], ids=["pointer", "pa
 @pytest.mark.parametrize(
     "name", ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
 )
-def test_stand_ins_for_files_of_a_checkpoint(
-    make_checkpoint: Callable[..., Path], name: str, data: bytes
-) -> None:
+def test_stand_ins_for_files_of_a_checkpoint(make_checkpoint, name, data):
     checkpoint = make_checkpoint()
     (checkpoint / name).write_bytes(data)
     with pytest.raises(InputError, match=f"{re.escape(name)} is a (Git LFS pointer|web page)"):
@@ -215,9 +207,7 @@ def test_stand_ins_for_files_of_a_checkpoint(
 
 @stand_ins
 @pytest.mark.parametrize(("name", "read"), [("suite.jsonl", read_bytes), ("rows.npz", read_arrays)])
-def test_stand_ins_for_a_suite_and_calibration_data(
-    tmp_path: Path, name: str, read: Callable[[Path], Any], data: bytes
-) -> None:
+def test_stand_ins_for_a_suite_and_calibration_data(tmp_path, name, read, data):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(InputError, match=f"{re.escape(name)} is a (Git LFS pointer|web page)"):
         read(tmp_path / name)
@@ -232,7 +222,7 @@ def test_stand_ins_for_a_suite_and_calibration_data(
         ("fpu sse2", "x86_64"),
     ],
 )
-def test_instruction_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, expected: str) -> None:
+def test_instruction_set(tmp_path, monkeypatch, flags, expected):
     monkeypatch.setattr("platform.machine", lambda: "AMD64")
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: {flags}\n")
@@ -248,7 +238,7 @@ def test_instruction_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags:
         (ImportError("T requires the SentencePiece library"), ("x needs a package: T requires the SentencePiece library", "install the package that it names")),
     ],
 )  # fmt: skip
-def test_a_missing_package_is_named_however_deep_it_is(error: Exception, told: tuple[str, str]) -> None:
+def test_a_missing_package_is_named_however_deep_it_is(error, told):
     toolchain.require("json", "onnx")
     with pytest.raises(HostError, match="needs no_such_tool, which is not installed") as caught:
         toolchain.require("json", "no_such_tool")

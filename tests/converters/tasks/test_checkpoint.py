@@ -16,8 +16,6 @@ from onnxreg.converters.source.location import hub_id, locate
 from onnxreg.converters.tasks.checkpoint import TOKENS, load_tokenizer
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError, RemoteError
 
-Make = Callable[..., Path]
-
 
 @pytest.fixture
 def checkpoint(bert: Path, tmp_path: Path) -> Path:
@@ -44,7 +42,7 @@ def resave(directory: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
 
 
-def test_a_checkpoint_is_loaded_for_export(bert: Path) -> None:
+def test_a_checkpoint_is_loaded_for_export(bert):
     import torch
 
     loaded = load_checkpoint(str(bert), "acme/x", TOKENS)
@@ -64,7 +62,7 @@ def test_a_checkpoint_is_loaded_for_export(bert: Path) -> None:
     }
 
 
-def test_half_precision_becomes_float32_and_old_buffers_are_no_trained_weights(checkpoint: Path) -> None:
+def test_half_precision_becomes_float32_and_old_buffers_are_no_trained_weights(checkpoint):
     import torch
 
     names = ("bert.pooler.dense.weight", "bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
@@ -75,9 +73,7 @@ def test_half_precision_becomes_float32_and_old_buffers_are_no_trained_weights(c
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
 
 
-def test_a_model_file_and_a_package_that_the_tokenizer_needs_are_named(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_file_and_a_package_that_the_tokenizer_needs_are_named(checkpoint, monkeypatch):
     (checkpoint / "model.onnx").write_bytes(b"")
     with pytest.raises(InputError, match="is a file, not the directory of a checkpoint") as caught:
         load_checkpoint(str(checkpoint / "model.onnx"), "x", TOKENS)
@@ -91,7 +87,7 @@ def test_a_model_file_and_a_package_that_the_tokenizer_needs_are_named(
         load_tokenizer(checkpoint, False)
 
 
-def test_an_encoder_without_a_head_is_refused_with_the_keys(make_checkpoint: Make, checkpoint: Path) -> None:
+def test_an_encoder_without_a_head_is_refused_with_the_keys(make_checkpoint, checkpoint):
     encoder = make_checkpoint("bert", task="")
     assert "not a token classifier: config.json says BertModel" in refused(encoder, InputError)
     resave(checkpoint, lambda tensors: [tensors.pop(name) for name in list(tensors) if "classifier" in name])
@@ -165,7 +161,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_broken_checkpoint_is_refused(checkpoint: Path, what: str) -> None:
+def test_a_broken_checkpoint_is_refused(checkpoint, what):
     spoil, message = BROKEN[what]
     (checkpoint / "evil.py").write_text("raise SystemExit('ran')")
     spoil(checkpoint)
@@ -182,9 +178,7 @@ def test_a_broken_checkpoint_is_refused(checkpoint: Path, what: str) -> None:
         ("LlamaForCausalLM", "ModelBuilder"),
     ],
 )
-def test_a_checkpoint_of_another_head_gets_the_way_to_export_it(
-    checkpoint: Path, architecture: str, hint: str
-) -> None:
+def test_a_checkpoint_of_another_head_gets_the_way_to_export_it(checkpoint, architecture, hint):
     change(checkpoint / "config.json", architectures=[architecture])
     with pytest.raises(InputError, match=architecture) as caught:
         load_checkpoint(str(checkpoint), "acme/x", TOKENS)
@@ -192,7 +186,7 @@ def test_a_checkpoint_of_another_head_gets_the_way_to_export_it(
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
-def test_own_code_of_another_repository_is_not_run_at_all(checkpoint: Path, name: str) -> None:
+def test_own_code_of_another_repository_is_not_run_at_all(checkpoint, name):
     for value in ({"AutoModel": "other/repo--evil.Evil"}, {"AutoTokenizer": [None, "other/repo--evil.Evil"]}):
         change(checkpoint / name, auto_map=value)
         message = refused(checkpoint, InputError, trust_remote_code=True)
@@ -200,7 +194,7 @@ def test_own_code_of_another_repository_is_not_run_at_all(checkpoint: Path, name
         assert f"wants its own code to run ({name}" in refused(checkpoint, InputError)
 
 
-def test_own_code_takes_part_in_the_digest_once_trusted(checkpoint: Path) -> None:
+def test_own_code_takes_part_in_the_digest_once_trusted(checkpoint):
     plain = load_checkpoint(str(checkpoint), "x", TOKENS, trust_remote_code=True).source.digest
     (checkpoint / "extra.py").write_text("x = 1\n")
     assert load_checkpoint(str(checkpoint), "x", TOKENS).source.digest == plain
@@ -215,7 +209,7 @@ class Evil:
         return os.mkdir, (str(self.path),)
 
 
-def test_a_pickle_may_hold_tensors_only_and_safetensors_win(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_pickle_may_hold_tensors_only_and_safetensors_win(checkpoint, tmp_path):
     import torch
     from safetensors.torch import load_file
 
@@ -235,7 +229,7 @@ HUB_IDS = {"acme/Model": "acme/Model", "acme/model@v1.0": "acme/model", "model":
 
 
 @pytest.mark.parametrize("source", [*HUB_IDS, "/abs/model", "./model", "a/b/c", "file.txt", "acme/model@"])
-def test_hub_ids(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_ids(source, tmp_path, monkeypatch):
     (tmp_path / "tests").mkdir()
     (tmp_path / "file.txt").write_text("")
     monkeypatch.chdir(tmp_path)
@@ -260,9 +254,7 @@ REPOSITORY = {
         (("model.safetensors", "README.md"), {"more": ["*_Pooling/config.json"]}, {"config.json", "model.safetensors.index.json", "1_Pooling/config.json"}),
     ],
 )  # fmt: skip
-def test_a_hub_id_is_pinned_to_the_commit(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, absent: Any, options: Any, expected: set[str]
-) -> None:
+def test_a_hub_id_is_pinned_to_the_commit(checkpoint, monkeypatch, absent, options, expected):
     """Weights are fetched in one form, code only if it may run, and further files only if asked for."""
     snapshot, calls = checkpoint.rename(checkpoint.with_name("0123abcd")), []
 
@@ -278,7 +270,7 @@ def test_a_hub_id_is_pinned_to_the_commit(
     assert calls[1][2] == expected
 
 
-def test_the_hub_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_says_no(monkeypatch):
     import httpx2
     from huggingface_hub import errors
 
@@ -305,7 +297,7 @@ def test_the_hub_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
             locate("acme/tagger@v9")
 
 
-def test_a_checkpoint_without_a_tokenizer(checkpoint: Path) -> None:
+def test_a_checkpoint_without_a_tokenizer(checkpoint):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (checkpoint / name).unlink()
     assert load_checkpoint(str(checkpoint), "acme/tiny", TOKENS).tokenizer is None

@@ -48,11 +48,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [("net:build", True), ("a.b:build", True), ("dir/net.py:build", True), ("net", False), ("net:", False),
      (":build", False), ("net:2x", False), ("C:\\runs", False)],
 )  # fmt: skip
-def test_is_factory(source: str, expected: bool) -> None:
+def test_is_factory(source, expected):
     assert code.is_factory(source) is expected
 
 
-def test_a_package_is_hashed_whole_and_not_run_before_a_module_is_made(project: Path) -> None:
+def test_a_package_is_hashed_whole_and_not_run_before_a_module_is_made(project):
     path = list(sys.path)
     made = code.make(code.find(SMALL, Path()), {"width": 3})
     assert (made.in_features, sys.path) == (3, path)
@@ -63,7 +63,7 @@ def test_a_package_is_hashed_whole_and_not_run_before_a_module_is_made(project: 
     assert found.files["kit_under_test/parts.py"].read_text() == FILES["parts.py"]
 
 
-def test_a_file_lies_beside_the_recipe_or_here(project: Path) -> None:
+def test_a_file_lies_beside_the_recipe_or_here(project):
     write(project / "recipes", net="def build():\n    pass\n")
     found = code.find("net.py:build", Path("recipes"))
     assert (found.file, found.name) == (project / "recipes" / "net.py", "net:build")
@@ -71,7 +71,7 @@ def test_a_file_lies_beside_the_recipe_or_here(project: Path) -> None:
         code.find("net.py:build", Path())
 
 
-def test_equal_names_in_two_places_are_two_modules(tmp_path: Path) -> None:
+def test_equal_names_in_two_places_are_two_modules(tmp_path):
     for width in (2, 3):
         place = tmp_path / str(width)
         write(place, twice_under_test=f"import torch\ndef build():\n    return torch.nn.Linear({width}, 1)\n")
@@ -79,7 +79,7 @@ def test_equal_names_in_two_places_are_two_modules(tmp_path: Path) -> None:
             assert code.make(code.find(source, place), {}).in_features == width
 
 
-def test_random_weights_are_the_same_each_time_and_leave_the_generator_alone(project: Path) -> None:
+def test_random_weights_are_the_same_each_time_and_leave_the_generator_alone(project):
     torch.manual_seed(7)
     state = torch.random.get_rng_state()
     first, second = (code.make(code.find(SMALL, Path()), {}).weight for _ in range(2))
@@ -96,9 +96,7 @@ def test_random_weights_are_the_same_each_time_and_leave_the_generator_alone(pro
         ("tarfile:bltn_open", InputError, r"tarfile does not define bltn_open: it is of _?io"),
     ],
 )  # fmt: skip
-def test_a_text_that_names_no_factory(
-    project: Path, source: str, family: type[Exception], message: str
-) -> None:
+def test_a_text_that_names_no_factory(project, source, family, message):
     with pytest.raises(family, match=message):
         code.make(code.find(source, Path()), {})
 
@@ -121,16 +119,14 @@ def test_a_text_that_names_no_factory(
         )),
     ],
 )  # fmt: skip
-def test_a_factory_that_makes_none(tmp_path: Path, body: str, error: type[Exception], message: str) -> None:
+def test_a_factory_that_makes_none(tmp_path, body, error, message):
     write(tmp_path, f=body)
     with pytest.raises(error, match=message):
         code.make(code.find("f.py:build", tmp_path), {})
 
 
 @pytest.mark.parametrize("place", ["here", "lib"])
-def test_code_that_the_digest_does_not_cover_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_code_that_the_digest_does_not_cover_is_refused(tmp_path, monkeypatch, place):
     """Beside the factory or in another place, and again when it was imported."""
     monkeypatch.syspath_prepend(tmp_path / "lib")
     write(tmp_path / place, **{f"{place}_under_test": "import torch\nlayer = torch.nn.ReLU\n"})
@@ -141,14 +137,14 @@ def test_code_that_the_digest_does_not_cover_is_refused(
             code.make(code.find("net.py:build", tmp_path / "here"), {})
 
 
-def test_installed_packages_that_are_imported_are_known(project: Path) -> None:
+def test_installed_packages_that_are_imported_are_known(project):
     text = "import torch.nn as nn, json\nfrom numpy.random import default_rng\nfrom . import parts\n"
     for source, packages in ((text, ("numpy", "torch")), ("def (:\n", ("torch",))):
         write(project / "kit_under_test", parts=source)
         assert code.find(SMALL, Path()).packages == packages
 
 
-def test_a_module_that_was_edited_is_imported_anew_and_leaves_nothing_beside_it(project: Path) -> None:
+def test_a_module_that_was_edited_is_imported_anew_and_leaves_nothing_beside_it(project):
     for width in (2, 3):
         text = f"import torch\ndef part(_):\n    return torch.nn.Linear({width}, 1)\n"
         write(project / "kit_under_test", parts=text)
@@ -156,7 +152,7 @@ def test_a_module_that_was_edited_is_imported_anew_and_leaves_nothing_beside_it(
     assert list(project.rglob("__pycache__")) == []
 
 
-def test_prints_of_a_factory_go_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_of_a_factory_go_to_stderr(tmp_path, capsys):
     write(tmp_path, f="import torch\ndef build():\n    print('building')\n    return torch.nn.ReLU()\n")
     code.make(code.find("f.py:build", tmp_path), {})
     assert capsys.readouterr() == ("", "building\n")
@@ -190,7 +186,7 @@ def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
 
 
 @pytest.mark.parametrize("form", [*FORMS, "safetensors", "the prefix is of the module"])
-def test_every_form_that_programs_save(tmp_path: Path, form: str) -> None:
+def test_every_form_that_programs_save(tmp_path, form):
     torch.manual_seed(3)
     trained, filled, path = module(), module(), tmp_path / "best.pth"
     if form == "safetensors":
@@ -215,7 +211,7 @@ def test_every_form_that_programs_save(tmp_path: Path, form: str) -> None:
         ({**module().state_dict(), "0.bias": torch.zeros(3, dtype=torch.int64)}, r"other kinds of numbers than the module for 0\.bias"),
     ],
 )  # fmt: skip
-def test_unfit_weights_change_nothing(tmp_path: Path, value: Any, message: str) -> None:
+def test_unfit_weights_change_nothing(tmp_path, value, message):
     torch.save(value, tmp_path / "best.pth")
     filled = module()
     before = filled.state_dict()["0.weight"].clone()

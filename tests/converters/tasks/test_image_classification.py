@@ -1,6 +1,5 @@
 """A checkpoint and the function that makes its module, as the source of an export."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 
-Save = Callable[..., Path]
 INPUT = [1, 8, 8]
 
 
@@ -25,7 +23,7 @@ def load(project: Path, source: str = "net.py:build", **options: Any) -> ExportS
     return task.load(task.find(source), "acme/digits", project)
 
 
-def test_each_sample_is_run_alone_and_in_a_batch(project: Path, save: Save) -> None:
+def test_each_sample_is_run_alone_and_in_a_batch(project, save):
     """One sample still shows whether the batch is dynamic."""
     save()
     sample = load(project, samples=40).sample
@@ -49,9 +47,7 @@ def test_each_sample_is_run_alone_and_in_a_batch(project: Path, save: Save) -> N
         (False, ("digit", "parity"), ("digit", "parity")),
     ],
 )
-def test_every_output_has_a_name(
-    project: Path, save: Save, named: bool, asked: tuple[str, ...], expected: tuple[str, ...]
-) -> None:
+def test_every_output_has_a_name(project, save, named, asked, expected):
     save("Heads", named=named)
     subject = load(project, "net.py:Heads", outputs=asked, arguments={"named": named})
     assert subject.start.outputs == expected
@@ -59,7 +55,7 @@ def test_every_output_has_a_name(
     assert subject.resolved_options == {"outputs": list(expected)}
 
 
-def test_labels_and_preprocessing_are_bound(project: Path, save: Save) -> None:
+def test_labels_and_preprocessing_are_bound(project, save):
     save(classes=3)
     about = {"mean": [0.3], "std": [0.4], "color": "L"}
     subject = load(project, labels=["a", "b", "c"], preprocessing=about, arguments={"classes": 3})
@@ -70,7 +66,7 @@ def test_labels_and_preprocessing_are_bound(project: Path, save: Save) -> None:
     }
 
 
-def test_the_digest_is_over_weights_and_code(project: Path, save: Save) -> None:
+def test_the_digest_is_over_weights_and_code(project, save):
     task = task_of(project, checkpoint="best.pth")
 
     def digest() -> Any:
@@ -89,7 +85,7 @@ def test_the_digest_is_over_weights_and_code(project: Path, save: Save) -> None:
     assert digest() != before
 
 
-def test_options_are_recorded_without_paths_and_one_may_name_the_factory(project: Path, save: Save) -> None:
+def test_options_are_recorded_without_paths_and_one_may_name_the_factory(project, save):
     save()
     task = task_of(project, checkpoint=str(project / "best.pth"))
     recorded = task.record(task.find("net.py:build"))
@@ -125,7 +121,7 @@ def test_options_are_recorded_without_paths_and_one_may_name_the_factory(project
         ({"input": [3, 224, 224], "samples": 10_000}, "10000 samples take 5742 MiB"),
     ],
 )
-def test_an_option_that_makes_no_sense(options: dict[str, Any], message: str) -> None:
+def test_an_option_that_makes_no_sense(options, message):
     with pytest.raises(InputError, match=message):
         ImageClassification(**{"input": INPUT, **options})
 
@@ -146,9 +142,7 @@ def test_an_option_that_makes_no_sense(options: dict[str, Any], message: str) ->
         ("net.py:Heads", {"checkpoint": "heads.pth", "outputs": ("digit",)}, InputError, "2 outputs, and 1 are named: digit"),
     ],
 )  # fmt: skip
-def test_a_source_that_cannot_be_used(
-    project: Path, save: Save, source: str, options: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_a_source_that_cannot_be_used(project, save, source, options, error, message):
     save()
     save("Heads", "heads.pth")
     with pytest.raises(error, match=message):

@@ -85,7 +85,7 @@ KEYS = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "last": 
 
 
 @pytest.mark.parametrize("mode", sampled(POOLED, 2))
-def test_each_mode_is_over_the_positions_that_count(mode: str, checkpoint: Path) -> None:
+def test_each_mode_is_over_the_positions_that_count(mode, checkpoint):
     modes = {f"pooling_mode_{key}": name == mode for name, key in KEYS.items()}
     say(checkpoint, {**CONFIG, **modes}, ["Transformer", "Pooling"])
     for mask in ([[1, 1, 1, 1, 1]], [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 0]]):
@@ -94,7 +94,7 @@ def test_each_mode_is_over_the_positions_that_count(mode: str, checkpoint: Path)
         np.testing.assert_allclose(got, np.stack(expected), atol=1e-5)
 
 
-def test_the_last_token_is_found_where_the_padding_is_at_the_left_and_norms_are_1(checkpoint: Path) -> None:
+def test_the_last_token_is_found_where_the_padding_is_at_the_left_and_norms_are_1(checkpoint):
     say(checkpoint, {**CONFIG, "pooling_mode_lasttoken": True})
     got, states = pooled(checkpoint, feed_of([[0, 0, 1, 1], [1, 1, 1, 1]]))
     np.testing.assert_allclose(got, states[:, -1], atol=1e-5)
@@ -113,9 +113,7 @@ def test_the_last_token_is_found_where_the_padding_is_at_the_left_and_norms_are_
         ({}, ["Transformer", "Pooling"], "long", SentenceConfig()),
     ],
 )  # fmt: skip
-def test_the_documents_of_a_sentence_encoder_are_read(
-    pooling: Any, modules: Any, length: Any, expected: SentenceConfig, tmp_path: Path
-) -> None:
+def test_the_documents_of_a_sentence_encoder_are_read(pooling, modules, length, expected, tmp_path):
     assert read_pooling(say(tmp_path, pooling, modules, length)) == expected
 
 
@@ -150,8 +148,8 @@ REFUSED: list[tuple[Any, Any, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("pooling", "modules", "files", "message"), REFUSED)
 def test_what_shapes_a_vector_and_is_not_done_is_refused_before_the_load(
-    pooling: Any, modules: Any, files: dict[str, Any], message: str, checkpoint: Path
-) -> None:
+    pooling, modules, files, message, checkpoint
+):
     say(checkpoint, pooling, modules)
     for file, settings in files.items():
         (checkpoint / file).write_text(json.dumps(settings))
@@ -159,7 +157,7 @@ def test_what_shapes_a_vector_and_is_not_done_is_refused_before_the_load(
         find(checkpoint)
 
 
-def test_the_digest_covers_the_pooling(checkpoint: Path) -> None:
+def test_the_digest_covers_the_pooling(checkpoint):
     task, encoder = task_catalog.find("pooling")(), task_catalog.find("default")()
     plain, features = (each.find(str(checkpoint)).digest for each in (task, encoder))
     say(checkpoint, {"pooling_mode_cls_token": True})
@@ -172,7 +170,7 @@ def test_the_digest_covers_the_pooling(checkpoint: Path) -> None:
     assert None is not one != encoder.find(str(checkpoint)).described, "files that are only copied"
 
 
-def test_the_mode_is_on_record_and_may_be_asked_for(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_mode_is_on_record_and_may_be_asked_for(checkpoint, tmp_path):
     say(checkpoint, {**CONFIG, "pooling_mode_cls_token": True}, length=16)
     asked = [
         ({}, "cls", 16),
@@ -185,7 +183,7 @@ def test_the_mode_is_on_record_and_may_be_asked_for(checkpoint: Path, tmp_path: 
         assert subject.resolved_options["max_seq_length"] == length == subject.fields["max_sequence_length"]
 
 
-def test_settings_that_version_6_writes_for_an_ordinary_model_are_taken(checkpoint: Path) -> None:
+def test_settings_that_version_6_writes_for_an_ordinary_model_are_taken(checkpoint):
     text = {"method": "forward", "method_output_name": "last_hidden_state"}
     arguments = {
         "attn_implementation": "sdpa",
@@ -208,9 +206,7 @@ def test_settings_that_version_6_writes_for_an_ordinary_model_are_taken(checkpoi
     assert (read.mode, read.normalize, read.prompt) == ("cls", True, "")
 
 
-def test_the_longest_input_may_be_in_the_tokenizer_which_may_be_for_lower_case(
-    checkpoint: Path, tmp_path: Path
-) -> None:
+def test_the_longest_input_may_be_in_the_tokenizer_which_may_be_for_lower_case(checkpoint, tmp_path):
     from tokenizers import Tokenizer
 
     path = checkpoint / "tokenizer_config.json"
@@ -226,7 +222,7 @@ def test_the_longest_input_may_be_in_the_tokenizer_which_may_be_for_lower_case(
     assert published.encode("THE PATIENT").tokens == ["the", "patient"]
 
 
-def test_the_default_prompt_is_published_and_put_before_each_text(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_default_prompt_is_published_and_put_before_each_text(checkpoint, tmp_path):
     from onnxreg.converters.evaluation.run_texts import TextModel, run_texts
     from onnxreg.converters.evaluation.tokens import TextTokenizer
 

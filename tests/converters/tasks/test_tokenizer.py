@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.checkpoint import load_tokenizer
 from onnxreg.schema.core.errors import InputError
 
-Make = Callable[..., Path]
 TEXT = "The Patient was SEEN by Müller on 12.03., w7 42"
 PIECES = ["the", "patient", *"abcdefghijklmnopqrstuvwxyzü0123456789.,"]
 
@@ -92,9 +90,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("case", sampled(OTHERS, 2))
-def test_a_file_that_is_not_its_class_is_read_and_published_as_it_is(
-    case: str, checkpoint: Path, tmp_path: Path
-) -> None:
+def test_a_file_that_is_not_its_class_is_read_and_published_as_it_is(case, checkpoint, tmp_path):
     from transformers import AutoTokenizer
 
     file = write(checkpoint, *OTHERS[case])
@@ -105,7 +101,7 @@ def test_a_file_that_is_not_its_class_is_read_and_published_as_it_is(
     assert AutoTokenizer.from_pretrained(published)(TEXT)["input_ids"] == expected
 
 
-def test_the_class_keeps_its_name_and_the_file_its_special_tokens(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_class_keeps_its_name_and_the_file_its_special_tokens(checkpoint, tmp_path):
     write(checkpoint, "BertTokenizer", BERT, word_piece, normalizers.BertNormalizer())
     published = publish(checkpoint, "default", tmp_path / "same")
     assert json.loads((published / "tokenizer_config.json").read_text())["tokenizer_class"] == "BertTokenizer"
@@ -139,7 +135,7 @@ def pair_of(family: str, directory: Path, **config: Any) -> Any:
 
 
 @pytest.mark.parametrize("family", sampled(["bert", "albert", "xlnet", "rembert", "roformer"], 5))
-def test_token_types_of_a_pair_reach_the_model(family: str, tmp_path: Path) -> None:
+def test_token_types_of_a_pair_reach_the_model(family, tmp_path):
     import onnxruntime
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -163,7 +159,7 @@ def test_token_types_of_a_pair_reach_the_model(family: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("types", [1, 2])
-def test_types_that_nothing_makes_or_nothing_reads_are_no_input(types: int, tmp_path: Path) -> None:
+def test_types_that_nothing_makes_or_nothing_reads_are_no_input(types, tmp_path):
     source = tmp_path / "checkpoint"
     tokenizer = pair_of("bert", source, type_vocab_size=types)
     if types == 2:
@@ -176,7 +172,7 @@ def test_types_that_nothing_makes_or_nothing_reads_are_no_input(types: int, tmp_
     assert config["model_input_names"] == ["input_ids", "attention_mask"]
 
 
-def test_the_sample_of_a_graph_with_token_types_has_both(make_checkpoint: Make, tmp_path: Path) -> None:
+def test_the_sample_of_a_graph_with_token_types_has_both(make_checkpoint, tmp_path):
     task = task_catalog.find("token-classification")()
     sample = task.load(task.find(str(make_checkpoint("bert"))), "x", tmp_path).sample
     assert set(np.unique(sample.golden["padded"]["token_type_ids"])) == {0, 1}
@@ -184,9 +180,7 @@ def test_the_sample_of_a_graph_with_token_types_has_both(make_checkpoint: Make, 
 
 
 @pytest.mark.parametrize(("family", "task"), [("bert", "pooling"), ("roberta", "token-classification")])
-def test_no_tokenizer_and_none_is_needed(
-    family: str, task: str, make_checkpoint: Make, tmp_path: Path
-) -> None:
+def test_no_tokenizer_and_none_is_needed(family, task, make_checkpoint, tmp_path):
     suffix = "" if task == "pooling" else "TokenClassification"
     source = Path(shutil.copytree(make_checkpoint(family, task=suffix), tmp_path / "checkpoint"))
     graphs = []
@@ -201,7 +195,7 @@ def test_no_tokenizer_and_none_is_needed(
     assert graphs[0] == graphs[1]
 
 
-def test_a_phone_and_texts_of_an_evaluation_need_a_tokenizer(make_checkpoint: Make, tmp_path: Path) -> None:
+def test_a_phone_and_texts_of_an_evaluation_need_a_tokenizer(make_checkpoint, tmp_path):
     source = Path(shutil.copytree(make_checkpoint("bert"), tmp_path / "checkpoint"))
     (tmp_path / "suite.jsonl").write_text('{"id": "1", "text": "seen by Dr", "gold_spans": []}\n')
     recipe = task_recipe("token-classification", quantize=True)
