@@ -89,26 +89,10 @@ def export(
     return export_in_process(make_checkpoint(seed=1), directory / "home", directory / "out")
 
 
-@pytest.fixture(scope="session")
-def second_export(
-    export: Export, make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
-) -> Export:
-    """acme/tiny:0.1.1, exported from another checkpoint into a copy of that registry."""
-    directory = tmp_path_factory.mktemp("second")
-    home = Path(shutil.copytree(export.home, directory / "home"))
-    return export_in_process(make_checkpoint(seed=2), home, directory / "out")
-
-
 @pytest.fixture
 def exported(export: Export, tmp_path: Path) -> Export:
     """The first export; the registry is the test's own."""
     return replace(export, home=Path(shutil.copytree(export.home, tmp_path / "home")))
-
-
-@pytest.fixture
-def exported_again(second_export: Export, tmp_path: Path) -> Export:
-    """The second export; the registry is the test's own."""
-    return replace(second_export, home=Path(shutil.copytree(second_export.home, tmp_path / "home")))
 
 
 @pytest.fixture

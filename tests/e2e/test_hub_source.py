@@ -40,9 +40,3 @@ def test_a_source_of_the_hub_is_pinned_and_asked_for_each_time(reg, hub, make_ch
     assert (two["version"], two["manifest"]["source"]["revision"]) == ("0.1.1", second)
     pinned = json.loads(reg(*EXPORT[:1], f"acme/tagger@{first}", *EXPORT[2:]).stdout)
     assert pinned["digest"] == one["digest"]
-
-
-def test_a_model_absent_from_the_hub_leaves_nothing(reg, hub, tmp_path):
-    done = reg(*EXPORT, code=3)
-    assert "the Hub has no repository" in json.loads(done.stderr)["error"]["message"]
-    assert not (tmp_path / "home").exists()

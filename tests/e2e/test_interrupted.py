@@ -154,21 +154,6 @@ def test_a_push_that_is_interrupted_goes_on(reg, interrupt, s3_proxy, ministack,
     reg("--registry", tmp_path / "mine", "verify")
 
 
-def test_a_pull_that_is_interrupted_goes_on(reg, interrupt, s3_proxy, ministack, models, tmp_path):
-    url, mine, out = ministack.fresh(), tmp_path / "mine", tmp_path / "out"
-    reg("push", "acme/pii", url)
-    large = models.get("acme/pii").manifest.artifacts[0].digest.hex
-    s3_proxy.plan = lambda method, path: "stalled" if method == "GET" and large in path else None
-    words = ("--registry", mine, "pull", "acme/pii", url, "--output", out)
-    assert interrupt(lambda: bool(s3_proxy.met), *words) == GO_ON
-    assert scratch(mine) == Registry(mine).names() == [] and not out.exists()
-    reg("--registry", mine, "verify")
-    s3_proxy.plan = lambda method, path: None
-    reg(*words)
-    assert (out / "model.onnx").stat().st_size == 2**20
-    reg("--registry", mine, "verify")
-
-
 def test_a_push_to_the_hub_that_is_interrupted_goes_on(
     reg, interrupt, environment, models, temporary, tmp_path
 ):

@@ -1,8 +1,7 @@
-"""Trained vision models from checkpoint to another registry: exported, checked, published, pulled, run on real images."""
+"""A trained vision model from checkpoint to another registry: exported, checked, published, pulled, run on photographs."""
 
 import hashlib
 import json
-import runpy
 import subprocess
 import sys
 import zipfile
@@ -15,12 +14,9 @@ import onnxruntime as ort
 import pytest
 
 from onnxreg.cli.main import main
-from onnxreg.converters.runtime.sessions import one_torch_thread
 
-NETS = Path(__file__).with_name("vision_nets.py")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FP32, QUANTIZED = "exports/model.onnx", "exports/model_quantized.onnx"
-TRAINED = 1_347
 
 pytestmark = pytest.mark.large
 
@@ -43,32 +39,6 @@ def reg(
     return run
 
 
-@pytest.fixture(scope="module")
-def digits() -> tuple[Any, Any]:
-    """scikit-learn's digits: float32 `[1797, 1, 8, 8]`, normalised, and which digit each is."""
-    from sklearn.datasets import load_digits
-
-    pixels, labels = load_digits(return_X_y=True)
-    images = (pixels.reshape(-1, 1, 8, 8) / 16 - 0.3) / 0.4
-    return images.astype(np.float32), labels
-
-
-def train(name: str, loss: Callable[[Any, Any], Any], data: tuple[Any, Any], epochs: int) -> None:
-    """Train a net of `vision_nets.py` and keep it in `best.pth`."""
-    import torch
-
-    torch.manual_seed(0)
-    module = runpy.run_path(str(NETS))[name]()
-    images, labels = (torch.from_numpy(part[:TRAINED]) for part in data)
-    optimizer = torch.optim.AdamW(module.parameters(), lr=2e-3)
-    with one_torch_thread():
-        for rows in (rows for _ in range(epochs) for rows in torch.randperm(TRAINED).split(64)):
-            optimizer.zero_grad()
-            loss(module(images[rows]), labels[rows]).backward()
-            optimizer.step()
-    torch.save({"epoch": epochs, "model_state_dict": module.state_dict()}, "best.pth")
-
-
 def pulled(reg: Callable[..., Any], tmp_path: Path) -> Callable[[str, Any], dict[str, Any]]:
     """The published files, pulled into another registry and run where they then lie."""
     reg("--registry", "elsewhere", "pull", "acme/vision", tmp_path / "home", "--output", "out")
@@ -79,29 +49,6 @@ def pulled(reg: Callable[..., Any], tmp_path: Path) -> Callable[[str, Any], dict
         return dict(zip(names, session.run(None, {"input": images}), strict=True))
 
     return run
-
-
-def test_a_trained_swin_with_two_heads(reg, digits, tmp_path):
-    import torch
-
-    def loss(found: Any, labels: Any) -> Any:
-        entropy = torch.nn.functional.cross_entropy
-        return entropy(found["digit"], labels) + entropy(found["parity"], labels % 2)
-
-    train("swin", loss, digits, 12)
-    images, labels = digits[0][TRAINED:], digits[1][TRAINED:]
-    options = {"input": [1, 8, 8], "outputs": ["digit", "parity"]}
-    recipe = {"name": "acme/vision", "export": {"quantize": True}, "options": options}
-    Path("orchard.yaml").write_text(json.dumps(recipe), "utf-8")
-    words = ("export", f"{NETS}:swin", "--checkpoint", "best.pth", "--recipe", "orchard.yaml")
-    manifest = reg(*words)["manifest"]
-    assert [spec["name"] for spec in manifest["artifacts"][0]["metadata"]["outputs"]] == ["digit", "parity"]
-    run = pulled(reg, tmp_path)
-    for batch in (1, 3, 7):
-        assert run(FP32, images[:batch])["digit"].shape == (batch, 10)
-    found = run(FP32, images)
-    for name, right in (("digit", labels), ("parity", labels % 2)):
-        assert float((found[name].argmax(1) == right).mean()) > 0.7
 
 
 @pytest.fixture(scope="module")
