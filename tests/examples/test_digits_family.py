@@ -96,13 +96,6 @@ def test_a_head_is_loaded_when_it_is_needed(work, pulled):
     assert family._head("head:curved").get_session_options().intra_op_num_threads == 1
 
 
-def test_one_head_is_pulled_alone(home, tmp_path):
-    words = ("--member", "head:curved", "--format", "onnx-int8", "--output", tmp_path / "out")
-    assert reg(tmp_path / "home", "pull", NAME, home, *words) == 0
-    found = [path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.onnx")]
-    assert found == ["heads/curved-int8.onnx"]
-
-
 def test_the_script_prints_an_answer(work, pulled, tmp_path):
     with np.load(work / "held-out.npz") as rows:
         np.save(tmp_path / "image.npy", rows["input"][5])

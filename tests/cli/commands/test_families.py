@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.families import small
 from support.registries.family_drafts import NAME, write_family
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import DraftArtifact
 
 OTHER = "acme/other"
@@ -82,23 +84,29 @@ def test_a_family_says_itself_what_to_export(reg):
     assert reg("export", "--recipe", "family.yaml").ended(
         3, "backbone: there is no checkpoint directory none"
     )
+    text = Path("family.yaml").read_text()
+    Path("family.yaml").write_text(text.replace("none}", "none, input: [3, 16, 16]}"))
+    assert reg("export", "--recipe", "family.yaml").ended(2, "input goes with a factory only")
 
 
-# A small family, exported and made again
+# A small family whose backbone a factory makes: exported and made again, with consent to its code alone
+
+ALLOWED = ("--allow-code", "net.py:build")
 
 
 def write_document(root: Path, **changes: Any) -> Path:
-    value = {**small.DOCUMENT, "variants": {"head": ["int8"], "backbone": []}, **changes}
-    (root / "family.json").write_text(json.dumps(value))
+    made = {"backbone": small.MADE_BACKBONE, "variants": {"head": ["int8"], "backbone": []}}
+    (root / "family.json").write_text(json.dumps({**small.DOCUMENT, **made, **changes}))
     return root / "family.json"
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of a small family, with its document."""
+    """The files of a small family, with its document; its code has not run."""
     root = tmp_path_factory.mktemp("family") / "source"
     root.mkdir()
     small.write(root)
+    small.write_factory(root)
     write_document(root)
     return root
 
@@ -106,21 +114,28 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def home(source: Path) -> Path:
     """A registry with the family, under another name than its document says."""
-    words = ["--quiet", "--registry", str(source.parent / "home"), "export", "--name", OTHER]
-    assert main([*words, "--recipe", str(source / "family.json")]) == 0
+    root = small.copy(source, source.parent / "exported")
+    words = ["--quiet", "--registry", str(source.parent / "home"), "export", "--name", OTHER, *ALLOWED]
+    assert main([*words, "--recipe", str(root / "family.json")]) == 0
+    assert (root / "ran").exists()
     return source.parent / "home"
 
 
 def test_a_family_is_exported_and_timed(reg, home, source):
     manifest = Registry(home).get(OTHER)
     assert "p50_ms" not in manifest.data.decode() and manifest.manifest.recipe is not None
-    recorded = manifest.manifest.recipe.to_json()["parameters"]["family"]
+    code, recorded = manifest.manifest.recipe.code, manifest.manifest.recipe.to_json()["parameters"]["family"]
+    assert code is not None and code.digest == Digest.of((source / "net.py").read_bytes())
+    made = {"factory": "net:build", "arguments": {"width": small.WIDTH}, "input": [3, small.SIDE, small.SIDE]}
+    outputs = {"logits": "scores", "embedding": "features"}
+    assert recorded["backbone"] == {"file": "backbone", "classes": small.SPECIES, **made, **outputs}
     rows = [recorded["evaluation"], *(recorded["ood"][key] for key in ("fit", "calibrate", "outliers"))]
     assert all(each.startswith("sha256:") for each in rows), "digests and no paths"
-    assert "checkpoint" not in recorded["backbone"] and "folder" not in recorded["heads"]
+    assert "folder" not in recorded["heads"]
     assert recorded["limits"]["size"]["head"] == {"float32": None, "float16": None, "int8": None}
     events = len(Registry(home).log(OTHER))
-    words = ("--registry", home, "export", "--recipe", source / "family.json", "--name", OTHER)
+    root = source.parent / "exported"
+    words = ("--registry", home, "export", "--recipe", root / "family.json", "--name", OTHER, *ALLOWED)
     again = reg(*words)
     assert again.out.startswith(f"nothing new: this is {OTHER}:0.1.0\nmanifest {manifest.digest}\n")
     (latency,) = reg(*words, "--json").json["latency"]
@@ -136,14 +151,25 @@ def test_a_family_is_exported_and_timed(reg, home, source):
 
 def test_a_limit_that_does_not_hold_publishes_nothing(reg, source, tmp_path):
     root = small.copy(source, tmp_path / "source")
-    limits = {**small.DOCUMENT["limits"], "size": {"head": {"int8": "100B"}}}
-    refused = reg("--registry", "new", "export", "--recipe", write_document(root, limits=limits))
+    document = write_document(root, limits={**small.DOCUMENT["limits"], "size": {"head": {"int8": "100B"}}})
+    refused = reg("--registry", "new", "export", "--recipe", document, *ALLOWED)
     assert refused.ended(8, "head:apple (int8): size: bytes is") and not Path("new").exists()
+
+
+@pytest.mark.parametrize("allowed", ["", "--allow-code other.py", "--allow-code net.py:other"])
+def test_code_that_is_not_allowed_does_not_run(reg, source, home, tmp_path, allowed):
+    root = small.copy(source, tmp_path / "source")
+    export = ("--registry", "new", "export", "--recipe", root / "family.json")
+    for words in (export, ("--registry", home, "rebuild", OTHER, "--source", root / "family.json")):
+        refused = reg(*words, *allowed.split())
+        assert refused.ended(2, "is code", "hint: read it, then pass --allow-code net.py:build")
+    assert not (root / "ran").exists() and not Path("new").exists()
 
 
 def test_a_family_comes_out_again_elsewhere(reg, home, source, tmp_path):
     elsewhere = small.copy(source, tmp_path / "elsewhere")
-    done = reg("--registry", home, "rebuild", OTHER, "--source", elsewhere / "family.json", "--json")
+    (elsewhere / "family.json").rename(elsewhere / "family.yaml")
+    done = reg("--registry", home, "rebuild", OTHER, "--source", elsewhere, *ALLOWED, "--json")
     assert (done.status, done.json["matches"]) == (0, True), done.err
     assert {file["state"] for file in done.json["files"]} == {"same"}
     assert "ood.onnx" in {file["path"] for file in done.json["files"]}
@@ -153,12 +179,22 @@ def test_a_family_comes_out_again_elsewhere(reg, home, source, tmp_path):
     assert data.ended(2, "its document names all rows")
 
 
+def other_weights(root: Path) -> None:
+    weights = torch.load(root / "best.ckpt", weights_only=True)
+    weights["state_dict"]["model.fc.bias"] += 1
+    torch.save(weights, root / "best.ckpt")
+
+
 MADE = f"family.json is not what {OTHER} was made from: "
 LIMITS = {"latency_p95": None, "parity": {"int8": 0.2}}
+WIDER = {**small.MADE_BACKBONE, "arguments": {"width": small.WIDTH, "as_tuple": True}}
 OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "another limit": (lambda root: write_document(root, limits=LIMITS), f"{MADE}limits.parity.int8 is 0.2, recorded is 0.1"),
+    "other arguments": (lambda root: write_document(root, backbone=WIDER), f"{MADE}backbone.arguments"),
     "other rows": (lambda root: np.savez(root / "calibrate.npz", input=small.images(100, 99)), f"{MADE}ood.calibrate is sha256:"),
     "another head": (lambda root: small.save_head(root / "heads" / "bean.safetensors", small.CLASSES["bean"], 99), f"the checkpoints of family.json are not those that {OTHER} was made from"),
+    "other weights": (other_weights, f"are not those that {OTHER} was made from"),
+    "other code": (lambda root: (root / "net.py").write_text(small.NET + "# more\n"), "was made by net:build of sha256:"),
     "a recipe of passes": (lambda root: (root / "family.json").write_text('{"recipe": 1, "steps": []}'), "family.json describes no family"),
     "a head that is gone": (lambda root: shutil.rmtree(root / "heads"), "there is no folder of heads at heads"),
 }  # fmt: skip
@@ -169,5 +205,5 @@ def test_another_input_is_refused_before_anything_runs(reg, home, source, tmp_pa
     change, message = OTHERS[what]
     root = small.copy(source, tmp_path / "source")
     change(root)
-    done = reg("--registry", home, "rebuild", OTHER, "--source", root / "family.json")
-    assert done.ended(3 if "gone" in what else 2, message)
+    done = reg("--registry", home, "rebuild", OTHER, "--source", root / "family.json", *ALLOWED)
+    assert done.ended(3 if "gone" in what else 2, message) and not (root / "ran").exists()

@@ -392,7 +392,10 @@ def test_a_rollout_from_start_to_finish(reg, here):
     assert reg("rollout", "status", PII).ended(0, "0.2.0", "platform = 'android'")
     twice = reg("rollout", "start", f"{PII}:0.2.0", *STABLE, "--percent", "9")
     assert twice.ended(5, "is being rolled out to 0.2.0", "reg rollout finish")
-    assert reg("lock", f"{PII}:stable").ended(0, "0.1.0", "0.2.0 is being rolled out to 5 % of the devices")
+    halted = reg("rollout", "halt", PII, *STABLE, "--reason", "crashes")
+    assert halted.ended(0, "acme/pii:stable is 0.1.0, for every device")
+    reg("rollout", "start", f"{PII}:0.2.0", *STABLE, "--percent", "20")
+    assert reg("lock", f"{PII}:stable").ended(0, "0.1.0", "0.2.0 is being rolled out to 20 % of the devices")
     reg("rollout", "advance", PII, *STABLE, "--percent", "100")
     value = reg("resolve", f"{PII}:stable", "--json").json
     assert (value["version"], value["rollout"]["to"], value["rollout"]["in"]) == ("0.1.0", "0.2.0", False)

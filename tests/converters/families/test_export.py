@@ -115,19 +115,8 @@ def test_the_recipe_and_the_checks_say_how_the_detector_was_fitted(family):
     assert calibration["interval"][0] <= calibration["value"] <= calibration["interval"][1]
     assert calibration["dataset"] not in (None, rejections[0]["dataset"])
     assert rejections[0]["dataset"] == digest_of("held-out.npz")
-
-
-def test_rates_of_rejection_are_those_of_the_written_graph(family):
-    detector = load_session(family.workspace / "ood.onnx")
-    backbone = load_session(family.workspace / FP32)
-    calibration, independent, *_ = family.checks("ood.onnx", "false_rejection_rate")
-    for file, check in (("calibrate.npz", calibration), ("held-out.npz", independent)):
-        (embeddings,) = backbone.run(["embedding"], {"input": small.rows(family.source, file, "input")})
-        (inside,) = detector.run(["in_distribution"], {"embedding": embeddings})
-        assert check["value"] == pytest.approx((~inside).mean(), abs=1 / len(inside))
     (parity,) = family.checks("ood.onnx", "agreement")
-    assert parity["name"] == "parity of in_distribution"
-    assert 0.9 < parity["value"] <= 1
+    assert parity["name"] == "parity of in_distribution" and 0.9 < parity["value"] <= 1
 
 
 def test_the_same_files_give_the_same_bytes_without_a_time_or_a_path(family, tmp_path):
@@ -458,6 +447,8 @@ def test_each_reduced_precision_has_a_certificate(exported, root):
     states = {item.path: item.verdict.state for item in exported.artifacts}
     assert states["heads/bean-int8.onnx"] != "unknown" or head["reasons"]
     assert states["heads/corn-int8.onnx"] == "unknown"
+    recorded = exported.fields["recipe"]["parameters"]["family"]["certify"]
+    assert recorded["head:bean"]["suite"] == head["suite"] and "beans.npz" not in json.dumps(recorded)
 
 
 @pytest.mark.more
@@ -484,21 +475,11 @@ def test_published_scores_give_the_verdict_again(exported, tmp_path, capsys):
     assert "bean-int8.onnx" in capsys.readouterr().out
 
 
-def test_the_record_has_digests_in_place_of_paths(exported, root):
-    recorded = exported.fields["recipe"]["parameters"]["family"]["certify"]
-    assert recorded["backbone"]["suite"] == str(Digest.of((root / "field.npz").read_bytes()))
-    assert "field.npz" not in json.dumps(recorded)
-    plain = plan_family(document({}), root).recorded
-    assert "certify" not in plain
-
-
 @pytest.mark.parametrize(
     ("certify", "kind", "message"),
     [
         ({"head:ben": {"suite": "beans.npz"}}, InputError, "neither the backbone nor a head"),
-        ({"ood": {"suite": "beans.npz"}}, InputError, "neither the backbone nor a head"),
         ({"backbone": {"suite": "absent.npz"}}, NotFoundError, "no evaluation suite"),
-        ({"backbone": {"suite": "swin/config.json"}}, InputError, r"config\.json"),
         ({"backbone": {"suite": "field.npz", "metrics": [{"metric": "sts"}]}}, InputError, "sts"),
         ({"backbone": {"suite": "twice.npz"}}, InputError, "the same row was used before"),
         ({"head:bean": {"suite": "field.npz"}}, InputError, "has the class 3"),
