@@ -355,17 +355,6 @@ def test_outputs_are_published_as_members_of_a_pipeline(reg, place):
     assert export(reg, "m.onnx", "half.yaml").ended(2, "some outputs have a member")
 
 
-def test_8_bit_weights_are_offered_from_the_release_on_that_runs_them(reg, place):
-    params = "params: {bits: 8, block_size: 32}"
-    (place / "w8.yaml").write_text(TASK + f"  - {{name: w8, pass: OnnxBlockWiseRtnQuantization, {params}}}\n")
-    assert export(reg, "m.onnx", "w8.yaml").status == 0
-    ask = ("--registry", "r", "resolve", "acme/x", "--format", "onnx-int8", "--json", "--device")
-    assert reg(*ask, "ort-android-1.23").json["artifact"]["precision"] == "int8-weights"
-    done = reg(*ask, "ort-android-1.22")
-    assert done.status == 3
-    assert "needs MatMulNBits bits=8, ONNX Runtime 1.22 lacks it, 1.23 has it" in done.error["hint"]
-
-
 # Nothing in the registry says where it was made
 
 EVERY_PASS = """

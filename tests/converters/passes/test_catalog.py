@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.plug_ins import install
 
 from onnxreg.converters.passes import pass_catalog
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError
@@ -18,17 +19,6 @@ class Other(GraphPass):
     def apply(self, subject):
         return subject
 '''
-
-
-def install(folder: Path, monkeypatch: pytest.MonkeyPatch, *entries: str, module: str = MODULE) -> None:
-    """What installing a package with these entry points leaves behind."""
-    (folder / "other_passes.py").write_text(module)
-    info = folder / "other-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("\n".join(["[onnxreg.passes]", *entries]))
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.delitem(sys.modules, "other_passes", raising=False)
 
 
 @pytest.mark.parametrize("name", pass_catalog.BUILT_IN)
@@ -50,27 +40,27 @@ def test_the_table_of_the_documentation_is_generated():
 
 
 def test_a_pass_of_another_package(tmp_path, monkeypatch):
-    install(tmp_path, monkeypatch, "Other = other_passes:Other")
+    install(tmp_path, monkeypatch, "passes", "Other = other_plug_ins:Other", module=MODULE)
     assert pass_catalog.names() == [*pass_catalog.BUILT_IN, "Other"]
-    assert "other_passes" not in sys.modules
+    assert "other_plug_ins" not in sys.modules
     found = pass_catalog.describe("Other")
-    assert (found["package"], found["summary"]) == ("other_passes", "Do nothing")
+    assert (found["package"], found["summary"]) == ("other_plug_ins", "Do nothing")
 
 
 @pytest.mark.parametrize(
     ("entry", "module", "message"),
     [
-        ("Other = other_passes:Missing", MODULE, "does not load"),
-        ("Other = other_passes:Other", "1 / 0", "does not load: division by zero"),
-        ("Wrong = other_passes:Other", MODULE, "is not a pass with the id Wrong"),
-        ("Other = other_passes:GraphPass", MODULE, "is not a pass with the id Other"),
-        ("OnnxConversion = other_passes:Other", MODULE, "two packages bring a pass called OnnxConversion"),
+        ("Other = other_plug_ins:Missing", MODULE, "does not load"),
+        ("Other = other_plug_ins:Other", "1 / 0", "does not load: division by zero"),
+        ("Wrong = other_plug_ins:Other", MODULE, "is not a pass with the id Wrong"),
+        ("Other = other_plug_ins:GraphPass", MODULE, "is not a pass with the id Other"),
+        ("OnnxConversion = other_plug_ins:Other", MODULE, "two packages bring a pass called OnnxConversion"),
     ],
 )
 def test_a_pass_that_is_broken_or_has_a_name_that_is_taken_is_named(
     entry, module, message, tmp_path, monkeypatch
 ):
-    install(tmp_path, monkeypatch, entry, module=module)
+    install(tmp_path, monkeypatch, "passes", entry, module=module)
     with pytest.raises(ConflictError if "two" in message else HostError, match=message):
         pass_catalog.find(entry.partition(" ")[0] if "two" not in message else "Other")
 

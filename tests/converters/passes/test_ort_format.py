@@ -1,7 +1,6 @@
 """`OrtFormat`: equal bytes of equal graphs, and the operator config."""
 
 import struct
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -106,20 +105,3 @@ def test_missing_tools_are_named_and_nothing_else(tmp_path, monkeypatch, module)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(HostError, match=f"^missing dependency: {module.partition('.')[0]}$"):
         OrtFormat().requires(write_model(tmp_path))
-
-
-@pytest.mark.more
-def test_another_process_writes_the_same_bytes(tmp_path):
-    code = (
-        "import sys; from pathlib import Path;"
-        "from onnxreg.converters.passes.base import run;"
-        "from onnxreg.converters.passes.file_passes import OrtFormat;"
-        "run('ort', OrtFormat(), Path(sys.argv[1]), 'fp32')"
-    )
-    written = []
-    for seed in "01":
-        (tmp_path / seed).mkdir()
-        model = write_model(tmp_path / seed)
-        subprocess.run([sys.executable, "-c", code, str(model)], check=True, env={"PYTHONHASHSEED": seed})
-        written.append({path.name: path.read_bytes() for path in model.parent.iterdir()})
-    assert written[0] == written[1]

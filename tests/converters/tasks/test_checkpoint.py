@@ -132,7 +132,6 @@ def more_tokens(root: Path) -> None:
     (root / "tokenizer.json").write_text(json.dumps(value))
 
 
-OWN = {"AutoModelForTokenClassification": "evil.Evil"}
 BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no config": (gone("config.json"), "config.json"),
     "no weights": (gone("model.safetensors"), "no weights"),
@@ -151,8 +150,6 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "one text of architectures": (keys(architectures="BertForTokenClassification"), "architectures in config.json"),
     "numbers for names": (keys(architectures=[5]), "architectures in config.json"),
     "tokens without embeddings": (more_tokens, "the tokenizer has tokens up to 64, but the model has embeddings for 64"),
-    "own code of the model": (keys(auto_map=OWN), "wants its own code to run (config.json"),
-    "own code of the tokenizer": (keys("tokenizer_config.json", auto_map=OWN), "wants its own code to run (tokenizer_config.json"),
     "another spelling": (put("config.json", '{"text_config": {"auto\\u005fmap": {"AutoModel": "evil.Evil"}}}'), "wants its own code to run"),
     "a gap in the labels": (keys(id2label={"0": "O", "1": "A", "2": "B", "3": "C", "5": "D"}), "does not number its labels"),
     "a label twice": (keys(id2label={"0": "O", "1": "A", "2": "A", "3": "C", "4": "D"}), "one label to two ids"),

@@ -100,9 +100,11 @@ def test_a_mistyped_name_gets_the_nearest_and_a_task_that_is_not_here_is_not_tak
         assert "did you mean" not in hint and "Optimum" in hint and "reg import" in hint
 
 
-@pytest.mark.parametrize("family", sampled(["bert", "distilbert"], 2))
-@pytest.mark.parametrize("task", GIVES)
-def test_inputs_outputs_and_axes_are_those_of_txtai(task: str, family: str, make_checkpoint: Make) -> None:
+@pytest.mark.parametrize(
+    ("task", "family"),
+    [("default", "distilbert"), *((task, "bert") for task in GIVES if task not in task_catalog.ALIASES)],
+)
+def test_inputs_outputs_and_axes_are_those_of_txtai(task, family, make_checkpoint):
     suffix, outputs = GIVES[task]
     model = load(export(make_checkpoint(family, task=suffix), task))
     names = ("input_ids", "attention_mask", "token_type_ids")[: 3 if family == "bert" else 2]
@@ -180,9 +182,9 @@ def test_the_encoder_of_a_checkpoint_with_another_head(task: str, suffix: str, m
 
 
 @pytest.mark.parametrize(
-    ("task", "suffix"), [(task, suffix) for task, (suffix, _) in GIVES.items() if suffix]
+    ("suffix", "task"), {suffix: task for task, (suffix, _) in GIVES.items() if suffix}.items()
 )
-def test_a_head_that_was_never_trained_is_refused(task: str, suffix: str, make_checkpoint: Make) -> None:
+def test_a_head_that_was_never_trained_is_refused(suffix, task, make_checkpoint):
     """Also where the config claims to have it."""
     source = make_checkpoint("bert", task="")
     config = json.loads((source / "config.json").read_text())
