@@ -150,7 +150,6 @@ def test_the_token_comes_from_a_file_or_the_environment(home, tmp_path):
     file = tmp_path / "token"
     file.write_text("from-file\n")
     for words, environment, token in (
-        (["--token-file", str(file)], {}, "from-file"),
         ([], {"REG_SERVE_TOKEN": "from-environment"}, "from-environment"),
         (["--token-file", str(file)], {"REG_SERVE_TOKEN": "from-environment"}, "from-file"),
     ):
