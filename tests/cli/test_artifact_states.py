@@ -1,6 +1,7 @@
 """The state of an artifact is one word, whichever verb or page names it."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,14 +33,14 @@ def evaluation(artifact: Digest, state: str) -> bytes:
     return json.dumps({**value, "suite": str(Digest.of(b"field")), "state": state}).encode()
 
 
-@pytest.fixture
-def registry(isolated_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+@pytest.fixture(scope="module")
+def filled(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One model for each way in which a state comes about."""
-    monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
-    registry = Registry(tmp_path / "home")
+    root = tmp_path_factory.mktemp("states")
+    registry = Registry(root / "home")
 
     def add(name: str, state: str, version: str = "1.0.0", **fields: Any) -> Digest:
-        made = replace(draft(tmp_path / name / version, name, state, **fields), name=name)
+        made = replace(draft(root / name / version, name, state, **fields), name=name)
         if name == "acme/unbound":
             full, small = made.artifacts
             made = replace(made, artifacts=(full, replace(small, verdict=replace(small.verdict, suite=None))))
@@ -57,7 +58,13 @@ def registry(isolated_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name, first in {"acme/settled": "unknown", "acme/twin": "refused"}.items():
         add(name, first)
         add(name, "certified", "1.1.0", license="MIT")  # the same bytes on a larger suite
-    return registry
+    return registry.store.root
+
+
+@pytest.fixture
+def registry(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
+    return Registry(shutil.copytree(filled, tmp_path / "home"))
 
 
 @pytest.fixture

@@ -61,18 +61,28 @@ VERBS = {
 """The arguments of each verb with the option, all of which but those about policies read the model's log."""
 
 
+POLICY = '[[rule]]\nchannel = "beta"\nlicenses = ["MIT"]\n'
+
+
+@pytest.fixture(scope="module")
+def filled(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A registry with two versions and a policy."""
+    root = tmp_path_factory.mktemp("filled")
+    registry = Registry(root / "remote")
+    for seed, version in (("a", "0.1.0"), ("b", "0.1.1")):
+        registry.add(write_draft(root / seed, NAME, seed, 100), version)
+    owner.set_policy(registry, read_policy(POLICY.encode(), "policy.toml"))
+    return registry.store.root
+
+
 @pytest.fixture
-def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+def remote(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     """A registry elsewhere, and the files that the verbs read."""
     monkeypatch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
     Keystore().new("owner", "ecdsa-p256")
-    Path("policy.toml").write_text('[[rule]]\nchannel = "beta"\nlicenses = ["MIT"]\n')
+    Path("policy.toml").write_text(POLICY)
     Path("report.json").write_text("{}")
-    registry = Registry(tmp_path / "remote")
-    for seed, version in (("a", "0.1.0"), ("b", "0.1.1")):
-        registry.add(write_draft(tmp_path / seed, NAME, seed, 100), version)
-    owner.set_policy(registry, read_policy(Path("policy.toml").read_bytes(), "policy.toml"))
-    return registry
+    return Registry(shutil.copytree(filled, tmp_path / "remote"))
 
 
 def words(verb: str, remote: Registry) -> list[str]:
