@@ -134,9 +134,7 @@ def test_an_app_uses_it(app, url, tmp_path, store):
 
 
 @pytest.mark.more
-def test_golden_vectors_decide_in_the_app_and_files_are_extracted(
-    app: Path, registry: Registry, url: str, tmp_path: Path
-) -> None:
+def test_golden_vectors_decide_in_the_app_and_files_are_extracted(app, registry, url, tmp_path):
     body = "y = Add(x, x) j = Add(i, i) g = Add(h, h) c = Not(b)"
     shapes = [
         f"{kind}[n, 2] {name}"

@@ -88,9 +88,7 @@ def test_update_returns_every_file_and_fetches_none_again(release, call, site):
 
 
 @pytest.mark.parametrize("ranges", ["no", "chunked"])
-def test_a_server_without_ranges_sends_a_file_once(
-    registry: Registry, release: Publish, client: Call, tmp_path: Path, ranges: str
-) -> None:
+def test_a_server_without_ranges_sends_a_file_once(registry, release, client, tmp_path, ranges):
     files, manners = release("1.0.0", LARGE), static.Manners(ranges=ranges)
     with static.serve(registry.store.root, manners) as url:
         outcome = client(url, tmp_path / "store", "update", NAME)

@@ -17,10 +17,7 @@ from zipfile import ZipFile
 import pytest
 from support import jvm
 from support.registries.for_devices import LIES, blob, edit_state, publish
-from support.servers.faults import Proxy
 from support.servers.web_client import Call, driven
-
-from onnxreg.registry import Registry
 
 NAME = "acme/pii"
 MAX_JAR_BYTES = 200_000
@@ -28,7 +25,7 @@ MAX_JAR_BYTES = 200_000
 pytestmark = pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)
 
 
-def test_the_source_uses_nothing_that_old_phones_lack() -> None:
+def test_the_source_uses_nothing_that_old_phones_lack():
     """Android has these packages of Java 8 since API level 26. The compiler keeps the source to Java 8."""
     packages = {"java.io", "java.math", "java.net", "java.security", "java.util"}
     packages |= {"java.nio", "java.nio.channels", "java.nio.charset", "java.nio.file", "java.security.spec"}
@@ -40,7 +37,7 @@ def test_the_source_uses_nothing_that_old_phones_lack() -> None:
 
 
 @pytest.mark.more
-def test_the_jar_is_small_of_java_8_and_the_same_each_time(tmp_path: Path) -> None:
+def test_the_jar_is_small_of_java_8_and_the_same_each_time(tmp_path):
     project = tomllib.loads((jvm.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
     def build(directory: Path) -> dict[str, bytes]:
@@ -68,17 +65,13 @@ def client() -> Iterator[Call]:
         yield call
 
 
-def test_the_first_channels_must_be_those_of_the_lines(
-    registry: Registry, call: Call, tmp_path: Path
-) -> None:
+def test_the_first_channels_must_be_those_of_the_lines(registry, call, tmp_path):
     publish(registry, tmp_path / "1", "1.0.0")
     edit_state(registry, LIES["a channel is added"])
     assert "was moved without an event" in call("resolve")["message"]
 
 
-def test_tidy_keeps_current_releases_whatever_the_budget(
-    registry: Registry, call: Call, tmp_path: Path
-) -> None:
+def test_tidy_keeps_current_releases_whatever_the_budget(registry, call, tmp_path):
     for version in ("1.0.0", "1.1.0"):
         files = publish(registry, tmp_path / version, version)
         call("update")
@@ -87,9 +80,7 @@ def test_tidy_keeps_current_releases_whatever_the_budget(
     assert call("present") == {**call("present"), "previous": None, "files": files}
 
 
-def test_extract_gives_files_their_own_names_and_leaves_temporary_ones(
-    registry: Registry, call: Call, tmp_path: Path
-) -> None:
+def test_extract_gives_files_their_own_names_and_leaves_temporary_ones(registry, call, tmp_path):
     files = publish(registry, tmp_path / "1", "1.0.0")
     call("update")
     assert call("role", "config")["text"] == "1.0.0"
@@ -127,7 +118,7 @@ def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tupl
         thread.join()
 
 
-def test_a_redirect_to_another_origin_gets_no_token(client: Call, registry: Registry, tmp_path: Path) -> None:
+def test_a_redirect_to_another_origin_gets_no_token(client, registry, tmp_path):
     files = publish(registry, tmp_path / "1", "1.0.0")
 
     def serve(request: BaseHTTPRequestHandler) -> None:
@@ -148,9 +139,7 @@ def test_a_redirect_to_another_origin_gets_no_token(client: Call, registry: Regi
     assert set(there) == {None}
 
 
-def test_a_full_disk_is_an_error_and_the_current_release_stays(
-    registry: Registry, site: Proxy, call: Call, tmp_path: Path
-) -> None:
+def test_a_full_disk_is_an_error_and_the_current_release_stays(registry, site, call, tmp_path):
     """A limit on the size of files fails the write of the new model as a full disk does."""
     first = publish(registry, tmp_path / "1", "1.0.0")
     assert call("update")["files"] == first
@@ -163,7 +152,7 @@ def test_a_full_disk_is_an_error_and_the_current_release_stays(
     assert call("update")["files"] == second
 
 
-def test_two_processes_update_one_directory(registry: Registry, site: Proxy, tmp_path: Path) -> None:
+def test_two_processes_update_one_directory(registry, site, tmp_path):
     files = publish(registry, tmp_path / "1", "1.0.0", 3_000_000)
     site.piece = 100_000
     site.plan = lambda method, path: "slow" if "/blobs/" in path else None

@@ -112,7 +112,7 @@ def dims(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_contract_of_the_graph_and_mode_of_the_module(training: bool) -> None:
+def test_contract_of_the_graph_and_mode_of_the_module(training):
     module = Toy().train(training)
     model, step = run("fp32", OnnxConversion(), TorchModel(module, inputs()))
     assert all(part.training is training for part in module.modules())
@@ -141,14 +141,14 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[], TorchModel], type[Exceptio
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_modules_and_parameters_that_give_no_graph(case: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_modules_and_parameters_that_give_no_graph(case, capfd):
     params, subject, family, message = REFUSED[case]
     with pytest.raises(family, match=message):
         run("fp32", OnnxConversion(**params), subject())
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_opset_that_differs_is_an_error() -> None:
+def test_an_opset_that_differs_is_an_error():
     model, _ = run("fp32", OnnxConversion(target_opset=17), TorchModel(Toy().eval(), inputs()))
     with pytest.raises(ConversionError, match="asked for opset 18, the exporter gave 17"):
         OnnxConversion().ensures({}, model)
@@ -156,14 +156,14 @@ def test_an_opset_that_differs_is_an_error() -> None:
 
 @pytest.mark.more
 @pytest.mark.parametrize("dynamo", [True, "auto"])
-def test_an_older_opset_than_the_dynamo_exporter_has_is_an_error(dynamo: Any) -> None:
+def test_an_older_opset_than_the_dynamo_exporter_has_is_an_error(dynamo):
     with pytest.raises(ConversionError, match="asked for opset 14, the exporter gave 18") as caught:
         run("fp32", OnnxConversion(use_dynamo_exporter=dynamo, target_opset=14), normed())
     assert "OnnxOpVersionConversion with target_opset: 14" in caught.value.hint
 
 
 @pytest.mark.parametrize("dynamo", sampled([False, True], 2))
-def test_any_module_by_either_exporter(dynamo: bool) -> None:
+def test_any_module_by_either_exporter(dynamo):
     model, step = run("fp32", OnnxConversion(use_dynamo_exporter=dynamo), plain())
     assert [value.name for value in model.graph.output] == ["rows", "sums"]
     assert dims(model.graph.output[1]) == ["batch", 4]
@@ -172,7 +172,7 @@ def test_any_module_by_either_exporter(dynamo: bool) -> None:
     assert b"stack_trace" not in model.SerializeToString()
 
 
-def test_auto_takes_torchscript_but_no_graph_that_is_true_for_the_examples_only() -> None:
+def test_auto_takes_torchscript_but_no_graph_that_is_true_for_the_examples_only():
     auto = OnnxConversion(use_dynamo_exporter="auto")
     assert run("fp32", auto, plain())[1].result["exporter"] == "torchscript"
     traced, _ = run("fp32", OnnxConversion(), plain(branches=True))
@@ -184,7 +184,7 @@ def test_auto_takes_torchscript_but_no_graph_that_is_true_for_the_examples_only(
 
 
 @pytest.mark.parametrize("dynamo", sampled([False, True, "auto"], 2))
-def test_without_dynamic_axes_the_batch_is_one(dynamo: Any) -> None:
+def test_without_dynamic_axes_the_batch_is_one(dynamo):
     model, _ = run("fp32", OnnxConversion(dynamic=False, use_dynamo_exporter=dynamo), plain())
     shapes = [dims(value) for value in (*model.graph.input, *model.graph.output)]
     assert [shape[0] for shape in shapes] == [1, 1, 1]
@@ -192,16 +192,14 @@ def test_without_dynamic_axes_the_batch_is_one(dynamo: Any) -> None:
 
 
 @pytest.mark.parametrize("dynamo", [True, "auto"])
-def test_the_package_that_the_dynamo_exporter_needs_is_named(
-    dynamo: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_package_that_the_dynamo_exporter_needs_is_named(dynamo, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(HostError, match="needs onnxscript, which is not installed") as caught:
         run("fp32", OnnxConversion(use_dynamo_exporter=dynamo), plain(branches=True))
     assert "[export]" in caught.value.hint
 
 
-def test_constants_are_folded_or_left() -> None:
+def test_constants_are_folded_or_left():
     axes = {"x": {0: "batch"}, "y": {0: "batch"}}
     subject = TorchModel(Turned(), {"x": torch.zeros(2, 3)}, ("y",), axes)
     folded, left = (
@@ -210,7 +208,7 @@ def test_constants_are_folded_or_left() -> None:
     assert len(folded.graph.node) < len(left.graph.node)
 
 
-def test_a_module_that_changes_when_it_runs_is_noticed() -> None:
+def test_a_module_that_changes_when_it_runs_is_noticed():
     rows = [{name: torch.ones(1, length).long().numpy() for name in inputs()} for length in (2, 8, 6)]
     with pytest.raises(ConversionError, match="changes when it runs"):
         conversion.run(TorchModel(Switching(), inputs()), rows)

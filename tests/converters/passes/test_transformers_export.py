@@ -47,7 +47,7 @@ def subject(net: type[Net] = Net, rows: int = 2) -> TorchModel:
     return TorchModel(net(), {"x": torch.randn(rows, 1, 6, 8)}, ("y", "z"), AXES)
 
 
-def test_the_interface_of_the_exporter() -> None:
+def test_the_interface_of_the_exporter():
     """A change of this interface is a change of `transformers_export.py` alone."""
     from transformers.exporters import ExportedModel, OnnxConfig, OnnxExporter
 
@@ -67,7 +67,7 @@ def shape(value: Any) -> list[str | int]:
     return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
-def test_names_axes_and_sizes_are_ours() -> None:
+def test_names_axes_and_sizes_are_ours():
     source = subject()
     model, step = run("fp32", TransformersExport(), source)
     assert source.module.drop.training
@@ -86,7 +86,7 @@ def test_names_axes_and_sizes_are_ours() -> None:
 
 
 @pytest.mark.parametrize("opset", [19, 23])
-def test_the_opset_is_the_requested_one(opset: int) -> None:
+def test_the_opset_is_the_requested_one(opset):
     model = run("fp32", TransformersExport(target_opset=opset), subject())[0]
     assert model.opset_import[0].version == opset
     onnx.checker.check_model(model)
@@ -100,13 +100,13 @@ def test_the_opset_is_the_requested_one(opset: int) -> None:
         (lambda: subject(Refused), ConversionError, "the exporter of transformers refuses the model: "),
     ],
 )
-def test_what_is_refused(made: Any, family: type[Exception], message: str, capfd: Any) -> None:
+def test_what_is_refused(made, family, message, capfd):
     with pytest.raises(family) as refused:
         run("fp32", TransformersExport(), made())
     assert message in str(refused.value) and len(str(refused.value)) < 500
     assert capfd.readouterr() == ("", "")  # not the whole graph
 
 
-def test_two_exports_of_one_module_are_equal() -> None:
+def test_two_exports_of_one_module_are_equal():
     first, second = (export(subject(), 18).SerializeToString() for _ in range(2))
     assert first == second

@@ -32,12 +32,12 @@ KNOWN: dict[str, Architecture] = {each.name: each for each in TEXT}
 
 
 @pytest.mark.parametrize("name", rows(KNOWN))
-def test_a_row_of_text_is_what_exports_give(name: str) -> None:
+def test_a_row_of_text_is_what_exports_give(name):
     assert architectures.line([name, *architectures.row(KNOWN[name])]) in architectures.written("text")
 
 
 @pytest.mark.parametrize("name", rows(vision.KINDS))
-def test_a_row_of_vision_is_what_exports_give(name: str) -> None:
+def test_a_row_of_vision_is_what_exports_give(name):
     assert architectures.line([name, *vision.row(name)]) in architectures.written("vision")
 
 
@@ -46,9 +46,7 @@ def test_a_row_of_vision_is_what_exports_give(name: str) -> None:
     [("text", HEADS, KNOWN), ("vision", ["float32", *vision.STEPS], vision.KINDS)],
     ids=["text", "vision"],
 )
-def test_the_page_has_a_row_for_each_architecture(
-    table: str, columns: Iterable[str], names: Iterable[str]
-) -> None:
+def test_the_page_has_a_row_for_each_architecture(table, columns, names):
     head, _, *lines = architectures.written(table)
     assert head == architectures.line(["architecture", *columns])
     assert [line.split(" | ")[0].removeprefix("| ") for line in lines] == list(names)
@@ -82,9 +80,7 @@ def export(names: tuple[str, ...], seed: str, checkpoints: Path) -> dict[str, An
         *(pytest.param((name,), ("0", "1", "2", "0"), id=name, marks=pytest.mark.large) for name in ALL),
     ],
 )
-def test_bytes_do_not_depend_on_the_hash_seed(
-    names: tuple[str, ...], seeds: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_bytes_do_not_depend_on_the_hash_seed(names, seeds, tmp_path):
     first, *others = (export(names, seed, tmp_path) for seed in seeds)
     assert all(first[name] for name in names if name != "T5")
     assert all(other == first for other in others)
@@ -97,7 +93,7 @@ class Loop(torch.nn.Module):
         return list(set("hfgbadce"))
 
 
-def test_sets_of_texts_are_sorted_only_inside() -> None:
+def test_sets_of_texts_are_sorted_only_inside():
     with sorted_sets(torch.nn.Sequential(Loop())):
         assert Loop()() == list("abcdefgh")
     assert "set" not in globals()

@@ -48,7 +48,7 @@ def named(name: str, **files: Any) -> dict[str, Any]:
         (named("LayoutLMv3ForTokenClassification") | IMAGE | WORDS, "token-classification", ""),
     ],
 )
-def test_what_is_chosen_and_why(files: dict[str, Any], task: str, why: str, tmp_path: Path) -> None:
+def test_what_is_chosen_and_why(files, task, why, tmp_path):
     write(tmp_path, files)
     chosen = choose(str(tmp_path))
     assert chosen.task == task and why in chosen.why
@@ -92,9 +92,7 @@ def write(directory: Path, files: dict[str, Any]) -> None:
         ({}, "no config.json that can be read", "save_pretrained"),
     ],
 )
-def test_what_cannot_be_chosen_and_the_way(
-    files: dict[str, Any], message: str, hint: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_chosen_and_the_way(files, message, hint, tmp_path):
     write(tmp_path, files)
     with pytest.raises(InputError) as refused:
         choose(str(tmp_path))
@@ -110,13 +108,13 @@ def test_what_cannot_be_chosen_and_the_way(
         ("notes.txt", "notes.txt is not a model"),
     ],
 )
-def test_single_files(name: str, message: str, tmp_path: Path) -> None:
+def test_single_files(name, message, tmp_path):
     (tmp_path / name).write_bytes(b"x")
     with pytest.raises(InputError, match=message):
         choose(str(tmp_path / name))
 
 
-def test_sources_that_are_no_checkpoint(tmp_path: Path) -> None:
+def test_sources_that_are_no_checkpoint(tmp_path):
     assert choose(str(tmp_path / "later.onnx")).task == "onnx"
     with pytest.raises(InputError, match="makes a module"):
         choose("net.py:build")

@@ -38,9 +38,7 @@ WIDE = {"size": {"height": 40, "width": 40}, "crop_size": SQUARE["size"]}
         ("EfficientNet", {**SQUARE, "rescale_offset": True}, None),  # from -1 to 1 before the mean
     ],
 )
-def test_a_processor_is_stated_only_if_the_statement_gives_its_numbers(
-    processor: str, settings: dict[str, Any], stated: dict[str, Any] | None
-) -> None:
+def test_a_processor_is_stated_only_if_the_statement_gives_its_numbers(processor, settings, stated):
     import transformers
     from PIL import Image
 
@@ -59,7 +57,7 @@ def test_a_processor_is_stated_only_if_the_statement_gives_its_numbers(
     np.testing.assert_allclose(to_numbers(images[0], found), rows[0], rtol=0, atol=1e-4)
 
 
-def test_layouts_colours_and_the_orientation_of_a_camera(tmp_path: Path) -> None:
+def test_layouts_colours_and_the_orientation_of_a_camera(tmp_path):
     from PIL import Image
 
     one = {"size": [2, 3], "mean": [0.0], "std": [0.5], "color": "L"}
@@ -111,7 +109,7 @@ def bad(directory: Path, name: str) -> Path:
         ("size", "does not take the [3, 32, 32] of its image processor"),
     ],
 )
-def test_a_checkpoint_whose_processor_does_not_fit(name: str, message: str, tmp_path: Path) -> None:
+def test_a_checkpoint_whose_processor_does_not_fit(name, message, tmp_path):
     task = Processed.of(IMAGES)()
     directory = bad(tmp_path / "vit", name)
     with pytest.raises(InputError) as refused:
@@ -120,7 +118,7 @@ def test_a_checkpoint_whose_processor_does_not_fit(name: str, message: str, tmp_
     assert str(tmp_path) not in str(refused.value)
 
 
-def test_a_module_of_a_function_and_a_checkpoint_are_one_task(tmp_path: Path) -> None:
+def test_a_module_of_a_function_and_a_checkpoint_are_one_task(tmp_path):
     def kind(source: str, **options: Any) -> type:
         return of_source(ImageClassification, source, options)
 

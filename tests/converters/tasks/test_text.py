@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from onnxreg.converters.tasks.text import TextTask
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.draft import Draft
 
-Make = Callable[..., Path]
 BOTH = ["batch", "sequence"]
 GIVES: dict[str, tuple[str, dict[str, list[Any]]]] = {
     "default": ("", {"last_hidden_state": [*BOTH, 32]}),
@@ -67,7 +65,7 @@ TYPED = {
 """Names that people type, by the task that they mean."""
 
 
-def test_every_task_has_a_row_here_and_names_of_other_libraries_are_aliases() -> None:
+def test_every_task_has_a_row_here_and_names_of_other_libraries_are_aliases():
     tasks = {name for name, task in task_catalog.TASKS.items() if issubclass(task, TextTask)}
     assert tasks <= GIVES.keys() <= tasks | task_catalog.ALIASES.keys()
     for task, names in TYPED.items():
@@ -87,9 +85,7 @@ NEAR = {"embedings": "embeddings", "token-clasification": "token-classification"
 
 
 @pytest.mark.parametrize("name", [*NEAR, *OF_OTHERS])
-def test_a_mistyped_name_gets_the_nearest_and_a_task_that_is_not_here_is_not_taken_for_another(
-    name: str,
-) -> None:
+def test_a_mistyped_name_gets_the_nearest_and_a_task_that_is_not_here_is_not_taken_for_another(name):
     message = f"no task is called '{name}'" if name in NEAR else "no task here exports "
     with pytest.raises(InputError, match=message) as caught:
         task_catalog.find(name)
@@ -122,14 +118,14 @@ def tiny(name: str, directory: Path, suffix: str = "", **config: Any) -> Path:
 
 
 @pytest.mark.parametrize("name", sampled(["DeBERTa", "DeBERTa-v3"], 2))
-def test_token_types_that_a_model_has_no_embeddings_for_are_no_input(name: str, tmp_path: Path) -> None:
+def test_token_types_that_a_model_has_no_embeddings_for_are_no_input(name, tmp_path):
     source = tiny(name, tmp_path / "deberta")
     assert json.loads((source / "config.json").read_text())["type_vocab_size"] == 0
     model = load(export(source, "default"))
     assert list(shapes(model.graph.input)) == ["input_ids", "attention_mask"]
 
 
-def test_a_decoder_is_exported_without_a_cache(tmp_path: Path) -> None:
+def test_a_decoder_is_exported_without_a_cache(tmp_path):
     source = tiny("GPT-2", tmp_path / "gpt2")
     draft = draft_of(source, "default", tmp_path / "work")
     assert shapes(onnx.load(draft.root / "model.onnx").graph.output).keys() == {"last_hidden_state"}
@@ -137,7 +133,7 @@ def test_a_decoder_is_exported_without_a_cache(tmp_path: Path) -> None:
     assert told["use_cache"] is json.loads((source / "config.json").read_text())["use_cache"] is True
 
 
-def test_a_decoder_without_padding_and_an_encoder_decoder_are_refused_with_the_reason(tmp_path: Path) -> None:
+def test_a_decoder_without_padding_and_an_encoder_decoder_are_refused_with_the_reason(tmp_path):
     source = tiny("GPT-2", tmp_path / "gpt2", "ForSequenceClassification", pad_token_id=None)
     with pytest.raises(ConversionError, match="if no padding token is defined"):
         export(source, "text-classification")
@@ -152,7 +148,7 @@ MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense"}
 FILES = ("1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors", "3_Other/config.json")
 
 
-def test_the_modules_of_sentence_transformers_come_along(make_checkpoint: Make, tmp_path: Path) -> None:
+def test_the_modules_of_sentence_transformers_come_along(make_checkpoint, tmp_path):
     """Files that are of no module do not, and trained weights of one are not left out."""
     source = Path(shutil.copytree(make_checkpoint("bert", task=""), tmp_path / "checkpoint"))
     modules = [
@@ -175,7 +171,7 @@ def test_the_modules_of_sentence_transformers_come_along(make_checkpoint: Make, 
 
 @pytest.mark.parametrize("task", ["default", "pooling"])
 @pytest.mark.parametrize("suffix", sampled(["TokenClassification", "MaskedLM"], 2))
-def test_the_encoder_of_a_checkpoint_with_another_head(task: str, suffix: str, make_checkpoint: Make) -> None:
+def test_the_encoder_of_a_checkpoint_with_another_head(task, suffix, make_checkpoint):
     """Its pooler is missing, and no output comes from it."""
     model = load(export(make_checkpoint("bert", task=suffix), task))
     assert not [tensor.name for tensor in model.graph.initializer if "pooler" in tensor.name]
@@ -194,9 +190,7 @@ def test_a_head_that_was_never_trained_is_refused(suffix, task, make_checkpoint)
     assert caught.value.hint
 
 
-def test_a_chat_template_is_in_the_digest_and_says_nothing_of_this_machine(
-    make_checkpoint: Make, tmp_path: Path
-) -> None:
+def test_a_chat_template_is_in_the_digest_and_says_nothing_of_this_machine(make_checkpoint, tmp_path):
     source = make_checkpoint("bert", task="")
     template, digests = source / "chat_template.jinja", set()
     for role in ("user", "system"):
@@ -210,7 +204,7 @@ def test_a_chat_template_is_in_the_digest_and_says_nothing_of_this_machine(
 
 
 @pytest.mark.parametrize("task", ["default", "text-classification"])
-def test_a_graph_gives_what_the_model_gives_on_other_sizes(task: str, make_checkpoint: Make) -> None:
+def test_a_graph_gives_what_the_model_gives_on_other_sizes(task, make_checkpoint):
     import onnxruntime
     import torch
     import transformers
@@ -229,7 +223,7 @@ def test_a_graph_gives_what_the_model_gives_on_other_sizes(task: str, make_check
         np.testing.assert_allclose(session.run(None, feed)[0][counts], expected[counts], atol=1e-5)
 
 
-def test_a_model_that_switches_its_attention_by_length_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_switches_its_attention_by_length_is_refused(tmp_path):
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
