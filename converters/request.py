@@ -152,7 +152,8 @@ class ExportRequest:
             recipe, directory = document.recipe(), document.path.parent
             recipe = recipe.model_copy(update={"options": {**recipe.options, **own}})
         elif self.task is not None:
-            recipe = profile_catalog.task_recipe(self.task, **self._own("a task", TASK))
+            own = self._own("a task", TASK)
+            recipe = profile_catalog.task_recipe(self.task, **own, source=self.source)
         else:
             profile = profile_catalog.find(str(self.profile))
             own = self._own(f"the profile {self.profile}", profile.option_names())
@@ -304,7 +305,8 @@ def export(
     if not path.endswith(".onnx"):
         message = f"the output {target} does not end in .onnx"
         raise InputError(message, f"write {target}.onnx, or a directory: {target}/")
-    recipe = task_recipe(task, quantize, opset, path=path, int8_embeddings=int8_embeddings)
+    start = model if isinstance(model, str | os.PathLike) else ""
+    recipe = task_recipe(task, quantize, opset, None, path, int8_embeddings, str(start))
     if len(recipe.outputs) > 1 + quantize and not is_folder:
         message = f"the task {recipe.task} makes {len(recipe.outputs)} graphs that work together"
         raise InputError(message, "name a directory as the output")

@@ -95,12 +95,12 @@ class NoAnswerError(NotFoundError):
     """No artifact answers a query; `outcome` has the reason for each artifact."""
 
     def __init__(self, ref: Ref, outcome: ResolveOutcome, query: Query) -> None:
-        artifacts = (item for candidate, _ in outcome.looked_at for item in candidate.summary.artifacts)
+        artifacts = [item for candidate, _ in outcome.looked_at for item in candidate.summary.artifacts]
         member, nearest = next((item.member for item in artifacts if item.member), None), outcome.nearest()
         if member and query.member is None:
             nearest += f"; name one, such as --member {member}"
         super().__init__(f"no artifact of {ref} answers the query", nearest)
-        self.name, self.outcome = ref.name, outcome
+        self.name, self.outcome, self.members = ref.name, outcome, {item.member for item in artifacts}
 
     def to_json(self) -> dict[str, Any]:
         """The document of `Resolution.to_json` without an artifact."""

@@ -1,4 +1,4 @@
-"""`reg run`: run an artifact in ONNX Runtime on this machine, on its golden vectors, a text, an image or tensors."""
+"""`reg run`: run an artifact in ONNX Runtime on this machine, on its golden vectors, a text, a sound, an image or tensors."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -6,11 +6,13 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import ANYTHING, DEVICE, REF, REMOTE, flag, option, read_one_device, takes_query
 from onnxreg.cli.output import counted, printable, table
-from onnxreg.registry.resolution import resolve
+from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.files import check_given
 from onnxreg.schema.core.ref import Ref
@@ -18,7 +20,9 @@ from onnxreg.schema.query.requirements import Query
 
 if TYPE_CHECKING:
     from onnxreg.converters.evaluation.run_texts import TextModel
+    from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.registry.transfer.export_files import UnpackedArtifact
+    from onnxreg.schema.query.device import Device
 
     Answer = tuple[dict[str, Any], Iterable[str]]
     """The document of an answer, and its lines."""
@@ -28,6 +32,7 @@ EXAMPLES = (
     "reg run acme/pii-small --text 'Call Anna at 555-0100'",
     "reg run acme/squad --text 'Who called?' --context 'Anna called Bob on Monday.'",
     "reg run acme/vit --image photo.jpg",
+    "reg run acme/whisper --audio call.wav",
     "reg run acme/pii-small:1.4.0 --input feeds.json --remote origin",
 )
 MAX_TOKENS = 512
@@ -37,6 +42,8 @@ MAX_VALUES, MAX_CLASSES, MAX_TEXT = 6, 10, 40
 CUT = "the text is longer than the model takes: its end was not read"
 MAX_NEW_TOKENS = 32
 """The default of `--max-tokens`, the most tokens that text generation adds."""
+ENCODER, DECODERS = "encoder", (("decoder_merged",), ("decoder", "decoder_with_past"))
+"""The members of an encoder-decoder: its encoder, and the decoders that generate, the first that are there."""
 
 
 @takes_query
@@ -50,7 +57,11 @@ def command(
     passage: str | None = option(
         "The text that a question is about, or the second text of a pair.", "--context", metavar="TEXT"
     ),
-    max_tokens: int = option("The most tokens that text generation adds.", default=MAX_NEW_TOKENS, min=1),
+    audio: Path | None = option("Write down what is said in this file of sound, such as a .wav."),
+    max_tokens: int | None = option(
+        f"The most tokens that are generated; by default {MAX_NEW_TOKENS}, or what an encoder-decoder states.",
+        min=1,
+    ),
     image: Path | None = option("Show the classes of this image file."),
     feeds: Path | None = option(
         "Run on these tensors: .npz, or JSON of nested lists by input name.", "--input"
@@ -63,7 +74,8 @@ def command(
 
     With --self-test, a difference beyond the tolerances is exit status 8. With --remote the files are fetched for this
     run only. --text shows, by the task of the model: spans, classes, the part of --context that answers a question,
-    vectors, or the text that follows; --image shows classes (docs/tasks.md).
+    vectors, the text that follows, or the text that an encoder-decoder makes of it; --audio shows what is said, --image
+    shows classes (docs/tasks.md).
 
     With --json: {name, version, path, runtime}, with --self-test {passed, cases: [{case, output, values,
     max_abs_error, atol, rtol, beyond, passed}]}, with --input {outputs: {name: {dtype, shape, data}}}, with
@@ -71,17 +83,20 @@ def command(
     --text one of {spans: [{start, end, label, text}]}, {classes: [{label, score}], activation, truncated},
     {answer: {text, start, end, score}} (null without an answer), {embeddings: [{text, vector, truncated,
     tokens?: [{token, start, end, vector}]}], pooling, prompt?, similarity: [[cosine]]}, {completion: {text, tokens,
-    finish}}. Starts and ends are half-open, in code points.
+    finish}}, and, as with --audio, {generated: {text, tokens, finish}} and {paths}. Starts and ends are half-open, in
+    code points.
     """
-    if [self_test, bool(text), image is not None, feeds is not None].count(True) != 1:
-        raise InputError("say what to run it on", "one of --self-test, --text, --image and --input")
+    if [self_test, bool(text), audio is not None, image is not None, feeds is not None].count(True) != 1:
+        raise InputError("say what to run it on", "one of --self-test, --text, --audio, --image and --input")
     if passage is not None and not text:
         raise InputError("--context needs a --text", "such as a question about it")
     if feeds is not None:
         check_given(feeds, hint='--input takes a .npz or .json file, such as {"x": [[1, 2, 3, 4]]}')
     reader = session.reader(remote)
-    answer = resolve(reader, Ref.parse(ref), query, read_one_device(device))
-    for warning in answer.warnings:
+    device_ = read_one_device(device)
+    answers = _resolve(reader, Ref.parse(ref), query, device_, is_whole=bool(text) or audio is not None)
+    answer = answers[0]
+    for warning in dict.fromkeys(warning for one in answers for warning in one.warnings):
         session.warn(warning)
     with needs("onnx", "reg run"):
         from onnxreg.converters.runtime.golden import runtime_version
@@ -93,9 +108,12 @@ def command(
     identity = {"name": answer.located.name, "version": version, "path": artifact.path, "runtime": runtime}
     with ExitStack() as stack:
         with session.progress(f"reading {artifact.path}") as progress:
-            files = stack.enter_context(unpacked(reader, answer, progress))
-        if text:
-            result, lines = _answer(files, text, passage, max_tokens)
+            parts = [stack.enter_context(unpacked(reader, one, progress)) for one in answers]
+        files = parts[0]
+        if len(parts) > 1 or audio is not None:
+            result, lines = _generate(parts, text, passage, audio, max_tokens)
+        elif text:
+            result, lines = _answer(files, text, passage, max_tokens or MAX_NEW_TOKENS)
         elif image is not None:
             result, lines = _classify(files, image)
         elif feeds is not None:
@@ -108,6 +126,61 @@ def command(
             f"{answer.located.ref} {artifact.path} gives other values here than where it was made",
             "do not use this runtime for it: another release of ONNX Runtime, or another artifact",
         )
+
+
+def _resolve(
+    reader: "RegistryReader", ref: Ref, query: Query, device: "Device | None", is_whole: bool
+) -> list[Resolution]:
+    """The artifact that answers; with `is_whole`, of an encoder-decoder one for each graph that generates."""
+    try:
+        return [resolve(reader, ref, query, device)]
+    except NoAnswerError as nothing:
+        members = nothing.members
+        decoders = next((names for names in DECODERS if {*names} <= members), None)
+        if not is_whole or query.member or ENCODER not in members or decoders is None:
+            raise
+    first = resolve(reader, ref, replace(query, member=ENCODER), device)
+    ref = Ref(ref.name, str(first.located.version))
+    return [first, *(resolve(reader, ref, replace(query, member=name), device) for name in decoders)]
+
+
+def _generate(
+    parts: "list[UnpackedArtifact]",
+    texts: list[str] | None,
+    passage: str | None,
+    audio: Path | None,
+    max_tokens: int | None,
+) -> "Answer":
+    from onnxreg.converters.source.source_files import GENERATION_CONFIG, read_json
+    from onnxreg.converters.tasks.greedy import EncoderDecoder, generate
+    from onnxreg.converters.tasks.sound import read_sound
+
+    files = parts[0]
+    manifest, inputs = files.manifest, [item.name for item in files.artifact.metadata.inputs]
+    if passage is not None or len(texts or ()) > 1:
+        raise InputError(
+            "an encoder-decoder takes one text at a time", "leave --context and the other texts out"
+        )
+    tokenizer = _text_model(files).tokenizer
+    if audio is None and "input_ids" in inputs:
+        row = tokenizer.row((texts or [""])[0]).inputs
+        feed = {name: row[name] for name in inputs}
+    elif audio is not None and manifest.audio_preprocessing is not None and len(parts) > 1:
+        feed = {inputs[0]: read_sound(audio, manifest.audio_preprocessing)}
+    else:
+        reads = "does not say how a sound becomes its input" if audio else "takes no text: it hears"
+        raise InputError(
+            f"{manifest.name} {reads}", "run it on tensors: --input" if audio else "--audio FILE"
+        )
+    stated = _companions(files).get(GENERATION_CONFIG)
+    settings = read_json(stated) if stated is not None else {}
+    model = EncoderDecoder({files.manifest.members[part.artifact.path]: part.main for part in parts})
+    ids, is_ended = generate(model, feed, {**_config(files), **settings}, max_tokens)
+    text = tokenizer.text(ids)
+    made = {"text": text, "tokens": len(ids), "finish": "end" if is_ended else "length"}
+    end = "the model" if is_ended else "the limit of tokens"
+    lines = [*map(printable, text.splitlines()), "", f"{counted(len(ids), 'token')}; {end} ended it"]
+    return {"generated": made, "paths": [part.artifact.path for part in parts]}, lines
 
 
 def _self_test(files: "UnpackedArtifact", runtime: str) -> "Answer":

@@ -54,7 +54,7 @@ class StepResult:
     """The record and the files of a step in `directory`, the main graph first. A skipped step has no files.
 
     `ancestors` are the results of the earlier steps, the parent first. `reproducible` is False if a second
-    run is known to give other bytes.
+    run is known to give other bytes. `second` is the result that a pass of two graphs took too.
     """
 
     node: StepNode
@@ -64,6 +64,7 @@ class StepResult:
     reproducible: bool
     ancestors: "tuple[StepResult, ...]"
     source: LoadedSource
+    second: "StepResult | None" = None
 
     @property
     def main(self) -> Path:
@@ -134,6 +135,9 @@ class StepResult:
         parent, feeds = self.ancestors[0] if self.ancestors else None, self.runs.feeds
         if parent is None:
             parents = self.expected
+        elif self.second is not None and self.runs.takes_sample:  # its runs are those of both, in order
+            given = [*parent.runs.outputs, *self.second.runs.outputs]
+            parents = [{**mine, **theirs} for mine, theirs in zip(self.expected, given, strict=True)]
         elif self.runs.takes_sample and parent.runs.takes_sample:
             parents = parent.runs.outputs
         else:

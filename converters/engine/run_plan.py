@@ -145,8 +145,8 @@ class _Execution:
 
         Raises InputError for a step without a part of the source, and for a part that the source does not have.
         """
-        first = node.lineage()[-1]
-        part = first.step.params.get("part")
+        first, line = node.lineage()[-1], node.lineage()
+        part = next(filter(None, (one.step.params.get("part") for one in line)), None)
         if part is None and not self._parts:
             return self.source
         if part not in self._parts:
@@ -159,18 +159,21 @@ class _Execution:
         directory = self._directory / node.name
         ancestors = tuple(self._results[ancestor.name] for ancestor in node.lineage()[1:])
         parent, source = ancestors[0] if ancestors else None, self._source_of(node)
+        second = None if node.second is None else self._results[node.second.name]
 
         def result(step: Step, files: Sequence[str] = (), reproducible: bool = True) -> StepResult:
-            return StepResult(node, directory, step, tuple(files), reproducible, ancestors, source)
+            return StepResult(node, directory, step, tuple(files), reproducible, ancestors, source, second)
 
         def skipped(reason: str) -> StepResult:
             return result(base.skip(node.name, node.make(), node.step.input or "", reason))
 
-        if parent is not None and parent.step.skipped:
-            return skipped(parent.step.skipped), None
+        for taken in (parent, second):
+            if taken is not None and taken.step.skipped:
+                return skipped(taken.step.skipped), None
         key = {
             "pass": pass_key(node),
             "input": self._plan.subject_key() if parent is None else dict(parent.digests),
+            **({} if second is None else {"second": dict(second.digests)}),
             "file": self._names[node.name],
             "sample": str(samples.digest(source.subject.sample.feeds)),
             "bounded": node.name not in self._unbounded,
@@ -188,7 +191,7 @@ class _Execution:
         try:
             with model_file.scratch_in(self._directory):
                 target = directory / self._names[node.name]
-                outcome = result(*_apply(node, start, target))
+                outcome = result(*_apply(node, start, target, None if second is None else second.main))
         except HostError as error:
             if not node.step.optional:
                 raise
@@ -216,7 +219,9 @@ class _Execution:
                 source.subject = replace(source.subject, start=None, loaded=None, parts={})
 
 
-def _apply(node: StepNode, subject: Any, target: Path) -> tuple[Step, tuple[str, ...], bool]:
+def _apply(
+    node: StepNode, subject: Any, target: Path, second: Path | None
+) -> tuple[Step, tuple[str, ...], bool]:
     """Run the pass of a step; return its record, its file names, and False if a second run may give other bytes.
 
     Raises InputError, naming the step, if its pass does not take this kind of input, and the errors of the pass.
@@ -248,7 +253,7 @@ def _apply(node: StepNode, subject: Any, target: Path) -> tuple[Step, tuple[str,
     if takes == "graph":
         model = model_file.load(subject)
         model_file.scrub_metadata(model, subject.parent)
-        graph, step = run(node.make(), model)
+        graph, step = run(node.make(None if second is None else model_file.load(second)), model)
         return step, model_file.save(graph, target), True
     model = load_onnx(subject)
     external = external_files(model, subject)

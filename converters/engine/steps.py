@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,21 +20,27 @@ GOLDEN_PREFIX = "golden-"
 
 @dataclass(frozen=True)
 class StepNode:
-    """A step with its pass; `parent` is the step whose result this one takes, None if it takes the source."""
+    """A step with its pass; `parent` is the step whose result this one takes, None if it takes the source.
+
+    `second` is the step whose result a pass of two graphs takes too, `depth` the number of steps in the longest line before.
+    """
 
     step: RecipeStep
     kind: type[Pass[Any, Any]]
     parent: "StepNode | None"
+    second: "StepNode | None" = None
     data: Sequence[samples.Feed] | None = None
+    depth: int = 0
 
     @property
     def name(self) -> str:
         return self.step.name
 
-    def make(self) -> Pass[Any, Any]:
-        """Make the pass with its parameters, and with calibration data if the step names some."""
-        data = {} if self.data is None else {"data": self.data}
-        return self.kind(**data, **self.step.params)
+    def make(self, beside: Any = None) -> Pass[Any, Any]:
+        """Make the pass with its parameters, and with calibration data and the second graph if the step names some."""
+        given = {"data": self.data, "beside": beside}
+        given = {name: value for name, value in given.items() if value is not None}
+        return self.kind(**given, **self.step.params)
 
     def lineage(self) -> "list[StepNode]":
         """List the steps from this one up to the source, this one first."""
@@ -62,41 +69,42 @@ def nodes(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
                 "give it another name",
             )
         steps_by_name[step.name] = step
-    nodes_by_name: dict[str, StepNode] = {}
+    inputs: dict[str, list[str]] = {}
     for step in recipe.steps:
-        line: dict[str, RecipeStep] = {}
-        name: str | None = step.name
-        while name is not None and name not in nodes_by_name:
-            if name in line:
-                raise InputError(
-                    f"steps are each other's input: {' <- '.join((*line, name))}",
-                    "the first step of a line has no `input`: it takes the source",
-                )
-            line[name] = steps_by_name[name]
-            parent = steps_by_name[name].input
-            if parent is not None and parent not in steps_by_name:
-                raise InputError(
-                    f"step {name}: there is no step called {parent}", suggest(parent, steps_by_name)
-                )
-            name = parent
-        for pending in reversed(line.values()):
-            with about(f"step {pending.name}"):
-                nodes_by_name[pending.name] = _node(pending, nodes_by_name, directory)
-    ordered = sorted(recipe.steps, key=lambda step: len(nodes_by_name[step.name].lineage()))
+        with about(f"step {step.name}"):
+            second = step.params.get(pass_catalog.find(step.pass_).second or "")
+            inputs[step.name] = [name for name in (step.input, second) if isinstance(name, str)]
+            if missing := next((name for name in inputs[step.name] if name not in steps_by_name), None):
+                raise InputError(f"there is no step called {missing}", suggest(missing, steps_by_name))
+    try:
+        order = list(TopologicalSorter(inputs).static_order())
+    except CycleError as error:
+        raise InputError(
+            f"steps are each other's input: {' <- '.join(reversed(error.args[1]))}",
+            "the first step of a line has no `input`: it takes the source",
+        ) from None
+    nodes_by_name: dict[str, StepNode] = {}
+    for name in order:
+        with about(f"step {name}"):
+            nodes_by_name[name] = _node(steps_by_name[name], nodes_by_name, directory)
+    ordered = sorted(recipe.steps, key=lambda step: nodes_by_name[step.name].depth)
     return {step.name: nodes_by_name[step.name] for step in ordered}
 
 
 def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Path) -> StepNode:
     """Find a step's pass, and check its parameters and files early, since a run may take hours."""
     kind, data = pass_catalog.find(step.pass_), None
+    parent = None if step.input is None else nodes_by_name[step.input]
     if step.data is not None:
         if not (directory / step.data).exists():
             raise InputError(f"no file exists at {step.data}", "paths are relative to the recipe")
         data = samples.read(directory / step.data)
         if not issubclass(kind, GraphPass):
             raise InputError(f"{kind.id} takes no data", "leave `data` out")
-    kind.read(step.params)
-    return StepNode(step, kind, None if step.input is None else nodes_by_name[step.input], data)
+    params = kind.read(step.params)
+    second = None if kind.second is None else nodes_by_name[getattr(params, kind.second)]
+    depth = 1 + max((node.depth for node in (parent, second) if node is not None), default=-1)
+    return StepNode(step, kind, parent, second, data, depth)
 
 
 def outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOutput]:
@@ -105,7 +113,8 @@ def outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOut
     Raises InputError for an output whose step is missing or repeated, a path that its pass cannot write or that another
     output has, a check of a missing output, and two checks of one metric of an output.
     """
-    taken_steps = {node.step.input for node in steps.values()}
+    taken = [one for node in steps.values() for one in (node.parent, node.second) if one is not None]
+    taken_steps = {node.name for node in taken}
     output_specs = recipe.outputs or [RecipeOutput(step=name) for name in steps if name not in taken_steps]
     step_names = [output.step for output in output_specs]
     for step in step_names:

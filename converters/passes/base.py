@@ -51,6 +51,8 @@ class Pass(ABC, Generic[In, Out]):
     Params: ClassVar[type[PassParams]] = PassParams
 
     takes: ClassVar[Takes] = "graph"
+    second: ClassVar[str | None] = None
+    """The parameter that names another step, whose graph the pass takes too: a GraphPass gets it as `beside`."""
     tools: ClassVar[tuple[str, ...]] = ()
     """Packages that affect the pass's output, in addition to the packages of every recipe (`toolchain.TOOLS`)."""
 
@@ -107,12 +109,13 @@ class GraphPass(Pass[Any, Any]):
     tolerance: ClassVar[float | None] = None
     """Largest distance from the parent, as a share of an output's largest value; None if the pass rounds numbers."""
 
-    def __init__(self, data: Sequence[Feed] | None = None, **params: Any) -> None:
+    def __init__(self, data: Sequence[Feed] | None = None, beside: Any = None, **params: Any) -> None:
         """Args:
         data: inputs of the graph, one mapping of name to array for each run; a pass that measures uses them.
+        beside: the graph of the step that the parameter `second` names (`onnx.ModelProto`).
         """
         super().__init__(**params)
-        self.data = data
+        self.data, self.beside = data, beside
 
     def requires(self, subject: Any) -> None:
         """Raise InputError, naming the pass, if `subject` is not a valid graph, or a weight's size does not fit its shape."""

@@ -15,6 +15,7 @@ from onnxreg.converters.passes.graph_passes import (
     OnnxOpVersionConversion,
     OrtTransformersOptimization,
 )
+from onnxreg.converters.passes.merge_decoders import MergeDecoders
 from onnxreg.converters.passes.mobile_safe import MobileSafeRewrite
 from onnxreg.converters.passes.model_builder import ModelBuilder
 from onnxreg.converters.passes.quantization import (
@@ -32,6 +33,7 @@ BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
         Original,
         OnnxConversion,
         TransformersExport,
+        MergeDecoders,
         OnnxOpVersionConversion,
         MobileSafeRewrite,
         OnnxFloatToFloat16,

@@ -134,6 +134,7 @@ def task_recipe(
     max_seq_length: int | None = None,
     path: str = PATH,
     int8_embeddings: bool = False,
+    source: str | None = None,
 ) -> RecipeFile:
     """Return the recipe of a task: full precision, and with `quantize` an INT8 graph (`<path without .onnx>_int8.onnx`).
 
@@ -141,7 +142,7 @@ def task_recipe(
     too. Raises InputError for an unknown task, a task that needs more options, an opset that PyTorch does not export to, and
     `int8_embeddings` without `quantize`.
     """
-    kind = task_catalog.find(task)
+    kind = task_catalog.of_source(task_catalog.find(task), source or "", {})
     if not kind.exporter:
         message = f"the task {kind.id} has no recipe of its own"
         raise InputError(message, "write a recipe: reg export --recipe FILE; docs/recipes.md has examples")
@@ -175,14 +176,19 @@ def task_recipe(
         }
         if kind is OnnxFile:
             first = {"name": "original", "pass": kind.exporter}
+        small = {"name": f"{member}_int8" if member else "int8"}
+        small |= {"pass": "OnnxDynamicQuantization", "input": first["name"], **quantization}
+        for step, mark in ((first, ""), (small, "_int8")) if member in kind.merged else ():
+            one, other = kind.merged[str(member)]  # the quantizer does not see the weights of a merged graph
+            params = {"with_past": f"{other}{mark}", "part": member}
+            step |= {"pass": "MergeDecoders", "input": f"{one}{mark}", "params": params}
         steps.append(first)
         outputs.append({"step": first["name"], "path": file, **named})
         if quantize:
-            small = f"{member}_int8" if member else "int8"
-            steps.append(
-                {"name": small, "pass": "OnnxDynamicQuantization", "input": first["name"], **quantization}
+            steps.append(small)
+            outputs.append(
+                {"step": small["name"], "path": f"{file.removesuffix('.onnx')}_int8.onnx", **named}
             )
-            outputs.append({"step": small, "path": f"{file.removesuffix('.onnx')}_int8.onnx", **named})
     full = [output["path"] for output in outputs if not output["step"].endswith("int8")]
     value = {
         "task": kind.id,

@@ -134,6 +134,10 @@ SEQ2SEQ = TaskHead(
     "text2text-generation", ("ForConditionalGeneration", "MTModel"), "an encoder-decoder of texts", auto="ForSeq2SeqLM",
     aliases=("seq2seq-lm", "summarization", "text2text-generation-with-past", "translation"),
 )
+SPEECH = TaskHead(
+    "automatic-speech-recognition", "ForConditionalGeneration", "an encoder-decoder from sound to text", auto="ForSpeechSeq2Seq",
+    modality="audio",
+)
 HEADS = (
     _elsewhere("table-question-answering", "TapasForQuestionAnswering"), _elsewhere("decision", "DecisionTransformerModel"),
     _elsewhere("mask-generation", "SamModel", "Sam2Model", modality="image"),
@@ -143,7 +147,7 @@ HEADS = (
     SPANS, IMAGES, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER, replace(DECODER, suffix="LMHeadModel", way=OPTIMUM),
     DEPTH, SEGMENTS, OBJECTS, TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way=ENCODER_ALONE),
     _elsewhere("multiple-choice", "ForMultipleChoice"),
-    _elsewhere("automatic-speech-recognition", "ForConditionalGeneration", "ForSpeechSeq2Seq", modality="audio"),
+    SPEECH,
     _elsewhere("image-text-to-text", "ForConditionalGeneration", "EncoderDecoderModel", modality="image", aliases=(
         "any-to-any", "image-to-text", "visual-question-answering", "vqa",
     )),
@@ -216,7 +220,7 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
     architectures = config.get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise InputError("architectures in config.json of the checkpoint is not a list of names")
-    if config.get("is_encoder_decoder") is True and head is not SEQ2SEQ:
+    if config.get("is_encoder_decoder") is True and head not in (SEQ2SEQ, SPEECH):
         message = "an encoder-decoder takes the words so far as a second input, which this task does not have"
         hint = "leave --task out; or save its encoder alone, and export that"
         raise InputError(message, hint)

@@ -43,12 +43,18 @@ def choose(source: str) -> Chosen:
     if is_factory(source):
         hint = f"write a recipe with its input: reg export --recipe FILE, see {SEE_VISION}"
         raise InputError(f"{source} makes a module, and nothing says what the module is for", hint)
-    hub = hub_id(source)
-    if hub is not None:
-        small = {CONFIG, ADAPTER_CONFIG, MODULES_FILE, *PROCESSOR, *TOKENIZER}
-        path = fetch(hub, source.partition("@")[2] or None, lambda paths: small & {*paths})
+    path = small_files(source)
     quantized = sorted(path.glob("*.gguf"))
     return _file(quantized[0]) if quantized and not (path / CONFIG).is_file() else _checkpoint(path)
+
+
+def small_files(source: str) -> Path:
+    """The directory of a checkpoint; of a hub id only small files are fetched."""
+    hub = hub_id(source)
+    if hub is None:
+        return Path(source)
+    small = {CONFIG, ADAPTER_CONFIG, MODULES_FILE, *PROCESSOR, *TOKENIZER}
+    return fetch(hub, source.partition("@")[2] or None, lambda paths: small & {*paths})
 
 
 def _file(path: Path) -> Chosen:

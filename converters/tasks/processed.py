@@ -14,6 +14,7 @@ from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER,
 from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.converters.tasks.checkpoint import CTC, DEPTH, LABELS, find_checkpoint, load_located
 from onnxreg.converters.tasks.pixels import preprocessing_of
+from onnxreg.converters.tasks.sound import audio_of
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Modality, Sample, Task
 from onnxreg.converters.tasks.text import described
 from onnxreg.schema.core.errors import InputError, why
@@ -170,9 +171,12 @@ class Processor:
 
     def contract(self) -> dict[str, Any]:
         """The keys of a manifest that say how a sample becomes the input, if that gives the processor's numbers."""
-        if self.modality != "image" or self.is_square or self._varying():
-            return {}
         pairs = list(zip(self.drawn, self.rows, strict=True))
+        if self.modality == "audio":
+            sound = audio_of(self.processor.to_dict(), pairs)
+            return {} if sound is None else {"audio_preprocessing": sound.to_json()}
+        if self.is_square or self._varying():
+            return {}
         preprocessing = preprocessing_of(self.processor.to_dict(), pairs)
         return {} if preprocessing is None else {"preprocessing": preprocessing.to_json()}
 

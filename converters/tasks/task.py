@@ -125,7 +125,8 @@ class Task(ABC):
     `aliases` are names of the task in Optimum, pipelines of transformers and Transformers.js, txtai and the Hub, which people
     may type; only `id` is recorded. `paths` are the options that name files; a manifest has the files' digests instead.
     `exporter` is the first pass of the task's own recipe, "" for a task without one; `members` are the names and files of
-    several graphs, `products` the operators whose weights become INT8.
+    several graphs, `merged` those of them that `MergeDecoders` makes of two others, `products` the operators whose weights
+    become INT8.
     """
 
     id: ClassVar[str]
@@ -133,6 +134,7 @@ class Task(ABC):
     head: ClassVar[TaskHead]
     exporter: ClassVar[str] = ""
     members: ClassVar[Mapping[str, str]] = {}
+    merged: ClassVar[Mapping[str, tuple[str, str]]] = {}
     products: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm")
     version: ClassVar[int] = 1
     paths: ClassVar[tuple[str, ...]] = ()

@@ -6,11 +6,12 @@ from typing import Any
 
 from onnxreg.converters.source.source_files import CONFIG
 from onnxreg.converters.tasks import checkpoint
+from onnxreg.converters.tasks.choose import small_files
 from onnxreg.converters.tasks.code import is_factory
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.processed import Processed
-from onnxreg.converters.tasks.seq2seq import Seq2Seq
+from onnxreg.converters.tasks.seq2seq import Seq2Seq, SpeechSeq2Seq
 from onnxreg.converters.tasks.task import Task
 from onnxreg.converters.tasks.text import Pooling, TextGeneration, TextTask
 from onnxreg.converters.tasks.towers import Towers
@@ -21,6 +22,7 @@ CLASSES: Sequence[type[Task]] = (
     Pooling.of(checkpoint.VECTORS),
     *map(TextTask.of, (checkpoint.SPANS, checkpoint.TEXTS, checkpoint.TOKENS, checkpoint.MASKED)),
     *map(Processed.of, (checkpoint.IMAGES, checkpoint.IMAGE_FEATURES, checkpoint.DEPTH, checkpoint.SEGMENTS)),
+    SpeechSeq2Seq.of(checkpoint.SPEECH),
     *map(Processed.of, (checkpoint.OBJECTS, checkpoint.CTC, checkpoint.SOUNDS, checkpoint.AUDIO_FEATURES)),
     Towers.of(checkpoint.TOWERS),
     ImageClassification,
@@ -33,7 +35,10 @@ ALIASES: Mapping[str, str] = {alias: task.id for task in CLASSES for alias in ta
 
 
 def of_source(task: type[Task], source: str, options: Mapping[str, Any]) -> type[Task]:
-    """Return the task for a source: an image classifier is a saved checkpoint, or a module that a function makes."""
+    """Return the task for a source: an image classifier may be made by a function, a speech recognizer an encoder-decoder."""
+    if task.id == checkpoint.SPEECH.task and source:
+        has_decoder = checkpoint.read_config(small_files(source)).get("is_encoder_decoder") is True
+        return next(one for one in CLASSES if one.id == task.id and issubclass(one, Seq2Seq) == has_decoder)
     is_made = {"input", "factory", "checkpoint"} & options.keys() or is_factory(source)
     is_saved = not Path(source).is_dir() or (Path(source) / CONFIG).is_file()
     if task is not ImageClassification or is_made or not is_saved:

@@ -264,6 +264,7 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "artifacts[].kv_cache.max_tokens": Rule("kv-cache", changed=_moved(-1, "breaking")),
         "max_sequence_length": Rule("max-sequence-length", changed=_moved(-1, "breaking")),
         "preprocessing*": Rule("preprocessing", removed="degrading", changed="breaking"),
+        "audio_preprocessing*": Rule("preprocessing", removed="degrading", changed="breaking"),
         "segmenter*": Rule("preprocessing", removed="degrading", changed="degrading"),
         "task": Rule("task", changed="breaking", why="its outputs mean something else"),
         "tokenizer*": Rule("tokenizer"),

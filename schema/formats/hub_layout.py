@@ -85,16 +85,30 @@ def layout(
     for entry in (*own_files, *manifest.files):
         files.setdefault(entry.path, LayoutFile(entry.path, entry.digest, entry.size))
     files[FILENAME] = LayoutFile(FILENAME, digest, size)
-    stages = dict.fromkeys(stage for stage in manifest.stages.values() if ":" not in stage)
-    graphs = [([item for item in sound if manifest.stages.get(item.path) == name], name) for name in stages]
-    if manifest.model_family is None:
-        graphs.append((sound, MODEL))
-    for aliases in (*_companions(manifest), *(group for item in graphs for group in _graphs(*item, states))):
+    graphs = [
+        group for name, items in _named(manifest, sound).items() for group in _graphs(items, name, states)
+    ]
+    for aliases in (*_companions(manifest), *graphs):
         is_inside = not any(".." in item.path.split("/") for item in aliases)
         if is_inside and all(files.get(item.path, item).digest == item.digest for item in aliases):
             for item in aliases:
                 files.setdefault(item.path, item)
     return files
+
+
+def _named(manifest: Manifest, artifacts: Collection[Artifact]) -> dict[str, list[Artifact]]:
+    """The graphs by the name that replaces `model`: for a stage, its own and its files', if no other stage has that."""
+    if manifest.model_family is None:
+        return {MODEL: list(artifacts)}
+    graphs: dict[str, list[Artifact]] = {}
+    for item in artifacts:
+        stage = manifest.stages.get(item.path, ":")
+        for name in {stage, stem_of(item.path)} if ":" not in stage else ():
+            graphs.setdefault(name, []).append(item)
+    for name, items in graphs.items():
+        if len({manifest.stages[item.path] for item in items}) > 1:
+            graphs[name] = [item for item in items if manifest.stages[item.path] == name]
+    return dict(sorted(graphs.items()))
 
 
 def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:

@@ -20,6 +20,7 @@ from onnxreg.schema.core.ref import check_distinct
 from onnxreg.schema.manifest.family import Member, ModelFamily
 from onnxreg.schema.manifest.parts import (
     ArtifactCertification,
+    AudioPreprocessing,
     Check,
     KvCache,
     Operator,
@@ -202,6 +203,7 @@ class Manifest(Document):
     tokenizer: TokenizerFiles | None = None
     segmenter: JsonObject | None = None
     preprocessing: Preprocessing | None = None
+    audio_preprocessing: AudioPreprocessing | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -362,5 +364,7 @@ def contract_of(manifest: Manifest, artifact: Artifact) -> Digest | None:
     for key in ("labels", "tokenizer", "segmenter"):
         parts[key] = {entry.path: str(entry.digest) for entry in manifest.files if entry.role == key}
     parts["labels"] = list(manifest.labels or ()) or parts["labels"]
-    parts["preprocessing"] = manifest.preprocessing and manifest.preprocessing.to_json()
+    for key in ("preprocessing", "audio_preprocessing"):
+        stated = getattr(manifest, key)
+        parts[key] = stated and stated.to_json()
     return Digest.of(canonical.encode({key: item for key, item in parts.items() if item}))

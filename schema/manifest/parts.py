@@ -51,6 +51,28 @@ class Preprocessing(Document):
         return image
 
 
+class AudioPreprocessing(Document):
+    """The conversion of a sound to numbers: its samples, float32 between -1 and 1, of one channel.
+
+    With `samples`, a sound is padded with zeros or cut to so many. With `normalize`, its mean becomes 0 and its variance 1.
+    `mels`, `window` and `hop` state the logarithmic mel spectrogram of Whisper, `[mels, samples / hop]`.
+    """
+
+    sampling_rate: Pixels
+    normalize: bool = False
+    samples: Pixels | None = None
+    mels: Pixels | None = None
+    window: Pixels | None = None
+    hop: Pixels | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        stated = [key is not None for key in (self.mels, self.window, self.hop)]
+        if any(stated) and not (all(stated) and self.samples):
+            raise ValueError("a spectrogram needs mels, window, hop and samples")
+        return self
+
+
 class Dim(Document):
     """One axis of a tensor: `{"kind": "dynamic", "name": "batch"}` or `{"kind": "static", "value": 17}`.
 

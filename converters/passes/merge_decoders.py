@@ -1,0 +1,145 @@
+"""`MergeDecoders`: one graph with an If from the two graphs of a decoder, as Transformers.js and Optimum load it."""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import Field
+
+from onnxreg.converters.passes.base import Facts, GraphPass, PassParams
+from onnxreg.converters.passes.tools import graph, model_file
+from onnxreg.schema.core.errors import ConversionError, InputError
+
+SWITCH = "use_cache_branch"
+PAST, PRESENT = "past_key_values.", "present."
+
+
+class MergeDecoders(GraphPass):
+    """Merge a decoder with the decoder of the step `with_past` into one graph, which the input `use_cache_branch` switches.
+
+    Equal weights are stored once. An output `present...` that the second graph lacks is its input `past_key_values...`.
+    `part` selects the part of the source that the merged graph is measured on.
+    """
+
+    id = "MergeDecoders"
+    second = "with_past"
+    tolerance = 1e-6
+
+    class Params(PassParams):
+        with_past: str = Field(min_length=1)
+        part: str | None = None
+
+    def requires(self, subject: Any) -> None:
+        super().requires(subject)
+        super().requires(self.beside)
+        if SWITCH in {value.name for value in subject.graph.input}:
+            raise InputError(f"{self.id}: the graph has an input {SWITCH}: it is merged already")
+        if graph.default_opset(subject) != graph.default_opset(self.beside):
+            raise InputError(f"{self.id}: the two graphs have different opsets", "export both to one opset")
+
+    def apply(self, subject: Any) -> Any:
+        import onnx_ir as ir
+
+        for model in (subject, self.beside):
+            graph.inline_functions(model)
+            graph.clear_value_info(model)
+        first, second = ir.from_proto(subject), ir.from_proto(self.beside)
+        given = {value.name: value for value in (*second.graph.inputs, *first.graph.inputs)}
+        names = dict.fromkeys(value.name for value in (*first.graph.inputs, *second.graph.inputs))
+        inputs = {name: given[name] for name in names}
+        switch = ir.Value(name=SWITCH, type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([1]))
+        weights: dict[tuple[Any, ...], Any] = {}
+        results = {value.name: value.shape for value in first.graph.outputs}
+        later = {value.name: value.shape for value in second.graph.outputs}
+        bodies = [
+            _branch(model.graph, prefix, inputs, weights, results)
+            for model, prefix in ((second, "next."), (first, "first."))
+        ]
+        choice = ir.node(
+            "If",
+            [switch],
+            {"then_branch": bodies[0], "else_branch": bodies[1]},
+            num_outputs=len(results),
+            name="use_cache",
+        )
+        for value, own, (name, shape) in zip(
+            choice.outputs, first.graph.outputs, results.items(), strict=True
+        ):
+            value.name, value.type = name, own.type
+            value.shape = _either(shape, later.get(name, shape))
+        merged = ir.Graph(
+            [*inputs.values(), switch],
+            choice.outputs,
+            nodes=[choice],
+            initializers=list(weights.values()),
+            opset_imports={**second.graph.opset_imports, **first.graph.opset_imports},
+            name="decoder_model_merged",
+        )
+        exported = ir.to_proto(ir.Model(merged, ir_version=max(first.ir_version, second.ir_version)))
+        exported.producer_name, exported.producer_version = subject.producer_name, subject.producer_version
+        model_file.clear_metadata(exported)
+        return exported
+
+    def observe(self, subject: Any) -> Facts:
+        before = super().observe(subject)
+        taken, given = before["names"]
+        further = [value.name for value in self.beside.graph.input if value.name not in taken]
+        types = {**super().observe(self.beside)["types"], **before["types"], SWITCH: 9}
+        weights = before["weight_bytes"] + model_file.weight_bytes(self.beside)
+        return {
+            **before,
+            "names": ([*taken, *further, SWITCH], given),
+            "types": types,
+            "weight_bytes": weights,
+        }
+
+
+def _branch(body: Any, prefix: str, inputs: Any, weights: dict[Any, Any], results: Iterable[str]) -> Any:
+    """The graph of a branch: it reads the inputs and the weights of the outer graph, and has `results` as its outputs.
+
+    A weight that is not in `weights` yet is added.
+    """
+    import onnx_ir as ir
+
+    made: dict[str, Any] = {value.name: value for value in body.outputs}
+    nodes = list(ir.traversal.RecursiveGraphIterator(body))
+    for node in nodes:
+        for value in node.outputs:
+            value.name = f"{prefix}{value.name}"
+        node.name = f"{prefix}{node.name}"
+    for value in list(body.inputs):
+        value.replace_all_uses_with(inputs[value.name])
+    for name, value in list(body.initializers.items()):
+        tensor = value.const_value
+        key = (tensor.dtype, tuple(tensor.shape), hashlib.sha256(tensor.tobytes()).digest())
+        if key not in weights:
+            taken = {weight.name for weight in weights.values()}
+            weights[key] = ir.Value(
+                name=f"{prefix}{name}" if name in taken else name,
+                type=ir.TensorType(tensor.dtype),
+                shape=tensor.shape,
+                const_value=tensor,
+            )
+        value.replace_all_uses_with(weights[key])
+    body.inputs.clear()
+    body.initializers.clear()
+    body.outputs.clear()
+    for name in results:
+        value = made.get(name)
+        if value is None or value.producer() is None:
+            source = inputs.get(f"{PAST}{name.removeprefix(PRESENT)}") if value is None else inputs[name]
+            if source is None:
+                raise ConversionError(f"MergeDecoders: only one of the two graphs gives {name}")
+            copy = ir.node("Identity", [source], outputs=[ir.Value(name=f"{prefix}{name}")])
+            body.append(copy)
+            value = copy.outputs[0]
+        body.outputs.append(value)
+    return body
+
+
+def _either(shape: Any, other: Any) -> Any:
+    """The shape of a tensor that has one of two shapes; an axis that the two name differently gets a name of its own."""
+    import onnx_ir as ir
+
+    pairs = zip(shape, other, strict=True)
+    return ir.Shape([a if a == b or isinstance(b, int) else f"present_{a}" for a, b in pairs])

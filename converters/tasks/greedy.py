@@ -1,0 +1,197 @@
+"""Greedy generation by the graphs of an encoder-decoder in ONNX Runtime, with the rules of `generation_config.json`.
+
+| member | file | from, to |
+|---|---|---|
+| `encoder` | `encoder_model.onnx` | a text or a sound, to its hidden states |
+| `decoder` | `decoder_model.onnx` | these and the first tokens of the answer, to logits, keys and values |
+| `decoder_with_past` | `decoder_with_past_model.onnx` | one more token, keys and values, to logits, and the decoder's keys and values |
+| `decoder_merged` | `decoder_model_merged.onnx` | both decoders, switched by `use_cache_branch` |
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
+from onnxreg.converters.passes.tools import samples
+from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.runtime.sessions import load_session, numpy_type
+from onnxreg.converters.source.source_files import GENERATION_CONFIG
+from onnxreg.schema.core.canonical import convert
+from onnxreg.schema.core.errors import InputError
+
+ENCODER, DECODER, NEXT, MERGED = "encoder", "decoder", "decoder_with_past", "decoder_merged"
+STAGES = {
+    ENCODER: "encoder_model.onnx",
+    DECODER: "decoder_model.onnx",
+    NEXT: "decoder_with_past_model.onnx",
+    MERGED: "decoder_model_merged.onnx",
+}
+HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input_ids"
+MAX_NEW_TOKENS, MOST = 256, 4096
+"""The most tokens of an answer if the settings state none, as in the pipelines of transformers, and whatever they state."""
+Tokens = tuple[int, ...]
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """The fields of `generation_config.json` that shape a greedy answer, as in transformers; the last ones are Whisper's."""
+
+    decoder_start_token_id: int
+    eos_token_id: int | Tokens | None = None
+    forced_bos_token_id: int | None = None
+    forced_eos_token_id: int | Tokens | None = None
+    suppress_tokens: Tokens | None = None
+    begin_suppress_tokens: Tokens | None = None
+    bad_words_ids: tuple[Tokens, ...] | None = None
+    no_repeat_ngram_size: int | None = None
+    repetition_penalty: float | None = None
+    min_length: int | None = None
+    min_new_tokens: int | None = None
+    max_length: int | None = None
+    max_new_tokens: int | None = None
+    encoder_no_repeat_ngram_size: int | None = None
+    sequence_bias: Any = None
+    forced_decoder_ids: tuple[tuple[int, int | None], ...] | None = None
+    no_timestamps_token_id: int | None = None
+    lang_to_id: dict[str, int] | None = None
+    task_to_id: dict[str, int] | None = None
+    language: str | None = None
+    task: str | None = None
+
+    def limit(self, start: int, asked: int | None) -> int:
+        """The most tokens after a prompt of `start` tokens."""
+        stated = self.max_new_tokens or (self.max_length or 0) - start
+        return min(asked or (stated if stated > 0 else MAX_NEW_TOKENS), MOST)
+
+    def follow(self, scores: Any, ids: list[int], start: int, is_last: bool) -> None:
+        """Change the scores of the next token, in the order of transformers; `ids` are the prompt and the tokens so far."""
+        import numpy as np
+
+        def drop(tokens: Iterable[int]) -> None:
+            scores[[token for token in tokens if 0 <= token < len(scores)]] = -np.inf
+
+        def force(token: int | None) -> None:
+            if token is not None and 0 <= token < len(scores):
+                scores[:] = -np.inf
+                scores[token] = 0.0
+
+        penalty, size = self.repetition_penalty or 1.0, self.no_repeat_ngram_size or 0
+        if penalty != 1.0:
+            seen = sorted({*ids})
+            scores[seen] = np.where(scores[seen] < 0, scores[seen] * penalty, scores[seen] / penalty)
+        if size > 0:
+            last = ids[len(ids) - size + 1 :]
+            drop(ids[at + size - 1] for at in range(len(ids) - size + 1) if ids[at : at + size - 1] == last)
+        for words in self.bad_words_ids or ():
+            if ids[len(ids) - len(words) + 1 :] == [*words[:-1]]:
+                drop(words[-1:])
+        if len(ids) < max(self.min_length or 0, start + (self.min_new_tokens or 0)):
+            drop(_several(self.eos_token_id))
+        if len(ids) == 1:
+            force(self.forced_bos_token_id)
+        if is_last:
+            force(next(iter(_several(self.forced_eos_token_id)), None))
+        drop(self.suppress_tokens or ())
+        if len(ids) == start:
+            drop(self.begin_suppress_tokens or ())
+
+
+def _several(value: int | Tokens | None) -> Tokens:
+    return (value,) if isinstance(value, int) else value or ()
+
+
+class EncoderDecoder:
+    """The loaded graphs of an encoder-decoder: its encoder, and its merged decoder or both its decoders."""
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        self._paths = paths
+        self._sessions = {name: load_session(path) for name, path in paths.items()}
+
+    def decoder_at(self, step: int) -> str:
+        """The name of the file that gives the logits of a step."""
+        return self._paths[self._decoder(step)].name
+
+    def _decoder(self, step: int) -> str:
+        return MERGED if MERGED in self._paths else NEXT if step else DECODER
+
+    def _run(self, member: str, feed: Feed) -> dict[str, Any]:
+        return samples.outputs(self._sessions[member], feed, self._paths[member].name)
+
+    def decoding(self, feed: Feed) -> Callable[[Any], Any]:
+        """Encode rows. Return a function from the next tokens, `[rows, n]`, to the logits of the token after them."""
+        import numpy as np
+
+        state = {HIDDEN: self._run(ENCODER, feed)["last_hidden_state"]}
+        state |= {MASK: feed["attention_mask"]} if "attention_mask" in feed else {}
+        rows, step = len(state[HIDDEN]), 0
+        for item in self._sessions[MERGED].get_inputs() if MERGED in self._paths else ():
+            if item.name.startswith(PAST):  # empty, but for axes of a fixed size
+                shape = [rows, *(size if isinstance(size, int) else 0 for size in item.shape[1:])]
+                state[item.name] = np.zeros(shape, numpy_type(item.type))
+
+        def decode(tokens: Any) -> Any:
+            nonlocal step
+            feed = {**state, TOKENS: tokens, SWITCH: np.array([step > 0])}
+            outputs, step = self._run(self._decoder(step), feed), step + 1
+            logits = outputs.pop("logits")[:, -1]
+            state.update({f"{PAST}{name.removeprefix(PRESENT)}": array for name, array in outputs.items()})
+            return logits
+
+        return decode
+
+
+def generate(
+    model: EncoderDecoder, feed: Feed, settings: Mapping[str, Any], max_tokens: int | None = None
+) -> tuple[list[int], bool]:
+    """Answer one row: return the tokens that follow the prompt, and True if the model ended them itself.
+
+    Raises InputError for settings that are malformed, or have a rule that is not followed here.
+
+    Args:
+        settings: the fields of `generation_config.json`, of which nulls count as absent.
+        max_tokens: the most tokens; by default what the settings state.
+    """
+    import numpy as np
+
+    rules = convert({k: v for k, v in settings.items() if v is not None}, Rules, GENERATION_CONFIG)
+    others = {
+        "encoder_no_repeat_ngram_size": rules.encoder_no_repeat_ngram_size,
+        "sequence_bias": rules.sequence_bias,
+        "forced_decoder_ids": rules.no_timestamps_token_id is None and rules.forced_decoder_ids,
+    }
+    if other := next((name for name, value in others.items() if value), None):
+        message = f"the model's {GENERATION_CONFIG} has {other}, which is not followed here"
+        raise InputError(message, "generate with Transformers.js or Optimum: docs/howto-speech.md")
+    prompt = _prompt(model, feed, rules)
+    limit, ends = rules.limit(len(prompt), max_tokens), _several(rules.eos_token_id)
+    decode, ids, tokens = model.decoding(feed), list(prompt), prompt
+    for count in range(1, limit + 1):
+        scores = decode(np.array([tokens]))[0].astype(np.float64)
+        rules.follow(scores, ids, len(prompt), count == limit)
+        tokens = [int(scores.argmax())]
+        if tokens[0] in ends:
+            return ids[len(prompt) :], True
+        ids += tokens
+    return ids[len(prompt) :], False
+
+
+def _prompt(model: EncoderDecoder, feed: Feed, rules: Rules) -> list[int]:
+    """The tokens before the answer: the start, and for Whisper the language, stated or heard, the task, and no timestamps."""
+    import numpy as np
+
+    start, known, tasks = rules.decoder_start_token_id, rules.lang_to_id, rules.task_to_id or {}
+    is_stated = rules.task is not None or rules.language is not None
+    prompt: list[int | None] = [start]
+    if not is_stated and rules.no_timestamps_token_id is not None:
+        prompt += [token for _, token in rules.forced_decoder_ids or ()]
+    if rules.language is not None and known:
+        prompt[1:2] = [known.get(rules.language, known.get(f"<|{rules.language}|>"))]
+    elif known and (len(prompt) == 1 or prompt[1] is None):
+        logits, ids = model.decoding(feed)(np.array([[start]]))[0], sorted(known.values())
+        prompt[1:2] = [ids[int(logits[ids].argmax())]]
+    if is_stated and not {*prompt} & {*tasks.values()}:
+        prompt.append(tasks.get(rules.task or "transcribe"))
+    prompt.append(rules.no_timestamps_token_id)
+    return list(dict.fromkeys(token for token in prompt if token is not None))
