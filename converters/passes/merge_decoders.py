@@ -125,15 +125,15 @@ def _branch(body: Any, prefix: str, inputs: Any, weights: dict[Any, Any], result
     body.initializers.clear()
     body.outputs.clear()
     for name in results:
-        value = made.get(name)
-        if value is None or value.producer() is None:
-            source = inputs.get(f"{PAST}{name.removeprefix(PRESENT)}") if value is None else inputs[name]
+        result = made.get(name)
+        if result is None or result.producer() is None:  # a branch cannot give what it did not make
+            source = inputs.get(f"{PAST}{name.removeprefix(PRESENT)}" if result is None else name)
             if source is None:
                 raise ConversionError(f"MergeDecoders: only one of the two graphs gives {name}")
             copy = ir.node("Identity", [source], outputs=[ir.Value(name=f"{prefix}{name}")])
             body.append(copy)
-            value = copy.outputs[0]
-        body.outputs.append(value)
+            result = copy.outputs[0]
+        body.outputs.append(result)
     return body
 
 

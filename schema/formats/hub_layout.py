@@ -6,7 +6,8 @@ A version keeps its own paths. The same bytes also get the paths from which each
   `onnx/model_int8.onnx`, `onnx/model_uint8.onnx`, `onnx/model_q4.onnx`, `onnx/model_quantized.onnx`
   (`DEFAULT_DTYPE_SUFFIX_MAPPING` of transformers.js 3);
 * Optimum and OpenMed: the same names at the root, and for OpenMed also `openmed-onnx.json`;
-* each stage of a pipeline: these names with the stage's name instead of `model`, as in `onnx/encoder_model_fp16.onnx`;
+* each stage of a pipeline: these names with the stage's name instead of `model`, as in `onnx/encoder_model_fp16.onnx`, and
+  with the name that all files of the stage have (the stage `encoder`, whose file is `encoder_model.onnx`);
 * all of them: `config.json`, `id2label.json` and the tokenizer at the root.
 
 The metadata of the repository's card has the keys of the Hub's specification of model cards, and `model-index` of Papers
@@ -85,30 +86,17 @@ def layout(
     for entry in (*own_files, *manifest.files):
         files.setdefault(entry.path, LayoutFile(entry.path, entry.digest, entry.size))
     files[FILENAME] = LayoutFile(FILENAME, digest, size)
-    graphs = [
-        group for name, items in _named(manifest, sound).items() for group in _graphs(items, name, states)
-    ]
-    for aliases in (*_companions(manifest), *graphs):
+    graphs = [(sound, MODEL)] if manifest.model_family is None else []
+    for stage in dict.fromkeys(name for name in manifest.stages.values() if ":" not in name):
+        items = [item for item in sound if manifest.stages[item.path] == stage]
+        stems = {stem_of(item.path) for item in items} - {MODEL, stage}
+        graphs += [(items, name) for name in (stage, *(stems if len(stems) == 1 else ()))]
+    for aliases in (*_companions(manifest), *(group for item in graphs for group in _graphs(*item, states))):
         is_inside = not any(".." in item.path.split("/") for item in aliases)
         if is_inside and all(files.get(item.path, item).digest == item.digest for item in aliases):
             for item in aliases:
                 files.setdefault(item.path, item)
     return files
-
-
-def _named(manifest: Manifest, artifacts: Collection[Artifact]) -> dict[str, list[Artifact]]:
-    """The graphs by the name that replaces `model`: for a stage, its own and its files', if no other stage has that."""
-    if manifest.model_family is None:
-        return {MODEL: list(artifacts)}
-    graphs: dict[str, list[Artifact]] = {}
-    for item in artifacts:
-        stage = manifest.stages.get(item.path, ":")
-        for name in {stage, stem_of(item.path)} if ":" not in stage else ():
-            graphs.setdefault(name, []).append(item)
-    for name, items in graphs.items():
-        if len({manifest.stages[item.path] for item in items}) > 1:
-            graphs[name] = [item for item in items if manifest.stages[item.path] == name]
-    return dict(sorted(graphs.items()))
 
 
 def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:

@@ -82,6 +82,7 @@ INT8/certification/evidence/suite | "DIGEST" | certification-basis-changed | INT
 /task | "text-classification" | task-changed | task | breaking
 /segmenter/id | "pysbd" | preprocessing-changed | segmenter.id | degrading
 /preprocessing/mean/0 | 0.5 | preprocessing-changed | preprocessing.mean | breaking
+/audio_preprocessing/mels | 128 | preprocessing-changed | audio_preprocessing.mels | breaking
 FP32/reproducible | false | reproducible-changed | FP32.reproducible | degrading
 /family | "deberta" | field-changed | family | notable
 /x.y | 1 | field-added | ["x.y"] | notable

@@ -90,6 +90,7 @@ REQUIRED: list[Path] = [
     ("recipe", "code", "name"),
     *(("recipe", "steps", 0, key) for key in ("name", "pass", "version", "params")),
     *(("preprocessing", key) for key in ("size", "mean", "std")),
+    ("audio_preprocessing", "sampling_rate"),
 ]
 
 
