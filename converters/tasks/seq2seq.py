@@ -31,6 +31,7 @@ from onnxreg.converters.tasks.greedy import (
     MASK,
     MERGED,
     NEXT,
+    STAGES,
     TOKENS,
     EncoderDecoder,
 )

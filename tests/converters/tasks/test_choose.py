@@ -44,6 +44,7 @@ def named(name: str, **files: Any) -> dict[str, Any]:
         (named("CLIPModel") | IMAGE | WORDS, "zero-shot-image-classification", "says CLIPModel"),
         (named("HubertForSequenceClassification") | AUDIO, "audio-classification", ""),
         (named("Wav2Vec2ForCTC") | BOTH, "automatic-speech-recognition", ""),
+        (named("WhisperForConditionalGeneration") | AUDIO, "automatic-speech-recognition", ""),
         (named("HubertModel") | AUDIO, "audio-feature-extraction", ""),
         (named("LayoutLMv3ForTokenClassification") | IMAGE | WORDS, "token-classification", ""),
     ],
@@ -68,7 +69,6 @@ def write(directory: Path, files: dict[str, Any]) -> None:
         (named("VisionEncoderDecoderModel") | IMAGE, "image-text-to-text", "Optimum"),
         (named("SamModel") | IMAGE, "mask-generation", "Optimum"),
         (named("OwlViTForObjectDetection") | IMAGE, "zero-shot-object-detection", "Optimum"),
-        (named("WhisperForConditionalGeneration") | AUDIO, "which no task here exports", "Optimum"),
         (
             named("ViTModel"),
             "nothing says what the checkpoint is for: config.json says ViTModel",
