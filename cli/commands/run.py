@@ -177,10 +177,10 @@ def _generate(
     model = EncoderDecoder({files.manifest.members[part.artifact.path]: part.main for part in parts})
     ids, is_ended = generate(model, feed, {**_config(files), **settings}, max_tokens)
     text = tokenizer.text(ids)
-    made = {"text": text, "tokens": len(ids), "finish": "end" if is_ended else "length"}
+    generated = {"text": text, "tokens": len(ids), "finish": "end" if is_ended else "length"}
     end = "the model" if is_ended else "the limit of tokens"
     lines = [*map(printable, text.splitlines()), "", f"{counted(len(ids), 'token')}; {end} ended it"]
-    return {"generated": made, "paths": [part.artifact.path for part in parts]}, lines
+    return {"generated": generated, "paths": [part.artifact.path for part in parts]}, lines
 
 
 def _self_test(files: "UnpackedArtifact", runtime: str) -> "Answer":

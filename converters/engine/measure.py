@@ -136,8 +136,8 @@ class StepResult:
         if parent is None:
             parents = self.expected
         elif self.second is not None and self.runs.takes_sample:  # its runs are those of both, in order
-            given = [*parent.runs.outputs, *self.second.runs.outputs]
-            parents = [{**mine, **theirs} for mine, theirs in zip(self.expected, given, strict=True)]
+            both = [*parent.runs.outputs, *self.second.runs.outputs]
+            parents = [{**own, **graph} for own, graph in zip(self.expected, both, strict=True)]
         elif self.runs.takes_sample and parent.runs.takes_sample:
             parents = parent.runs.outputs
         else:

@@ -101,7 +101,7 @@ def _branch(body: Any, prefix: str, inputs: Any, weights: dict[Any, Any], result
     """
     import onnx_ir as ir
 
-    made: dict[str, Any] = {value.name: value for value in body.outputs}
+    own_outputs: dict[str, Any] = {value.name: value for value in body.outputs}
     nodes = list(ir.traversal.RecursiveGraphIterator(body))
     for node in nodes:
         for value in node.outputs:
@@ -125,7 +125,7 @@ def _branch(body: Any, prefix: str, inputs: Any, weights: dict[Any, Any], result
     body.initializers.clear()
     body.outputs.clear()
     for name in results:
-        result = made.get(name)
+        result = own_outputs.get(name)
         if result is None or result.producer() is None:  # a branch cannot give what it did not make
             source = inputs.get(f"{PAST}{name.removeprefix(PRESENT)}" if result is None else name)
             if source is None:

@@ -60,10 +60,10 @@ class Rules(msgspec.Struct, frozen=True):
     language: str | None = None
     task: str | None = None
 
-    def limit(self, start: int, asked: int | None) -> int:
+    def limit(self, start: int, requested: int | None) -> int:
         """The most tokens after a prompt of `start` tokens."""
         stated = self.max_new_tokens or (self.max_length or 0) - start
-        return min(asked or (stated if stated > 0 else MAX_NEW_TOKENS), MOST)
+        return min(requested or (stated if stated > 0 else MAX_NEW_TOKENS), MOST)
 
     def follow(self, scores: Any, ids: list[int], start: int, is_last: bool) -> None:
         """Change the scores of the next token, in the order of transformers; `ids` are the prompt and the tokens so far."""
@@ -79,8 +79,10 @@ class Rules(msgspec.Struct, frozen=True):
 
         penalty, size = self.repetition_penalty or 1.0, self.no_repeat_ngram_size or 0
         if penalty != 1.0:
-            seen = sorted({*ids})
-            scores[seen] = np.where(scores[seen] < 0, scores[seen] * penalty, scores[seen] / penalty)
+            earlier = sorted({*ids})
+            scores[earlier] = np.where(
+                scores[earlier] < 0, scores[earlier] * penalty, scores[earlier] / penalty
+            )
         if size > 0:
             last = ids[len(ids) - size + 1 :]
             drop(ids[at + size - 1] for at in range(len(ids) - size + 1) if ids[at : at + size - 1] == last)
@@ -181,15 +183,15 @@ def _prompt(model: EncoderDecoder, feed: Feed, rules: Rules) -> list[int]:
     """The tokens before the answer: the start, and for Whisper the language, stated or heard, the task, and no timestamps."""
     import numpy as np
 
-    start, known, tasks = rules.decoder_start_token_id, rules.lang_to_id, rules.task_to_id or {}
+    start, languages, tasks = rules.decoder_start_token_id, rules.lang_to_id, rules.task_to_id or {}
     is_stated = rules.task is not None or rules.language is not None
     prompt: list[int | None] = [start]
     if not is_stated and rules.no_timestamps_token_id is not None:
         prompt += [token for _, token in rules.forced_decoder_ids or ()]
-    if rules.language is not None and known:
-        prompt[1:2] = [known.get(rules.language, known.get(f"<|{rules.language}|>"))]
-    elif known and (len(prompt) == 1 or prompt[1] is None):
-        logits, ids = model.decoding(feed)(np.array([[start]]))[0], sorted(known.values())
+    if rules.language is not None and languages:
+        prompt[1:2] = [languages.get(rules.language, languages.get(f"<|{rules.language}|>"))]
+    elif languages and (len(prompt) == 1 or prompt[1] is None):
+        logits, ids = model.decoding(feed)(np.array([[start]]))[0], sorted(languages.values())
         prompt[1:2] = [ids[int(logits[ids].argmax())]]
     if is_stated and not {*prompt} & {*tasks.values()}:
         prompt.append(tasks.get(rules.task or "transcribe"))

@@ -340,7 +340,7 @@ def parts_of(model: Any, inputs: EncoderInputs) -> dict[str, Part]:
         {HIDDEN: feed[HIDDEN], **then, SWITCH: np.array([True])}
         for feed, then in zip(feeds, later, strict=True)
     ]
-    kept = [{f"{PRESENT}{name}": feed[f"{PAST}{name}"] for name in names} for feed in later]
-    expected = [{**old, **new} for old, new in zip(kept, following.sample.expected, strict=True)]
+    caches = [{f"{PRESENT}{name}": feed[f"{PAST}{name}"] for name in names} for feed in later]
+    expected = [{**old, **new} for old, new in zip(caches, following.sample.expected, strict=True)]
     merged = Part(None, Sample(both, [*decoder.sample.expected, *expected]))
     return {ENCODER: encoder, DECODER: decoder, NEXT: following, MERGED: merged}
