@@ -1,13 +1,13 @@
 /**
  * Two more stores of a browser, beside IndexedDB: its private file system (OPFS), and the Cache API.
  *
- * `fileStore` is the faster one for large models; a worker and a page share it. Both clear with the site's data.
+ * `opfsStore` is the faster one for large models; a worker and a page share it. Both clear with the site's data.
  */
 
 /** @typedef {import('./stores.mjs').Store} Store */
 
 /** A store in the origin's private file system: a file appears when it is closed, and so is whole. @param {string} name @returns {Store} */
-export function fileStore(name) {
+export function opfsStore(name) {
   /** @type {Promise<FileSystemDirectoryHandle> | undefined} */
   let opened
   const directory = () =>

@@ -13,7 +13,8 @@ import { build } from 'esbuild'
 
 const root = import.meta.dirname
 const at = (/** @type {string} */ path) => join(root, path)
-const entries = ['onnxreg.mjs', 'browser-stores.mjs', 'directory-store.mjs', 'golden-test.mjs', 'transformers.mjs'].map(at)
+const names = ['onnxreg', 'browser-stores', 'directory-store', 'golden-test', 'react-native', 'transformers']
+const entries = names.map((name) => at(`${name}.mjs`))
 const options = { bundle: true, minify: true, keepNames: true, target: 'es2022', legalComments: /** @type {const} */ ('none'), absWorkingDir: root }
 
 rmSync(at('dist'), { recursive: true, force: true })

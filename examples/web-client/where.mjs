@@ -53,17 +53,9 @@ export function parse(expression, kinds = KINDS) {
   return new Parser(expression, kinds).whole()
 }
 
-const TOKEN = new RegExp(
-  [
-    '(?<space>[ \\t\\r\\n]+)',
-    '(?<word>[A-Za-z_][A-Za-z0-9_./+-]*)',
-    '(?<number>[0-9][A-Za-z0-9.+-]*)',
-    '(?<string>\'[^\']*\'|"[^"]*")',
-    '(?<operator>==|!=|<=|>=|[=<>~])',
-    '(?<mark>[()\\[\\],])',
-  ].join('|'),
-  'y',
-)
+/** The kinds of tokens, each the place of a group in `TOKEN`; engines of older phones have no names of groups. */
+const TOKENS = ['space', 'word', 'number', 'string', 'operator', 'mark']
+const TOKEN = /([ \t\r\n]+)|([A-Za-z_][A-Za-z0-9_./+-]*)|([0-9][A-Za-z0-9.+-]*)|('[^']*'|"[^"]*")|(==|!=|<=|>=|[=<>~])|([()[\],])/y
 const KEYWORDS = ['and', 'or', 'not', 'in']
 const HALF = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/
 
@@ -78,7 +70,7 @@ function tokenize(source) {
     TOKEN.lastIndex = place
     const match = TOKEN.exec(source)
     if (!match) throw unexpected(source, place)
-    const [kind] = Object.entries(match.groups ?? {}).find(([, part]) => part !== undefined) ?? ['space']
+    const kind = TOKENS[match.slice(1).findIndex((part) => part !== undefined)]
     const start = place
     place += match[0].length
     if (kind === 'space') continue

@@ -336,3 +336,32 @@ def test_a_host_like_react_native_gives_what_it_lacks(built, url, tmp_path, cloc
     (tmp_path / "bare.mjs").write_text(BARE)
     out = run("node", tmp_path / "bare.mjs", built / "dist" / "onnxreg.script.js", url, clock)
     assert out.strip() == "1.0.0 100000"
+
+
+@needs_node
+@pytest.mark.parametrize("files", ["expo", "rnfs"])
+def test_the_store_of_react_native_loses_no_value_when_the_app_is_killed(
+    files: str, url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "documents").mkdir()
+    program = Path(__file__).with_name("react_native.mjs")
+    out = run("node", program, files, CLIENT, client_package.tools(), tmp_path / "documents", url)
+    answer = json.loads(out)
+    kept = answer.pop("kept")
+    assert answer == {"changed": [True, False], "size": 100_000, "keys": [], "names": []}
+    assert kept[0] == [1] and kept[-1] == [2]
+    assert all(value in ([1], [2]) for value in kept), "the old value or the new one"
+
+
+@pytest.mark.large
+def test_the_vectors_and_an_update_in_the_engine_of_react_native(registry: Registry, tmp_path: Path) -> None:
+    """Hermes 0.12, the newest with a shell on npm. Its stack ends before 65 nested parentheses, as Babel writes the parser."""
+    tools = {"@babel/core": "8.1.3", "@babel/preset-env": "8.0.7", "hermes-engine-cli": "0.12.0"}
+    tools |= {"@noble/hashes": "2.4.0", "esbuild": "0.28.2", "pako": "3.0.3"}
+    modules = client_package.installed(REPOSITORY / ".cache" / "hermes", json.dumps({"dependencies": tools}))
+    script, program = tmp_path / "app.js", Path(__file__).with_name("hermes.mjs")
+    run("node", program, modules.parent, CLIENT, VECTORS, registry.store.root, script)
+    answer = json.loads(run(modules / "hermes-engine-cli" / "linux64-bin" / "hermes", script))
+    deep = [failure for failure in answer.pop("failures") if not re.match(r"error: (\(|not ){60}", failure)]
+    assert deep == [] and answer.pop("passed") > 900
+    assert answer == {"version": "1.0.0", "changed": True, "length": 100_000}

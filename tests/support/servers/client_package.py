@@ -29,18 +29,25 @@ def build(directory: Path) -> Path:
 
 
 def tools() -> Path:
-    """The tools of the package, in its versions. Skips the test if npm cannot install them."""
+    """The tools of the package, in its versions."""
+    return installed(TOOLS, (CLIENT / "package.json").read_text("utf-8"))
+
+
+def installed(directory: Path, package: str) -> Path:
+    """The modules of a `package.json`, installed once into a directory. Skips the test if npm cannot install them."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("Node.js with npm is not installed")
-    package, installed = (CLIENT / "package.json").read_text("utf-8"), TOOLS / "installed.json"
-    with locked(TOOLS):
-        if not installed.is_file() or installed.read_text("utf-8") != package:
-            (TOOLS / "package.json").write_text(package, "utf-8")
+    done = directory / "installed.json"
+    with locked(directory):
+        if not done.is_file() or done.read_text("utf-8") != package:
+            (directory / "package.json").write_text(package, "utf-8")
             install = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts"]
-            if subprocess.run(install, cwd=TOOLS, check=False, capture_output=True, timeout=300).returncode:
-                pytest.skip("npm cannot install the tools")
-            installed.write_text(package, "utf-8")
-    return TOOLS / "node_modules"
+            if subprocess.run(
+                install, cwd=directory, check=False, capture_output=True, timeout=300
+            ).returncode:
+                pytest.skip(f"npm cannot install {directory.name}")
+            done.write_text(package, "utf-8")
+    return directory / "node_modules"
 
 
 def pack(built: Path) -> Path:

@@ -1,0 +1,151 @@
+/**
+ * React Native: a store on its file system, and what its engine Hermes lacks.
+ *
+ *     import * as FileSystem from 'expo-file-system'
+ *     import { inflateRaw } from 'pako'
+ *
+ *     usePlatform(reactNative({ sha256, inflateRaw, random }))
+ *     const registry = new Registry(url, fileStore(expoFiles(FileSystem, 'models')))
+ */
+
+/** @typedef {import('./stores.mjs').Store} Store */
+/**
+ * The files of one folder. `move` goes to a name that is free, at once.
+ * @typedef {object} Files
+ * @property {(name: string) => Promise<Uint8Array>} read
+ * @property {(name: string, bytes: Uint8Array) => Promise<void>} write
+ * @property {(from: string, to: string) => Promise<void>} move
+ * @property {(name: string) => Promise<void>} remove
+ * @property {() => Promise<string[]>} names without the folder: none
+ */
+
+/**
+ * A store of one app. A key is a file `KEY~NUMBER` with `+` for `/`: a new value gets the next number before the old one is
+ * removed, since a phone's file system has no move onto a file that is there.
+ * @param {Files} files
+ * @returns {Store}
+ */
+export function fileStore(files) {
+  /** @type {Promise<Map<string, number>> | undefined} */
+  let opened
+  const open = () => (opened ??= numbersOf(files))
+  const name = (/** @type {string} */ key, /** @type {number} */ number) => `${key.replaceAll('/', '+')}~${number}`
+  let writes = 0
+  return {
+    get: async (key) => {
+      const number = (await open()).get(key)
+      return number === undefined ? undefined : files.read(name(key, number))
+    },
+    put: async (key, bytes) => {
+      const numbers = await open()
+      const [fresh, before] = [`new-${writes++}`, numbers.get(key)]
+      await files.write(fresh, bytes)
+      await files.move(fresh, name(key, (before ?? 0) + 1))
+      numbers.set(key, (before ?? 0) + 1)
+      if (before !== undefined) await files.remove(name(key, before))
+    },
+    delete: async (key) => {
+      const number = (await open()).get(key)
+      if (number === undefined) return
+      await files.remove(name(key, number))
+      ;(await open()).delete(key)
+    },
+    keys: async (prefix) => [...(await open()).keys()].filter((key) => key.startsWith(prefix)).sort(),
+  }
+}
+
+/** The newest number of each key; what an app that was killed left behind is removed. @param {Files} files */
+async function numbersOf(files) {
+  /** @type {Map<string, number>} */
+  const numbers = new Map()
+  const found = (await files.names()).map((name) => {
+    const [, key, number] = /^(.+)~([1-9][0-9]*)$/.exec(name) ?? [name, '', '0']
+    return { name, key: key.replaceAll('+', '/'), number: Number(number) }
+  })
+  for (const { key, number } of found) if (number > (numbers.get(key) ?? 0)) numbers.set(key, number)
+  for (const { name, key, number } of found) if (numbers.get(key) !== number) await files.remove(name)
+  return numbers
+}
+
+/**
+ * A folder by `expo-file-system` (SDK 54 or later), in the app's documents.
+ * @param {any} module `import * as FileSystem from 'expo-file-system'`
+ * @param {string} folder
+ * @returns {Files}
+ */
+export function expoFiles({ Directory, File, Paths }, folder) {
+  const root = new Directory(Paths.document, folder)
+  return {
+    read: (name) => new File(root, name).bytes(),
+    write: async (name, bytes) => {
+      if (!root.exists) root.create({ intermediates: true })
+      const file = new File(root, name)
+      file.create({ overwrite: true })
+      file.write(bytes)
+    },
+    move: async (from, to) => new File(root, from).move(new File(root, to)),
+    remove: async (name) => new File(root, name).delete(),
+    names: async () => (root.exists ? root.list().map((/** @type {{name: string}} */ entry) => entry.name) : []),
+  }
+}
+
+/**
+ * A folder by `react-native-fs`, in the app's documents. Bytes cross its bridge as Base64, which `expo-file-system` saves.
+ * @param {any} module `import RNFS from 'react-native-fs'`
+ * @param {string} folder
+ * @returns {Files}
+ */
+export function rnfsFiles(module, folder) {
+  const root = `${module.DocumentDirectoryPath}/${folder}`
+  const path = (/** @type {string} */ name) => `${root}/${name}`
+  return {
+    read: async (name) => Uint8Array.from(atob(await module.readFile(path(name), 'base64')), (letter) => letter.charCodeAt(0)),
+    write: async (name, bytes) => {
+      await module.mkdir(root)
+      await module.writeFile(path(name), btoa(latin1(bytes)), 'base64')
+    },
+    move: (from, to) => module.moveFile(path(from), path(to)),
+    remove: (name) => module.unlink(path(name)),
+    names: async () => {
+      const entries = (await module.exists(root)) ? await module.readDir(root) : []
+      return entries.map((/** @type {{name: string}} */ { name }) => name)
+    },
+  }
+}
+
+/**
+ * The platform of `usePlatform`: these functions, and UTF-8, the clock, timers and `fetch` of React Native.
+ * @param {{sha256: (bytes: Uint8Array) => Uint8Array | Promise<Uint8Array>, inflateRaw: (bytes: Uint8Array) => Uint8Array,
+ *   random: (count: number) => Uint8Array}} functions such as `sha256` of `@noble/hashes`, `inflateRaw` of `pako`, and
+ *   `getRandomBytes` of `expo-crypto`
+ * @returns {import('./platform.mjs').Platform}
+ */
+export function reactNative({ sha256, inflateRaw, random }) {
+  return {
+    sha256,
+    random,
+    inflate: (bytes) => [inflateRaw(bytes)],
+    encode: (text) => Uint8Array.from(unescaped(encodeURIComponent(text)), (letter) => letter.charCodeAt(0)),
+    decode: (bytes) => decodeURIComponent(latin1(bytes).replace(/[%\x80-\xff]/g, escaped)),
+    now: () => performance.now(),
+    wait: (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds)),
+    fetch: (...request) => globalThis.fetch(...request),
+  }
+}
+
+/** Each byte as a letter. @param {Uint8Array} bytes */
+function latin1(bytes) {
+  const parts = []
+  for (let start = 0; start < bytes.length; start += 8192) parts.push(String.fromCharCode(...bytes.subarray(start, start + 8192)))
+  return parts.join('')
+}
+
+/** @param {string} letter */
+function escaped(letter) {
+  return `%${letter.charCodeAt(0).toString(16).padStart(2, '0')}`
+}
+
+/** @param {string} text */
+function unescaped(text) {
+  return text.replace(/%([0-9A-F]{2})/g, (_, digits) => String.fromCharCode(parseInt(digits, 16)))
+}

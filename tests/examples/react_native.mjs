@@ -1,0 +1,94 @@
+/**
+ * The client as an app of React Native has it, in Node: `node react_native.mjs MODULE TOOLS DIRECTORY URL`.
+ *
+ * expo-file-system and react-native-fs do not run here: what the client calls of them is done by `node:fs`, as their pages
+ * say: no move onto a file that is there.
+ */
+
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { randomBytes } from 'node:crypto'
+import { join } from 'node:path'
+
+const [kind, client, tools, directory, url] = process.argv.slice(2)
+const { Registry, usePlatform } = await import(`${client}/onnxreg.mjs`)
+const { expoFiles, fileStore, reactNative, rnfsFiles } = await import(`${client}/react-native.mjs`)
+const { sha256 } = await import(`${tools}/@noble/hashes/sha2.js`)
+const { inflateRaw } = await import(`${tools}/pako/dist/pako.mjs`)
+usePlatform(reactNative({ sha256, inflateRaw, random: (count) => new Uint8Array(randomBytes(count)) }))
+
+/** How many more operations of the disk succeed before the app is killed. */
+let left = Infinity
+const disk = (act) => {
+  if (left-- <= 0) throw new Error('killed')
+  return act()
+}
+const free = (path) => {
+  if (existsSync(path)) throw new Error(`${path} is there`)
+}
+
+class Entry {
+  constructor(...parts) {
+    this.path = join(...parts.map((part) => part.path ?? part))
+    this.name = this.path.split('/').at(-1)
+  }
+  get exists() {
+    return existsSync(this.path)
+  }
+  create({ intermediates = false, overwrite = false } = {}) {
+    if (!overwrite) free(this.path)
+    disk(() => (this instanceof Directory ? mkdirSync(this.path, { recursive: intermediates }) : writeFileSync(this.path, '')))
+  }
+  list() {
+    return disk(() => readdirSync(this.path).map((name) => new File(this, name)))
+  }
+  async bytes() {
+    return new Uint8Array(disk(() => readFileSync(this.path)))
+  }
+  write(bytes) {
+    disk(() => writeFileSync(this.path, bytes))
+  }
+  move(target) {
+    free(target.path)
+    disk(() => renameSync(this.path, target.path))
+  }
+  delete() {
+    disk(() => rmSync(this.path))
+  }
+}
+class Directory extends Entry {}
+class File extends Entry {}
+const expo = { Directory, File, Paths: { document: new Directory(directory) } }
+const rnfs = {
+  DocumentDirectoryPath: directory,
+  exists: async (path) => existsSync(path),
+  mkdir: async (path) => disk(() => mkdirSync(path, { recursive: true })),
+  readDir: async (path) => disk(() => readdirSync(path).map((name) => ({ name }))),
+  readFile: async (path, encoding) => disk(() => readFileSync(path, encoding)),
+  writeFile: async (path, text, encoding) => disk(() => writeFileSync(path, text, encoding)),
+  moveFile: async (from, to) => disk(() => (free(to), renameSync(from, to))),
+  unlink: async (path) => disk(() => rmSync(path)),
+}
+const files = kind === 'expo' ? () => expoFiles(expo, 'models') : () => rnfsFiles(rnfs, 'models')
+
+const registry = () => new Registry(url, fileStore(files()))
+const first = await registry().update('acme/pii', { device: { ort: '1.30' } })
+const again = await registry().update('acme/pii', { device: { ort: '1.30' } })
+const bytes = await registry().read(again.release, again.release.artifact.path)
+
+/** What a key holds after an app was killed while it replaced the value: by the number of operations before. */
+const kept = []
+for (let operations = 0; operations < 8; operations++) {
+  left = Infinity
+  await fileStore(files()).put('slot/acme/pii', Uint8Array.of(1))
+  const store = fileStore(files())
+  left = operations
+  await store.put('slot/acme/pii', Uint8Array.of(2)).catch(() => undefined)
+  left = Infinity
+  const after = fileStore(files())
+  kept.push([...((await after.get('slot/acme/pii')) ?? [])])
+  await after.keys('')
+}
+await fileStore(files()).delete('slot/acme/pii')
+const keys = await fileStore(files()).keys('slot/')
+const names = readdirSync(join(directory, 'models')).filter((name) => name.startsWith('new') || name.startsWith('slot'))
+console.log(JSON.stringify({ changed: [first.changed, again.changed], size: bytes.length, kept, keys, names }))
