@@ -13,7 +13,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -306,8 +306,8 @@ class Log:
 
     `index` is the index file that the log was read from, if any. `tail` are the lines that are not sealed yet, and
     `summaries` the known summaries of versions. `documents` are small blobs that no store has yet: documents named by new
-    lines, and segments made by sealing. `fetch` reads a blob that a store has, `sign` signs new lines; a `mirrored` log
-    refuses new events. `url` names the registry in errors.
+    lines, and segments made by sealing. `fetch` reads a blob that a store has (once: see `fetched`), `sign` signs new lines;
+    a `mirrored` log refuses new events. `url` names the registry in errors.
     """
 
     def __init__(self, registry: str, name: str, fetch: Fetch, url: str = "") -> None:
@@ -319,6 +319,7 @@ class Log:
         self.tail: list[LogLine] = []
         self.summaries: dict[Version, VersionSummary] = {}
         self.documents: dict[Digest, bytes] = {}
+        self.fetched: dict[Digest, bytes] = {}
         self.sign: Sign | None = None
         self.mirrored = False
         self._line = b""  # the state line that was read
@@ -571,7 +572,10 @@ class Log:
 
     def fetch(self, digest: Digest) -> bytes:
         """Read a small blob, attached or stored, and check its digest. Raise NotFoundError or IntegrityError."""
-        return self.documents.get(digest) or self.fetch_stored(digest)
+        data = self.documents.get(digest) or self.fetched.get(digest)
+        if data is None:
+            data = self.fetched[digest] = self.fetch_stored(digest)
+        return data
 
     # Writing
 
@@ -793,10 +797,9 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_DOCUMENT_
 
 
 def fetcher(*sources: BlobReader) -> Fetch:
-    """A function that reads a blob from the first source with a good copy, local sources first, and caches the blob."""
+    """A function that reads a blob from the first source with a good copy, local sources first."""
     ordered = sorted(sources, key=lambda source: not isinstance(source, DirectoryRegistry))
 
-    @cache
     def fetch(digest: Digest) -> bytes:
         failure: RegError = NotFoundError(f"blob {digest} is not there", VERIFY_ADVICE)
         for source in ordered:

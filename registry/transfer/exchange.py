@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -98,6 +99,7 @@ class Merge:
     def apply(self, destination: Log) -> int:
         """Append the events to `destination`, the log that was merged; return the number of new lines."""
         before, now = destination.seq, datetime.now(UTC).strftime(TIME_FORMAT)
+        destination.fetched |= self.source.fetched
         is_copy = self.source.registry == destination.registry
         for line in self.lines:
             if is_copy:
@@ -380,11 +382,14 @@ class Arrival:
 
 @dataclass
 class BlobMover:
-    """Moves blobs, several at a time, large ones first, a damaged one once more. `arrivals` has one entry for each."""
+    """Moves blobs, several at a time, large ones first, a damaged one once more. `arrivals` has one entry for each. The
+    `documents` are blobs that were read already.
+    """
 
     source: BlobReader
     progress: Progress
     deltas: "DeltaPlan | None" = None
+    documents: Mapping[Digest, bytes] = field(default_factory=dict)
     arrivals: list[Arrival] = field(default_factory=list)
 
     def move(self, push: Push, moving: Mapping[Digest, Reference]) -> None:
@@ -408,7 +413,8 @@ class BlobMover:
             show(count)
 
         def read(blob: Digest, blob_size: int, start: int = 0) -> BinaryIO:
-            stream, action = source.open_blob(blob, start), f"reading blob {blob} from {source.url}"
+            document, action = self.documents.get(blob), f"reading blob {blob} from {source.url}"
+            stream = source.open_blob(blob, start) if document is None else BytesIO(document[start:])
             return metered(stream, receive, action, blob_size - start)
 
         def store(open_at: Callable[[int], BinaryIO], path: Path | None = None) -> None:
@@ -529,7 +535,7 @@ def exchange(
         from onnxreg.registry.delta import plan_deltas
 
         deltas = plan_deltas(source, source_log, request.versions, sizes, destination.has)
-    mover, events = BlobMover(source, progress, deltas), 0
+    mover, events = BlobMover(source, progress, deltas, source_log.fetched), 0
 
     def change(log: Log) -> Collection[Digest]:
         """Add the missing lines to the destination's log, and merge again if the log has changed."""
