@@ -52,10 +52,7 @@ def report_transfer(
 
 
 def warn_of_yanks(session: Session, result: "TransferResult") -> None:
-    """Warn of versions that are yanked at the destination, with reasons, and of channels that went back to older ones."""
-    from onnxreg.registry.log.decisions import warnings
-
-    for warning in warnings(result.log, result.yanks, result.channels) if not session.as_json else ():
+    for warning in result.warnings if not session.as_json else ():
         session.warn(f"warning: {warning}")
 
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from onnxreg.registry.log.commit import Change, commit
+from onnxreg.registry.log.commit import Change, commit, line_signer
 from onnxreg.registry.log.log import LocatedVersion, Log, consult, find, load, log_of, mirror_error
-from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.trust import signatures

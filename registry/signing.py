@@ -17,7 +17,7 @@ from typing import Any
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError, missing_extra
-from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, Sign, Signature, Statement, pae
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, Signature, Statement, pae
 from onnxreg.schema.signing.keys import SPKI, PublicKey
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -139,11 +139,6 @@ class Keystore:
             with host_errors(f"reading key {name}"), suppress(FileNotFoundError), path.open("rb") as stream:
                 return stream.read(_MAX_PEM_BYTES)
         raise NotFoundError(problem, "`reg key list` shows them; `reg key new` makes one")
-
-
-def line_signer() -> Sign | None:
-    """Return the function that signs new lines; None if no key is configured. Its first call unlocks the key."""
-    return (lambda data: signing_key().sign(data)) if environment.read("REG_SIGNING_KEY") else None
 
 
 def signing_key(name: str | None = None) -> PrivateKey:

@@ -17,7 +17,6 @@ from io import BytesIO
 
 from onnxreg.registry.log.contents import references
 from onnxreg.registry.log.log import Log, consult
-from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.layout import BlobKey, is_system_path, model_of, note_path
 from onnxreg.registry.store.protocol import (
     BlobReader,
@@ -27,6 +26,7 @@ from onnxreg.registry.store.protocol import (
     RegistryReader,
     RegistryStore,
 )
+from onnxreg.registry.support import environment
 from onnxreg.registry.support.environment import stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -41,6 +41,7 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.log.events import Fence
+from onnxreg.schema.signing.dsse import Sign
 
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 1.0
@@ -66,6 +67,15 @@ def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
     log = consult(remote, name, Log.check, *more, new=True)
     log.mirrored, log.sign = remote.is_mirror, line_signer()
     return log
+
+
+def line_signer() -> Sign | None:
+    """Return the function that signs new lines; None if no key is configured. Its first call unlocks the key."""
+    if not environment.read("REG_SIGNING_KEY"):
+        return None
+    from onnxreg.registry.signing import signing_key
+
+    return lambda data: signing_key().sign(data)
 
 
 def commit(

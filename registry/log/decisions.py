@@ -3,7 +3,7 @@
 Events name the deltas of a version too; when a version's files go, the deltas from and to the version go too.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -234,20 +234,6 @@ def _exactly(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
     if ref.is_bare:
         raise InputError(f"{ref} does not say which version", f"write {ref.name}:VERSION")
     return log.find(ref, yanked=True, gone=gone)
-
-
-def warnings(
-    log: Log | None, yanks: Mapping[Version, events.Yank], moves: Iterable[events.Tag]
-) -> Iterator[str]:
-    """Yield warnings after a transfer: versions that are yanked at the destination, channels that went back."""
-    for version, yank in yanks.items():
-        yield f"{yank.name}:{version} is yanked there: {yank.words}"
-    entries = log.versions.items() if log else ()
-    for move in moves:
-        holders = (version for version, entry in entries if entry.manifest == move.expects)
-        former = max(holders, key=lambda version: version.precedence, default=move.version)
-        if former.precedence > move.version.precedence:
-            yield f"the channel {move.name}:{move.tag} went back there, from {former} to {move.version}"
 
 
 def publish_deltas(

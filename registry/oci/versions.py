@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any, BinaryIO, NamedTuple
 
+from onnxreg.registry.log.commit import line_signer
 from onnxreg.registry.log.contents import Reference, Release, read_version
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import find, load, read_blob
 from onnxreg.registry.oci.client import MANIFEST, OciClient, OciDocument, OciTarget, descriptor, entries
 from onnxreg.registry.publish import Publisher
 from onnxreg.registry.resolution import check_version_trust
-from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push, RegistryReader
 from onnxreg.registry.store.streams import metered

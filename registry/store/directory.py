@@ -329,17 +329,12 @@ class DirectoryStore(ObjectStore):
         folders = {(self.root / key).parent for key in key_list if BlobKey.of_path(key)}
         with host_errors(f"deleting files of {self.url}"):
             if folders:
-                self.sync([*(sorted(index.iterdir()) if index.is_dir() else []), index, self.root])
+                above = [*(sorted(index.iterdir()) if index.is_dir() else []), index, self.root]
+                self.disk.sync_directories([path for path in above if path.is_dir()])
             for key in key_list:
                 self.refuse_link((self.root / key).parent)
                 self.disk.unlink(self.root / key)
-            self.sync(sorted(folders))
-
-    def sync(self, paths: Iterable[Path]) -> None:
-        """Make the names of the files in these directories durable; skip missing directories."""
-        for path in paths:
-            if path.is_dir():
-                self.disk.sync_directory(path)
+            self.disk.sync_directories([path for path in sorted(folders) if path.is_dir()])
 
     def refuse_link(self, path: Path) -> None:
         """Raise IntegrityError if the path contains a link below the root. The path to the root may contain links."""

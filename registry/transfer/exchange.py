@@ -185,7 +185,7 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
             )
         return list(source.lines(common))
     destination.check_own()
-    check_versions(request, source, destination, request.versions)
+    check_versions(request, source, destination)
     chosen = {version: source.versions[version].manifest for version in request.versions}
     manifests = {entry.manifest for entry in destination.versions.values()}
     events = [line.event for line in destination.lines()]
@@ -221,16 +221,14 @@ def _statement(event: Attest | Timing) -> tuple[object, ...]:
     return event.manifest, event.statement, event.artifact, event.state
 
 
-def check_versions(
-    request: ExchangeRequest, source: Log, destination: Log, versions: Collection[Version]
-) -> None:
-    """Check that versions can be copied between registries with different ids.
+def check_versions(request: ExchangeRequest, source: Log, destination: Log) -> None:
+    """Check that the requested versions can be copied between registries with different ids.
 
     ConflictError if the destination has another manifest for a version, or gave the version up and does not restore it;
     NotFoundError if the source lacks a version or a requested artifact.
     """
-    _check_present(source, versions)
-    for version in versions:
+    _check_present(source, request.versions)
+    for version in request.versions:
         entry, present = source.versions[version], destination.versions.get(version)
         if present is not None and present.manifest != entry.manifest:
             raise ConflictError(
@@ -251,7 +249,7 @@ def refused_versions(request: ExchangeRequest, source: Log, destination: Log) ->
     refused: dict[Version, RegError] = {}
     for version in request.versions:
         try:
-            check_versions(request, source, destination, [version])
+            check_versions(replace(request, versions=[version]), source, destination)
             if version not in destination.versions and destination.tombstones:
                 entry = source.versions[version]
                 needed = [file.digest for file in files(source, version, entry)]
@@ -382,9 +380,7 @@ class Arrival:
 
 @dataclass
 class BlobMover:
-    """Moves blobs, several at a time, large ones first, a damaged one once more. `arrivals` has one entry for each. The
-    `documents` are blobs that were read already.
-    """
+    """Moves blobs, several at a time, large ones first, a damaged one once more; `documents` are blobs that were read."""
 
     source: BlobReader
     progress: Progress
@@ -497,6 +493,18 @@ class TransferResult:
         """True if the destination had everything already, without errors."""
         failed = any(item.tag is None or item.error is not None for item in self.skipped)
         return not self.has_copied and bool(self.versions) and not failed
+
+    @property
+    def warnings(self) -> Iterator[str]:
+        """Warnings of versions that are yanked at the destination, and of channels that went back to older versions."""
+        for version, yank in self.yanks.items():
+            yield f"{yank.name}:{version} is yanked there: {yank.words}"
+        entries = self.log.versions.items() if self.log else ()
+        for move in self.channels:
+            holders = (version for version, entry in entries if entry.manifest == move.expects)
+            former = max(holders, key=lambda version: version.precedence, default=move.version)
+            if former.precedence > move.version.precedence:
+                yield f"the channel {move.name}:{move.tag} went back there, from {former} to {move.version}"
 
 
 def exchange(
