@@ -24,7 +24,7 @@ from onnxreg.cli.errors import EXIT_STATUS, InterruptError, as_json, needs
 from onnxreg.cli.output import counted, duration, printable, table
 from onnxreg.converters.engine.read_recipe import read_document
 from onnxreg.converters.request import ON_BY_DEFAULT, ExportRequest, flag, free_memory
-from onnxreg.schema.core.errors import ConversionError, HostError, InputError, RegError, RemoteError
+from onnxreg.schema.core.errors import ConversionError, HostError, InputError, RegError, RemoteError, about
 from onnxreg.schema.core.progress import count_cores
 from onnxreg.schema.inputs.recipe_file import JobRow
 
@@ -94,7 +94,8 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
         source = None if row.source is None else _beside(row.source, directory)
         recipe = None if row.recipe is None else Path(_beside(row.recipe, directory))
         more = (row.task, options, trust_remote_code, allow_code)
-        request = ExportRequest(source, row.name, row.profile, recipe, *more)
+        with about(label):
+            request = ExportRequest(source, row.name, row.profile, recipe, *more)
         name = row.name or source or str(recipe)
         called = name if row.version is None else f"{name}:{row.version}"
         jobs.append(Job(number, called, row.version, request))

@@ -259,8 +259,7 @@ def _figures(manifest: Manifest, is_full: bool) -> Iterator[str]:
     hidden = sum(len(item.checks) for item in manifest.artifacts) - len(shown)
     if hidden and not is_full:
         yield f"{'and ' if rows else ''}{counted(hidden, 'check')}{' more' if rows else ''} (--full)"
-    evidence = [item.certification.evidence for item in manifest.artifacts]
-    yield from dict.fromkeys(f"suite {item.suite}" for item in evidence if item and item.suite)
+    yield from dict.fromkeys(f"suite {item.suite}" for item in manifest.artifacts if item.suite)
 
 
 def _of_suite(artifact: Artifact) -> list[Check]:

@@ -25,7 +25,7 @@ from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
-from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.manifest import Manifest, Source
 from onnxreg.schema.manifest.parts import Code
 
 RECIPE, SUITE = "recipe", "the evaluation suite"
@@ -89,8 +89,9 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
         raise InputError(message, "install the onnxreg that made it")
     _fill_in(recorded, digests, materials, label)
     document = RecipeFile.from_json(recorded, f"the recipe of {label}")
-    source, trusted = _source(manifest, label, materials.source), recipe.trust_remote_code
+    source = _recorded_source(origin, label) if materials.source is None else materials.source
     consent = Consent.of(materials.allow_code, materials.source, is_recorded=True)
+    trusted = recipe.trust_remote_code
     plan = plan_export(document, source, manifest.name, Path(), trusted, profile, allow_code=consent)
     _check_code(recipe.code, plan.source.code, label)
     if plan.source.digest != origin.digest:
@@ -136,12 +137,9 @@ def _fill_in(recorded: Any, digests: Mapping[str, Digest], materials: Materials,
         owner[key] = str(path.absolute())
 
 
-def _source(manifest: Manifest, label: str, source: str | None) -> str:
-    """Return the source that the user names, else the recorded hub id; raises InputError if the record has no hub id."""
-    recorded = manifest.source
-    if source is not None:
-        return source
-    if recorded is None or recorded.revision is None:
+def _recorded_source(recorded: Source, label: str) -> str:
+    """Return the recorded hub id with its revision. Raises InputError if the record has none."""
+    if recorded.revision is None:
         raise InputError(f"{label} was made from a directory or file", "name it: --source PATH")
     name = f"{recorded.id}@{recorded.revision}"
     if not HUB_ID.fullmatch(name) or Path(name).exists():

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.converters.families.family_plan import FamilyPlan
     from onnxreg.converters.profiles.profile_catalog import Profile
-    from onnxreg.converters.tasks.choose import Chosen
     from onnxreg.converters.tasks.code import Consent
     from onnxreg.schema.inputs.recipe_file import RecipeFile
     from onnxreg.schema.manifest.draft import Draft
@@ -56,13 +55,6 @@ def prepare_process() -> None:
         gc.set_threshold(10_000, 10, 10)
 
 
-def choose(source: str) -> "Chosen":
-    """Choose the task of a source; see `tasks.choose.choose`."""
-    from onnxreg.converters.tasks.choose import choose
-
-    return choose(source)
-
-
 @dataclass(frozen=True)
 class ExportRequest:
     """A requested export: one of `profile`, `recipe` and `task`, with `options` by their names on the command line.
@@ -82,13 +74,10 @@ class ExportRequest:
     is_typed: bool = False
 
     def __post_init__(self) -> None:
-        kinds = {"--profile": self.profile, "--task": self.task, "--recipe": self.recipe}
-        given = [name for name, value in kinds.items() if value is not None]
-        hint = f"give one of {', '.join(kinds)}: see `reg export --help`"
-        if not given:
-            raise InputError("no profile, task or recipe was given", hint)
-        if len(given) > 1:
-            raise InputError(f"{' and '.join(given)} contradict each other", hint)
+        given = [key for key in ("profile", "recipe", "task") if getattr(self, key) is not None]
+        if len(given) != 1:
+            problem = f"{' and '.join(given)} contradict each other" if given else "nothing says what to make"
+            raise InputError(problem, "give one of profile, recipe and task: see `reg export --help`")
 
     def plan(self) -> "ExportPlan | FamilyPlan":
         """Find, hash and check everything that the export needs; return the plan.

@@ -25,7 +25,7 @@ from onnxreg.schema.delta.delta_format import (
     Delta,
     DeltaHeader,
     choose_deltas,
-    inflate_exactly,
+    inflate,
     read_spans,
 )
 
@@ -125,7 +125,7 @@ def apply(
         if span.op == COPY:
             yield from _copy(old[span.source], span.offset + skip, span.length - skip)
         elif span.op == LITERAL:
-            yield memoryview(inflate_exactly(span.payload, span.length))[skip:]
+            yield memoryview(inflate(span.payload, span.length, span.length))[skip:]
         else:
             before = b"".join(_copy(old[span.source], span.offset, span.length))
             yield memoryview(difference.restore(span, before))[skip:]

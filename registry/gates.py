@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from onnxreg.registry.log.commit import Change, commit, line_signer
 from onnxreg.registry.log.log import LocatedVersion, Log, consult, find, load, log_of, mirror_error
@@ -286,46 +286,6 @@ def check_free(reader: RegistryReader, name: str, channel: str) -> None:
     if read_policies(reader).policy.covering(name, channel):
         hint = f"promote instead: reg promote {name}:VERSION {channel}"
         raise GateError(f"a policy governs {name}:{channel} in {reader.url}", hint)
-
-
-class ChannelStatus(NamedTuple):
-    """The version of a channel, and the line that moved the channel to it, with the words that name the signers.
-
-    `gate` is empty if no policy governs the channel, `met` if its version passes, else the reason why it does not resolve.
-    """
-
-    tag: str
-    version: Version
-    line: LogLine
-    signed: str
-    gate: str
-    rollout: Rollout | None
-
-
-def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[ChannelStatus]:
-    """Yield the status of each channel of a model, judged by `trust`. Raise the errors of reading the model's log."""
-    seqs = {channel.seq for channel in log.channels.values()}
-    lines = {line.seq: line for line in log.lines() if line.seq in seqs}
-    judge = signatures.judge_for(log, trust)
-    for tag, channel in sorted(log.channels.items()):
-        line, version = lines[channel.seq], channel.version
-        verdicts = dict.fromkeys(map(str, signatures.signatures_of(log, trust, version, channel.manifest)))
-        signers = {"the move": str(judge.line(line)), "the version": ", ".join(verdicts)}
-        signed = ", ".join(f"{part} by {signer}" for part, signer in signers.items() if signer)
-        gate = _gate(reader, log, tag, trust)
-        yield ChannelStatus(tag, version, line, signed, gate, log.rollouts.get(tag))
-
-
-def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:
-    version = log.channels[tag].version
-    if log.versions[version].yanked:
-        return f"{version} is yanked"
-    try:
-        gate = ChannelGate(log, read_policies(reader), tag, trust)
-        gate.check()
-    except RegError as error:
-        return error.message
-    return "met" if gate.rules else ""
 
 
 def with_policy(

@@ -152,7 +152,9 @@ def command(
         if value is not None:
             raise InputError(f"--{key} goes with --batch", "name a job file: --batch FILE")
     if source is not None and not (profile or task or recipe):
-        chosen = requests.choose(source)
+        from onnxreg.converters.tasks.choose import choose
+
+        chosen = choose(source)
         task = chosen.task
         session.warn(f"task {chosen.task}: {chosen.why}")
     request = requests.ExportRequest(

@@ -67,8 +67,8 @@ def command(
 
 def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]:
     """The version of each channel of the model: since when, by whom, why, signed by whom, and if it resolves."""
-    from onnxreg.registry.gates import in_production
     from onnxreg.registry.log.log import load
+    from onnxreg.registry.production import in_production
     from onnxreg.registry.trust.known_heads import load_trust
 
     try:

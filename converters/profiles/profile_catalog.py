@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, StrictBool, StrictFloat, StrictInt
+from pydantic import Field
 
 from onnxreg.converters.engine.plan import ProfileOutput, Promises
 from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read_document
@@ -63,11 +63,11 @@ class Profile(Promises):
 class AndroidOptions(WrittenDocument):
     """The options of the android profile. `max_seq_length` is in tokens; the last two belong to the gate G4."""
 
-    int8: StrictBool = True
-    int8_embeddings: StrictBool = False
-    max_seq_length: Annotated[StrictInt, Field(ge=1)] = 512
-    min_gold_chars: StrictInt = 200
-    min_parent_recall: StrictFloat = 0.5
+    int8: bool = True
+    int8_embeddings: bool = False
+    max_seq_length: Annotated[int, Field(ge=1)] = 512
+    min_gold_chars: int = 200
+    min_parent_recall: float = 0.5
 
 
 class AndroidProfile(Profile):

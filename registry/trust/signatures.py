@@ -311,7 +311,7 @@ def _released(log: Log, event: Attest, release: Statement) -> tuple[Version, str
         return version, f"it is about {release.name}:{version} with manifest {release.digest.short}..."
     if entry.manifest != digest:
         return version, f"it is about version {version}"
-    is_same = release == release_statement(log.name, version, log.fetch(digest))
+    is_same = release.predicate == release_statement(log.name, version, log.fetch(digest)).predicate
     return version, "" if is_same else "its recipe or certificates are not those of the manifest"
 
 
@@ -504,7 +504,7 @@ def _signed(predicate_type: str, artifact: Digest, report: bytes, key: PrivateKe
     """A report about an artifact, in an envelope if there is a key."""
     if key is None:
         return report
-    return sign_statement(Statement(predicate_type, artifact, canonical.decode(report)), key).encode()
+    return sign_statement(Statement.of(predicate_type, artifact, canonical.decode(report)), key).encode()
 
 
 def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:

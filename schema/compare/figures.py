@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 
 from onnxreg.schema.compare.manifests import LocatedChange, paired
 from onnxreg.schema.compare.severity import CHECKS, SEVERE, Direction, better_direction
-from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, Items
 from onnxreg.schema.log.summary import RECALL
 from onnxreg.schema.manifest.manifest import Artifact
@@ -89,12 +88,6 @@ class FigureRow(Document):
         return not self.is_new_failure, VERDICTS.index(self.verdict), -loss, self.artifact, self.name
 
 
-def suite_of(artifact: Artifact | None) -> Digest | None:
-    """The suite on which an artifact was judged; None if it was not."""
-    evidence = artifact.certification.evidence if artifact else None
-    return evidence.suite if evidence else None
-
-
 def direction_of(check: Check) -> Direction | None:
     """The better direction of a check; None if it is neither a quality nor a loss."""
     return better_direction(check.label, check.direction)
@@ -140,7 +133,7 @@ def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]
     A recall or a recall loss (gate G4) that names no suite was measured on the suite of its artifact.
     """
     suites = [
-        check.dataset or (suite_of(side) if check.name.startswith((RECALL, LOSS)) else None)
+        check.dataset or (side.suite if check.name.startswith((RECALL, LOSS)) else None)
         for side, check in zip(sides, checks, strict=True)
     ]
     needs_suite = any(check.direction is not None for check in checks)

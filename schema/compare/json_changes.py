@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from onnxreg.schema.core import pointer
+from onnxreg.schema.core.pointer import ABSENT, child
 
 Op = Literal["added", "removed", "changed", "reordered"]
 Namer = Callable[[Any, int], str]
@@ -17,7 +17,6 @@ Namer = Callable[[Any, int], str]
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _QUOTED = re.compile(r"[\[\]\"\x00-\x1f\x7f]")
-_ABSENT = object()
 
 
 class NamedList(NamedTuple):
@@ -51,7 +50,7 @@ class Spot(NamedTuple):
         """The place of a key inside this place."""
         step = f".{key}" if _PLAIN.fullmatch(key) else f"[{json.dumps(key)}]"
         path, pattern = ((text + step).removeprefix(".") for text in (self.path, self.pattern))
-        before, after = (pointer.child(side, key) for side in self.pointers)
+        before, after = (child(side, key) for side in self.pointers)
         return self._replace(path=path, pattern=pattern, pointers=(before, after))
 
     def item(self, name: str, i: int = 0, j: int = 0) -> "Spot":
@@ -61,7 +60,7 @@ class Spot(NamedTuple):
             path=f"{self.path}[{quoted}]",
             pattern=f"{self.pattern}[]",
             names=(*self.names, name),
-            pointers=(pointer.child(self.pointers[0], i), pointer.child(self.pointers[1], j)),
+            pointers=(child(self.pointers[0], i), child(self.pointers[1], j)),
         )
 
 
@@ -101,13 +100,13 @@ def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterato
     elif not is_piece and (objects := _both(dict, old, new)):
         before, after = objects
         for key in sorted(before.keys() | after.keys()):
-            yield from compare(before.get(key, _ABSENT), after.get(key, _ABSENT), lists, at.key(key))
+            yield from compare(before.get(key, ABSENT), after.get(key, ABSENT), lists, at.key(key))
     elif not is_piece and isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for index, pair in enumerate(zip(old, new, strict=True)):
             yield from compare(*pair, lists, at.item(str(index), index, index))
-    elif old is _ABSENT:
+    elif old is ABSENT:
         yield JsonChange(at, "added", None, new)
-    elif new is _ABSENT:
+    elif new is ABSENT:
         yield JsonChange(at, "removed", old, None)
     else:
         yield JsonChange(at, "changed", old, new)
@@ -115,7 +114,7 @@ def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterato
 
 def _both(kind: type, old: Any, new: Any) -> tuple[Any, Any] | None:
     """Both values if they are of this kind, else None; an absent or null value beside a non-empty one counts as empty."""
-    before, after = (kind() if side is _ABSENT or side is None else side for side in (old, new))
+    before, after = (kind() if side is ABSENT or side is None else side for side in (old, new))
     if not (isinstance(before, kind) and isinstance(after, kind)):
         return None
     return (before, after) if (before is old and after is new) or before or after else None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from onnxreg.schema.compare.figures import direction_of, suite_of
+from onnxreg.schema.compare.figures import direction_of
 from onnxreg.schema.compare.overview import ArtifactSide, artifact_side
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Document, Items, Table
@@ -77,7 +77,7 @@ def model_history(
         for record in records
     ]
     measured = [(item, check) for items in versions for item in items for check in _measured(item)]
-    measured.sort(key=lambda pair: pair[1].dataset is None or pair[1].dataset != suite_of(pair[0]))
+    measured.sort(key=lambda pair: pair[1].dataset is None or pair[1].dataset != pair[0].suite)
     chosen = _chosen(list(dict.fromkeys(check.label for _, check in measured)), metric)
     rows = []
     for record, items in zip(records, versions, strict=True):
@@ -95,7 +95,7 @@ def model_history(
             update["artifact"] = artifact
             for check in (check for check in _measured(item) if check.label == chosen):
                 update |= {"value": check.value, "interval": check.interval, "verdict": check.verdict}
-                update["suite"] = check.dataset or suite_of(item)
+                update["suite"] = check.dataset or item.suite
         rows.append(record.row.model_copy(update=update))
     return ModelHistory(name=name, metric=chosen, versions=tuple(rows))
 

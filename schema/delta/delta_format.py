@@ -61,15 +61,10 @@ class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Span(NamedTuple):
-    """The next `length` bytes of the new file.
+    """The next `length` bytes of the new file; `op` is COPY, LITERAL or DIFFERENCE.
 
-    Args:
-        op: COPY, LITERAL or DIFFERENCE.
-        width: bytes of one element of a difference; else 0.
-        mode: the bits FLOAT and SPARSE of a difference; else 0.
-        source: the index of the old file.
-        offset: the position of the first old byte.
-        payload: deflated bytes (RFC 1951); empty for a copy.
+    `source` is the index of the old file, `offset` the position of its first byte. `width` (bytes of an element) and `mode`
+    (the bits FLOAT and SPARSE) are of a difference, else 0. `payload` has deflated bytes (RFC 1951); empty for a copy.
     """
 
     op: int
@@ -123,23 +118,15 @@ def _check(span: Span, size: int, remaining: int, old: Sequence[Descriptor]) -> 
         raise InputError("a span reads after the end of an old file")
 
 
-def inflate(payload: bytes, limit: int) -> bytes:
-    """Inflate a payload to at most `limit` bytes. Raise InputError if it is malformed or gives more; never inflate more."""
+def inflate(payload: bytes, limit: int, least: int = 0) -> bytes:
+    """Inflate a payload to `least` to `limit` bytes, and never to more. Raise InputError if it is malformed, or gives others."""
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         data = inflater.decompress(payload, limit + 1)
     except zlib.error as error:
         raise InputError("a payload is not deflated data") from error
-    if len(data) > limit or not inflater.eof or inflater.unused_data:
-        raise InputError(f"a payload inflates to more than {limit} bytes, or is cut short")
-    return data
-
-
-def inflate_exactly(payload: bytes, size: int) -> bytes:
-    """Inflate a payload to exactly `size` bytes. Raise InputError if it gives fewer or more."""
-    data = inflate(payload, size)
-    if len(data) != size:
-        raise InputError(f"a payload does not inflate to {size} bytes")
+    if not least <= len(data) <= limit or not inflater.eof or inflater.unused_data:
+        raise InputError(f"a payload does not inflate to {least} to {limit} bytes, or is cut short")
     return data
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.delta.delta_format import FLOAT, SPARSE, Span, inflate, inflate_exactly
+from onnxreg.schema.delta.delta_format import FLOAT, SPARSE, Span, inflate
 
 
 def restore(span: Span, old: bytes) -> Any:
@@ -22,7 +22,7 @@ def restore(span: Span, old: bytes) -> Any:
     if span.mode & SPARSE:
         deltas = _read_sparse(span, kind)
     else:
-        deltas = _unplane(inflate_exactly(span.payload, span.length), kind)
+        deltas = _unplane(inflate(span.payload, span.length, span.length), kind)
     deltas = (deltas >> 1) ^ (-(deltas & 1).view(f"<i{span.width}")).view(kind)
     if span.mode & FLOAT:
         return _from_ordered(_to_ordered(before) + deltas).view(np.uint8)

@@ -72,12 +72,9 @@ def layout(
     """The files of a version by path.
 
     The aliases of one graph are added together; none is added if a path has other bytes already, or leaves its folder.
-
-    Args:
-        digest, size: the digest of the manifest, and its size in bytes.
-        states: the present certification state of each artifact, by path; a missing one counts as `unknown`.
-        held_paths: the paths of the artifacts whose files are present; None: all.
-        refused: list refused artifacts too, but without aliases.
+    `digest` and `size` are the manifest's; `states` are present ones by path (a missing one counts as `unknown`), and
+    `held_paths` the artifacts whose files are present (None: all). With `refused` refused artifacts are listed too, but
+    without aliases.
     """
     present = [item for item in manifest.artifacts if held_paths is None or item.path in held_paths]
     sound = [item for item in present if states.get(item.path) != "refused"]

@@ -41,12 +41,7 @@ class BomSubject:
 def bill(
     subject: BomSubject, timestamp: str | None = None, proofs: Mapping[str, RecordedProof] = NO_PROOFS
 ) -> Json:
-    """Make the bill of materials as a JSON value.
-
-    Args:
-        timestamp: the time of the bill, as RFC 3339.
-        proofs: the recorded proofs that artifacts are their parents, rounded, by the paths of the artifacts.
-    """
+    """Make the bill of materials as a JSON value, with this time (RFC 3339) and the proofs by the artifacts' paths."""
     manifest, states = subject.manifest, {item.path: item.state for item in subject.states}
     ref = f"{manifest.name}:{subject.version}@{subject.digest}"
     sidecars = [entry for artifact in manifest.artifacts for entry in artifact.files]
@@ -126,14 +121,13 @@ def _artifact(artifact: Artifact, state: str | None, proof: RecordedProof | None
     """An artifact as a component; its model card has its tensors, measurements, evaluation data and verdict."""
     metadata, stated = artifact.metadata, artifact.certification
     evidence, state = stated.evidence, state or stated.state
-    suite = evidence.suite if evidence else None
-    datasets = dict.fromkeys([*(check.dataset for check in artifact.checks), suite])
+    datasets = dict.fromkeys([*(check.dataset for check in artifact.checks), artifact.suite])
     about_verdict: list[tuple[str, object]] = [
         ("certification:state", state),
         ("certification:stated", stated.state if stated.state != state else None),
         ("certification:rule", stated.rule),
         ("certification:parent", evidence and evidence.parent),
-        ("certification:suite", suite),
+        ("certification:suite", artifact.suite),
         ("certification:report", evidence and evidence.report),
     ]
     for check in artifact.checks:

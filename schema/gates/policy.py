@@ -1,11 +1,11 @@
 """Policies: rules that a version must meet before a channel may point to it. TOML for people, JSON in the policy log."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import WrittenDocument
-from onnxreg.schema.core.errors import InputError, IntegrityError, about
+from onnxreg.schema.core.errors import IntegrityError, about
 from onnxreg.schema.core.files import read_toml
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.gates.rule import Rule
@@ -51,15 +51,9 @@ def read_policy(data: bytes, label: str) -> Policy:
 
 
 def policy_of(line: LogLine) -> Policy:
-    """The policy that a line of `policy.jsonl` sets. Raise IntegrityError if this build cannot read the line."""
-    if not isinstance(line.event, PolicyEvent):
-        raise IntegrityError(f"policy.jsonl is broken at line {line.seq}", TAMPERED)
-    try:
-        return Policy.read(line.event.rules)
-    except InputError as error:
-        raise IntegrityError(
-            f"line {line.seq} of policy.jsonl cannot be read: {error.message}", UPGRADE
-        ) from error
+    """The policy that a line of a `PolicyLog` sets. Raise IntegrityError if this build cannot read the line."""
+    with about(f"line {line.seq} of policy.jsonl cannot be read", IntegrityError, UPGRADE):
+        return Policy.read(cast("PolicyEvent", line.event).rules)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from onnxreg.schema.log.events import check_channel
 from onnxreg.schema.log.summary import VersionSummary, effective_state, operator_set, summarize
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.operators import Need, read_operator_set
-from onnxreg.schema.manifest.parts import Check, Evidence
+from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS, comparable_license
 from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression import parse
@@ -146,7 +146,7 @@ class PromotionCandidate:
         """The artifacts whose evidence a rule judges: the artifacts in the formats of `certified`, or else all that were
         evaluated."""
         return self.of_formats(rule.certified) or [
-            item for item in self.manifest.artifacts if _losses(item) or _evidence(item).suite is not None
+            item for item in self.manifest.artifacts if _losses(item) or item.suite is not None
         ]
 
 
@@ -185,7 +185,7 @@ def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Check that each suite certified each artifact, in the manifest or later, and did not refuse it."""
     for artifact, suite in product(candidate.evaluated(rule), rule.suites):
         states = {item.state for item in candidate.later(artifact) if item.suite == suite}
-        if _evidence(artifact).suite == suite:
+        if artifact.suite == suite:
             states.add(artifact.certification.state)
         is_met = "certified" in states and "refused" not in states
         verdict = f"says {'certified' if is_met else worst(states)}" if states else "never judged it"
@@ -225,11 +225,6 @@ def _losses(artifact: Artifact) -> list[Check]:
     return [check for check in artifact.checks if check.name == LOSS]
 
 
-def _evidence(artifact: Artifact) -> Evidence:
-    """The evidence of an artifact's certification; if absent, evidence without a suite."""
-    return artifact.certification.evidence or Evidence(artifact=artifact.digest)
-
-
 def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Check the expression with the figures of the manifest, and with the states of later evaluations."""
     expression = parse(rule.where or "")
@@ -245,7 +240,8 @@ def _synthetic(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Check that each suite says that it is not synthetic; a suite that says nothing fails."""
     words = {True: "synthetic", False: "not synthetic", None: "not said to be real"}
     for artifact in candidate.evaluated(rule):
-        is_synthetic = _evidence(artifact).synthetic
+        evidence = artifact.certification.evidence
+        is_synthetic = None if evidence is None else evidence.synthetic
         yield is_synthetic is False, f"{artifact.path}: its suite is {words[is_synthetic]}"
 
 

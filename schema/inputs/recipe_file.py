@@ -265,11 +265,6 @@ class JobRow(ModelStatements):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        sources = [key for key in ("profile", "recipe", "task") if getattr(self, key) is not None]
-        if len(sources) != 1:
-            contradiction = f"{' and '.join(sources)} contradict each other"
-            fault = contradiction if sources else "nothing says what to make"
-            raise ValueError(f"{fault}: give profile, recipe or task")
         if self.recipe is not None and self.options:
             raise ValueError("a recipe says its options itself")
         if self.source is None and self.recipe is None:

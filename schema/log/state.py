@@ -14,7 +14,7 @@ A staged rollout gives the next release of a channel to a share of its devices f
 devices take part. `docs/rollouts.md` is the specification.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from operator import itemgetter
 from typing import Annotated, Literal
@@ -92,12 +92,8 @@ class VersionEntry(Record, frozen=True):
         """
         if self.gone is not None:
             return self.gone.how
-        words = {
-            "yanked": self.yanked,
-            "refused": self.is_refused(summary),
-            "pinned": self.pinned,
-            "partial": self.held is not None,
-        }
+        words = {"yanked": self.yanked, "refused": self.is_refused(summary)}
+        words |= {"pinned": self.pinned, "partial": self.held is not None}
         return next((word for word, holds in words.items() if holds), "")
 
     def is_refused(self, summary: VersionSummary | None) -> bool:
@@ -146,10 +142,8 @@ class Rollout(Record, frozen=True):
 def check_percent(share: float) -> float:
     """Return a share in percent unchanged; raise InputError unless 0 < share <= 100 with at most two decimals."""
     if not 0 < share <= 100 or round(share * 100) != round(share * 100, 6):
-        raise InputError(
-            f"not a percentage: {str(share)[:40]}",
-            "write a number from 0.01 to 100 with at most two decimals",
-        )
+        hint = "write a number from 0.01 to 100 with at most two decimals"
+        raise InputError(f"not a percentage: {str(share)[:40]}", hint)
     return share
 
 
@@ -249,9 +243,8 @@ def version_of(state: State, tag: str) -> Version:
     if tag not in state.channels and tag[:1].isdigit():
         raise no_version(state.name, f"version {tag}", state.versions, "a version has three numbers; ")
     if tag not in state.channels:
-        raise no_channel(
-            state.name, tag, state.channels, f"; without a tag the newest is meant: {state.name}"
-        )
+        bare = f"; without a tag the newest is meant: {state.name}"
+        raise no_channel(state.name, tag, state.channels, bare)
     return state.channels[tag].version
 
 
@@ -262,17 +255,11 @@ def no_version(
 
     The hint is `rule`, followed by the newest versions among `entries`.
     """
-    newest = sorted((version for version, entry in entries.items() if not entry.dropped), reverse=True)[
-        :MAX_LISTED_VERSIONS
-    ]
-    names = [f"{version} (yanked)" if entries[version].yanked else str(version) for version in newest]
-    return NotFoundError(
-        f"{name} has no {subject}", f"{rule}{_newest(names)} {', '.join(names)}" if names else ""
-    )
-
-
-def _newest(names: Sequence[str]) -> str:
-    return "its only version is" if len(names) == 1 else "its newest are"
+    newest = sorted((version for version, entry in entries.items() if not entry.dropped), reverse=True)
+    shown = newest[:MAX_LISTED_VERSIONS]
+    names = [f"{version} (yanked)" if entries[version].yanked else str(version) for version in shown]
+    are = "its only version is" if len(names) == 1 else "its newest are"
+    return NotFoundError(f"{name} has no {subject}", f"{rule}{are} {', '.join(names)}" if names else "")
 
 
 def no_channel(name: str, tag: str, channels: Collection[str], more: str = "") -> NotFoundError:

@@ -88,11 +88,8 @@ class ArtifactState(NamedTuple):
     def remark(self) -> str:
         """A sentence for an artifact whose effective state or later evaluation differs from its manifest; else empty."""
         if self.state != self.stated:
-            why = (
-                "by a later evaluation"
-                if self.attested == self.state
-                else "with the bytes of another version"
-            )
+            is_own = self.attested == self.state
+            why = "by a later evaluation" if is_own else "with the bytes of another version"
             return f"{self.state} {why}: {self.path} (its manifest says {self.stated})"
         if self.attested not in (None, "refused", self.stated):
             return f"{self.state} as its manifest says: {self.path} (a later evaluation says {self.attested})"
@@ -111,12 +108,8 @@ def artifact_states(
     refused: Collection[Digest],
     speeds: Mapping[Digest, tuple[Speed, ...]],
 ) -> ArtifactStates:
-    """The states of a version's artifacts.
-
-    Args:
-        attested: the verdict of later evaluations on each artifact; see `VersionEntry`.
-        refused: the artifacts that the model's log refuses in any version.
-        speeds: the speeds of the version's manifest; see `State`.
+    """The states of a version's artifacts, given the later verdicts on them, what the log refuses in any version, and the
+    speeds of the manifest.
     """
     return tuple(
         ArtifactState(
@@ -285,10 +278,8 @@ def summarize(
 ) -> VersionSummary:
     """Summarize a manifest. `digest` and `size` (bytes) describe the manifest itself.
 
-    Args:
-        every: also list the artifacts of a family that are not among `entry_artifacts`. An index file does
-            not, because hundreds of heads would not fit.
-        member: also list the artifacts of this member of a family, each with the member's name.
+    Of a family only the `entry_artifacts` are listed, since hundreds of heads would not fit into an index file; with
+    `every` all are, and with `member` also the artifacts of this member, each with the member's name.
     """
     stages = manifest.stages if member is None else manifest.members
     first = {artifact.path for artifact in manifest.entry_artifacts}
@@ -314,13 +305,11 @@ def _file(entry: "FileEntry") -> FileSummary:
 
 def suite_checks(artifact: "Artifact") -> list["Check"]:
     """An artifact's measured checks on the suite of its certification, without the recalls of single labels."""
-    evidence = artifact.certification.evidence
-    suite = None if evidence is None else evidence.suite
     return [
         check
         for check in artifact.checks
-        if suite is not None
-        and check.dataset == suite
+        if check.dataset is not None
+        and check.dataset == artifact.suite
         and check.value is not None
         and not check.name.startswith(RECALL)
     ]

@@ -137,6 +137,12 @@ class Artifact(StoredFile):
         return self
 
     @property
+    def suite(self) -> Digest | None:
+        """The suite on which the artifact was judged; None if it was not judged."""
+        evidence = self.certification.evidence
+        return None if evidence is None else evidence.suite
+
+    @property
     def reaches_limit(self) -> bool:
         """True if the artifact is certified although the interval of a loss reaches the limit."""
         return self.certification.state == "certified" and any(

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import NamedTuple
 
 import msgspec
 
@@ -47,13 +46,6 @@ def read_operator_set(data: bytes) -> tuple[Need, ...]:
     return convert(canonical.decode(data, "operator set"), tuple[Need, ...], "operator set")
 
 
-class Shortfall(NamedTuple):
-    """The reason why a build cannot run an artifact: a code (`operators` or `types`), and a detail for people."""
-
-    code: str
-    detail: str
-
-
 @dataclass(frozen=True, slots=True)
 class Build:
     """The operators of a reduced build; `operators` is None if the build has every operator.
@@ -67,14 +59,17 @@ class Build:
     triples: Mapping[tuple[str, str], frozenset[tuple[str, ...]]] = field(default_factory=dict)
     everywhere: frozenset[str] | None = None
 
-    def shortfall(self, needs: Iterable[Need]) -> Shortfall | None:
-        """The first reason why the build cannot run these operators, missing operators before types; None if it can."""
+    def shortfall(self, needs: Iterable[Need]) -> tuple[str, str] | None:
+        """The first reason why the build cannot run these operators, missing operators before types; None if it can.
+
+        It is the code of a miss, and a detail for people; see `query.requirements`.
+        """
         needs, built = tuple(needs), self.operators
         missing = [str(n) for n in needs if built is not None and (n.domain, n.opset, n.name) not in built]
         if missing:
-            return Shortfall("operators", f"needs {_few(missing)}, which this build lacks")
+            return "operators", f"needs {_few(missing)}, which this build lacks"
         unfit = [f"{need} with {fault}" for need in needs if (fault := self._wrong_types(need))]
-        return Shortfall("types", f"needs {_few(unfit)}") if unfit else None
+        return ("types", f"needs {_few(unfit)}") if unfit else None
 
     def _wrong_types(self, need: Need) -> str:
         """Name the needed types that the build lacks for an operator; "" if it lacks none."""

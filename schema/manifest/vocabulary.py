@@ -74,10 +74,7 @@ def hub_license(text: str) -> dict[str, str]:
 
 def check_description(text: str) -> str:
     """Return the text unchanged. Raise InputError if it is empty, too long, or not one line of plain text."""
-    if not 1 <= len(text) <= MAX_DESCRIPTION_CHARS:
-        message = f"a description has 1 to {MAX_DESCRIPTION_CHARS} characters, not {len(text)}"
-        raise InputError(message, "say what the model does, in a sentence or two")
     if re.fullmatch(DESCRIPTION[1:-1], text) is None:
-        message = "a description has no line breaks or other control characters"
-        raise InputError(message, "write it as one line of text")
+        rule = f"one line of 1 to {MAX_DESCRIPTION_CHARS} characters, none of them a control character"
+        raise InputError(f"a description is {rule}", "say what the model does, in a sentence or two")
     return text

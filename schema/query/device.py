@@ -171,7 +171,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
             if self.built is not None and digest is None:
                 yield Miss("operators", "has operators that are not recorded")
             elif self.built is not None and (lack := shortfall(digest)) is not None:
-                yield Miss(lack.code, lack.detail)
+                yield Miss(*lack)
 
         return misses
 

@@ -61,19 +61,12 @@ _HINTS = {
 
 
 class ExpressionError(InputError):
-    """An expression that cannot be read. `span` is the part at fault; `drawing` shows this part.
-
-    Args:
-        text: the whole expression.
-        problem: the fault, or the text that was expected.
-    """
+    """An expression that cannot be read. `drawing` shows the part `span` of the whole `text`, which is at fault."""
 
     def __init__(self, text: str, span: tuple[int, int], problem: str, hint: str = "") -> None:
-        super().__init__(
-            f"the expression cannot be read: {problem}", hint or "docs/query.md has the language"
-        )
-        self.span = span
-        self.drawing = draw(text, *span)
+        message = f"the expression cannot be read: {problem}"
+        super().__init__(message, hint or "docs/query.md has the language")
+        self.span, self.drawing = span, draw(text, *span)
 
 
 class Expression:
@@ -221,8 +214,7 @@ class Budget:
     """The number of steps that a question may take, and how many of them are left."""
 
     def __init__(self, steps: int) -> None:
-        self.steps = steps
-        self.left = steps
+        self.steps = self.left = steps
 
 
 _budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
@@ -274,11 +266,8 @@ class _Parser:
     """A parser that reads tokens from left to right and looks one token ahead."""
 
     def __init__(self, text: str, fields: Mapping[str, FieldKind]) -> None:
-        self._text = text
-        self._fields = fields
-        self._tokens = tokenize(text)
-        self._index = 0
-        self._depth = 0
+        self._text, self._fields, self._tokens = text, fields, tokenize(text)
+        self._index = self._depth = 0
 
     @property
     def _next(self) -> Token:

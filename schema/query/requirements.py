@@ -25,21 +25,11 @@ FORMAT_PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Few = msgspec.Meta(max_length=MAX_CONDITIONS)
-CODES = (
-    *(
-        "member",
-        "contract",
-        "format",
-        "precision",
-        "not-certified",
-        "too-large",
-        "recall",
-        "context",
-        "where",
-    ),
-    *("not-held", "runtime", "ort-format", "opset", "ir-version", "domain", "provider", "ram", "space"),
-    *("latency", "contrib", "operators", "types", "ranked-lower"),
+_CODES = (
+    "member contract format precision not-certified too-large recall context where not-held runtime ort-format opset "
+    "ir-version domain provider ram space latency contrib operators types ranked-lower"
 )
+CODES = tuple(_CODES.split())
 """The codes of a `Miss`, in the order in which requirements are tested."""
 Document = TypeVar("Document", bound=msgspec.Struct)
 

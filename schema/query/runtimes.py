@@ -14,11 +14,12 @@ measured table of the first release that meets each need (written by tests/suppo
 the specification.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from onnxreg.schema.core.errors import InputError
 
@@ -72,12 +73,9 @@ def runtime(release: str) -> Runtime:
 
 DOMAIN = "com.microsoft"
 """The domain of the operators that ONNX Runtime adds to ONNX's."""
-FIRST_RELEASES: dict[str, tuple[int, int]] = {
-    need: (major, minor)
-    for need, (major, minor) in json.loads(
-        Path(__file__).with_name("contrib_releases.json").read_bytes()
-    ).items()
-}
+FIRST_RELEASES = msgspec.json.decode(
+    Path(__file__).with_name("contrib_releases.json").read_bytes(), type=dict[str, tuple[int, int]]
+)
 """The first release that meets each need on the CPU. A feature without an entry is as old as its operator."""
 
 

@@ -11,10 +11,9 @@ import hashlib
 import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_RECORD_BYTES, MAX_SIGNATURES
@@ -87,60 +86,50 @@ class Envelope(Record, frozen=True):
         signatures = convert(
             value.get("signatures", []), list[dict[str, Any]], f"the signatures of the {label}"
         )
-        envelope = convert(
-            {**value, "signatures": [{"keyid": "", **item} for item in signatures]}, cls, label
-        )
-        for encoded in (value["payload"], *(item["sig"] for item in signatures)):
-            decode_base64(
-                encoded, f"a part of the {label}"
-            )  # msgspec accepts several texts of the same bytes
+        listed = [{"keyid": "", **signature} for signature in signatures]
+        envelope = convert({**value, "signatures": listed}, cls, label)
+        for text in (value["payload"], *(signature["sig"] for signature in signatures)):
+            decode_base64(text, f"a part of the {label}")  # msgspec accepts several texts of the same bytes
         return envelope
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """An in-toto Statement v1 (github.com/in-toto/attestation): a predicate about one subject.
+class Subject(Record, frozen=True):
+    """The subject of a statement: its digests by algorithm, and its name, if it has one."""
 
-    Args:
-        predicate_type: the type that says how to read the predicate.
-        digest: the SHA-256 of the subject.
-        name: the name of the subject, if it has one.
-    """
-
-    predicate_type: str
-    digest: Digest
-    predicate: Any
-    name: str | None = None
-
-    def encode(self) -> bytes:
-        """Encode the statement as canonical bytes, the payload to be signed."""
-        name = {} if self.name is None else {"name": self.name}
-        subject = {**name, "digest": {"sha256": self.digest.hex}}
-        head = {"_type": STATEMENT, "subject": [subject], "predicateType": self.predicate_type}
-        return canonical.encode({**head, "predicate": self.predicate})
-
-    @classmethod
-    def decode(cls, payload: bytes) -> "Statement":
-        """Read a statement. Raise InputError if it is malformed or has several subjects."""
-        value = convert(canonical.decode(payload, "statement"), _Statement, "statement")
-        if value.kind != STATEMENT or len(value.subject) != 1:
-            raise InputError("not a statement about one subject")
-        (subject,) = value.subject
-        return cls(
-            value.predicateType, Digest(subject.digest.get("sha256", "")), value.predicate, subject.name
-        )
-
-
-class _Subject(Struct):
     digest: dict[str, str]
     name: str | None = None
 
 
-class _Statement(Struct, rename={"kind": "_type"}):
-    kind: str
-    subject: tuple[_Subject, ...]
-    predicateType: str  # noqa: N815 -- the standard's key
+class Statement(Record, frozen=True):
+    """An in-toto Statement v1 (github.com/in-toto/attestation): a predicate about one subject.
+
+    `predicate_type` says how to read the predicate, `digest` is the SHA-256 of the subject.
+    """
+
+    predicate_type: str = field(name="predicateType")
+    subject: Annotated[tuple[Subject, ...], Meta(min_length=1, max_length=1)]
     predicate: Any
+    kind: Literal[STATEMENT] = field(name="_type")  # type: ignore[valid-type]
+
+    @classmethod
+    def of(cls, predicate_type: str, digest: Digest, predicate: Any, name: str | None = None) -> "Statement":
+        """The statement with this predicate about the bytes of a digest."""
+        return cls(predicate_type, (Subject({"sha256": digest.hex}, name),), predicate, STATEMENT)
+
+    @property
+    def digest(self) -> Digest:
+        return Digest(self.subject[0].digest.get("sha256", ""))
+
+    @property
+    def name(self) -> str | None:
+        return self.subject[0].name
+
+    @classmethod
+    def decode(cls, data: bytes, label: str = "statement", max_bytes: int = MAX_RECORD_BYTES) -> "Statement":
+        """Read a statement, canonical or not. Raise InputError if it is malformed or has several subjects."""
+        statement = convert(canonical.decode(data, label, max_bytes), cls, label)
+        _ = statement.digest
+        return statement
 
 
 def release_statement(name: str, version: Version, manifest: bytes) -> Statement:
@@ -156,7 +145,7 @@ def release_statement(name: str, version: Version, manifest: bytes) -> Statement
     ]
     recipe = {"recipe": value["recipe"]} if "recipe" in value else {}
     predicate = {"version": str(version), "artifacts": artifacts, **recipe}
-    return Statement(RELEASE, Digest.of(manifest), predicate, name)
+    return Statement.of(RELEASE, Digest.of(manifest), predicate, name)
 
 
 def released_version(release: Statement) -> Version:
@@ -207,7 +196,7 @@ def make_bundle(name: str, files: Mapping[str, Digest], key: PublicKey, sign: Si
     root = Digest.of(b"".join(bytes.fromhex(files[path].hex) for path in sorted(files)))
     serialization = {"method": "files", "hash_type": "sha256", "allow_symlinks": False}
     predicate = {"serialization": serialization, "resources": resources}
-    payload = Statement("https://model_signing/signature/v1.0", root, predicate, name).encode()
+    payload = Statement.of("https://model_signing/signature/v1.0", root, predicate, name).encode()
     envelope = Envelope(PAYLOAD_TYPE, payload, (sign(pae(PAYLOAD_TYPE, payload)),))
     hint = hashlib.sha256(key.pem.encode()).hexdigest()
     return canonical.encode(

@@ -268,7 +268,7 @@ def test_a_signed_report_is_about_its_subject(kind: str) -> None:
     }[kind]
 
     def read(subject: Digest) -> Any:
-        envelope = sign_statement(Statement(kind, subject, report), generate("ed25519"))
+        envelope = sign_statement(Statement.of(kind, subject, report), generate("ed25519"))
         statement = RecordedStatement.decode(MEDIA_TYPE, envelope.encode())
         return statement.report("evaluation") or statement.report("proof")
 

@@ -116,7 +116,7 @@ def readers(directory: Path) -> dict[str, Reader]:
         "checkpoint": Reader(checkpoints, _checkpoint),
         "proof": Reader((proof.encode(),), lambda data: _document(FaithfulnessReport, data)),
         "signed proof": Reader(
-            (Statement(PROVEN, proof.artifact, proof.to_json()).encode(),),
+            (Statement.of(PROVEN, proof.artifact, proof.to_json()).encode(),),
             lambda data: RecordedStatement("proof", data, Envelope(PAYLOAD_TYPE, data, ())).report("proof"),
         ),
         "manifest": Reader((*manifests, specimens.version_1()), _manifest),
