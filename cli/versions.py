@@ -14,7 +14,6 @@ from onnxreg.cli.output import counted, fold_line, number, printable, size, tabl
 from onnxreg.schema.core import canonical
 from onnxreg.schema.log.summary import RECALL, suite_checks
 from onnxreg.schema.manifest.vocabulary import UNJUDGED
-from onnxreg.schema.query.runtimes import NEWEST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -351,6 +350,8 @@ def _making(manifest: Manifest) -> Iterator[str]:
 
 def _remarks(version: Release) -> Iterator[str]:
     """Notes for people who rely on a version: verdicts with reasons, warnings, skipped steps."""
+    from onnxreg.schema.query.runtimes import NEWEST
+
     manifest, states = version.manifest, _states(version)
     for item in manifest.artifacts:
         yield from _verdict(item, states[item.path])

@@ -58,8 +58,7 @@ from onnxreg.schema.log.state import (
     no_version,
     version_of,
 )
-from onnxreg.schema.log.summary import VersionSummary, summarize
-from onnxreg.schema.query.requirements import worst
+from onnxreg.schema.log.summary import VersionSummary, summarize, worst
 from onnxreg.schema.signing.dsse import Sign, sign_line
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ for a server does not notice the event.
 
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextvars import ContextVar, copy_context
 from typing import TypeVar
 
@@ -48,6 +47,8 @@ def run_parallel(work: Callable[[Item], Result], items: Iterable[Item], workers:
 
     Even a single item gets a thread of its own, so that the calling thread can stop at once after Ctrl-C.
     """
+    from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+
     stop = threading.Event()
     pool = ThreadPoolExecutor(workers or WORKERS)
     futures: list[Future[Result]] = []

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from onnxreg.schema.compare.manifests import LocatedChange, paired
 from onnxreg.schema.compare.severity import CHECKS, SEVERE, Direction, better_direction
-from onnxreg.schema.core.document import Count, Document, Items
+from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.log.summary import RECALL
 from onnxreg.schema.manifest.manifest import Artifact
 from onnxreg.schema.manifest.parts import Check
@@ -51,7 +51,7 @@ def own_interval(check: Check) -> Interval | None:
     return wilson(check.value, check.samples) if is_share else None
 
 
-class FigureRow(Document):
+class FigureRow(Record, frozen=True, kw_only=True):
     """One figure of one artifact, before and after.
 
     `change` is absent if the figures cannot be compared, or one is missing; `interval` is its 95 % interval, and `basis`
@@ -69,12 +69,12 @@ class FigureRow(Document):
     change: float | None = None
     interval: tuple[float, float] | None = None
     basis: Literal["published", "samples"] | None = None
-    direction: Direction | None = None
+    direction: Direction | None
     verdict: FigureVerdict
-    old_check: str | None = None
-    new_check: str | None = None
-    limit: float | None = None
-    changes: Items[Count] = ()
+    old_check: str | None
+    new_check: str | None
+    limit: float | None
+    changes: tuple[Count, ...]
 
     @property
     def is_new_failure(self) -> bool:
@@ -122,6 +122,7 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[
                     new_check=after.verdict if after else None,
                     limit=check.limit,
                     direction=direction_of(check),
+                    changes=(),
                     **_compared((old, new), before, after),
                 )
     return rows

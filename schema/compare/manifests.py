@@ -4,13 +4,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import Field
+import msgspec
 
 from onnxreg.schema.compare.json_changes import JsonChange, NamedList, compare, match, same
 from onnxreg.schema.compare.severity import LISTS, SEVERE, SEVERITIES, Severity, rule_for
-from onnxreg.schema.core.document import Count, Document, First, Items
+from onnxreg.schema.core.canonical import Count, Record
+from onnxreg.schema.core.document import Document
 from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -18,7 +19,7 @@ Part = TypeVar("Part", bound=Document)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-class Change(Document):
+class Change(Record, frozen=True, kw_only=True):
     """One difference.
 
     `kind` is `<noun>-<verb>`: `added`, `removed`, `reordered` or `changed` (for a tensor also `renamed`, `retyped`,
@@ -27,7 +28,7 @@ class Change(Document):
     `old` is null if added, `new` if removed. `note` is the consequence, if known; the message ends with the note.
     """
 
-    kind: str = Field(pattern=r"^[a-z0-9-]+$")
+    kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$")]
     path: str
     severity: Severity
     artifact: str | None = None
@@ -44,15 +45,15 @@ class LocatedChange(NamedTuple):
     delta: JsonChange
 
 
-class ManifestDiff(Document):
+class ManifestDiff(Record, frozen=True, kw_only=True):
     """All changes, worst first. `compatible`: an app that ran the old version can run the new one unchanged."""
 
     format: Literal["onnxreg-diff"]
-    format_version: First
+    format_version: Literal[1]
     compatible: bool
     summary: str
     counts: dict[Severity, Count]
-    changes: Items[Change]
+    changes: tuple[Change, ...]
 
 
 def diff(old: Manifest, new: Manifest) -> ManifestDiff:

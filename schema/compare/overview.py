@@ -32,7 +32,7 @@ from onnxreg.schema.compare.severity import (
     rule_for,
     shares,
 )
-from onnxreg.schema.core.document import Count, Document, Items, JsonObject
+from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.units import counted
 from onnxreg.schema.log.summary import ArtifactState, ArtifactStates, Speed
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
@@ -50,7 +50,7 @@ Place = tuple[str, ...]
 FACT, FOLLOWS = "fact", "follows"
 
 
-class ArtifactSide(Document):
+class ArtifactSide(Record, frozen=True):
     """An artifact in one version. `size` is the bytes that a runtime loads; later refusals change `state`.
 
     `speeds` are those of the log (docs/format.md), the newest last.
@@ -61,15 +61,15 @@ class ArtifactSide(Document):
     precision: str
     size: Count
     state: str
-    speeds: Items[JsonObject] = ()
+    speeds: tuple[Speed, ...] = ()
 
     @property
     def latency(self) -> str:
         """The newest speed in words; empty if nothing was measured."""
-        return str(Speed.read(self.speeds[-1])) if self.speeds else ""
+        return str(self.speeds[-1]) if self.speeds else ""
 
 
-class ArtifactRow(Document):
+class ArtifactRow(Record, frozen=True):
     """An artifact before and after; null in the version that lacks it. `member` is its stage in a pipeline.
 
     `graph` and `weights` say if both compute the same; null if one version lacks the artifact. `reasons` explain a new
@@ -77,41 +77,41 @@ class ArtifactRow(Document):
     """
 
     name: str
-    member: str | None = None
+    member: str | None
     old: ArtifactSide | None
     new: ArtifactSide | None
-    graph: Share | None = None
-    weights: Share | None = None
-    reasons: Items[str] = ()
-    changes: Items[Count] = ()
+    graph: Share | None
+    weights: Share | None
+    reasons: tuple[str, ...]
+    changes: tuple[Count, ...]
 
 
-class FactRow(Document):
+class FactRow(Record, frozen=True):
     """Changes of one kind, in one line of text. `section` is the topic, such as `contract` or `licence`."""
 
     section: str
     severity: Severity
     kind: str
     text: str
-    changes: Items[Count]
+    changes: tuple[Count, ...]
 
 
-class FoldedChanges(Document):
+class FoldedChanges(Record, frozen=True):
     """Changes that follow from another change; `kinds` counts them. `cause` is "" for changes without effect on an app."""
 
     cause: str
     kinds: dict[str, Count]
-    changes: Items[Count]
+    changes: tuple[Count, ...]
 
 
-class DiffOverview(Document):
+class DiffOverview(Record, frozen=True):
     """One screen. `verdict` has its sentences; `figures` and `facts` are sorted, the worst first."""
 
-    verdict: Items[str]
-    artifacts: Items[ArtifactRow]
-    figures: Items[FigureRow]
-    facts: Items[FactRow]
-    folded: Items[FoldedChanges]
+    verdict: tuple[str, ...]
+    artifacts: tuple[ArtifactRow, ...]
+    figures: tuple[FigureRow, ...]
+    facts: tuple[FactRow, ...]
+    folded: tuple[FoldedChanges, ...]
 
     @property
     def is_empty(self) -> bool:
@@ -134,10 +134,7 @@ def overview(
     positions: dict[Place, list[int]] = defaultdict(list)
     for position, spot in enumerate(_places(changes, pairs, rows)):
         positions[spot].append(position)
-    figures = [
-        row.model_copy(update={"changes": tuple(positions.get((CHECK, *names), ()))})
-        for names, row in rows.items()
-    ]
+    figures = [row.replace(changes=tuple(positions.get((CHECK, *names), ()))) for names, row in rows.items()]
     figures.sort(key=lambda row: row.rank)
     stages = new.stages | old.stages
     effective = [{artifact.path: artifact for artifact in side} for side in states]
@@ -237,14 +234,13 @@ def _shares(old: Artifact, new: Artifact) -> tuple[Share, Share]:
 def artifact_side(artifact: Artifact, states: Mapping[str, ArtifactState]) -> ArtifactSide:
     """An artifact with its state from `states`, or, if its path is absent there, from the manifest."""
     effective = states.get(artifact.path, ArtifactState(artifact.path, artifact.certification.state))
-    timed = {"speeds": tuple(speed.to_json() for speed in effective.speeds)} if effective.speeds else {}
     return ArtifactSide(
         path=artifact.path,
         format=artifact.format,
         precision=artifact.precision,
         size=artifact.own_size,
         state=effective.state,
-        **timed,
+        speeds=effective.speeds,
     )
 
 

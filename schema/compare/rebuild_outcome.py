@@ -11,8 +11,8 @@ from onnxreg.schema.compare import json_changes
 from onnxreg.schema.compare.json_changes import JsonChange
 from onnxreg.schema.compare.severity import LISTS
 from onnxreg.schema.core import canonical, pointer
+from onnxreg.schema.core.canonical import Record
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import Document, Items
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import FileEntry, Manifest
 
@@ -34,7 +34,7 @@ _SENTENCES = re.compile(r"(.*\.)?reasons\b.*")
 _TENSOR_VALUE = re.compile(r"(.*)/data/[0-9]+")
 
 
-class RebuiltFile(Document):
+class RebuiltFile(Record, frozen=True):
     """A file of the version. States: same, within tolerance, not promised (recorded as not reproducible), differs, missing
     (recorded, not rebuilt), extra (rebuilt, not recorded)."""
 
@@ -43,10 +43,10 @@ class RebuiltFile(Document):
     state: str
     recorded: Digest | None
     rebuilt: Digest | None
-    where: Items[str]
+    where: tuple[str, ...]
 
 
-class Fact(Document):
+class Fact(Record, frozen=True):
     """Anything else with another value after the rebuild: a tool's version, a check, a field of the manifest."""
 
     name: str
@@ -54,14 +54,14 @@ class Fact(Document):
     rebuilt: Any
 
 
-class RebuildComparison(Document):
+class RebuildComparison(Record, frozen=True):
     """The outcome of a comparison. A changed tool version is not a mismatch by itself, but may explain one."""
 
     matches: bool
-    files: Items[RebuiltFile]
-    tools: Items[Fact]
-    checks: Items[Fact]
-    fields: Items[Fact]
+    files: tuple[RebuiltFile, ...]
+    tools: tuple[Fact, ...]
+    checks: tuple[Fact, ...]
+    fields: tuple[Fact, ...]
 
     @property
     def bad_files(self) -> tuple[RebuiltFile, ...]:

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import asdict
+
 from onnxreg.schema.compare.figures import direction_of
 from onnxreg.schema.compare.overview import ArtifactSide, artifact_side
+from onnxreg.schema.core.canonical import Record
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import Document, Items, Table
 from onnxreg.schema.core.errors import NotFoundError, suggest
 from onnxreg.schema.log.summary import RECALL, ArtifactStates
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
@@ -14,13 +16,13 @@ from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS
 
 
-class HistoryArtifact(ArtifactSide):
+class HistoryArtifact(ArtifactSide, frozen=True, kw_only=True):
     """An artifact of a version. `figures` has its qualities and losses by the names of their checks."""
 
-    figures: Table[float]
+    figures: dict[str, float]
 
 
-class HistoryRow(Document):
+class HistoryRow(Record, frozen=True, omit_defaults=False):
     """One version, with the smallest artifact that has the metric, or else the smallest of all; null without a manifest.
 
     `status` is a word such as `yanked`, or "". `value`, its 95 % `interval` and its `suite` belong to the metric; null if not measured.
@@ -31,13 +33,13 @@ class HistoryRow(Document):
     time: str | None
     actor: str | None
     status: str
-    channels: Items[str]
+    channels: tuple[str, ...]
     artifact: HistoryArtifact | None = None
     value: float | None = None
     interval: tuple[float, float] | None = None
     suite: Digest | None = None
     verdict: str | None = None
-    artifacts: Items[HistoryArtifact] = ()
+    artifacts: tuple[HistoryArtifact, ...] = ()
 
 
 class HistoryEntry(NamedTuple):
@@ -48,12 +50,12 @@ class HistoryEntry(NamedTuple):
     states: ArtifactStates = ()
 
 
-class ModelHistory(Document):
+class ModelHistory(Record, frozen=True):
     """The rows of a model, newest first. `metric` is the name of a check, null if no version has any figure."""
 
     name: str
     metric: str | None
-    versions: Items[HistoryRow]
+    versions: tuple[HistoryRow, ...]
 
     def is_charted(self, row: HistoryRow) -> bool:
         """True if the figure of a row can be compared with the newest figure, because both have the same suite."""
@@ -85,9 +87,7 @@ def model_history(
         pairs = []
         for item in items:
             figures = {check.label: check.value for check in _measured(item) if check.value is not None}
-            side = artifact_side(item, states)
-            fields = {key: getattr(side, key) for key in side.model_fields_set}
-            pairs.append((item, HistoryArtifact(**fields, figures=figures)))
+            pairs.append((item, HistoryArtifact(**asdict(artifact_side(item, states)), figures=figures)))
         update: dict[str, Any] = dict.fromkeys(("artifact", "value", "interval", "suite", "verdict"))
         update["artifacts"] = tuple(artifact for _, artifact in pairs)
         pairs.sort(key=lambda pair: (chosen not in pair[1].figures, pair[1].size))
@@ -96,7 +96,7 @@ def model_history(
             for check in (check for check in _measured(item) if check.label == chosen):
                 update |= {"value": check.value, "interval": check.interval, "verdict": check.verdict}
                 update["suite"] = check.dataset or item.suite
-        rows.append(record.row.model_copy(update=update))
+        rows.append(record.row.replace(**update))
     return ModelHistory(name=name, metric=chosen, versions=tuple(rows))
 
 

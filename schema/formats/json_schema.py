@@ -6,8 +6,11 @@ not collide, a certificate is about the artifact's own bytes) are in the models 
 
 import json
 
+import msgspec
+
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
+from onnxreg.schema.core.canonical import Record
 from onnxreg.schema.core.document import Document
 from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts
@@ -19,7 +22,7 @@ from onnxreg.schema.manifest.manifest_v1 import ManifestV1
 from onnxreg.schema.manifest.parts import Recipe
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-MODELS: dict[str, type[Document]] = {
+MODELS: dict[str, type[Document] | type[Record]] = {
     "manifest-v1": ManifestV1,
     "manifest-v2": Manifest,
     "recipe": Recipe,
@@ -41,6 +44,11 @@ def text(name: str) -> str:
     """The JSON Schema of a document. Raise InputError for a name that is not in `MODELS`."""
     if name not in MODELS:
         raise InputError(f"no document is called {name[:80]!r}", suggest(name, MODELS))
-    body = MODELS[name].model_json_schema(by_alias=True, mode="validation")
+    kind = MODELS[name]
+    body = (
+        msgspec.json.schema(kind)
+        if issubclass(kind, Record)
+        else kind.model_json_schema(by_alias=True, mode="validation")
+    )
     value = {"$schema": DIALECT, "$id": f"urn:onnxreg:{name}", **body}
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

@@ -21,7 +21,7 @@ from onnxreg.schema.core.document import Document, First, Items, JsonObject, Tab
 from onnxreg.schema.core.errors import GateError, InputError, value_error
 from onnxreg.schema.gates.statements import FULL_PRECISION, EvaluationDocument, RecordedProof
 from onnxreg.schema.log.events import check_channel
-from onnxreg.schema.log.summary import VersionSummary, effective_state, operator_set, summarize
+from onnxreg.schema.log.summary import VersionSummary, effective_state, operator_set, summarize, worst
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.operators import Need, read_operator_set
 from onnxreg.schema.manifest.parts import Check
@@ -29,7 +29,7 @@ from onnxreg.schema.manifest.vocabulary import LOSS, comparable_license
 from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.fields import ARTIFACT_FIELDS, of_artifact
-from onnxreg.schema.query.requirements import judge, of_member, presence, worst
+from onnxreg.schema.query.requirements import judge, of_member, presence
 
 Found = Iterator[tuple[bool, str]]
 Demand = Callable[["Rule", "PromotionCandidate"], Found]

@@ -33,6 +33,11 @@ def effective_state(stated: str, *verdicts: str | None) -> str:
     return "refused" if "refused" in verdicts else stated
 
 
+def worst(states: Iterable[str]) -> str:
+    """Return the worst of several verdicts on the same bytes: a refusal wins."""
+    return max(states, key=STATES.index)
+
+
 _Positive = Annotated[float, Meta(gt=0, le=1e9)]
 _Word = Annotated[str, Meta(min_length=1, max_length=MAX_MACHINE_CHARS)]
 

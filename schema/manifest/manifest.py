@@ -113,7 +113,7 @@ class Artifact(StoredFile):
     precision: PrecisionName
     files: Items[FileEntry] = ()
     parent: Digest | None = None
-    metadata: ArtifactMetadata = ArtifactMetadata()
+    metadata: ArtifactMetadata = Field(default_factory=ArtifactMetadata.model_construct)
     opset_imports: Table[Count] = {}
     ir_version: Count | None = None
     ort_format: Count | None = None
@@ -123,7 +123,9 @@ class Artifact(StoredFile):
     kv_cache: KvCache | None = None
     quantization: Quantization | None = None
     checks: Items[Check] = ()
-    certification: ArtifactCertification = ArtifactCertification(state="unknown")
+    certification: ArtifactCertification = Field(
+        default_factory=lambda: ArtifactCertification(state="unknown")
+    )
     reproducible: bool = True
 
     @model_validator(mode="after")
@@ -159,7 +161,7 @@ class Artifact(StoredFile):
     def all_files(self) -> Iterator[FileEntry]:
         """The main file, then its sidecars."""
         main = {key: getattr(self, key) for key in StoredFile.model_fields}
-        return iter((FileEntry(role="artifact", **main), *self.files))
+        return iter((FileEntry.model_construct(role="artifact", **main), *self.files))
 
 
 class Source(Document):

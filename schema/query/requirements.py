@@ -145,11 +145,6 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True):
         return misses
 
 
-def worst(states: Iterable[str]) -> str:
-    """Return the worst of several verdicts on the same bytes: a refusal wins."""
-    return max(states, key=STATES.index)
-
-
 def of_member(name: str) -> Requirements:
     """The requirement to belong to this stage of a pipeline or member of a family."""
 
