@@ -16,8 +16,9 @@ PIPE_CLOSED = 141
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. Only a bug raises an exception, and so shows a traceback."""
-    if arguments is None:
-        gc.set_threshold(100_000, 10, 10)  # the search for cycles takes a tenth of the time of a start
+    if arguments is None:  # a tenth of a start searched for cycles, and for plug-ins of pydantic
+        gc.set_threshold(100_000, 10, 10)
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     words = sys.argv[1:] if arguments is None else list(arguments)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:

@@ -53,11 +53,9 @@ class Materials:
 def rebuild(
     manifest: Manifest, label: str, materials: Materials, workspace: Path, progress: Progress = SILENT
 ) -> Draft:
-    """Run the recipe of a manifest into `workspace`. Messages call the version `label`.
+    """Run the recipe of a manifest into `workspace`; limits of a family are not judged again. Messages call it `label`.
 
-    Raises NotFoundError if the manifest has no recipe that can be run, InputError if source, suite or data
-    are not the recorded ones, IntegrityError for a malformed recipe, and the errors of the export. Limits of
-    a family are not judged again, and latency is not measured.
+    Raises NotFoundError without a recipe, InputError for a source, suite or data that are not the recorded ones.
     """
     progress.step("checking the source")
     if manifest.model_family is not None and not manifest.stages:
@@ -115,10 +113,7 @@ def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 def _fill_in(recorded: Any, digests: Mapping[str, Digest], materials: Materials, label: str) -> None:
-    """Write paths in place of the digests of a recipe; files of options are also searched for in a source directory.
-
-    Raises InputError for a missing file, and for a file that the recipe does not use.
-    """
+    """Write paths in place of the digests of a recipe; files of options are also searched for in a source directory."""
     files = {**materials.data, **({} if materials.suite is None else {SUITE: materials.suite})}
     if unused := sorted(files.keys() - digests.keys()):
         hint = f"it has {', '.join(digests) or 'no files'}"
@@ -149,10 +144,7 @@ def _recorded_source(recorded: Source, label: str) -> str:
 
 
 def _check_code(recorded: Code | None, current: Code | None, label: str) -> None:
-    """Raise InputError if the function that makes the module is not the recorded one.
-
-    The source's digest covers the code of a file. The code of an installed function is compared with the record.
-    """
+    """Raise InputError if another function makes the module; the source's digest covers only the code of a file."""
     if current in (None, recorded) or (recorded is None and current.distribution is None):
         return
     made_by, here = (
@@ -170,9 +162,8 @@ def _plan_family(manifest: Manifest, label: str, materials: Materials) -> Family
     if materials.suite is not None or materials.data:
         raise InputError(f"{label} is a family: its document names all rows", by_name)
     if recipe is None or DOCUMENT not in recipe.parameters:
-        message = f"{label} has no recipe to run again: it does not record the document of its family"
-        hint = "export that document again: equal files give an equal manifest, whose digest says so"
-        raise NotFoundError(message, hint)
+        hint = "export that document again: equal files give an equal manifest"
+        raise NotFoundError(f"{label} does not record the document of its family", hint)
     if source is None:
         raise InputError(f"{label} is a family, made from a document", by_name)
     path = Path(source, "family.yaml") if Path(source).is_dir() else Path(source)

@@ -79,14 +79,10 @@ class AndroidProfile(Profile):
         return tuple(AndroidOptions.model_fields)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:
-        """Return the recipe with these options; a suite judges the INT8 file, with OpenMed's label names.
-
-        Raises InputError for an unknown option, a value of another type, and options that contradict each other.
-        """
+        """Return the recipe with these options; a suite judges the INT8 file, with OpenMed's label names."""
         chosen = AndroidOptions.from_json(options, "an option of the profile android")
         if chosen.int8_embeddings and not chosen.int8:
-            about = "quantized embeddings are of the INT8 file, which is left out"
-            raise InputError(about, "leave out --int8-embeddings or --no-int8")
+            raise InputError("--int8-embeddings is of the INT8 file", "leave it out, or leave out --no-int8")
         if is_search and (chosen.int8_embeddings or not chosen.int8):
             hint = "leave out --int8-embeddings and --no-int8, or --certify"
             raise InputError("a search makes the INT8 file by itself", hint)

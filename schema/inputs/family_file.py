@@ -1,11 +1,4 @@
-"""A family as people write it: a backbone, a folder of heads, a detector, variants, and limits for a release.
-
-    family: 1
-    name: acme/crops
-    backbone: {checkpoint: ./swin}
-    heads: {folder: ./heads, none: [weed]}
-    ood: {fit: fit.npz, calibrate: calibrate.npz, outliers: outliers.npz}
-    evaluation: held-out.npz
+"""A family as people write it (docs/families.md): a backbone, a folder of heads, a detector, variants, and limits.
 
 Paths are relative to the file. The manifest records the result in `recipe` and `model_family`.
 """

@@ -1,25 +1,7 @@
 """A recipe as people write it: the source, a tree of passes, the outputs to publish, and limits on the outputs.
 
-    recipe: 1
-    name: acme/minilm
-    source: ./checkpoint
-    task: pooling
-    steps:
-      - {name: fp32, pass: OnnxConversion}
-      - {name: int8, pass: OnnxDynamicQuantization, input: fp32, params: {per_channel: true}}
-    outputs:
-      - {step: fp32, path: model.onnx}
-      - {step: int8, path: model_int8.onnx, format: onnx-int8}
-    checks:
-      - {output: model.onnx, metric: max_abs_diff, share: 0.001}
-      - {output: model_int8.onnx, metric: min_cosine, min: 0.95}
-
-A job file has a list of exports (`JobRow`):
-
-    - {source: ./pii-small, name: acme/pii-small, version: 1.0.0, profile: android, options: {max_seq_length: 256}}
-    - {source: acme/minilm@main, name: acme/minilm, recipe: recipes/minilm.yaml}
-
-An unknown key is an error. The manifest records the steps that were run in another document, `parts.Recipe`.
+docs/recipes.md explains recipes, docs/fleets.md job files, which list exports (`JobRow`). An unknown key is an error. The
+manifest records the steps that were run in another document, `parts.Recipe`.
 """
 
 from typing import Annotated, Any, Literal, Self

@@ -1,23 +1,6 @@
 """The reader's own policy of trust, a TOML file: the signatures that count for each model, and where they are required.
 
-[keys.release]
-key = "ed25519:..."
-models = ["acme/*"]                  # default: every model
-replaces = "release-2025"            # the new key counts where the old one is named
-
-[keys.release.revoked]
-date = 2026-11-20
-reason = "laptop stolen"
-until = [{registry = "<id>", model = "acme/pii", seq = 57, head = "sha256:..."}]
-
-[[require]]
-models = ["acme/*"]
-registry = "<id>"                    # default: every registry
-lines = true                         # every line of the log is signed ...
-since = 1                            # ... from this one on, or ...
-after = [{registry = "<id>", model = "acme/pii", seq = 57, head = "sha256:..."}]  # ... after this line of a log
-versions = true                      # every version that is pulled or resolved is signed
-keys = ["release"]                   # default: any trusted key
+docs/signing.md shows the file and explains its keys; `TrustedKey` and `SignatureRequirement` are its two tables.
 """
 
 from collections.abc import Iterable, Mapping

@@ -19,16 +19,10 @@ PARTS = 10_000
 _SEED = re.compile(r"[0-9a-f]{64}")
 
 DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
-    "name": FieldKind.TEXT,
-    "ort": FieldKind.VERSION,
-    "build": FieldKind.TEXT,
+    **dict.fromkeys(("name", "build", "platform", "abi", "locale"), FieldKind.TEXT),
+    **dict.fromkeys(("ort", "app_version"), FieldKind.VERSION),
+    **dict.fromkeys(("ram", "free_space"), FieldKind.SIZE),
     "providers": FieldKind.LIST,
-    "platform": FieldKind.TEXT,
-    "abi": FieldKind.TEXT,
-    "ram": FieldKind.SIZE,
-    "free_space": FieldKind.SIZE,
-    "locale": FieldKind.TEXT,
-    "app_version": FieldKind.VERSION,
 }
 """The keys of a device document that an expression may test."""
 

@@ -39,7 +39,7 @@ def test_show_counts_members_and_diff_names_the_head_that_changed(reg, crops):
     changed = [change for change in found["changes"] if change["kind"] == "artifact-bytes-changed"]
     assert changed and all("species001" in change["artifact"] for change in changed)
     shown = reg("rebuild", NAME, "--source", "family.yaml")
-    assert shown.ended(3, "it does not record the document of its family", "export that document again")
+    assert shown.ended(3, "does not record the document of its family", "export that document again")
 
 
 def test_show_lists_the_checks_of_heads_that_are_in_doubt(reg, tmp_path):

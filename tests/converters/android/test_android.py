@@ -146,7 +146,7 @@ def test_int8_embeddings_are_smaller_and_checked(bert, draft, tmp_path):
     [
         ({"opset": 17}, "--opset is not an option of the profile android"),
         ({"max_seq_length": 0}, "greater than or equal to 1"),
-        ({"int8": False, "int8_embeddings": True}, "quantized embeddings are of the INT8 file, which is left out"),
+        ({"int8": False, "int8_embeddings": True}, "--int8-embeddings is of the INT8 file"),
         ({"item_scores": True}, "no suite is named"),
     ],
     ids=["opset", "length", "embeddings", "suite"],
