@@ -1,15 +1,11 @@
 """Statements about published bytes, each a blob and an event of the log: evaluations, proofs, measured speed.
 
-An evaluation is the certificate that an export writes, or a short document of another tool:
-
-    {"format": "onnxreg-evaluation", "format_version": 1, "artifact": digest, "parent"?: digest, "suite": digest,
-     "state": "certified" | "refused" | "unknown", "reasons"?: [text], "synthetic"?: bool, "checks": [check]}
-
-A `check` is as in a manifest. The loss is the check `quant_recall_delta`. A certificate also has `task`, `metrics` and
-`resampling`. A proof says that an artifact is its parent, rounded; anybody can repeat the proof from the two files
-(docs/prove.md). A latency depends on the machine and the moment, which a manifest does not record, so it is attested after
-publication; no gate tests it. Its checks are `latency of batch 8` or `latency, short (17 tokens)`, with the metric
-`median_ms`, `p95_ms` or `ratio`, a multiple of the parent's latency.
+An evaluation is the certificate that an export writes, which also has `task`, `metrics` and `resampling`, or a short
+document of another tool (docs/gates.md). The loss is the check `quant_recall_delta`. A proof says that an artifact is its
+parent, rounded; anybody can repeat the proof from the two files (docs/prove.md). A latency depends on the machine and the
+moment, which a manifest does not record, so it is attested after publication; no gate tests it. Its checks are `latency of
+batch 8` or `latency, short (17 tokens)`, with the metric `median_ms`, `p95_ms` or `ratio`, a multiple of the parent's
+latency.
 """
 
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """`onnxreg.lock`: the exact artifacts that an app's build takes, so that the next build takes the same ones.
 
-    {"format": "onnxreg-lock", "format_version": 1, "models": [entry, ...]}
-
 Each model has one entry, sorted by name: the question and the answer, with the digest of every file. The lock has no facts
 about the machine or the time: equal answers give equal bytes. `docs/lock.md` describes the format.
 """

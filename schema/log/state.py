@@ -1,8 +1,5 @@
 """The state line: the tables of one model, as far as questions need them, computed from the model's log.
 
-    {"registry", "name", "seq", "head", "channels", "versions", "checkpoint"?, "summaries", "segments",
-     "tombstones"?, "refused"?, "rollouts"?, "speeds"?}
-
 `versions` has the newest versions, the versions of channels and rollouts, and the versions changed since the last sealing
 (a dropped version too, until the next sealing); the checkpoint, a blob, has all versions up to that sealing. `segments` are
 the sealed parts of the log, in order, `SEGMENT_LINES` lines each. `tombstones` are the blobs that were taken down and must

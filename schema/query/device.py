@@ -1,8 +1,5 @@
 """A device: the ONNX Runtime of an app, and the phone on which the app runs.
 
-    {"name"?, "ort", "build"?, "operators"?, "providers"?, "domains"?, "platform"?, "abi"?, "ram"?, "free_space"?, "locale"?,
-     "app_version"?, "max_latency_ratio"?}
-
 `Device.requirements` makes the tests that an artifact must pass. A test of opset, ORT format or operators fails if they are
 not recorded. `docs/resolve.md` is the specification; `tests/vectors/resolve` has the test vectors.
 """
