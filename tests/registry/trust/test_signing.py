@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -282,7 +281,7 @@ def test_a_release_says_what_its_manifest_says(registry: Home, own_user: Path) -
     key, made = generate("ed25519"), registry.make()
     trust(own_user, release=key)
     release = release_statement(NAME, made.version, made.data)
-    envelope = sign_statement(replace(release, predicate=release.predicate | {"recipe": {}}), key)
+    envelope = sign_statement(release.replace(predicate=release.predicate | {"recipe": {}}), key)
     registry.decisions().attest(made.ref, envelope.encode(), MEDIA_TYPE)
     (damage,) = owner.verify(registry).damages
     assert damage.kind == "signature" and "are not those of the manifest" in damage.detail
