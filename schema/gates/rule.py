@@ -320,7 +320,7 @@ def _different(words: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _check_where(text: str) -> str:
     """Check an expression: it may test fields of an artifact, but no status of the version, which a promotion changes."""
-    for name in sorted(parse(text).fields() - {*ARTIFACT_FIELDS}):
+    for name in sorted(parse(text).fields - {*ARTIFACT_FIELDS}):
         raise InputError(f"{name} is not a field of an artifact: these are {', '.join(ARTIFACT_FIELDS)}")
     return text
 

@@ -8,7 +8,7 @@ the steps that a question may take: a step is one test of one value. `docs/query
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import translate
@@ -72,22 +72,24 @@ class ExpressionError(InputError):
 class Expression:
     """A parsed condition on candidates. `str` gives its canonical text, which can be parsed into an equal expression.
 
-    A test of a field without a known value is false, also with `!=` and `not in`; `not` before such a test gives true.
+    `matches` tests a candidate (see `fields`). `fields` has the names of the tested fields; a recall of any label counts as
+    `recall`, any metric as `metric`. `word` joins the parts of the condition, if it has parts. A test of a field without a
+    known value is false, also with `!=` and `not in`; `not` before such a test gives true.
     """
 
-    def matches(self, candidate: FieldValues) -> bool:
-        """True if the candidate meets the expression; see `fields` for candidates."""
-        raise NotImplementedError
+    def __init__(
+        self, text: str, fields: frozenset[str], matches: Callable[[FieldValues], bool], word: str = ""
+    ) -> None:
+        self._text, self.fields, self.matches, self.word = text, fields, matches, word
 
-    def fields(self) -> frozenset[str]:
-        """The names of the tested fields; a recall of any label counts as `recall`, any metric as `metric`."""
-        raise NotImplementedError
+    def __str__(self) -> str:
+        return self._text
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Expression) and str(self) == str(other)
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash(self._text)
 
 
 class Literal(NamedTuple):
@@ -113,82 +115,67 @@ class Field(NamedTuple):
         return self.name if self.label is None else f"{self.name}[{Literal.of_text(self.label).text}]"
 
 
-class Test(Expression):
+def field_test(
+    field: Field, sign: str = "", values: Sequence[Literal] = (), negated: bool = False
+) -> Expression:
     """A test of one field, which costs one step of the budget.
 
     `sign` is "" for a flag, a key of `COMPARE` for a comparison, `~` for a pattern, `in` if the field must equal one of the
     values, or `has` if the field's list must have the value. `negated` applies to `in` and `has` only.
     """
+    accepts = _value_test(sign, [literal.value for literal in values], negated)
+    texts, word = [literal.text for literal in values], "not in" if negated else "in"
+    match sign:
+        case "":
+            text = str(field)
+        case "in":
+            text = f"{field} {word} ({', '.join(texts)})"
+        case "has":
+            text = f"{texts[0]} {word} {field}"
+        case _:
+            text = f"{field} {sign} {texts[0]}"
 
-    def __init__(
-        self, field: Field, sign: str = "", values: tuple[Literal, ...] = (), negated: bool = False
-    ) -> None:
-        self._field, self._sign, self._values, self._negated = field, sign, values, negated
-        self._accepts = self._test()
-
-    def __str__(self) -> str:
-        texts = [literal.text for literal in self._values]
-        word = "not in" if self._negated else "in"
-        match self._sign:
-            case "":
-                return str(self._field)
-            case "in":
-                return f"{self._field} {word} ({', '.join(texts)})"
-            case "has":
-                return f"{texts[0]} {word} {self._field}"
-        return f"{self._field} {self._sign} {texts[0]}"
-
-    def matches(self, candidate: FieldValues) -> bool:
+    def matches(candidate: FieldValues) -> bool:
         spend(1)
-        value = candidate.get(self._field.name)
-        if value is not None and self._field.label is not None:
-            value = value.get(self._field.label)
-        return value is not None and self._accepts(value)
+        value = candidate.get(field.name)
+        if value is not None and field.label is not None:
+            value = value.get(field.label)
+        return value is not None and accepts(value)
 
-    def fields(self) -> frozenset[str]:
-        return frozenset({self._field.name})
-
-    def _test(self) -> Callable[[Any], bool]:
-        """Make the function that tests a known value."""
-        values, negated = [literal.value for literal in self._values], self._negated
-        match self._sign:
-            case "":
-                return lambda value: value is True
-            case "has":
-                return lambda value: (values[0] in value) is not negated
-            case "~":
-                return matcher(str(values[0]))
-        keys = [value.precedence if isinstance(value, Version) else value for value in values]
-        key_of = _precedence if isinstance(values[0], Version) else lambda value: value
-        if self._sign == "in":
-            among = frozenset(keys)
-            return lambda value: (key_of(value) in among) is not negated
-        compare = COMPARE[self._sign]
-        return lambda value: compare(key_of(value), keys[0])
+    return Expression(text, frozenset({field.name}), matches)
 
 
-class Junction(Expression):
+def _value_test(sign: str, values: Sequence[Any], negated: bool) -> Callable[[Any], bool]:
+    """Make the function that tests a known value."""
+    match sign:
+        case "":
+            return lambda value: value is True
+        case "has":
+            return lambda value: (values[0] in value) is not negated
+        case "~":
+            return matcher(str(values[0]))
+    keys = [value.precedence if isinstance(value, Version) else value for value in values]
+    key_of = _precedence if isinstance(values[0], Version) else lambda value: value
+    if sign == "in":
+        among = frozenset(keys)
+        return lambda value: (key_of(value) in among) is not negated
+    compare = COMPARE[sign]
+    return lambda value: compare(key_of(value), keys[0])
+
+
+def junction(word: str, operands: Sequence[Expression]) -> Expression:
     """Conditions joined by `and` or `or`, or one condition negated by `not`."""
+    bracketed = ("or",) if word == "or" else ("and", "or")
+    texts = [f"({node})" if node.word in bracketed else str(node) for node in operands]
+    text = f"not {texts[0]}" if word == "not" else f" {word} ".join(texts)
 
-    def __init__(self, word: str, operands: tuple[Expression, ...]) -> None:
-        self._word, self._operands = word, operands
-
-    def __str__(self) -> str:
-        bracketed = ("or",) if self._word == "or" else ("and", "or")
-        texts = [
-            f"({node})" if isinstance(node, Junction) and node._word in bracketed else str(node)
-            for node in self._operands
-        ]
-        return f"not {texts[0]}" if self._word == "not" else f" {self._word} ".join(texts)
-
-    def matches(self, candidate: FieldValues) -> bool:
-        results = (node.matches(candidate) for node in self._operands)
-        if self._word == "not":
+    def matches(candidate: FieldValues) -> bool:
+        results = (node.matches(candidate) for node in operands)
+        if word == "not":
             return not any(results)
-        return all(results) if self._word == "and" else any(results)
+        return all(results) if word == "and" else any(results)
 
-    def fields(self) -> frozenset[str]:
-        return frozenset[str]().union(*(node.fields() for node in self._operands))
+    return Expression(text, frozenset[str]().union(*(node.fields for node in operands)), matches, word)
 
 
 @lru_cache(4096)
@@ -288,7 +275,7 @@ class _Parser:
             operands = [node]
             while self._accept(word):
                 operands.append(self._conditions(POWERS[word]))
-            node = Junction(word, tuple(operands))
+            node = junction(word, operands)
         return node
 
     def _condition(self) -> Expression:
@@ -303,7 +290,7 @@ class _Parser:
         node = self._conditions(POWERS.get(opening.text, 0))
         self._depth -= 1
         if opening.text == "not":
-            return Junction("not", (node,))
+            return junction("not", [node])
         self._require(")", "and, or, or )")
         return node
 
@@ -319,7 +306,7 @@ class _Parser:
         if sign.kind != "operator" and sign.text not in ("not", "in"):
             if kind is not FieldKind.FLAG:
                 raise self._expected(f"a comparison: {subject} is by itself neither true nor false")
-            return Test(subject)
+            return field_test(subject)
         if kind is FieldKind.FLAG:
             hint = f"write {subject}, or not {subject}"
             raise self._wrong(start, f"{subject} is true or false by itself and is not compared", hint)
@@ -334,15 +321,15 @@ class _Parser:
             while self._accept(","):
                 values.append(self._literal(kind, kind.value))
             self._require(")", ", or )")
-            return Test(subject, "in", tuple(values), negated)
+            return field_test(subject, "in", values, negated)
         self._index += 1
         if sign.text == "~":
             if kind not in (FieldKind.TEXT, FieldKind.VERSION):
                 raise self._wrong(sign, f"{subject} is {kind.value}, which has no patterns")
-            return Test(subject, "~", (self._literal(FieldKind.TEXT, "a pattern, such as 'acme/*'"),))
+            return field_test(subject, "~", (self._literal(FieldKind.TEXT, "a pattern, such as 'acme/*'"),))
         if kind is FieldKind.TEXT and sign.text[0] in "<>":
             raise self._wrong(sign, f"{subject} is a text, which has no order", "use =, !=, in or ~")
-        return Test(subject, sign.text.replace("==", "="), (self._literal(kind, kind.value),))
+        return field_test(subject, sign.text.replace("==", "="), (self._literal(kind, kind.value),))
 
     def _is_membership(self) -> bool:
         """True if a value and `in` come next, without the bracket that begins a list of values."""
@@ -361,7 +348,7 @@ class _Parser:
         if self._fields[subject.name] is not FieldKind.LIST:
             lists = " or ".join(name for name, kind in self._fields.items() if kind is FieldKind.LIST)
             raise self._wrong(start, f"expected {lists}, or values in brackets: (onnx-int8, ort-android)")
-        return Test(subject, "has", (value,), negated)
+        return field_test(subject, "has", (value,), negated)
 
     def _field(self) -> Field:
         """field = NAME | ("recall" | "metric") ("." LABEL | "[" TEXT "]")

@@ -119,8 +119,8 @@ def test_the_fields_that_decide_are_named() -> None:
     expression = parse(
         "certified and (recall.PHONE > 0.5 or not 'stable' in channels) and size in (1, 2) and metric.f1 > 0"
     )
-    assert expression.fields() == {"certified", "recall", "channels", "size", "metric"}
-    assert parse("metric['character_recall/PHONE'] > 0").fields() == {"recall"}
+    assert expression.fields == {"certified", "recall", "channels", "size", "metric"}
+    assert parse("metric['character_recall/PHONE'] > 0").fields == {"recall"}
 
 
 def test_equal_expressions_are_equal_however_they_are_written() -> None:

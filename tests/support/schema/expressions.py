@@ -135,12 +135,15 @@ BY_KIND: dict[FieldKind, some.SearchStrategy[Any]] = {
     FieldKind.VERSION: VERSIONS,
     FieldKind.SIZE: some.integers(0, 3000) | some.integers(0, 3000).map(lambda number: number * 1000),
     FieldKind.COUNT: _perhaps(NUMBERS),
-    FieldKind.NUMBER: some.dictionaries(METRICS, FIGURES.map(float)),
+    FieldKind.NUMBER: _perhaps(FIGURES.map(float)),
     FieldKind.SHARE: _perhaps(SHARES.map(float)),
     FieldKind.FLAG: some.booleans(),
     FieldKind.LIST: some.lists(WORDS, max_size=3),
 }
 CANDIDATES = some.fixed_dictionaries(
     {name: BY_KIND[kind] for name, kind in FIELDS.items()}
-    | {"recall": some.dictionaries(LABELS, SHARES.map(float))}
+    | {
+        "recall": some.dictionaries(LABELS, SHARES.map(float)),
+        "metric": some.dictionaries(METRICS, FIGURES.map(float)),
+    }
 )
