@@ -311,7 +311,7 @@ def _write(
         (workspace / path).parent.mkdir(parents=True, exist_ok=True)
         if len(model_file.save(model, workspace / path)) != 1:
             raise ConversionError(f"{path} does not fit into one file: a family holds graphs below 2 GB")
-        largest = limits.size.get(role, {}).get(precision)  # type: ignore[arg-type, call-overload]
+        largest = getattr(getattr(limits.size, role), precision, None)
         size = (workspace / path).stat().st_size
         checks += [
             {"name": "load", "metric": "loads", "value": 1.0, "verdict": "pass"},

@@ -3,7 +3,6 @@
 Paths are relative to the file. The manifest records the result in `recipe` and `model_family`.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -30,7 +29,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Percentile = Annotated[float, Field(gt=50, lt=100)]
 FACTORY_KEYS = frozenset({"factory", "arguments", "input"})
 """The keys of a backbone that need a factory."""
-Precision = Literal["float32", "float16", "int8"]
 Above0 = Annotated[float, Field(gt=0)]
 Bytes = Annotated[Count, BeforeValidator(size), WithJsonSchema({"type": ["integer", "string"]})]
 
@@ -118,16 +116,31 @@ class ParityLimits(WrittenDocument):
     int8: Above0 | None = 0.1
 
 
+class RoleSizes(WrittenDocument):
+    """The most bytes of one file, by precision: a number, or a text such as `32MB`."""
+
+    float32: Bytes | None = None
+    float16: Bytes | None = None
+    int8: Bytes | None = None
+
+
+class SizeLimits(WrittenDocument):
+    """The most bytes of one file, by role; a missing size means no limit."""
+
+    backbone: RoleSizes = RoleSizes()
+    head: RoleSizes = RoleSizes()
+    ood: RoleSizes = RoleSizes()
+
+
 class FamilyLimits(WrittenDocument):
     """The limits of a release; null removes a limit.
 
-    `size` has the most bytes of one file, by role and precision: a number, or a text such as `32MB`. `ood_true_positive` is
-    the least share of `outliers` that must be rejected; `latency_p95` the most milliseconds of backbone, head and detector
-    together, on the CPU (95th percentile).
+    `ood_true_positive` is the least share of `outliers` that must be rejected; `latency_p95` the most milliseconds of
+    backbone, head and detector together, on the CPU (95th percentile).
     """
 
     parity: ParityLimits = ParityLimits()
-    size: Mapping[Literal["backbone", "head", "ood"], Mapping[Precision, Bytes | None]] = {}
+    size: SizeLimits = SizeLimits()
     ood_true_positive: Share | None = 0.9
     latency_p95: Above0 | None = 200.0
 

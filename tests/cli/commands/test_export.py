@@ -315,7 +315,7 @@ TOO_NEW = "there is no opset {} to export to\nhint: PyTorch's exporters support 
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        ("--task pooling --profile android", 2, "--profile"),
+        ("--task pooling --profile android", 2, "profile and task"),
         ("--task pooling --no-int8", 2, "--no-int8"),
         ("--task pooling --min-gold-chars 3", 2, "--min-gold-chars"),
         ("--task pooling --int8-embeddings", 2, "--quantize"),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from onnxreg.schema.core.errors import RegError
-from onnxreg.schema.inputs.family_file import FamilyFile
+from onnxreg.schema.inputs.family_file import FamilyFile, SizeLimits
 
 DOCUMENT: dict[str, Any] = {
     "family": 1,
@@ -15,12 +15,13 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def sizes(**stated: Any) -> Any:
+def sizes(**stated: Any) -> SizeLimits:
     return FamilyFile.from_json(DOCUMENT | {"limits": {"size": stated}}).limits.size
 
 
 def test_a_stated_size_is_a_limit_and_no_other() -> None:
-    assert sizes(head={"int8": "150kB"}) == {"head": {"int8": 150_000}}
+    head = sizes(head={"int8": "150kB"}).head
+    assert (head.float32, head.float16, head.int8) == (None, None, 150_000)
 
 
 @pytest.mark.parametrize("stated", [{"head": {"INT8": "1B"}}, {"fused": {"float16": 1}}, {"tail": {}}])
@@ -57,7 +58,7 @@ def test_the_percentile_is_above_half_and_below_all(percentile: float) -> None:
 
 def test_the_limits_of_who_states_none() -> None:
     limits = FamilyFile.from_json(DOCUMENT).limits
-    assert (limits.parity.float32, limits.size) == (0.01, {})
+    assert (limits.parity.float32, limits.size.head.int8) == (0.01, None)
     assert (limits.latency_p95, limits.ood_true_positive) == (200.0, 0.9)
 
 
