@@ -171,7 +171,7 @@ def test_an_update_by_deltas_that_is_killed_at_random_moments_goes_on(tmp_path, 
         server.piece = 10_000
         server.plan = lambda method, path: "slow" if "/blobs/" in path else None
         command = [sys.executable, "-m", "onnxreg.cli", "pull", "acme/pii", server.url]
-        for _ in range(12):
+        for _ in range(8):
             process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
             time.sleep(chance.uniform(0.4, 2.5))
             process.kill()

@@ -20,6 +20,7 @@ from support.tasks.checkpoints import load_checkpoint
 
 from onnxreg.converters import export as export_model
 from onnxreg.converters.engine import measure
+from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.onnx.facts import inspect_file
 from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS, check_contract
 from onnxreg.converters.passes import conversion
@@ -337,13 +338,19 @@ def write_suite(path: Path, texts: Sequence[Sequence[str]]) -> Path:
 Evaluate = Callable[..., Draft]
 
 
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> StepCache:
+    """The steps of the tagger's exports, which the suites have in common."""
+    return StepCache(tmp_path_factory.mktemp("steps"))
+
+
 @pytest.fixture
-def evaluate(tagger: Path, tmp_path: Path) -> Evaluate:
+def evaluate(tagger: Path, steps: StepCache, tmp_path: Path) -> Evaluate:
     def run(texts: Sequence[Sequence[str]], **options: Any) -> Draft:
         (tmp_path / "w").mkdir()
         suite = write_suite(tmp_path / "suite.jsonl", texts)
         chosen = dict(eval_suite=suite, **options)
-        return export_android(str(tagger), tmp_path / "w", name="acme/x", options=chosen)
+        return export_android(str(tagger), tmp_path / "w", name="acme/x", options=chosen, cache=steps)
 
     return run
 

@@ -12,6 +12,7 @@ import pytest
 from support import plug_ins
 from support.sampling import sampled
 
+from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation import metrics
@@ -115,12 +116,23 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
 SHORTNESS = "shortness = other_plug_ins:Shortness"
 
 
+@pytest.fixture(scope="module")
+def encoder(make_checkpoint: Callable[..., Path]) -> Path:
+    return make_checkpoint("bert", "")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> StepCache:
+    return StepCache(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
-def export(make_checkpoint: Callable[..., Path], tmp_path: Path) -> Callable[[], Any]:
-    """Export an encoder whose INT8 graph the metric judges; the certificate."""
+def export(encoder: Path, cache: StepCache, tmp_path: Path) -> Callable[[], Any]:
+    """Export an encoder whose INT8 graph the metric judges on a suite of its own; the certificate."""
 
     def run() -> Any:
-        (tmp_path / "suite.jsonl").write_text("".join(f'{{"text": "w1{n} w2{n}"}}\n' for n in range(9)))
+        rows = ({"text": f"w1{n} w2{n}", "id": f"{tmp_path.name} {n}"} for n in range(9))
+        (tmp_path / "suite.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         steps = [
             {"name": "fp32", "pass": "OnnxConversion"},
             {"name": "int8", "pass": "OnnxDynamicQuantization", "input": "fp32"},
@@ -129,9 +141,9 @@ def export(make_checkpoint: Callable[..., Path], tmp_path: Path) -> Callable[[],
         outputs = [{"step": "int8", "path": "model_int8.onnx"}]
         value = {"task": "pooling", "steps": steps, "outputs": outputs, "evaluation": judged}
         (tmp_path / "w").mkdir()
-        plan = plan_export(RecipeFile.from_json(value), str(make_checkpoint("bert", "")), "acme/x")
+        plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
         assert len(plan.warnings()) <= 1
-        execute(plan, tmp_path / "w")
+        execute(plan, tmp_path / "w", cache)
         return json.loads((tmp_path / "w" / "certificates" / "model_int8.onnx.json").read_bytes())
 
     return run

@@ -319,7 +319,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", sampled(CONFIGS, 3))
 def test_a_backbone_gives_the_logits_of_the_checkpoint_and_the_embedding_behind_them(kind, tmp_path):
     config = transformers.AutoConfig.for_model(kind, num_labels=4, **CONFIGS[kind])
     torch.manual_seed(0)

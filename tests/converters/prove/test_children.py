@@ -64,7 +64,7 @@ MORE = pytest.mark.more
     ("name", "count"),
     [
         *((name, 15) for name in ("dynamic QInt8 channels", "blocks 4 rows")),
-        *(pytest.param(name, 60, marks=MORE) for name in PROVEN),
+        *(pytest.param(name, 30, marks=MORE) for name in PROVEN),
     ],
 )
 def test_the_judge_agrees_on_edits(family, name, count, tmp_path):
@@ -80,7 +80,7 @@ def test_the_judge_agrees_on_edits(family, name, count, tmp_path):
     ("name", "seed", "count"),
     [
         *((name, 1, 20) for name in ("dynamic QInt8 channels", "blocks 4 range", "sizes stored")),
-        *(pytest.param(name, 2, 1000 // len(PROVEN) + 1, marks=MORE) for name in PROVEN),
+        *(pytest.param(name, 2, 500 // len(PROVEN) + 1, marks=MORE) for name in PROVEN),
     ],
 )
 def test_an_edit_that_changes_outputs_is_not_proven(family, name, seed, count, tmp_path):
@@ -124,7 +124,7 @@ CODED = (
     ("name", "seed", "count"),
     [
         *((name, 3, 15) for name in ("dynamic QInt8", "blocks 8 range")),
-        *(pytest.param(name, 4, 200, marks=MORE) for name in CODED),
+        *(pytest.param(name, 4, 100, marks=MORE) for name in CODED),
     ],
 )
 def test_a_weight_that_is_one_step_off_is_named(family, name, seed, count, tmp_path):
