@@ -279,7 +279,6 @@ BOTH = {"type": "DynamicToFixedShape", "dim_param": ["a"], "input_dim": ["b"], "
         ({"input_model": {**ONNX, "model_path": {"config": "x"}}}, "names no model_path"),
         ({"input_model": {**ONNX, "model_path": 5}}, "names no model_path"),
         ({"input_model": {**ONNX, 5: 1}}, "olive.json"),
-        ({"input_model": {"type": "PyTorchModel", "model_path": "x"}}, "HfModel and OnnxModel"),
         ({"input_model": {"type": "HfModel", "model_path": "x", "task": "fill-mask"}}, "'fill-mask'"),
         *(({"input_model": {**HF, **more}}, key) for key, more in {
             "adapter_path": {"adapter_path": "lora"},
@@ -300,7 +299,6 @@ BOTH = {"type": "DynamicToFixedShape", "dim_param": ["a"], "input_dim": ["b"], "
             ({"type": "OnnxFloatToFloat16", "min_val": 1}, "has no parameter 'min_val'"),
             ({"type": "OnnxConversion", "config": {"opset": 1}}, "has no parameter 'opset'"),
             ({"type": "OnnxConversion", "device": "cuda"}, "device can only be None or 'cpu' here"),
-            ({"type": "OnnxConversion", "user_script": "x.py"}, "user_script can only be None"),
             ({"type": "OnnxConversion", "target_opset": "SEARCHABLE_VALUES"}, "is to be searched for"),
             ([{"type": "OnnxConversion"}], r"passes\.x is not a JSON object"),
             ("OnnxConversion", r"passes\.x is not a JSON object"),
