@@ -149,11 +149,8 @@ def task_recipe(
         raise InputError("--int8-embeddings is of the INT8 artifact, which is not made", "add --quantize")
     if max_seq_length is not None and "max_seq_length" not in kind.Options.model_fields:
         raise InputError("--max-seq-length is of texts, and the task takes none", "leave it out")
-    traced = kind.exporter == "OnnxConversion"
-    target, oldest = (
-        (14 if traced else DEFAULT) if opset is None else opset,
-        OLDEST if traced else OLDEST_OF_NEW,
-    )
+    default, oldest = (14, OLDEST) if kind.exporter == "OnnxConversion" else (DEFAULT, OLDEST_OF_NEW)
+    target = default if opset is None else opset
     if not oldest <= target <= NEWEST:
         message = f"there is no opset {target} to export to"
         raise InputError(message, f"PyTorch's exporters support {oldest} to {NEWEST}")
@@ -162,14 +159,9 @@ def task_recipe(
     products = [*kind.products, *(["Gather"] if int8_embeddings else [])]
     quantization = {"params": {"op_types_to_quantize": products}} if len(products) > 2 else {}
     for member, file in kind.members.items() or [(None, path)]:
-        name, named, part = member or "fp32", {}, {}
-        if member is not None:
-            named, part = {"member": member}, {"part": member}
-        first: dict[str, Any] = {
-            "name": name,
-            "pass": kind.exporter,
-            "params": {"target_opset": target, **part},
-        }
+        named, part = ({}, {}) if member is None else ({"member": member}, {"part": member})
+        params: dict[str, Any] = {"target_opset": target, **part}
+        first: dict[str, Any] = {"name": member or "fp32", "pass": kind.exporter, "params": params}
         if kind is OnnxFile:
             first = {"name": "original", "pass": kind.exporter}
         small: dict[str, Any] = {"name": f"{member}_int8" if member else "int8"}
@@ -182,9 +174,8 @@ def task_recipe(
         outputs.append({"step": first["name"], "path": file, **named})
         if quantize:
             steps.append(small)
-            outputs.append(
-                {"step": small["name"], "path": f"{file.removesuffix('.onnx')}_int8.onnx", **named}
-            )
+            quantized = f"{file.removesuffix('.onnx')}_int8.onnx"
+            outputs.append({"step": small["name"], "path": quantized, **named})
     full = [output["path"] for output in outputs if not output["step"].endswith("int8")]
     value = {
         "task": kind.id,
