@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -44,6 +45,7 @@ def execute(
     cache: StepCache | None = None,
     progress: Progress = SILENT,
     subject: ExportSubject | None = None,
+    load: FirstLoad | None = None,
 ) -> Draft:
     """Run a plan into `workspace` and return the draft of a version. Steps with a result in `cache` are skipped.
 
@@ -52,11 +54,13 @@ def execute(
 
     Args:
         subject: the loaded source, which the caller keeps; if None, the source is loaded here.
+        load: tries new files; if None, in a process that ends with this call.
     """
     scratch = workspace / SCRATCH_DIRECTORY
     (scratch / "steps").mkdir(parents=True)
     execution = _Execution(plan, scratch, subject, cache, progress)
-    results = execution.run()
+    with first_loader() if load is None else nullcontext(load) as first_load:
+        results = execution.run(first_load)
     progress.step("describing what was made")
     source, trusted = execution.source, plan.task.trust_remote_code
     draft = draft_of(plan, source.subject, results, workspace)
@@ -127,10 +131,10 @@ class _Execution:
         }
         self._results: dict[str, StepResult] = {}
 
-    def run(self) -> dict[str, StepResult]:
+    def run(self, load: FirstLoad) -> dict[str, StepResult]:
         """Run every step and measure its result."""
         measured: list[Future[None]] = []
-        with first_loader() as load, ThreadPoolExecutor(1) as executor:
+        with ThreadPoolExecutor(1) as executor:
             for name, node in self._plan.nodes.items():
                 result, key = self._make(node)
                 self._results[name] = result

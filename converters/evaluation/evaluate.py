@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from onnxreg.converters.evaluation import certificate, metrics
 from onnxreg.converters.evaluation.evaluators import EVALUATORS, ModelInput, TaskEvaluator, TokenSpans
 from onnxreg.converters.evaluation.latency import Latency, compare, typical_inputs
@@ -40,6 +42,8 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdi
 
 SCORES, SCORES_VERSION = "scores", 7
 """The kind of the cache's entries, and their version: raise it if equal bytes get other scores, such as by other batches."""
+DISTANCE_INPUTS = 48
+"""The most inputs on which distances are measured."""
 BASE = "the graph in full precision"
 """The name of a parent that is not an output of the export."""
 Tables = list[tuple[ScoreTable, Mapping[str, Any]]]
@@ -197,6 +201,8 @@ class SourceEvaluation:
         """
         self.plan, self._load, self._trust = plan, load, trust_remote_code
         self._cache, self._key = cache, key
+        self._parents, self._last = dict[Path, Runner](), dict[Path, Runner]()
+        self._outputs: dict[Path, list[Mapping[str, Any]]] = {}
 
     @cached_property
     def subject(self) -> ExportSubject:
@@ -278,21 +284,52 @@ class SourceEvaluation:
         return tables
 
     @cached_property
+    def _feeds(self) -> list[Feed]:
+        return [item.feed for item in self._evaluator.inputs(self.plan.suite.items)]
+
+    @cached_property
     def _timed_inputs(self) -> dict[str, Feed]:
-        return typical_inputs([item.feed for item in self._evaluator.inputs(self.plan.suite.items)])
+        return typical_inputs(self._feeds)
 
     def time(self, path: str, file: Path, parent_path: str, parent: Path) -> list[Latency]:
         """Time a file beside its parent on a short and a long input of the suite; the paths name both in the result.
 
         Raises ConversionError if one of them does not load or run.
         """
-        runners = map(self._runner, (file, parent))
-        return compare(path, next(runners), parent_path, next(runners), self._timed_inputs)
+        runner = self._parent_runner(parent)
+        return compare(path, self._runner(file), parent_path, runner, self._timed_inputs)
+
+    def distance(self, file: Path, parent: Path) -> float:
+        """The mean distance of a file's outputs from its parent's, as a share of their size, on some inputs of the suite.
+
+        Raises ConversionError if one of them does not load or run.
+        """
+        feeds = self._feeds[:: -(-len(self._feeds) // DISTANCE_INPUTS)]
+        if parent not in self._outputs:
+            self._outputs = {parent: [self._parent_runner(parent)(feed) for feed in feeds]}
+        runner, distances = self._runner(file), []
+        for feed, expected in zip(feeds, self._outputs[parent], strict=True):
+            given = runner(feed)
+            floats = {name: array for name, array in expected.items() if array.dtype.kind == "f"}
+            distances += [
+                float(np.linalg.norm(given[name] - array)) / (float(np.linalg.norm(array)) or 1.0)
+                for name, array in floats.items()
+            ]
+        return float(np.mean(distances))
+
+    def _parent_runner(self, file: Path) -> Runner:
+        """Run a file that many files are compared with; it is loaded once."""
+        if file not in self._parents:
+            self._parents = {file: self._runner(file)}
+        return self._parents[file]
 
     def _runner(self, file: Path) -> Runner:
-        subject = self._evaluator.subject
-        padding = getattr(getattr(subject.loaded, "config", None), "pad_token_id", None)
-        return artifact_runner(file, subject.sample.per_token, padding or 0)
+        """Run a file; the last file stays loaded, because a file is timed and then judged."""
+        if file not in self._last:
+            subject = self._evaluator.subject
+            padding = getattr(getattr(subject.loaded, "config", None), "pad_token_id", None)
+            self._last = {file: artifact_runner(file, subject.sample.per_token, padding or 0)}
+        return self._last[file]
 
     def _measure(self, path: Path) -> Tables:
         items, matched, inputs, reference, parent_scores = self._parent

@@ -23,6 +23,8 @@ from onnxreg.converters.passes.quantization import (
     OnnxBlockWiseRtnQuantization,
     OnnxDynamicQuantization,
     OnnxStaticQuantization,
+    OrtDynamicQuantization,
+    SmoothQuant,
 )
 from onnxreg.converters.passes.transformers_export import TransformersExport
 from onnxreg.converters.source.toolchain import PlugIns
@@ -48,6 +50,8 @@ BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
         ModelBuilder,
         OrtFormat,
         GoldenVectors,
+        SmoothQuant,
+        OrtDynamicQuantization,
     )
 }
 

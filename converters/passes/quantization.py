@@ -5,6 +5,7 @@ graph: ONNX Runtime copies all weights four times and codes each channel in Pyth
 coded by ONNX Runtime's formulas (`compute_scale_zp` and `quantize_nparray`), with equal bits.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,10 @@ LIMIT, REDUCED_LIMIT = 127, 64
 """The largest code, by default and with `reduce_range`."""
 MIN_ROW_COSINE = 0.99
 """Lowest cosine of a coded row with its original: below it a row is wrong, not only rounded."""
+DRAWN_ROWS, MAX_SHIFT = 16, 12
+"""Rows of each of the drawn inputs that show the largest activations, and the largest power of two of a scale."""
+NORMALIZATIONS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"})
+"""Normalizations that are one operator; others end with a Mul and an Add of stored vectors."""
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 MASK_SIZE = 1e3
 """A constant of at least this size that reaches an operator of `MASKED` counts as a mask, whose exact size means nothing."""
@@ -199,6 +204,48 @@ def _product(node: Any, activation: str, weight: str) -> Iterator[Any]:
         across = f"{output}_bias_reshape_output"
         yield make("Reshape", [bias, f"{output}_bias_reshape_shape"], [across])
         yield make("Add", [result, across], [output], f"{output}_bias_add")
+
+
+class OrtDynamicQuantization(GraphPass):
+    """Quantize with `onnxruntime.quantization.quantize_dynamic` itself, for a comparison with what other tools publish.
+
+    By default these are the parameters of that function: one scale for each tensor, embedding tables too. Optimum's
+    configurations differ in `per_channel`. A Gemm stays in float32.
+    """
+
+    id = "OrtDynamicQuantization"
+
+    class Params(PassParams):
+        weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
+        per_channel: bool = False
+        reduce_range: bool = False
+
+    def apply(self, subject: Any) -> Any:
+        graph.clear_value_info(subject)
+        graph.name_nodes(subject)
+        with (
+            model_file.scratch() as directory,
+            graph.tool(self.id, "ONNX Runtime could not quantize the graph"),
+        ):
+            from onnxruntime.quantization import QuantType, quantize_dynamic
+
+            source, target, options = (
+                directory / "float.onnx",
+                directory / "int8.onnx",
+                self.params.model_dump(),
+            )
+            is_large = len(model_file.save(subject, source)) > 1
+            options["weight_type"] = QuantType[self.params.weight_type]
+            quantize_dynamic(source, target, use_external_data_format=is_large, **options)
+            quantized = model_file.load(target)
+        graph.clear_value_info(quantized)
+        graph.drop_unused_imports(quantized)
+        return quantized
+
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
+        result = super().ensures(before, after)
+        sizes = result["weight_bytes"]
+        return {**result, "quantized_bytes": (sizes["before"] - sizes["after"]) * 4 // 3}
 
 
 class OnnxBlockWiseRtnQuantization(QuantizationPass):
@@ -459,3 +506,101 @@ def _is_mask(tensor: Any) -> bool:
         return False
     values = onnx.numpy_helper.to_array(tensor)
     return bool(values.size and max(values.max(), -values.min()) >= MASK_SIZE)
+
+
+class SmoothQuant(GraphPass):
+    """Move the outliers of normalized activations into the weights that they are multiplied by, channel by channel.
+
+    An activation that a normalization gives is divided by a scale for each channel, in a Mul before the MatMuls that read
+    it, and the rows of their matrices are multiplied by the scales: `peak ** alpha / weight ** (1 - alpha)`, with the
+    largest activation and weight of the channel (Xiao et al. 2023, https://arxiv.org/abs/2211.10438). Scales are powers of
+    two, so every product is the same number as before. Activations are those of `data`, by default of drawn inputs. The
+    pass only prepares: quantize after it.
+    """
+
+    id = "SmoothQuant"
+    tolerance = 1e-3
+
+    class Params(PassParams):
+        alpha: float = Field(0.5, ge=0, le=1)
+
+    def requires(self, subject: Any) -> None:
+        super().requires(subject)
+        if self.data is not None:
+            samples.check(self.data, subject, self.id)
+
+    def observe(self, subject: Any) -> Facts:
+        graph.inline_functions(subject)
+        return super().observe(subject)
+
+    def apply(self, subject: Any) -> Any:
+        import numpy as np
+        import onnx
+
+        stored = {tensor.name: tensor for tensor in subject.graph.initializer}
+        products, inverse = self._products(subject), dict[str, str]()
+        for activation, peaks in self._peaks(subject, list(products)).items():
+            matrices = {name: onnx.numpy_helper.to_array(stored[name]) for name in products[activation]}
+            weights = np.max([np.abs(matrix).max(axis=1) for matrix in matrices.values()], axis=0)
+            is_used = (peaks > 0) & (weights > 0)
+            peaks, weights = (np.log2(np.where(is_used, one, 1)) for one in (peaks, weights))
+            exponents = np.rint(self.params.alpha * peaks - (1 - self.params.alpha) * weights)
+            exponents = np.clip(exponents - np.rint(np.median(exponents)), -MAX_SHIFT, MAX_SHIFT)
+            scales = np.exp2(exponents).astype(np.float32)
+            for name, matrix in matrices.items():
+                stored[name].CopyFrom(onnx.numpy_helper.from_array(matrix * scales[:, None], name))
+            inverse[activation] = graph.fresh_name(subject, f"{activation}_inverse_scales")
+            subject.graph.initializer.append(onnx.numpy_helper.from_array(1 / scales, inverse[activation]))
+        self._smoothed, nodes = len(inverse), list[Any]()
+        for node in subject.graph.node:
+            activation = node.input[0] if node.op_type == "MatMul" else ""
+            if node.input[1:2] and node.input[1] in products.get(activation, ()):
+                smooth = node.input[0] = f"{activation}_smoothed"
+                if name := inverse.pop(activation, ""):
+                    nodes.append(onnx.helper.make_node("Mul", [activation, name], [smooth], smooth))
+            nodes.append(node)
+        graph.replace_nodes(subject.graph, nodes)
+        graph.clear_value_info(subject)
+        return subject
+
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
+        result = super().ensures(before, after)
+        if not self._smoothed:
+            hint = "the graph has no MatMul of a normalized activation with a constant matrix"
+            raise ConversionError("smoothing reached no product", hint)
+        return {**result, "activations": self._smoothed}
+
+    def _products(self, subject: Any) -> dict[str, list[str]]:
+        """The names of the float32 matrices by the normalized activation that they multiply, unless they have another reader."""
+        readers = Counter(name for body in within(subject.graph) for node in body.node for name in node.input)
+        floats = [one for one in subject.graph.initializer if one.data_type == one.FLOAT]
+        vectors = {one.name for one in floats if len(one.dims) == 1}
+        matrices = {one.name for one in floats if len(one.dims) == 2 and readers[one.name] == 1}
+        normalized, stretched, products = set[str](), set[str](), dict[str, list[str]]()
+        for node in filter(graph.is_standard, subject.graph.node):
+            is_shift = node.op_type == "Add" and not stretched.isdisjoint(node.input)
+            if node.op_type == "Mul" and not vectors.isdisjoint(node.input):
+                stretched.update(node.output)
+            elif node.op_type in NORMALIZATIONS or (is_shift and not vectors.isdisjoint(node.input)):
+                normalized.update(node.output[:1])
+            elif node.op_type == "MatMul" and node.input[0] in normalized and node.input[1] in matrices:
+                products.setdefault(node.input[0], []).append(node.input[1])
+        return products
+
+    def _peaks(self, subject: Any, names: list[str]) -> dict[str, Any]:
+        """The largest magnitude of each channel of these values of the graph."""
+        import numpy as np
+        import onnx
+
+        if not names:
+            return {}
+        tapped = graph.copy(subject)
+        del tapped.graph.output[:]
+        tapped.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+        feeds = self.data or samples.draw(subject, sizes=({"batch": DRAWN_ROWS},) * 2)
+        peaks = dict[str, Any]()
+        for run in samples.all_outputs(tapped, feeds, self.id):
+            for name, values in run.items():
+                own = np.abs(values.reshape(-1, values.shape[-1])).max(axis=0, initial=0)
+                peaks[name] = np.maximum(peaks.get(name, 0), own)
+        return peaks

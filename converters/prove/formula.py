@@ -32,7 +32,7 @@ class StoredValue:
 
     `axis` is the axis of the codes with a scale for each index (None: one scale for all codes); with `block`, each scale
     is for that many consecutive codes of the axis. `views` are the steps from the tensor to the constant: each has the axes
-    of a transposition, or the shapes before and after a reshape. A factor that this package computed may differ from another
+    of a transposition, or the shapes before and after a reshape, or for each row the power of two that it is multiplied by. A factor that this package computed may differ from another
     factor by `tolerance`, relative.
     """
 
@@ -74,18 +74,32 @@ class StoredValue:
     def reshape(self, dims: tuple[int, ...]) -> "StoredValue":
         return replace(self, dims=dims, views=(*self.views, (self.dims, dims)))
 
+    def scale_rows(self, exponents: tuple[int, ...]) -> "StoredValue":
+        """A matrix with rows multiplied by powers of two."""
+        return replace(self, views=(*self.views, (exponents, (), ())))
+
     def array(self) -> Any:
         """The values of an unquantized constant, in the constant's shape; bfloat16 values are returned as float32."""
         array = read_array(self.tensor)
         for view in self.views:
-            array = array.transpose(view[0]) if len(view) == 1 else array.reshape(view[1])
+            if len(view) == 3:
+                array = _scaled_rows(array, view[0])
+            else:
+                array = array.transpose(view[0]) if len(view) == 1 else array.reshape(view[1])
         return array
 
     def stored_form(self, array: Any) -> Any:
         """Undo the views: turn an array in the shape of this constant into the shape of the tensor."""
         for view in reversed(self.views):
-            array = array.transpose(np.argsort(view[0])) if len(view) == 1 else array.reshape(view[0])
+            if len(view) == 3:
+                array = _scaled_rows(array, tuple(-exponent for exponent in view[0]))
+            else:
+                array = array.transpose(np.argsort(view[0])) if len(view) == 1 else array.reshape(view[0])
         return array
+
+
+def _scaled_rows(array: Any, exponents: tuple[int, ...]) -> Any:
+    return np.ldexp(array, np.array(exponents)[:, None]).astype(array.dtype)
 
 
 @dataclass(eq=False, slots=True)

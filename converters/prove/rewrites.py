@@ -148,6 +148,10 @@ MAX_SCALE = 2.0**16
 """The largest factor that is moved out of a product (also its reciprocal): more may overflow where the parent does not."""
 
 
+MAX_EXPONENT = 16
+"""The largest power of two that moves from a channel into a matrix, up or down, for the same reason."""
+
+
 @rule("scaled-product", "MatMul")
 def scaled_product(make: Rewriter, formula: Formula) -> Operand:
     """Replace a product of scaled matrices by the scaled product of the matrices."""
@@ -193,6 +197,26 @@ def _unscaled(make: Rewriter, formula: Operand) -> tuple[Formula, float, float] 
             precision = SINGLE if array.dtype.itemsize >= 4 else COARSE
             return source, 1 / size if formula.operator == "Div" else size, precision
     return None
+
+
+@rule("scaled-channels", "MatMul")
+def scaled_channels(_: Rewriter, formula: Formula) -> Operand:
+    """Move factors of the first operand's channels, which are powers of two, into the rows of a stored matrix."""
+    value, matrix = formula.operands
+    if matrix is None or value is None or not value.is_op("Mul") or value.epoch < 7:
+        return None
+    stored = matrix.constant
+    if stored is None or len(stored.dims) != 2:
+        return None
+    pair = split(value.operands, lambda one: one.constant is not None)
+    factors = None if pair is None else array_of(pair[0])
+    if pair is None or factors is None or factors.dtype.kind != "f" or factors.shape != stored.dims[:1]:
+        return None
+    mantissas, exponents = np.frexp(factors)
+    if (mantissas != 0.5).any() or np.abs(exponents).max() > MAX_EXPONENT:
+        return None
+    scaled = stored.scale_rows(tuple(int(exponent) - 1 for exponent in exponents))
+    return replace(formula, operands=(pair[1], constant(scaled, matrix.node)))
 
 
 @rule("identity", "Identity")

@@ -9,10 +9,9 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
-from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,33 +24,35 @@ from onnxreg.converters.evaluation.evaluators import content
 from onnxreg.converters.evaluation.latency import PAIRS, Latency, LatencyTable, Ratio
 from onnxreg.converters.evaluation.metric import EvaluationError
 from onnxreg.converters.evaluation.predict import INT8_ACTIVATIONS
-from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.tensors import tensor_bytes
-from onnxreg.converters.passes.tools.graph import factors
+from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.pass_catalog import find
+from onnxreg.converters.passes.tools import graph, model_file
+from onnxreg.converters.runtime.sessions import FirstLoad, first_loader
 from onnxreg.converters.source.source_files import scrub
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, RecipeFile, SearchCandidate, SearchRequest
-from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 PRODUCTS = ("MatMul", "Gemm")
 SCALE_BITS = 32
 """Number of bits in the scale of a block of weights."""
-MIXED, MIXED_BLOCK, MIXED_BITS = "mixed-int8", 16, 9.0
+MIXED, MIXED_BLOCK, MIXED_BITS = "mixed-int8", 128, 8.1
 MIXES = (MIXED, f"{MIXED}-int8-embeddings")
 """The candidates with dynamic INT8 for the groups of products that bear it, and blocks of this size for the others.
 
 The bits of a weight are a guess, because the search finds the groups.
 """
-MAX_GROUPS, MAX_MIXES, GROUPS_SHARE = 12, 3, 0.5
-"""The most groups of products that are tried one by one, the most sets of them, and the share of the limit that the groups
-of a set may lose alone, because the blocks lose something, too.
-"""
-PREFIX, PART = "search-", "_"
-"""Prefixes of the names of a candidate's steps, and of what is tried for a mixed candidate: no candidate's name begins so."""
+MAX_GROUPS = 12
+"""The most groups of products whose distances are measured; smaller groups count as the farthest."""
+ALPHA = 0.6
+"""The share of the range of activations that smoothing moves into the weights."""
+PREFIX = "search-"
+"""The prefix of the names of a candidate's steps."""
 SCRATCH = ".search"
 """The directory of a search in the workspace."""
 MAX_NEAREST, MAX_REASONS_CHARS = 3, 600
@@ -95,6 +96,18 @@ class Candidate:
         return steps
 
 
+def _pass(name: str, data: str | None = None, **params: Any) -> dict[str, Any]:
+    value: dict[str, Any] = {"pass": name, "params": params}
+    return value if data is None else {**value, "data": data}
+
+
+PEERS = {
+    name: Candidate(name, (_pass("OrtDynamicQuantization", per_channel=per_channel),), "int8", (8, 8, 32))
+    for name, per_channel in (("ort-dynamic", False), ("optimum-arm64", True), ("optimum-avx512-vnni", True))
+}
+"""Recipes of other tools, tried only if named: ONNX Runtime's default, and Optimum's `AutoQuantizationConfig`."""
+
+
 def library(has_tables: bool, calibration: str | None) -> list[Candidate]:
     """The built-in candidates. For a graph without embedding tables, candidates that quantize tables are left out.
 
@@ -102,14 +115,17 @@ def library(has_tables: bool, calibration: str | None) -> list[Candidate]:
         calibration: rows for static quantization; None leaves static quantization out.
     """
     rows, halves = (_pass("EmbeddingQuantization"), _pass("OnnxFloatToFloat16", op_include_list=["Gather"]))
+    smooth = _pass("SmoothQuant", alpha=ALPHA)
     four, four_bits = _blocks(4, 32), 4 + (SCALE_BITS + 4) / 32
     plain = [
         Candidate("fp16", (_pass("OnnxFloatToFloat16"),), "fp16", (16, 16, 16)),
         Candidate("int8", (_dynamic(*PRODUCTS),), "int8", (8, 32, 32)),
+        Candidate("smooth-int8", (smooth, _dynamic(*PRODUCTS)), "int8", (8, 32, 32)),
         Candidate("weights4", (four,), "int4", (four_bits, 32, 32)),
     ]
     tables = [
         Candidate("int8-int8-embeddings", (_dynamic(*PRODUCTS, "Gather"),), "int8", (8, 8, 32)),
+        Candidate("smooth-int8-int8-embeddings", (smooth, _dynamic(*PRODUCTS, "Gather")), "int8", (8, 8, 32)),
         Candidate("weights4-int8-embeddings", (four, rows), "int4", (four_bits, 8, 32)),
     ]
     for size in (32, 64, 128):
@@ -135,10 +151,10 @@ def choose_candidates(request: SearchRequest, has_tables: bool) -> Iterator[Cand
 
     Raises InputError for an unknown name, or two candidates of one name.
     """
-    own = {candidate.name: candidate for candidate in library(True, request.calibration)}
-    usable = {candidate.name for candidate in library(has_tables, request.calibration)}
+    own = PEERS | {candidate.name: candidate for candidate in library(True, request.calibration)}
+    usable = [candidate.name for candidate in library(has_tables, request.calibration)]
     names = set()
-    for choice in request.candidates or tuple(own):
+    for choice in request.candidates or usable:
         name = choice.name if isinstance(choice, SearchCandidate) else choice
         if name in names:
             raise InputError(f"two candidates are called {name}", "give each a name of its own")
@@ -151,30 +167,30 @@ def choose_candidates(request: SearchRequest, has_tables: bool) -> Iterator[Cand
             yield Candidate(name, tuple(own_steps))
         elif name not in own:
             raise InputError(f"no candidate is called {name}", suggest(name, own))
-        elif name in usable or request.candidates:
+        else:
             yield own[name]
 
 
-def measure_weights(graph: Any, size: int) -> WeightBytes:
+def measure_weights(model: Any, size: int) -> WeightBytes:
     """Measure the constant weights of a graph (`onnx.ModelProto`) in a file of `size` bytes."""
-    weights = factors(graph, frozenset(PRODUCTS))
+    weights = graph.factors(model, frozenset(PRODUCTS))
     products = sum(tensor_bytes(tensor) for tensor in weights.values())
-    read = {node.input[0] for node in graph.graph.node if node.op_type == "Gather"}
+    read = {node.input[0] for node in model.graph.node if node.op_type == "Gather"}
     tables = sum(
         tensor_bytes(tensor)
-        for tensor in graph.graph.initializer
+        for tensor in model.graph.initializer
         if tensor.name in read and tensor.data_type == tensor.FLOAT and len(tensor.dims) == 2
     )
     return WeightBytes(products, tables, max(size - products - tables, 0))
 
 
-def product_groups(graph: Any) -> list[list[str]]:
+def product_groups(model: Any) -> list[list[str]]:
     """The names of the products with constant weights, those of all layers in one group; the largest groups first.
 
     Names differ between layers in numbers alone: `/encoder/layer.0/query/MatMul`. If a product has no name, there are none.
     """
-    weights, groups, sizes = factors(graph, frozenset(PRODUCTS)), dict[str, list[str]](), Counter[str]()
-    for node in graph.graph.node:
+    weights, groups, sizes = graph.factors(model, frozenset(PRODUCTS)), dict[str, list[str]](), Counter[str]()
+    for node in model.graph.node:
         weight = next((weights[name] for name in node.input if name in weights), None)
         if node.op_type in PRODUCTS and weight is not None:
             if not node.name:
@@ -185,9 +201,17 @@ def product_groups(graph: Any) -> list[list[str]]:
     return [groups[key] for key, _ in sizes.most_common()]
 
 
-def _pass(name: str, data: str | None = None, **params: Any) -> dict[str, Any]:
-    value: dict[str, Any] = {"pass": name, "params": params}
-    return value if data is None else {**value, "data": data}
+def _transformed(model: Any, passes: Sequence[Mapping[str, Any]]) -> Any:
+    for work in passes:
+        model, _ = run(work["pass"], find(work["pass"])(**work["params"]), model)
+    return model
+
+
+def _dynamic_but(groups: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """The pass of dynamic INT8 for all products but those of these groups."""
+    return _pass(
+        "OnnxDynamicQuantization", nodes_to_exclude=sorted(name for group in groups for name in group)
+    )
 
 
 def _dynamic(*operators: str) -> dict[str, Any]:
@@ -242,8 +266,9 @@ def run_judged(
         search = Search(plan, plan.recipe.search)
         if cache is None:  # one of this search alone: the steps that candidates share run once
             cache = StepCache(scratch / "cache")
-        final_plan = search.run(scratch, cache, progress)
-        draft = run_plan.execute(final_plan, workspace, cache, progress, search.subject)
+        with first_loader() as load:
+            final_plan = search.run(scratch, cache, progress, load)
+            draft = run_plan.execute(final_plan, workspace, cache, progress, search.subject, load)
         latencies = time_judged(search.evaluation, draft, search.base, progress)
         table = LatencyTable(PAIRS, tuple(latencies), search.latencies)
     shutil.rmtree(scratch, ignore_errors=True)
@@ -318,13 +343,13 @@ class Search:
             if obstacle := next(evaluation.obstacles(), None):
                 raise InputError(f"{suite} is too small: {obstacle}", "give it more items")
 
-    def run(self, directory: Path, cache: StepCache, progress: Progress) -> ExportPlan:
-        """Return the plan of the export with the winner; the plan records every candidate.
+    def run(self, directory: Path, cache: StepCache, progress: Progress, load: FirstLoad) -> ExportPlan:
+        """Return the plan of the export with the winner; the plan records every candidate. `load` tries new files.
 
         Raises ConversionError if no candidate passes.
         """
         directory.mkdir(parents=True)
-        self._directory, self._cache, self._progress = directory, cache, progress
+        self._directory, self._cache, self._progress, self._load = directory, cache, progress, load
         self._drafts: dict[str, Draft] = {}
         self.latencies: dict[str, list[Latency]] = {}
         base = self._execute(self._alone((), self._request.input, self._request.output), "base")
@@ -337,22 +362,23 @@ class Search:
         candidates = {candidate.name: candidate for candidate in ordered}
         trials = [self._trial(candidate, "untried", [UNTRIED]) for candidate in ordered]
         objective, smallest, slow = self._request.objective, float("inf"), list[Trial]()
-        for candidate, trial in zip(ordered, trials, strict=True):
+        for number, (candidate, trial) in enumerate(zip(ordered, trials, strict=True), start=1):
             if objective != "latency" and candidate.estimate(weights) >= smallest:
                 continue
+            self._label = f"{number} of {len(ordered)}: {candidate.name}"
             if candidate.name in MIXES and candidate.bits is not None:
                 candidate = candidates[candidate.name] = self._mix(candidate)
-            self._make(candidate, trial)
+            self._make(candidate, trial, self._label)
             if objective != "bytes" and candidate.name in self._drafts:
                 self._time(trial)
             if objective == "fast-enough" and any(ratio.is_slow for ratio in self._ratios(candidate.name)):
                 slow.append(trial)
                 continue
-            self._judge(trial, self.evaluation)
+            self._judge(trial)
             if trial["state"] == "certified":
                 smallest = min(smallest, trial["bytes"])
         for trial in sorted(slow, key=lambda trial: trial["bytes"]) if smallest == float("inf") else ():
-            self._judge(trial, self.evaluation)
+            self._judge(trial)
             if trial["state"] == "certified":
                 break
         passed = [trial for trial in trials if trial["state"] == "certified"]
@@ -387,72 +413,62 @@ class Search:
     @cached_property
     def evaluation(self) -> SourceEvaluation:
         """The evaluation of the source on the suite to choose on."""
-        return self._evaluation_on(self._choose.suite)
+        key, trusted = self._plan.subject_key(), self._plan.task.trust_remote_code
+        return SourceEvaluation(self._choose, lambda: self.subject, trusted, self._cache, key)
 
     @cached_property
-    def _quick_evaluation(self) -> SourceEvaluation:
-        """The evaluation on half of the suite to choose on, which suffices to order groups of products."""
-        seed = self._request.seed
-        return self._evaluation_on(self._choose.suite.half("choose", seed))
-
-    def _evaluation_on(self, suite: Suite) -> SourceEvaluation:
-        key, trusted = self._plan.subject_key(), self._plan.task.trust_remote_code
-        plan = replace(self._choose, suite=suite)
-        return SourceEvaluation(plan, lambda: self.subject, trusted, self._cache, key)
+    def _smoothed(self) -> tuple[Any, tuple[Mapping[str, Any], ...]]:
+        """The file in full precision (`onnx.ModelProto`), smoothed if it has normalizations, and the passes that smooth it."""
+        passes = (_pass("SmoothQuant", alpha=ALPHA),)
+        with suppress(ConversionError, InputError):
+            return _transformed(model_file.load(self.base), passes), passes
+        return model_file.load(self.base), ()
 
     @cached_property
     def _groups(self) -> list[list[str]]:
-        return product_groups(load_onnx(self.base))
+        """The groups of products, sorted by how far dynamic INT8 for the group alone takes the outputs from the parent's."""
+        subject, _ = self._smoothed
+        groups, distances = product_groups(subject), dict[int, float]()
+        for number, group in enumerate(groups[:MAX_GROUPS]):
+            self._progress.step(f"{self._label}, group {number + 1} of {len(groups)}")
+            others = [other for other in groups if other is not group]
+            part = self._part((_dynamic_but(others),), f"group-{number}")
+            with suppress(ConversionError, InputError), part as file:
+                distances[number] = self.evaluation.distance(file, self.base)
+        order = sorted(range(len(groups)), key=lambda number: distances.get(number, float("inf")))
+        return [groups[number] for number in order]
 
-    @cached_property
-    def _group_losses(self) -> list[tuple[float, list[str]]]:
-        """The loss, as a share of the limit, of dynamic INT8 for one group of products alone, and the group."""
-        return [
-            (
-                self._loss(
-                    Candidate(f"{PART}group-{number}", (self._dynamic([group]),)), self._quick_evaluation
-                ),
-                group,
-            )
-            for number, group in enumerate(self._groups[:MAX_GROUPS], start=1)
-        ]
-
-    def _dynamic(self, groups: Sequence[Sequence[str]]) -> dict[str, Any]:
-        """The pass of dynamic INT8 for these groups of products alone."""
-        own = {name for group in groups for name in group}
-        others = [name for group in self._groups for name in group if name not in own]
-        return _pass("OnnxDynamicQuantization", nodes_to_exclude=others)
-
-    def _loss(self, candidate: Candidate, evaluation: SourceEvaluation) -> float:
-        """The largest loss of a candidate as a share of its limit; the candidate's file is deleted again."""
-        trial = self._trial(candidate, "untried", [])
-        self._make(candidate, trial)
-        self._judge(trial, evaluation)
-        if draft := self._drafts.pop(candidate.name, None):
-            shutil.rmtree(draft.root)
-        return excess(trial)
+    @contextmanager
+    def _part(self, passes: Sequence[Mapping[str, Any]], name: str) -> Iterator[Path]:
+        """Make a file from the smoothed one for the time of the block, without the engine's checks: no file is published so."""
+        file = self._directory / f"{name}.onnx"
+        model_file.save(_transformed(graph.copy(self._smoothed[0]), passes), file)
+        yield file
+        file.unlink()
 
     def _mix(self, candidate: Candidate) -> Candidate:
-        """Put dynamic INT8, for the groups of products that together lose less than the limit, before a candidate's passes.
+        """Put smoothing, and dynamic INT8 for the groups of products that bear it, before a candidate's passes.
 
-        The groups that lose least alone are joined while the sum of their losses is small, and fewer if they do not pass. If
-        there is no such group, the candidate stays as it is.
+        All groups but the farthest are tried, then fewer; if none of these sets passes, the candidate stays as it is.
         """
-        ordered = sorted(self._group_losses, key=itemgetter(0))
-        count = sum(total < GROUPS_SHARE for total in accumulate(loss for loss, _ in ordered))
-        for fewer in range(count, max(count - MAX_MIXES, 0), -1):
-            groups = [group for _, group in ordered[:fewer]]
-            mixed = replace(candidate, passes=(self._dynamic(groups), *candidate.passes))
-            if self._loss(replace(mixed, name=f"{PART}{candidate.name}-{fewer}"), self.evaluation) < 1:
-                return mixed
+        groups, (_, smooth) = self._groups, self._smoothed
+        counts = {len(groups) - 1, len(groups) - 2, len(groups) // 2}
+        for count in sorted((count for count in counts if count > 0), reverse=True):
+            self._progress.step(f"{self._label}, {count} of {len(groups)} groups")
+            passes = (_dynamic_but(groups[count:]), *candidate.passes)
+            with suppress(InputError), self._part(passes, f"{candidate.name}-{count}") as file:
+                trial = self._trial(candidate, "untried", [])
+                self._judge(trial, DraftArtifact("onnx", "int8", file.name), file)
+                if trial["state"] == "certified":
+                    return replace(candidate, passes=(*smooth, *passes))
         return candidate
 
     def _trial(self, candidate: Candidate, state: str, reasons: list[str]) -> Trial:
         return {"candidate": candidate.name, "state": state, "reasons": reasons}
 
-    def _make(self, candidate: Candidate, trial: Trial) -> None:
+    def _make(self, candidate: Candidate, trial: Trial, label: str) -> None:
         """Make a candidate's file, and add its bytes to the trial; a pass that fails makes the trial `failed`."""
-        self._progress.step(f"trying {candidate.name}")
+        self._progress.step(label)
         try:
             own_steps = candidate.steps(self._request.input)
             plan = self._alone(own_steps, own_steps[-1]["name"], self._path_of(candidate))
@@ -475,14 +491,16 @@ class Search:
         except ConversionError as error:
             trial |= {"state": "failed", "reasons": [self._published(error.message)]}
 
-    def _judge(self, trial: Trial, evaluation: SourceEvaluation) -> None:
-        """Judge a candidate. Raises EvaluationError if the source or a metric fails, which concerns all candidates."""
+    def _judge(self, trial: Trial, artifact: DraftArtifact | None = None, file: Path | None = None) -> None:
+        """Judge a candidate, or a file for it. Raises EvaluationError if the source or a metric fails, which concerns all."""
         if trial["state"] == "failed":
             return
-        draft = self._drafts[trial["candidate"]]
-        (artifact,) = draft.artifacts
+        if artifact is None or file is None:
+            draft = self._drafts[trial["candidate"]]
+            (artifact,) = draft.artifacts
+            file = draft.root / artifact.path
         try:
-            judged = evaluation.judge(artifact, draft.root / artifact.path)
+            judged = self.evaluation.judge(artifact, file)
         except EvaluationError:
             raise
         except ConversionError as error:
@@ -504,7 +522,7 @@ class Search:
     def _execute(self, plan: ExportPlan, directory: str) -> Draft:
         workspace = self._directory / directory
         workspace.mkdir(parents=True)
-        return run_plan.execute(plan, workspace, self._cache, SILENT, self.subject)
+        return run_plan.execute(plan, workspace, self._cache, SILENT, self.subject, self._load)
 
     def _published(self, message: str) -> str:
         """A message without directories of this machine, because the message is published with the version."""

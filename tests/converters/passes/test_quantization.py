@@ -22,6 +22,8 @@ from onnxreg.converters.passes.quantization import (
     OnnxBlockWiseRtnQuantization,
     OnnxDynamicQuantization,
     OnnxStaticQuantization,
+    OrtDynamicQuantization,
+    SmoothQuant,
 )
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.graph import count_operators, factors
@@ -74,6 +76,7 @@ TestDynamic = contract(OnnxDynamicQuantization, matrices)
 TestBlocks = contract(lambda: OnnxBlockWiseRtnQuantization(block_size=32), matrices)
 TestStatic = contract(lambda: OnnxStaticQuantization(images()), image)
 TestEmbeddings = contract(EmbeddingQuantization, embedding)
+TestRuntime = contract(OrtDynamicQuantization, matrices)
 
 
 def with_value(subject: Any, name: str, value: float) -> Any:
@@ -314,6 +317,79 @@ def test_embeddings_on_request_with_the_cosine_of_the_worst_row_and_convolutions
     _, step = run_and_compare("int8", work, subject)
     assert (step.result["weights"], step.result["operators"]["ConvInteger"]) == (1, 1)
     assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.99
+
+
+# Smoothing
+
+
+LOUD = np.where(np.arange(40) % 13 == 5, np.float32(60), np.float32(1))
+NORMAL = "h = LayerNormalization(x, loud, shift)"
+SPELLED = "s = Mul(x, loud) h = Add(s, shift)"
+
+
+def outliers(body: str = f"{NORMAL} y = MatMul(h, first)") -> Any:
+    subject = matrices(body, first=(40, 40), second=(40, 40))
+    store(subject, "loud", LOUD)
+    store(subject, "shift", np.zeros(40, np.float32))
+    return subject
+
+
+TestSmooth = contract(SmoothQuant, outliers)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(
+    ("body", "width"),
+    [
+        (f"{NORMAL} y = MatMul(h, first)", 2),
+        (f"{SPELLED} q = MatMul(h, first) k = MatMul(h, second) r = Add(q, k) y = Add(r, h)", 3),
+    ],
+)
+def test_smoothing_changes_no_product_and_takes_the_outliers_from_the_activation(
+    body: str, width: int, alpha: float
+) -> None:
+    subject, feeds = outliers(body), rows(9, 40)
+    before = samples.all_outputs(subject, feeds, "parent")
+    after, step = run_and_compare("smooth", SmoothQuant(feeds, alpha=alpha), subject, feeds=feeds)
+    inverse = next(array for name, array in stored(after).items() if name.endswith("inverse_scales"))
+    assert np.array_equal(np.frexp(inverse)[0], np.full(40, 0.5)) and step.result["activations"] == 1
+    assert bool(inverse[6] / inverse[5] > 16) is (alpha == 1.0)
+    assert sum("h_smoothed" in node.input for node in after.graph.node) == width - 1
+    for one, other in zip(before, samples.all_outputs(after, feeds, "child"), strict=True):
+        assert np.array_equal(one["y"], other["y"])
+
+
+def test_dynamic_int8_behind_smoothing_loses_a_fraction() -> None:
+    def error(*line: Any) -> float:
+        subject, feeds = outliers(), rows(9, 40)
+        before = samples.all_outputs(subject, feeds, "parent")[0]["y"]
+        for work in line:
+            subject, _ = run("step", work, subject)
+        after = samples.all_outputs(subject, feeds, "child")[0]["y"]
+        return float(np.linalg.norm(after - before))
+
+    assert error(SmoothQuant(), DYNAMIC()) < 0.7 * error(DYNAMIC())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Add(x, x)",
+        "y = MatMul(x, first)",
+        f"{NORMAL} a = MatMul(h, first) y = MatMul(a, first)",
+        f"{NORMAL} y = MatMul(first, h)",
+    ],
+    ids=["no product", "not normalized", "a matrix with two readers", "the other operand"],
+)
+def test_what_cannot_be_smoothed_is_an_error(body: str) -> None:
+    subject = outliers(body)
+    with pytest.raises(ConversionError, match="smoothing reached no product"):
+        run("smooth", SmoothQuant(rows(40, 40)), subject)
+
+
+def test_samples_of_another_graph_are_refused() -> None:
+    with pytest.raises(InputError, match="the graph takes x"):
+        run("smooth", SmoothQuant([{"z": 1}]), outliers())
 
 
 MIXED = "h = MatMul(x, first) y = Gemm<transB=1>(h, second)"

@@ -590,8 +590,9 @@ def test_groups_of_products_that_bear_it_get_dynamic_int8(
     own = [{**BROKEN, "name": name} for name in ("group-1", "mixed-int8-1", "mixed-int8-group-1")]
     draft = search(choose, confirm=str(confirm), candidates=[*own, "mixed-int8"], limit=0.02)
     steps = {step["name"]: step for step in draft.fields["recipe"]["steps"]}
-    dynamic, blocks = steps["search-mixed-int8-1"], steps["search-mixed-int8-2"]
-    assert (dynamic["pass"], blocks["pass"]) == ("OnnxDynamicQuantization", "OnnxBlockWiseRtnQuantization")
+    smooth, dynamic, blocks = (steps[f"search-mixed-int8-{number}"] for number in (1, 2, 3))
+    kinds = ["SmoothQuant", "OnnxDynamicQuantization", "OnnxBlockWiseRtnQuantization"]
+    assert [step["pass"] for step in (smooth, dynamic, blocks)] == kinds
     groups = product_groups(load_onnx(draft.root / "model.onnx"))
     left = set(dynamic["params"]["nodes_to_exclude"])
     assert all(left.isdisjoint(group) or left.issuperset(group) for group in groups)

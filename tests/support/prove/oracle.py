@@ -41,10 +41,29 @@ def judge(parent: Any, child: Any) -> str:
             if scale is None:  # the bias of QGemm
                 node = next(node for node in child.graph.node if name in node.input)
                 scale = new[node.input[1]] * new[node.input[4]]
-            value = old[stem].astype(float)
+            value = old[stem].astype(float) * smoothing(child, stem, new)
             value = value.T if stem in turned and re.search("_Q[48]$", name) else value
             verdicts.append(judge_codes(value, tensor, scale, zero, "Q4" in name))
     return next((word for word in ("not-provable", "bounded") if word in verdicts), "proven")
+
+
+def smoothing(child: Any, stem: str, stored: Any) -> Any:
+    """The scales of the rows of a matrix whose product reads an activation divided by them: 1 for any other."""
+    makers = {name: node for node in child.graph.node for name in node.output}
+    origins = {
+        name: node.input[0]
+        for node in child.graph.node
+        if node.op_type == "DynamicQuantizeLinear"
+        for name in node.output
+    }
+    for node in child.graph.node:
+        if any(re.fullmatch(rf"{stem}_(MatMul)?\w*(quantized|Q[48])", name) for name in node.input):
+            maker = makers.get(origins.get(node.input[0], node.input[0]))
+            inverse = (
+                [stored[name] for name in maker.input if name.endswith("_inverse_scales")] if maker else []
+            )
+            return 1 / inverse[0][:, None].astype(float) if inverse else 1
+    return 1
 
 
 def rounded(wide: Any, narrow: Any, low: float, high: float) -> bool:
