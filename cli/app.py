@@ -62,6 +62,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "untag": Verb("Remove a channel", "decide"),
         "pin": Verb("Keep a version from expiring", "decide"),
         "attest": Verb("Record a later evaluation of an artifact", "evidence"),
+        "measure": Verb("Time a version's artifacts beside full precision", "evidence"),
         "lock": Verb("Write down the exact artifacts of an app's build", "lock"),
     },
     "Audit": {

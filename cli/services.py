@@ -24,7 +24,7 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import parse_size
 from onnxreg.schema.delta.delta_format import Delta
-from onnxreg.schema.gates.statements import FaithfulnessReport, full_precision_ancestor
+from onnxreg.schema.gates.statements import FULL_PRECISION, FaithfulnessReport, full_precision_ancestor
 
 if TYPE_CHECKING:
     from onnxreg.converters.delta.make import ModelFile
@@ -148,6 +148,40 @@ def prove_version(
                 source, digest = parent, digest_file(parent)
                 name = f"./{parent}" if parent.name == str(parent) else str(parent)  # unlike an artifact's
             yield ArtifactProof(child.path, name, prove(source, files[child.digest], (digest, child.digest)))
+
+
+def measure_version(
+    reader: RegistryReader, version: "Release", paths: Collection[str] = (), progress: Progress = SILENT
+) -> bytes:
+    """Time the artifacts of a version, or those at `paths`, beside full precision, and return the benchmark document.
+
+    Raise InputError if there is none to time, or one of `paths` is none.
+    """
+    from onnxreg.registry.transfer.export_files import fetched
+
+    manifest = version.manifest
+    pairs = {
+        item.path: (item, parent)
+        for item in manifest.artifacts
+        if (parent := full_precision_ancestor(manifest, item)) and parent.precision == FULL_PRECISION
+    }
+    if not pairs or not pairs.keys() >= {*paths}:
+        subject = min({*paths} - pairs.keys(), default="a file")
+        hint = f"made from a file in full precision are {', '.join(pairs) or 'no artifacts'}"
+        raise InputError(f"{version.ref} has no file in full precision to time {subject} beside", hint)
+    with needs("onnx", "reg measure"), ExitStack() as stack:
+        from onnxreg.converters.evaluation.latency import compare_files
+
+        files: dict[str, Path] = {}
+        chosen = [pairs[path] for path in paths or pairs]
+        for artifact in (item for pair in chosen for item in pair):
+            if artifact.path not in files:
+                file = fetched(reader, artifact, version.held, progress)
+                files[artifact.path] = stack.enter_context(file)
+        named = [
+            ((item.path, files[item.path]), (parent.path, files[parent.path])) for item, parent in chosen
+        ]
+        return compare_files(named, manifest.max_sequence_length).document(manifest).encode()
 
 
 def _pairs(

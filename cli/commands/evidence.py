@@ -1,5 +1,6 @@
-"""`reg attest`, `prove`, `certify`: evaluations, proofs and certificates of the artifacts of a version."""
+"""`reg attest`, `measure`, `prove`, `certificates`: statements about the artifacts of a version."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import REASON, REF, REMOTE, flag, option
-from onnxreg.cli.output import counted, number, printable, table
-from onnxreg.cli.versions import blocks, doubts
+from onnxreg.cli.output import counted, number, printable, table, write_file
+from onnxreg.cli.versions import benchmark, blocks, doubts
+from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.files import read_given
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ EXAMPLES = (
     "reg attest acme/pii-small:1.2.0 --report certificates/model_int8.onnx.json",
     "reg attest acme/pii-small:1.2.0 --report field-test.json --key lab --reason 'field test of May'",
     "reg attest acme/pii-small:1.2.0 --report field-test.json --remote origin",
+    "reg measure acme/pii-small",
+    "reg measure acme/pii-small:1.2.0 --on-device pixel.json",
     "reg prove acme/pii-small",
     "reg prove acme/pii-small:1.2.0 --artifact onnx-int8/model_int8.onnx --strict",
     "reg prove acme/imported --artifact model_quantized.onnx --parent model.onnx",
@@ -37,24 +42,28 @@ def attest(
     session: Session,
     ref: str = REF,
     report: Path = option(
-        "A certificate of an export, or the document that docs/gates.md describes.", default=...
+        "A certificate of an export, a benchmark, or the document that docs/gates.md describes.", default=...
     ),
     key: str | None = option("Sign with this key of yours."),
     remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
-    """Log a later evaluation of an artifact. If verdicts disagree, the refusal wins.
+    """Log a later evaluation of an artifact, or a benchmark. If verdicts disagree, the refusal wins.
 
     The report names an artifact by its digest, and travels with the version.
 
     With --json: {ref, artifact, path, stated, attested, state}; stated is the manifest's state, attested
-    the report's state, and state the state that counts from now on.
+    the report's state, and state the state that counts from now on. For a benchmark as `reg measure`.
     """
     from onnxreg.registry.signing import signing_key
     from onnxreg.registry.trust.signatures import attest as attest_evaluation
-    from onnxreg.schema.core.files import read_given
 
     data = read_given(report)
+    if b'"onnxreg-benchmark"' in data:
+        if key is not None:
+            raise InputError("a benchmark is not signed: no gate reads it", "leave --key away")
+        _log_benchmark(session, ref, data, str(report), remote)
+        return
     private = None if key is None else signing_key(key)
     registry, store = session.with_remote(remote)
     release = registry.get(ref, store)
@@ -67,6 +76,62 @@ def attest(
         document | {"stated": stated, "attested": evaluation.state, "state": state},
         f"{release.ref} {path}: {evaluation.state}; its manifest says {stated}",
         stays if state != evaluation.state else None,
+    )
+
+
+def measure(
+    session: Session,
+    ref: str = REF,
+    artifact: list[str] | None = option("Only this artifact, by its path; may be repeated.", metavar="PATH"),
+    on_device: Path | None = option(
+        "Take the document that a client on a phone or in a browser wrote; - is stdin.", metavar="FILE|-"
+    ),
+    output: Path | None = option("Write the document to this file, and log nothing."),
+    remote: str | None = REMOTE,
+) -> None:
+    """Time artifacts beside full precision on this machine, and log the latencies.
+
+    A run of each in turn, on one thread, with drawn inputs of 32 and 128 tokens. Of an export with a suite this is done
+    already. With --on-device nothing runs here: the clients in examples/ measure on the device (docs/latency.md).
+
+    With --json: {ref, benchmark, speeds, logged}; benchmark is `reg builtin schemas benchmark`, speeds are by path.
+    """
+    if on_device is None:
+        from onnxreg.cli.services import measure_version
+        from onnxreg.registry.log.contents import read_version
+
+        reader = session.reader(remote)
+        with session.progress("reading the files") as progress:
+            report = measure_version(reader, read_version(reader, Ref.parse(ref)), artifact or (), progress)
+    elif str(on_device) == "-":
+        report = sys.stdin.buffer.read(MAX_RECORD_BYTES + 1)
+    else:
+        report = read_given(on_device)
+    _log_benchmark(session, ref, report, str(on_device or "the benchmark"), remote, output)
+
+
+def _log_benchmark(
+    session: Session, ref: str, report: bytes, label: str, remote: str | None, output: Path | None = None
+) -> None:
+    """Log a benchmark of a version, or write it to `output`, and show it."""
+    from onnxreg.registry.trust.signatures import attest_benchmark
+    from onnxreg.schema.gates.statements import BenchmarkDocument
+
+    document = BenchmarkDocument.decode(report, label)
+    registry, store = session.with_remote(remote)
+    release = registry.get(ref, store)
+    outcome = f"logged in {release.name}{session.place(store)}"
+    if output is None:
+        attest_benchmark(registry.decisions(release.name, store), release, report, label)
+    else:
+        write_file(output, report)
+        outcome = f"written to {output}"
+    paths = {artifact.digest: artifact.path for artifact in release.manifest.artifacts}
+    speeds = {paths.get(digest, str(digest)): speed for digest, speed in document.speeds.items()}
+    session.show(
+        {"ref": release.ref, "benchmark": document, "speeds": speeds, "logged": output is None},
+        benchmark(document),
+        outcome,
     )
 
 

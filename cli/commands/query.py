@@ -44,7 +44,7 @@ def command(
     remote comes from its catalog, if somebody publishes one (reg index publish); else each query reads every model.
 
     With --json: {models, more, matches: [{name, version, manifest, channels, newest, prerelease, yanked,
-    pinned, task, family, license, profile, artifact: {format, precision, path, digest, size, download_size,
+    pinned, latency, task, family, license, profile, artifact: {format, precision, path, digest, size, download_size,
     state, certified, opset, ort_format, providers, recall, min_recall, metric}}]}; models counts those in matches, more
     says that --limit left some out, null means unknown; snapshot is the time of the catalog that answered. With
     --export: {path, rows, snapshot?}.

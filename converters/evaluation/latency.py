@@ -1,12 +1,13 @@
 """Latency on this CPU. Graphs are timed in turn, so that a busy moment slows all of them.
 
-`measure` and `measure_chains` time drawn inputs of stated sizes; `compare` times a file beside its parent on inputs of the
-suite that judges it.
+`measure` and `measure_chains` time drawn inputs of stated sizes; `compare` times a file beside its parent, on inputs of the
+suite that judges it, or, in `compare_files`, on drawn inputs.
 """
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from itertools import groupby
 from math import sqrt
@@ -15,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onnxreg.converters.evaluation.predict import MASK, Runner
+from onnxreg.converters.evaluation.evaluators import Run
+from onnxreg.converters.evaluation.predict import MASK
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
@@ -27,11 +29,15 @@ from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 
+FileOf = tuple[str, Path]
+"""A file, after its path in the version."""
 WARM_UP_RUNS = 10
 BATCH_AXIS = "batch"
 """Name of the axis whose sizes the recipe lists."""
 DYNAMIC_AXIS_LENGTH = 32
 """Length of every other dynamic axis, such as the tokens of a sentence."""
+TOKENS = (32, 128)
+"""The lengths of a short and a long drawn input."""
 PAIRS = Benchmark(runs=30, batches=(1,))
 """The number of pairs of runs, one of the file and one of its parent, for each input."""
 WARM_UP_PAIRS, LEAST_PAIRS, MAX_SECONDS = 3, 8, 20.0
@@ -213,6 +219,26 @@ def _time(
     return LatencyTable(benchmark, tuple(latencies))
 
 
+def compare_files(pairs: Sequence[tuple[FileOf, FileOf]], max_tokens: int | None) -> LatencyTable:
+    """Time each file beside its parent on drawn inputs of `TOKENS` tokens, or of fewer if the model takes no more.
+
+    Raises ConversionError, naming the file, if one does not load or run on these inputs.
+    """
+    lengths = sorted({min(tokens, max_tokens or tokens) for tokens in TOKENS})
+    latencies = []
+    for (path, file), (parent_path, parent) in pairs:
+        own, other = (load_session(item, prepacking=True) for item in (file, parent))
+        bounds = samples.index_bounds(load_onnx(parent)) if parent.suffix == ".onnx" else {}
+        sizes = [{BATCH_AXIS: 1}] * len(lengths)
+        feeds = samples.draw(samples.taken_by(other), bounds, sizes=sizes, lengths=lengths)
+        run, run_parent = (
+            partial(samples.outputs, own, label=path),
+            partial(samples.outputs, other, label=parent_path),
+        )
+        latencies += compare(path, run, parent_path, run_parent, typical_inputs(feeds))
+    return LatencyTable(PAIRS, tuple(latencies))
+
+
 def typical_inputs(feeds: Sequence[Feed]) -> dict[str, Feed]:
     """A short and a long input by their names, such as `short (23 tokens)`; one input if both have the same size."""
 
@@ -229,16 +255,14 @@ def typical_inputs(feeds: Sequence[Feed]) -> dict[str, Feed]:
     return {named("short", short): short, named("long", long): long}
 
 
-def compare(
-    path: str, run: Runner, parent_path: str, parent: Runner, inputs: Mapping[str, Feed]
-) -> list[Latency]:
+def compare(path: str, run: Run, parent_path: str, parent: Run, inputs: Mapping[str, Feed]) -> list[Latency]:
     """Time a file and its parent on each input, a run of each in turn, so that a busy moment slows both.
 
     The interval of the median ratio is the one of its order statistics (H. A. David and H. N. Nagaraja, Order Statistics,
     2003, section 7.1). Raises ConversionError if a file does not run.
     """
 
-    def milliseconds(runner: Runner, feed: Feed) -> float:
+    def milliseconds(runner: Run, feed: Feed) -> float:
         begin = time.perf_counter()
         runner(feed)
         return 1000 * (time.perf_counter() - begin)

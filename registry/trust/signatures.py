@@ -492,11 +492,14 @@ def attest_proof(
 
 
 def attest_benchmark(decisions: Decisions, published: Release, report: bytes, label: str) -> None:
-    """Record a benchmark as `attest` records an evaluation. No gate uses benchmarks."""
-    from onnxreg.schema.gates.statements import BenchmarkDocument
+    """Record a benchmark as `attest` records an evaluation; latencies are compared with full precision. No gate uses it."""
+    from onnxreg.schema.gates.statements import FULL_PRECISION, BenchmarkDocument
 
+    precisions = {item.digest: item.precision for item in published.manifest.artifacts}
     for item in BenchmarkDocument.decode(report, label).artifacts:
         _artifact(published, item.artifact, label)
+        if item.parent is not None and precisions.get(item.parent, FULL_PRECISION) != FULL_PRECISION:
+            raise InputError(f"{label} compares {item.path} with a file that is not in full precision")
     decisions.attest(published.ref, report, BENCHMARK)
 
 

@@ -87,9 +87,28 @@ public final class JvmClient {
                 byte[] file = registry.readRole(registry.slot(name).current, (String) words.get(1));
                 outcome.put("text", new String(file, StandardCharsets.UTF_8));
                 break;
+            case "benchmark":
+                outcome.put("document", benchmark());
+                break;
             default:
                 throw new IllegalArgumentException(call);
         }
+    }
+
+    /** Time a model that takes half as long as in full precision. */
+    private String benchmark() {
+        Registry other = new Registry((String) words.get(1), new File((String) options.get("directory")));
+        Release full = other.update(name, new Question().precision("float32")).release;
+        Release release = registry.update(name, new Question()).release;
+        Benchmark benchmark = new Benchmark("test", "arm64-v8a", "onnxruntime-android 1.23.2", 2);
+        try {
+            for (String input : Values.keys("short long")) {
+                benchmark.time(release, full, input, () -> Thread.sleep(2), () -> Thread.sleep(4));
+            }
+        } catch (Exception error) {
+            throw new IllegalStateException(error);
+        }
+        return benchmark.toJson();
     }
 
     /** It fails for the paths of artifacts and versions that are `bad`, or throws; `ran` are those that it was run on. */

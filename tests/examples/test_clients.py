@@ -20,6 +20,7 @@ from support.servers import static
 from support.servers.faults import LIES as FALSE_ANSWERS
 from support.servers.faults import Proxy, at
 
+from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.resolution import contracts_of
 from onnxreg.registry.store.directory import DirectoryRegistry
@@ -94,6 +95,22 @@ def test_a_server_without_ranges_sends_a_file_once(registry, release, client, tm
         outcome = client(url, tmp_path / "store", "update", NAME)
     assert (outcome["files"], outcome["progress"][-1]) == (files, [LARGE + 5, LARGE + 5])
     assert sum(blob(registry, files[MODEL]).name in line for line in manners.seen) == 1
+
+
+def test_a_client_measures_for_the_registry(release, call, registry, site, tmp_path):
+    """Its document is taken as it is, and the next device of this class is answered by it."""
+    release("1.0.0")
+    document = call("benchmark", site.url, {"directory": str(tmp_path / "full")})["document"]
+    (tmp_path / "device.json").write_text(document)
+    words = ("measure", f"{NAME}:1.0.0", "--on-device", str(tmp_path / "device.json"))
+    assert main(["--registry", str(registry.store.root), *words]) == 0
+    (speed,) = next(state.speeds for state in registry.get(f"{NAME}:1.0.0").states if state.speeds)
+    assert (speed.isa, speed.threads, speed.runtime.partition("-")[0]) == ("arm64", 2, "onnxruntime")
+    assert 0 < speed.low <= speed.ratio and speed.median_ms >= 2
+    device = {"ort": "1.30", "abi": "arm64-v8a", "max_latency_ratio": speed.ratio}
+    assert call("resolve", {"device": device})["artifact"] == MODEL
+    outcome = call("resolve", {"device": {**device, "max_latency_ratio": speed.ratio / 2}})
+    assert {each["code"] for each in outcome["rejected"]} == {"latency"}
 
 
 def test_reasons_of_an_update_without_a_match(release, call, client, site, tmp_path):

@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto'
 import { createInterface } from 'node:readline'
 
 import { directoryStore } from '../../examples/web-client/directory-store.mjs'
-import { memoryStore, Registry, RegError } from '../../examples/web-client/onnxreg.mjs'
+import { benchmark, memoryStore, Registry, RegError } from '../../examples/web-client/onnxreg.mjs'
 
 const delays = [1, 1, 1]
 delete AbortSignal.any // React Native and older browsers lack it
@@ -51,6 +51,18 @@ const calls = {
   rollback: async (registry, name) => whole(registry, await registry.rollback(name)),
   clear: (registry, name) => registry.clearRefusals(name),
   tidy: (registry) => registry.tidy(),
+  /** Time a model that takes half as long as in full precision. */
+  async benchmark(registry, name, url) {
+    const { release: full } = await new Registry(url, memoryStore()).update(name, { query: { precision: 'float32' } })
+    const { release } = await registry.update(name)
+    const machine = { cpu: 'test', isa: 'arm64', runtime: 'onnxruntime-web 1.30.0', threads: 2 }
+    const pairs = ['short', 'long'].map((input) => ({ input, run: () => spin(2), runFull: () => spin(4) }))
+    return { document: JSON.stringify(await benchmark(machine, release, full, pairs)) }
+  },
+}
+
+function spin(milliseconds) {
+  for (const end = performance.now() + milliseconds; performance.now() < end; );
 }
 
 function failure(error) {

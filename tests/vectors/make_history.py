@@ -13,6 +13,7 @@ from typing import Any
 
 from support.registries import owner
 from support.registries.gated import NAME, filled, refusal
+from support.registries.timed import check, record
 from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
@@ -58,6 +59,7 @@ DEEDS: dict[str, Callable[[Registry], object]] = {
     "an artifact is refused": lambda registry: owner.attest(
         registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0")
     ),
+    "an artifact is timed": lambda registry: record(registry, f"{NAME}:1.0.0", check(1.5)),
     "a rollout is started": lambda registry: start(registry),
     "a rollout is advanced": lambda registry: (
         start(registry),

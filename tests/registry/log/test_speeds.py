@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from support.registries import owner
 from support.registries.home import NAME, Home
+from support.registries.timed import MACHINE, document, record
+from support.registries.timed import check as ratio
 
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.trust.signatures import attest_benchmark
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.log.events import Timing
@@ -19,25 +20,10 @@ from onnxreg.schema.log.state import SEGMENT_LINES, Speeds
 from onnxreg.schema.log.summary import Speed
 
 ONE = f"{NAME}:1.0.0"
-MACHINE = {"isa": "x86_64+avx2", "runtime": "onnxruntime 1.31.1", "threads": 1}
-
-
-def ratio(value: float, interval: Any = None, name: str = "latency, short", metric: str = "ratio") -> Any:
-    check = {"name": name, "metric": metric, "value": value, "verdict": "info"}
-    return check if interval is None else {**check, "interval": interval}
-
-
-def document(registry: Home, *checks: Any, version: str = "1.0.0", **changes: Any) -> bytes:
-    """A benchmark of the second artifact, beside the first."""
-    full, small = registry.get(f"{NAME}:{version}").manifest.artifacts
-    timed = {"artifact": str(small.digest), "path": small.path, "parent": str(full.digest)}
-    about = {"format": "onnxreg-benchmark", "format_version": 1, "cpu": "Z80", "warm_up": 1, "runs": 9}
-    return json.dumps({**about, **MACHINE, "artifacts": [{**timed, "checks": checks}], **changes}).encode()
 
 
 def time(registry: Home, *checks: Any, version: str = "1.0.0", **changes: Any) -> None:
-    report = document(registry, *checks, version=version, **changes)
-    attest_benchmark(registry.decisions(NAME), registry.get(f"{NAME}:{version}"), report, "benchmark")
+    record(registry, f"{NAME}:{version}", *checks, **changes)
 
 
 def table(registry: Home, version: str = "1.0.0") -> dict[str, list[tuple[object, ...]]]:
@@ -114,7 +100,7 @@ def test_speeds_travel_with_a_version_and_only_once(one: Home, tmp_path: Path) -
 
 def lie(registry: Home) -> None:
     """Append a timing of other speeds than its document has."""
-    report = document(registry, ratio(1.5))
+    report = document(registry, ONE, ratio(1.5))
     blob = Descriptor(Digest.of(report), len(report))
     release = registry.get(ONE)
     (event,) = [line.event for line in registry.log(NAME) if isinstance(line.event, Timing)]

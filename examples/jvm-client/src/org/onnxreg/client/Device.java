@@ -25,52 +25,49 @@ public final class Device {
 
     /** Name the execution providers of the build, by default only CPU. */
     public Device providers(String... names) {
-        document.put("providers", Arrays.<Object>asList((Object[]) names));
-        return this;
+        return with("providers", Arrays.<Object>asList((Object[]) names));
     }
 
     /** Describe a minimal build by the text of its operator config. */
     public Device minimal(String operatorConfig) {
         document.put("build", "minimal");
-        document.put("operators", operatorConfig);
-        return this;
+        return with("operators", operatorConfig);
     }
 
     /** Name the operator domains that the app registers itself. */
     public Device domains(String... names) {
-        document.put("domains", Arrays.<Object>asList((Object[]) names));
-        return this;
+        return with("domains", Arrays.<Object>asList((Object[]) names));
     }
 
     /** State the version of the app, for rollouts to some versions of it. */
     public Device appVersion(String version) {
-        document.put("app_version", version);
-        return this;
+        return with("app_version", version);
     }
 
     /** State the platform, such as {@code android}, the ABI and the locale, for rollouts to some devices. */
     public Device platform(String platform, String abi, String locale) {
         document.put("platform", platform);
         document.put("abi", abi);
-        document.put("locale", locale);
-        return this;
+        return with("locale", locale);
     }
 
     /** Accept no artifact that takes longer than so many times the latency in full precision. */
     public Device maxLatencyRatio(double ratio) {
-        document.put("max_latency_ratio", ratio);
-        return this;
+        return with("max_latency_ratio", ratio);
     }
 
     /** Limit the memory that a model may use. */
     public Device ram(long bytes) {
-        document.put("ram", bytes);
-        return this;
+        return with("ram", bytes);
     }
 
     /** Limit the download. */
     public Device freeSpace(long bytes) {
-        document.put("free_space", bytes);
+        return with("free_space", bytes);
+    }
+
+    private Device with(String key, Object value) {
+        document.put(key, value);
         return this;
     }
 }

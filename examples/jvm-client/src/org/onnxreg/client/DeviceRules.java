@@ -65,8 +65,13 @@ final class DeviceRules {
         maxLatencyRatio = Values.field(
                 fields, "max_latency_ratio", Values::positive, Double.POSITIVE_INFINITY);
         String abi = Values.field(fields, "abi", Values::text, null);
-        family = abi == null ? null
-                : FAMILIES.getOrDefault(abi.toLowerCase(Locale.ROOT), abi.toLowerCase(Locale.ROOT));
+        family = abi == null ? null : family(abi);
+    }
+
+    /** Return the family of processors of an ABI. */
+    static String family(String abi) {
+        String name = abi.toLowerCase(Locale.ROOT);
+        return FAMILIES.getOrDefault(name, name);
     }
 
     /** Complete the fields of a device document, as an expression tests them. */

@@ -37,26 +37,22 @@ public final class Question {
 
     /** Accept only these formats, the preferred one first. */
     public Question formats(String... names) {
-        query.put("formats", Arrays.<Object>asList((Object[]) names));
-        return this;
+        return with("formats", Arrays.<Object>asList((Object[]) names));
     }
 
     /** Accept only this precision. */
     public Question precision(String name) {
-        query.put("precision", name);
-        return this;
+        return with("precision", name);
     }
 
     /** Accept only certified artifacts. */
     public Question certified() {
-        query.put("certified", true);
-        return this;
+        return with("certified", true);
     }
 
     /** Accept only downloads up to a size, such as {@code 30MB}. */
     public Question maxSize(String size) {
-        query.put("max_size", size);
-        return this;
+        return with("max_size", size);
     }
 
     /** Accept only artifacts whose measured recall of a label is at least so much. */
@@ -64,14 +60,12 @@ public final class Question {
         Map<String, Object> bounds = new LinkedHashMap<>();
         bounds.putAll(Values.mappingOrEmpty(query.get("min_recall")));
         bounds.put(label, share);
-        query.put("min_recall", bounds);
-        return this;
+        return with("min_recall", bounds);
     }
 
     /** Accept only artifacts for which an expression of docs/query.md is true. */
     public Question where(String expression) {
-        query.put("where", expression);
-        return this;
+        return with("where", expression);
     }
 
     /**
@@ -79,19 +73,21 @@ public final class Question {
      * knows.
      */
     public Question contract(String... digests) {
-        query.put("contract", Arrays.<Object>asList((Object[]) digests));
-        return this;
+        return with("contract", Arrays.<Object>asList((Object[]) digests));
     }
 
     /** Accept only decoders that keep so many tokens, and count the memory of these only. */
     public Question context(long tokens) {
-        query.put("context", tokens);
-        return this;
+        return with("context", tokens);
     }
 
     /** Accept only artifacts of this stage of a pipeline. */
     public Question member(String name) {
-        query.put("member", name);
+        return with("member", name);
+    }
+
+    private Question with(String key, Object value) {
+        query.put(key, value);
         return this;
     }
 }

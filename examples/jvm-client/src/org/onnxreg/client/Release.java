@@ -45,12 +45,9 @@ public final class Release {
                 files.addAll(Values.mappingsOrEmpty(artifact.get("files")));
                 Values.mappingsOrEmpty(manifest.get("files")).stream()
                         .filter(Artifact::isDownloaded).forEach(files::add);
-                Map<String, Object> value = new LinkedHashMap<>(artifact);
-                value.put("name", name);
-                value.put("version", version);
-                value.put("manifest", manifestDigest);
-                value.put("files", files);
-                return new Release(value);
+                return new Release(Values.table("name", name, "version", version, "manifest", manifestDigest,
+                        "format", artifact.get("format"), "precision", artifact.get("precision"),
+                        "files", files));
             }
         }
         throw RegException.integrity("the manifest of " + name + ":" + version + " has no " + path);
@@ -77,14 +74,8 @@ public final class Release {
     }
 
     Map<String, Object> toJson() {
-        Map<String, Object> value = new LinkedHashMap<>();
-        value.put("name", name);
-        value.put("version", version);
-        value.put("manifest", manifest);
-        value.put("format", format);
-        value.put("precision", precision);
-        value.put("files", Values.each(files, file -> ((ReleaseFile) file).toJson()));
-        return value;
+        return Values.table("name", name, "version", version, "manifest", manifest, "format", format,
+                "precision", precision, "files", Values.each(files, file -> ((ReleaseFile) file).toJson()));
     }
 
     @Override

@@ -1,7 +1,6 @@
 package org.onnxreg.client;
 
 import java.util.Collections;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -43,16 +42,9 @@ public final class ReleaseFile {
     }
 
     Map<String, Object> toJson() {
-        Map<String, Object> value = new LinkedHashMap<>();
-        value.put("role", role);
-        value.put("path", path);
-        value.put("digest", digest);
-        value.put("size", size);
+        Map<String, Object> value = Values.table("role", role, "path", path, "digest", digest, "size", size);
         if (pieces.size() > 1) {
-            Map<String, Object> table = new LinkedHashMap<>();
-            table.put("size", pieceSize);
-            table.put("digests", pieces);
-            value.put("pieces", table);
+            value.put("pieces", Values.table("size", pieceSize, "digests", pieces));
         }
         return value;
     }

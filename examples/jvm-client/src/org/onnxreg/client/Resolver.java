@@ -177,25 +177,19 @@ final class Resolver {
         for (String key : Values.keys("task family license profile")) {
             candidate.put(key, summary.get(key));
         }
-        candidate.put("state", artifact.state);
-        candidate.put("certified", artifact.state.equals("certified"));
-        candidate.put("download_size", artifact.download);
-        candidate.put("providers", artifact.texts("providers"));
         candidate.put("min_recall", artifact.mapping("recall").values().stream()
                 .map(Values::number).min(Comparator.naturalOrder()).orElse(null));
-        candidate.put("metric", artifact.mapping("metrics"));
         candidate.put("latency", artifact.speeds().stream().map(speed -> Values.number(speed.get("ratio")))
                 .max(Comparator.naturalOrder()).orElse(null));
-        candidate.put("name", state.name);
-        candidate.put("version", version);
-        candidate.put("manifest", entry.get("manifest"));
         List<String> channels = new ArrayList<>(state.channels().keySet());
         channels.removeIf(tag -> !version.equals(state.channel(tag)));
-        candidate.put("channels", channels);
-        candidate.put("newest", releases().indexOf(version) == 0);
-        candidate.put("prerelease", Version.parse(version).isPrerelease());
-        candidate.put("yanked", entry.get("yanks") != null);
-        candidate.put("pinned", Boolean.TRUE.equals(entry.get("pinned")));
+        candidate.putAll(Values.table("state", artifact.state, "certified", artifact.state.equals("certified"),
+                "download_size", artifact.download, "providers", artifact.texts("providers"),
+                "metric", artifact.mapping("metrics"), "name", state.name, "version", version,
+                "manifest", entry.get("manifest"), "channels", channels,
+                "newest", releases().indexOf(version) == 0, "yanked", entry.get("yanks") != null,
+                "prerelease", Version.parse(version).isPrerelease(),
+                "pinned", Boolean.TRUE.equals(entry.get("pinned"))));
         return candidate;
     }
 }

@@ -2,7 +2,6 @@ package org.onnxreg.client;
 
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
-import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
@@ -73,11 +72,7 @@ final class SeenIndex {
     }
 
     private static Map<String, Object> header(String etag, String lineChecks, Withdrawals withdrawals) {
-        Map<String, Object> header = new LinkedHashMap<>();
-        header.put("etag", etag);
-        header.put("line_checks", lineChecks);
-        header.put("withdrawn", withdrawals.toJson());
-        return header;
+        return Values.table("etag", etag, "line_checks", lineChecks, "withdrawn", withdrawals.toJson());
     }
 
     private static int lineEnd(byte[] bytes, int start) {

@@ -3,7 +3,6 @@ package org.onnxreg.client;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -35,11 +34,8 @@ public final class Slot {
     }
 
     String write() {
-        Map<String, Object> value = new LinkedHashMap<>();
-        value.put("current", current == null ? null : current.toJson());
-        value.put("previous", previous == null ? null : previous.toJson());
-        value.put("refused", refused);
-        return JsonWriter.write(value);
+        return JsonWriter.write(Values.table("current", current == null ? null : current.toJson(),
+                "previous", previous == null ? null : previous.toJson(), "refused", refused));
     }
 
     boolean isCurrent(Release release) {

@@ -1,5 +1,6 @@
 package org.onnxreg.client;
 
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -16,14 +17,9 @@ final class State {
 
     /** Return the state of a log without lines. */
     static State empty(State later) {
-        Map<String, Object> value = new LinkedHashMap<>();
-        value.put("registry", later.registry());
-        value.put("name", later.name);
-        value.put("seq", 0L);
-        for (String key : Values.keys("channels versions summaries")) {
-            value.put(key, new LinkedHashMap<>());
-        }
-        return new State(value);
+        Object none = Collections.emptyMap();
+        return new State(Values.table("registry", later.registry(), "name", later.name, "seq", 0L,
+                "channels", none, "versions", none, "summaries", none));
     }
 
     String registry() {

@@ -4,6 +4,7 @@ import java.math.BigInteger;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -182,6 +183,15 @@ final class Values {
     /** Return true if two objects agree in these keys; a missing key is null. */
     static boolean agree(Map<String, Object> one, Map<String, Object> other, List<String> keys) {
         return keys.stream().allMatch(key -> Objects.equals(one.get(key), other.get(key)));
+    }
+
+    /** Return a table of keys, each with the value after it. */
+    static Map<String, Object> table(Object... pairs) {
+        Map<String, Object> table = new LinkedHashMap<>();
+        for (int i = 0; i < pairs.length; i += 2) {
+            table.put((String) pairs[i], pairs[i + 1]);
+        }
+        return table;
     }
 
     static List<String> keys(String words) {

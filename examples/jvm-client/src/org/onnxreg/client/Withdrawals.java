@@ -13,6 +13,12 @@ import java.util.Map;
 final class Withdrawals {
     static final Withdrawals NONE = new Withdrawals(new ArrayList<>());
 
+    /** What an event makes of its manifest, and what it takes back. */
+    private static final Map<String, Object> BEGINS =
+            Values.table("yank", "yanked", "purge", "purged", "drop", "dropped");
+    private static final Map<String, Object> ENDS = Values.table(
+            "unyank", "yanked", "publish", "dropped", "tag", "halted", "rollout", "halted");
+
     /** How, and the manifest; a manifest that was yanked twice is here twice. */
     private final List<List<String>> entries;
 
@@ -42,35 +48,15 @@ final class Withdrawals {
                 rollouts.put(tag, Values.text(Values.mapping(rollout).get("manifest"))));
         for (LogLine line : lines) {
             String manifest = line.text("manifest");
-            switch (line.kind) {
-                case "yank":
-                    now.add(Arrays.asList("yanked", manifest));
-                    break;
-                case "unyank":
-                    now.remove(Arrays.asList("yanked", manifest));
-                    break;
-                case "purge":
-                    now.add(Arrays.asList("purged", manifest));
-                    break;
-                case "drop":
-                    now.add(Arrays.asList("dropped", manifest));
-                    break;
-                case "publish":
-                    now.remove(Arrays.asList("dropped", manifest));
-                    break;
-                case "tag":
-                    now.remove(Arrays.asList("halted", manifest));
-                    break;
-                case "rollout":
-                    String before = manifest.isEmpty() ? rollouts.remove(line.text("tag"))
-                            : rollouts.put(line.text("tag"), manifest);
-                    if (!manifest.isEmpty()) {
-                        now.remove(Arrays.asList("halted", manifest));
-                    } else if (before != null) {
-                        now.add(Arrays.asList("halted", before));
-                    }
-                    break;
-                default:
+            if (BEGINS.containsKey(line.kind)) {
+                now.add(Arrays.asList((String) BEGINS.get(line.kind), manifest));
+            } else if (ENDS.containsKey(line.kind) && !manifest.isEmpty()) {
+                now.remove(Arrays.asList((String) ENDS.get(line.kind), manifest));
+            }
+            if (line.kind.equals("rollout") && !manifest.isEmpty()) {
+                rollouts.put(line.text("tag"), manifest);
+            } else if (line.kind.equals("rollout") && rollouts.containsKey(line.text("tag"))) {
+                now.add(Arrays.asList("halted", rollouts.remove(line.text("tag"))));
             }
         }
         return new Withdrawals(now);
