@@ -155,7 +155,7 @@ def measure_version(
 ) -> bytes:
     """Time the artifacts of a version, or those at `paths`, beside full precision, and return the benchmark document.
 
-    Raise InputError if there is none to time, or one of `paths` is none.
+    Raise InputError if nothing can be timed, or not one of `paths`.
     """
     from onnxreg.registry.transfer.export_files import fetched
 
