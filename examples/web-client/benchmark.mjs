@@ -1,11 +1,15 @@
 /**
  * The latency of an artifact on this device, as a document that `reg measure NAME --on-device FILE` takes.
  *
+ *     import { benchmark } from '@onnxreg/client/benchmark'
+ *
  *     const machine = { cpu: 'Pixel 8', isa: 'arm64', runtime: 'onnxruntime-web 1.30.0', threads: 1 }
  *     const { release: full } = await new Registry(url, otherStore).update('acme/pii', { query: { precision: 'float32' } })
  *     const short = { input: 'short (32 tokens)', run: () => session.run(feeds), runFull: () => fullSession.run(feeds) }
  *     const document = await benchmark(machine, release, full, [short])
  */
+
+import { platform } from './platform.mjs'
 
 /** @typedef {{cpu: string, isa: string, runtime: string, threads: number}} Machine */
 /** @typedef {import('./onnxreg.mjs').Release} Release */
@@ -51,9 +55,9 @@ async function compare({ input, run, runFull }) {
 
 /** @param {Run} run */
 async function milliseconds(run) {
-  const begin = performance.now()
+  const begin = platform.now()
   await run()
-  return Math.max(performance.now() - begin, 1e-3)
+  return Math.max(platform.now() - begin, 1e-3)
 }
 
 /** @param {number[]} values */

@@ -13,7 +13,7 @@ import { build } from 'esbuild'
 
 const root = import.meta.dirname
 const at = (/** @type {string} */ path) => join(root, path)
-const names = ['onnxreg', 'browser-stores', 'directory-store', 'golden-test', 'react-native', 'transformers']
+const names = ['onnxreg', 'benchmark', 'browser-stores', 'directory-store', 'golden-test', 'react-native', 'transformers']
 const entries = names.map((name) => at(`${name}.mjs`))
 const options = { bundle: true, minify: true, keepNames: true, target: 'es2022', legalComments: /** @type {const} */ ('none'), absWorkingDir: root }
 

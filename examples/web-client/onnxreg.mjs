@@ -29,7 +29,6 @@ import { hexOf, InputError, IntegrityError, isVersion, mapping, modelName, NotFo
 
 export { IntegrityError, InputError, NotFoundError, RegError } from './values.mjs'
 export { RemoteError } from './http.mjs'
-export { benchmark } from './benchmark.mjs'
 export { preset, presets } from './presets.mjs'
 export { usePlatform } from './platform.mjs'
 export { browserStore, memoryStore } from './stores.mjs'

@@ -4,7 +4,8 @@ import { createHash } from 'node:crypto'
 import { createInterface } from 'node:readline'
 
 import { directoryStore } from '../../examples/web-client/directory-store.mjs'
-import { benchmark, memoryStore, Registry, RegError } from '../../examples/web-client/onnxreg.mjs'
+import { benchmark } from '../../examples/web-client/benchmark.mjs'
+import { memoryStore, Registry, RegError } from '../../examples/web-client/onnxreg.mjs'
 
 const delays = [1, 1, 1]
 delete AbortSignal.any // React Native and older browsers lack it
