@@ -367,7 +367,8 @@ class Pages:
         files = layout(manifest, digest, row.entry.size, states, row.entry.held, refused=True)
         tag = None if row.entry.yanked else str(row.version)
         guarded = self._settings.token is not None
-        return list(snippets(base, model.name, tag, digest, manifest, artifact, files, guarded))
+        channel = next(iter(row.channels), None)
+        return list(snippets(base, model.name, tag, channel, digest, manifest, artifact, files, guarded))
 
     async def _diff(self, request: Request) -> bytes:
         texts = [request.query_params.get(side, "") for side in ("old", "new")]

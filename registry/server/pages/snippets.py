@@ -53,6 +53,7 @@ def snippets(
     base: str,
     name: str,
     tag: str | None,
+    channel: str | None,
     digest: Digest,
     manifest: Manifest,
     artifact: Artifact,
@@ -61,7 +62,8 @@ def snippets(
 ) -> Iterator[Snippet]:
     """Yield a snippet for each client that can use an artifact from the server at `base`; the shell comes first.
 
-    `tag` is the version, None if clients must use the digest. `files` is the version in the layout of the Hub. `has_token`:
+    `tag` is the version, None if clients must use the digest. Apps ask by `channel`, a channel of the version, so that they
+    update. `files` is the version in the layout of the Hub. `has_token`:
     True if the server demands a token. ASCII JSON is also used as a literal of JavaScript and Java.
     """
     folder, revision, token = basename(name), tag or str(digest), variable(base)
@@ -115,18 +117,21 @@ const run = await pipeline({literal(PIPELINES[task])}, {model}, {options})"""
 
     if tag is None:
         return
-    version, kind, precision = literal(tag), literal(artifact.format), literal(artifact.precision)
+    moving, kind, precision = literal(channel or tag), literal(artifact.format), literal(artifact.precision)
     option = f", {{ token: process.env.{token} }}" if has_token else ""
     code = f"""\
 // not on npm: build and pack it in examples/web-client, then npm install the .tgz
-import {{ Registry }} from '@onnxreg/client'
+import {{ preset, Registry }} from '@onnxreg/client'
 import {{ directoryStore }} from '@onnxreg/client/node'
 
 const registry = new Registry({server}, directoryStore('models'){option})
-const question = {{ tag: {version}, query: {{ formats: [{kind}], precision: {precision} }} }}
+const query = {{ formats: [{kind}], precision: {precision} }}
+const question = {{ tag: {moving}, query, device: preset('ort-desktop-1.30') }}
 const {{ release }} = await registry.update({model}, question)
 const model = await registry.read(release, release.artifact.path)"""
-    remark = "In a browser: browserStore('models') of '@onnxreg/client'."
+    remark = "In a browser: browserStore('models') of '@onnxreg/client', and preset('ort-web-1.30')."
+    if channel is None:
+        remark += f" A channel brings updates: reg tag {name}:{tag} stable."
     yield Snippet("JavaScript client", "js", code, remark)
 
     settings = f', new Settings().token(System.getenv("{token}"))' if has_token else ""
@@ -135,7 +140,7 @@ const model = await registry.read(release, release.artifact.path)"""
 import org.onnxreg.client.*;
 
 Registry registry = new Registry({server}, new java.io.File("models"){settings});
-Question question = new Question().tag({version}).formats({kind}).precision({precision});
+Question question = new Question().tag({moving}).formats({kind}).precision({precision}).device(new Device("1.23.2"));
 Release release = registry.update({model}, question).release;
 java.io.File model = registry.file(release, release.artifact.path);"""
     yield Snippet("JVM client", "java", code)

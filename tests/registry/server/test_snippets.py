@@ -147,6 +147,22 @@ def test_the_javascript_client(ref, path, site, home, tmp_path):
     assert node(snippets_of(site, ref)["JavaScript client"], tmp_path) == served(home, ref, path)
 
 
+@pytest.mark.skipif(NODE is None, reason="node is not installed")
+def test_what_an_app_copied_from_a_version_in_production_updates(copied, tmp_path):
+    copied.tag(REF, "stable")
+    draft = showroom.draft(tmp_path / "next", "acme/pii", "next", showroom.GOOD)
+    for number, name in enumerate(("model.onnx", "model_int8.onnx")):
+        graph(draft.root / name, number + 7.5)
+    after = copied.add(draft, "9.0.0")
+    with running(copied.store.root) as site:
+        code = snippets_of(site, REF)["JavaScript client"]
+        first = node(code, tmp_path)
+        copied.tag(after.ref, "stable")
+        assert (first, node(code, tmp_path)) == tuple(
+            served(copied.store.root, ref, INT8) for ref in (REF, "acme/pii:9.0.0")
+        )
+
+
 @pytest.mark.more
 @pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)
 @BOTH
