@@ -62,7 +62,7 @@ def command(
         f"The most tokens that are generated; by default {MAX_NEW_TOKENS}, or what an encoder-decoder states.",
         min=1,
     ),
-    image: Path | None = option("Show the classes of this image file."),
+    image: Path | None = option("Run it on this image file, as its task says."),
     feeds: Path | None = option(
         "Run on these tensors: .npz, or JSON of nested lists by input name.", "--input"
     ),
@@ -75,11 +75,12 @@ def command(
     With --self-test, a difference beyond the tolerances is exit status 8. With --remote the files are fetched for this
     run only. --text shows, by the task of the model: spans, classes, the part of --context that answers a question,
     vectors, the text that follows, or the text that an encoder-decoder makes of it; --audio shows what is said, --image
-    shows classes (docs/tasks.md).
+    shows classes, objects, segments, depth or a vector (docs/tasks.md).
 
     With --json: {name, version, path, runtime}, with --self-test {passed, cases: [{case, output, values,
     max_abs_error, atol, rtol, beyond, passed}]}, with --input {outputs: {name: {dtype, shape, data}}}, with
-    --image {classes: [{label, score}], activation}, with
+    --image one of {classes: [{label, score}], activation}, {objects: [{label, score, box}]}, {segments: [{label,
+    share}], pixels}, {depth: [[value]]}, {vector, pooling} (box: left, top, right, bottom, as shares), with
     --text one of {spans: [{start, end, label, text}]}, {classes: [{label, score}], activation, truncated},
     {answer: {text, start, end, score}} (null without an answer), {embeddings: [{text, vector, truncated,
     tokens?: [{token, start, end, vector}]}], pooling, prompt?, similarity: [[cosine]]}, {completion: {text, tokens,
@@ -115,7 +116,7 @@ def command(
         elif text:
             result, lines = _answer(files, text, passage, max_tokens or MAX_NEW_TOKENS)
         elif image is not None:
-            result, lines = _classify(files, image)
+            result, lines = _look(files, image)
         elif feeds is not None:
             result, lines = _feed(files, feeds)
         else:
@@ -219,23 +220,42 @@ def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
     return {"outputs": outputs}, table(("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"), rows)
 
 
-def _classify(files: "UnpackedArtifact", image: Path) -> "Answer":
-    from onnxreg.converters.evaluation.run_texts import classes_of
+def _look(files: "UnpackedArtifact", image: Path) -> "Answer":
+    from onnxreg.converters.evaluation.run_images import run_numbers
     from onnxreg.converters.runtime.golden import Runnable
     from onnxreg.converters.tasks.pixels import read_image
 
-    manifest, name = files.manifest, files.artifact.path
-    if manifest.preprocessing is None or len(files.artifact.metadata.inputs) != 1:
+    manifest, inputs = files.manifest, files.artifact.metadata.inputs
+    if manifest.preprocessing is None or [item.name for item in inputs if len(item.shape) == 4] == []:
         raise InputError(
             f"{manifest.name} does not say how an image becomes its input", "run it on tensors: --input"
         )
     pixels = read_image(image, manifest.preprocessing)
-    outputs = Runnable(files.main).run({files.artifact.metadata.inputs[0].name: pixels})
-    logits = next(iter(outputs.values()))
-    if logits.ndim != 2:
-        raise InputError(f"{name} gives no classes: {', '.join(outputs)}", "run it on tensors: --input")
-    answer = classes_of(logits[0].astype("float64"), manifest.labels or (), _config(files), name)
-    return answer, _text_lines(answer, ())
+    outputs = Runnable(files.main).run({inputs[0].name: pixels})
+    answer = run_numbers(outputs, manifest.labels or (), _config(files), files.artifact.path, {})
+    return answer, _number_lines(answer)
+
+
+def _number_lines(answer: dict[str, Any]) -> Iterator[str]:
+    """The lines that show an answer of `run_numbers` to people."""
+    if "objects" in answer:
+        objects = answer["objects"]
+        rows = [(item["label"], f"{item['score']:.4f}", _first_values(item["box"])) for item in objects]
+        yield from table(("LABEL", "SCORE", "BOX, AS SHARES OF THE IMAGE"), rows) if rows else ["no objects"]
+    elif "depth" in answer:
+        depth = [value for row in answer["depth"] for value in row]
+        size = f"{len(answer['depth'])} x {len(answer['depth'][0])}"
+        yield f"depth of {size} pixels, from {min(depth):.4g} to {max(depth):.4g}; --json has all of them"
+    elif "segments" in answer:
+        yield from table(
+            ("LABEL", "SHARE"), [(item["label"], f"{item['share']:.4f}") for item in answer["segments"]]
+        )
+    elif "transcript" in answer:
+        yield printable(answer["transcript"])
+    elif "vector" in answer:
+        yield f"a vector of {len(answer['vector'])}: {_first_values(answer['vector'])}"
+    else:
+        yield from _text_lines(answer, ())
 
 
 def _answer(files: "UnpackedArtifact", texts: list[str], context: str | None, max_tokens: int) -> "Answer":

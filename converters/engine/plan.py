@@ -224,7 +224,8 @@ def read_parts(
     with about(label):
         nodes = steps.nodes(recipe, directory)
         outputs = steps.outputs(recipe, nodes)
-        kind = task_catalog.of_source(task_catalog.find(recipe.task), start or "", recipe.options)
+        passes = {node.kind.id for node in nodes.values()}
+        kind = task_catalog.of_source(task_catalog.find(recipe.task), start or "", recipe.options, passes)
         task = kind(directory, trust_remote_code, consent, **recipe.options)
         evaluation = None
         if recipe.evaluation is not None:

@@ -142,7 +142,8 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
     session = load_session(path, prepacking=True)
     takes = {item.name: item for item in session.get_inputs()}
     past = [item for name, item in takes.items() if name.startswith(model_builder.PAST)]
-    head_size = model_builder.settings_of(path)[1] if past else 0
+    own = past[0].shape[-1] if past else 0
+    head_size = own if isinstance(own, int) else model_builder.settings_of(path)[1]
     length = takes[MASK].shape[1] if MASK in takes and len(takes[MASK].shape) == 2 else None
     fixed = length if isinstance(length, int) else None
 

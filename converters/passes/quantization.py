@@ -73,6 +73,7 @@ class OnnxDynamicQuantization(QuantizationPass):
         others = (node.name for node in subject.graph.node if node.op_type in stay and node.name)
         self.excluded = {*self.params.nodes_to_exclude, *others}
         graph.drop_second_names(subject)
+        graph.fold_transposes(subject)
         if "Gemm" in self.params.op_types_to_quantize:
             graph.unfold_gemms(subject, self.excluded)
         weights = self.factors(subject)

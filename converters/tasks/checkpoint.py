@@ -127,8 +127,8 @@ AUDIO_FEATURES = TaskHead(
     "audio-feature-extraction", "", "an audio encoder", {"last_hidden_state": PER_FRAME}, modality="audio", axes=WAVE,
 )
 DECODER = TaskHead(
-    "text-generation", "ForCausalLM", aliases=("causal-lm", "causal-lm-with-past", "text-generation-with-past"),
-    way="a decoder is exported by the pass ModelBuilder of a recipe, see docs/recipes.md",
+    "text-generation", ("ForCausalLM", "LMHeadModel"), "a causal language model", auto="ForCausalLM",
+    aliases=("causal-lm", "causal-lm-with-past", "text-generation-with-past"),
 )
 SEQ2SEQ = TaskHead(
     "text2text-generation", ("ForConditionalGeneration", "MTModel"), "an encoder-decoder of texts", auto="ForSeq2SeqLM",
@@ -144,7 +144,7 @@ HEADS = (
     _elsewhere("zero-shot-object-detection", "OwlViTForObjectDetection", "Owlv2ForObjectDetection", modality="image"),
     _elsewhere("zero-shot-audio-classification", "ClapModel", modality="audio"),
     _elsewhere("text-to-audio", "VitsModel", "ForTextToWaveform", "ForTextToSpectrogram", aliases=("text-to-speech",)),
-    SPANS, IMAGES, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER, replace(DECODER, suffix="LMHeadModel", way=OPTIMUM),
+    SPANS, IMAGES, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER,
     DEPTH, SEGMENTS, OBJECTS, TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way=ENCODER_ALONE),
     _elsewhere("multiple-choice", "ForMultipleChoice"),
     SPEECH,
@@ -220,7 +220,8 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
     architectures = config.get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise InputError("architectures in config.json of the checkpoint is not a list of names")
-    if config.get("is_encoder_decoder") is True and head not in (SEQ2SEQ, SPEECH):
+    is_text = head.modality == "text" and head is not SEQ2SEQ
+    if config.get("is_encoder_decoder") is True and is_text:
         message = "an encoder-decoder takes the words so far as a second input, which this task does not have"
         hint = "leave --task out; or save its encoder alone, and export that"
         raise InputError(message, hint)

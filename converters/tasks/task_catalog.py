@@ -1,6 +1,6 @@
 """Every task by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ from onnxreg.converters.source.source_files import CONFIG
 from onnxreg.converters.tasks import checkpoint
 from onnxreg.converters.tasks.choose import small_files
 from onnxreg.converters.tasks.code import is_factory
+from onnxreg.converters.tasks.decoder import CausalDecoder
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.processed import Processed
@@ -28,17 +29,26 @@ CLASSES: Sequence[type[Task]] = (
     ImageClassification,
     Seq2Seq.of(checkpoint.SEQ2SEQ),
     TextGeneration.of(checkpoint.DECODER),
+    CausalDecoder.of(checkpoint.DECODER),
     OnnxFile,
 )
 TASKS: Mapping[str, type[Task]] = {task.id: task for task in CLASSES}
 ALIASES: Mapping[str, str] = {alias: task.id for task in CLASSES for alias in task.aliases}
 
 
-def of_source(task: type[Task], source: str, options: Mapping[str, Any]) -> type[Task]:
-    """Return the task for a source: an image classifier may be made by a function, a speech recognizer an encoder-decoder."""
+def of_source(
+    task: type[Task], source: str, options: Mapping[str, Any], passes: Collection[str] = ()
+) -> type[Task]:
+    """Return the task of this name for a source, and the passes of a recipe.
+
+    An image classifier may be made by a function, a speech recognizer be an encoder-decoder; `ModelBuilder` reads a decoder
+    by itself.
+    """
     if task.id == checkpoint.SPEECH.task and source:
         has_decoder = checkpoint.read_config(small_files(source)).get("is_encoder_decoder") is True
         return next(one for one in CLASSES if one.id == task.id and issubclass(one, Seq2Seq) == has_decoder)
+    if issubclass(task, CausalDecoder) and TextGeneration.exporter in passes:
+        return next(one for one in CLASSES if one.id == task.id and issubclass(one, TextGeneration))
     is_made = {"input", "factory", "checkpoint"} & options.keys() or is_factory(source)
     is_saved = not Path(source).is_dir() or (Path(source) / CONFIG).is_file()
     if task is not ImageClassification or is_made or not is_saved:

@@ -231,6 +231,8 @@ class Pooling(TextTask):
 class TextGeneration(Task):
     """A checkpoint of a causal language model for the pass `ModelBuilder`. The task itself loads and runs no part of it."""
 
+    exporter = "ModelBuilder"
+
     def find(self, source: str) -> LocatedSource:
         location = locate(source)
         directory = location.directory

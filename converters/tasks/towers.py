@@ -9,6 +9,7 @@ The vectors are called `text_embeds` and `image_embeds`, in SigLIP `pooler_outpu
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ def text_part(module: Any, texts: Sequence[Any], output: str, has_mask: bool) ->
     rows = {0: "batch", 1: "sequence"} if has_mask else {0: "batch"}
     examples = {name: torch.from_numpy(array) for name, array in texts[1].items()}
     subject = TorchModel(module, examples, (output,), {**dict.fromkeys(examples, rows), output: {0: "batch"}})
-    return Part(subject, measure(subject, texts))
+    sample = measure(subject, texts)
+    return Part(subject, sample if has_mask else replace(sample, golden={"text": texts[0]}))
 
 
 def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any]:

@@ -239,6 +239,24 @@ def drop_second_names(model: Any) -> None:
         rename_values(model, second)
 
 
+def fold_transposes(model: Any) -> None:
+    """Store the transpose of a matrix that a MatMul multiplies by, in place, as a tensor under the name of the result."""
+    import numpy as np
+    import onnx
+
+    stored = {tensor.name: tensor for tensor in model.graph.initializer if tensor.data_type in FLOATS}
+    multiplied = {
+        node.input[1] for node in model.graph.node if node.op_type == "MatMul" and is_standard(node)
+    }
+    for node in [node for node in model.graph.node if node.op_type == "Transpose" and is_standard(node)]:
+        tensor = stored.get(node.input[0])
+        if tensor is not None and len(tensor.dims) == 2 and node.output[0] in multiplied:
+            array = onnx.numpy_helper.to_array(tensor).transpose(attribute(node, "perm", (1, 0)))
+            across = onnx.numpy_helper.from_array(np.ascontiguousarray(array), node.output[0])
+            model.graph.initializer.append(across)
+            model.graph.node.remove(node)
+
+
 def unfold_gemms(model: Any, excluded: Collection[str] = (), only_shared: bool = False) -> None:
     """Replace each Gemm by a stored matrix, if it is only a product and a sum, by MatMul and Add, in place.
 

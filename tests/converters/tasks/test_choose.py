@@ -37,6 +37,8 @@ def named(name: str, **files: Any) -> dict[str, Any]:
         (named("BertForSequenceClassification") | {"modules.json": MODULES}, "text-classification", ""),
         (named("BertModel") | WORDS, "feature-extraction", "an encoder without a head"),
         (named("BertForMaskedLM"), "fill-mask", ""),
+        (named("GPT2LMHeadModel"), "text-generation", ""),
+        (named("LlamaForCausalLM"), "text-generation", ""),
         (named("ViTModel") | IMAGE, "image-feature-extraction", "an encoder without a head"),
         (named("DPTForDepthEstimation"), "depth-estimation", ""),
         (named("SegformerForSemanticSegmentation"), "image-segmentation", ""),
@@ -63,8 +65,6 @@ def write(directory: Path, files: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("files", "message", "hint"),
     [
-        (named("GPT2LMHeadModel"), "LMHeadModel, which no task here exports: text-generation", "Optimum"),
-        (named("LlamaForCausalLM"), "text-generation", "ModelBuilder"),
         (named("BertForPreTraining"), "pretraining", "feature-extraction"),
         (named("VisionEncoderDecoderModel") | IMAGE, "image-text-to-text", "Optimum"),
         (named("SamModel") | IMAGE, "mask-generation", "Optimum"),

@@ -303,8 +303,8 @@ def _reg(checkpoint: Path, *words: str) -> Values:
     except subprocess.TimeoutExpired:
         return {"refused": f"the export takes more than {SECONDS} s"}
     if run.returncode:
-        error = run.stderr.rpartition("error: ")[2].partition("\n")[0]
-        return {"refused": error or run.stderr.splitlines()[-1], "status": run.returncode}
+        error = json.loads(run.stderr.splitlines()[-1])["error"]
+        return {"refused": error["message"], "way": error["hint"], "status": run.returncode}
     manifest = json.loads(run.stdout)["manifest"]
     return {"task": manifest["task"], **figures(manifest["artifacts"])}
 

@@ -1,0 +1,99 @@
+"""Run an artifact on the numbers of an image or a sound; the outputs of the graph decide the kind of answer.
+
+| output | answer |
+|---|---|
+| `logits` and `pred_boxes` | objects with their boxes, as shares of the image |
+| `predicted_depth` | the depth of each pixel |
+| `logits` with four axes | the label of each pixel, and the share of each label |
+| `logits` with three axes | what is said, by the tokens of CTC |
+| `logits` with two axes | classes |
+| another output | a vector |
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxreg.converters.evaluation.metric import Floats
+from onnxreg.converters.evaluation.run_texts import Answer, classes_of, refuse
+from onnxreg.schema.core.errors import InputError
+
+LEAST_SCORE = 0.5
+"""Objects with a lower score are not shown, as in pipelines of transformers."""
+WORD = "|"
+"""The token between words, if a tokenizer names none."""
+
+
+def run_numbers(
+    outputs: Mapping[str, Any],
+    labels: Sequence[str],
+    config: Mapping[str, Any],
+    name: str,
+    words: Mapping[str, int],
+) -> Answer:
+    """Decode the outputs for one row.
+
+    Args:
+        config: the checkpoint's config.json.
+        name: of the graph, for messages.
+        words: the numbers of tokens (`vocab.json`), for CTC.
+
+    Returns one of `{objects}`, `{depth}`, `{segments, pixels}`, `{transcript}`, `{classes, activation}`, `{vector, pooling}`.
+    Raises InputError if the outputs are not of these kinds.
+    """
+    rows = {key: np.asarray(array[0], np.float64) for key, array in outputs.items()}
+    logits = rows.get("logits")
+    if logits is None and "predicted_depth" in rows:
+        return {"depth": rows["predicted_depth"].tolist()}
+    if logits is None:
+        return _vector(next(iter(rows.values())), name)
+    if "pred_boxes" in rows:
+        return {"objects": _objects(logits, rows["pred_boxes"], labels)}
+    if logits.ndim == 3:
+        pixels = logits.argmax(0)
+        shares = np.bincount(pixels.reshape(-1), minlength=len(labels)) / pixels.size
+        order = np.argsort(-shares, kind="stable")
+        segments = [{"label": labels[at], "share": float(shares[at])} for at in order if shares[at] > 0]
+        return {"segments": segments, "pixels": pixels.tolist()}
+    if logits.ndim == 2:
+        return {"transcript": _transcript(logits, words, config, name)}
+    return classes_of(logits, labels, config, name)
+
+
+def _objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> list[Answer]:
+    """Objects, the best first: by the softmax if a further class means no object, else each class by the sigmoid."""
+    if logits.shape[1] > len(labels):
+        powers = np.exp(logits - logits.max(1, keepdims=True))
+        scores = (powers / powers.sum(1, keepdims=True))[:, : len(labels)]
+    else:
+        scores = 1 / (1 + np.exp(-logits))
+    best, objects = scores.argmax(1), []
+    for at in np.argsort(-scores.max(1), kind="stable"):
+        x, y, width, height = boxes[at]
+        if (score := float(scores[at, best[at]])) >= LEAST_SCORE:
+            box = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
+            objects.append({"label": labels[best[at]], "score": score, "box": [float(edge) for edge in box]})
+    return objects
+
+
+def _transcript(logits: Floats, words: Mapping[str, int], config: Mapping[str, Any], name: str) -> str:
+    """The text of the best path: repeated tokens once, without the blank, which is the padding."""
+    if not words:
+        raise refuse(name, "gives a value for each frame, and its version has no vocab.json")
+    tokens, blank = {number: token for token, number in words.items()}, config.get("pad_token_id", 0)
+    best = logits.argmax(1)
+    starts = best[np.concatenate([[True], best[1:] != best[:-1]])]
+    text = "".join(tokens.get(int(number), "") for number in starts if number != blank)
+    return text.replace(WORD, " ").strip()
+
+
+def _vector(values: Floats, name: str) -> Answer:
+    """The vector of an image: the graph's own, that of the first token, or the mean of a map."""
+    if values.ndim == 1:
+        return {"vector": values.tolist(), "pooling": "graph"}
+    if values.ndim == 2:
+        return {"vector": values[0].tolist(), "pooling": "first"}
+    if values.ndim == 3:
+        return {"vector": values.mean((1, 2)).tolist(), "pooling": "mean"}
+    raise InputError(f"{name} gives no vector", "run it on tensors: --input")
