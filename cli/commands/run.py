@@ -111,12 +111,12 @@ def command(
         with session.progress(f"reading {artifact.path}") as progress:
             parts = [stack.enter_context(unpacked(reader, one, progress)) for one in answers]
         files = parts[0]
-        if len(parts) > 1 or audio is not None:
+        if len(parts) > 1:
             result, lines = _generate(parts, text, passage, audio, max_tokens)
         elif text:
             result, lines = _answer(files, text, passage, max_tokens or MAX_NEW_TOKENS)
-        elif image is not None:
-            result, lines = _look(files, image)
+        elif image is not None or audio is not None:
+            result, lines = _look(files, image, audio)
         elif feeds is not None:
             result, lines = _feed(files, feeds)
         else:
@@ -166,7 +166,7 @@ def _generate(
     if audio is None and "input_ids" in inputs:
         row = tokenizer.row((texts or [""])[0]).inputs
         feed = {name: row[name] for name in inputs}
-    elif audio is not None and manifest.audio_preprocessing is not None and len(parts) > 1:
+    elif audio is not None and manifest.audio_preprocessing is not None:
         feed = {inputs[0]: read_sound(audio, manifest.audio_preprocessing)}
     else:
         reads = "does not say how a sound becomes its input" if audio else "takes no text: it hears"
@@ -220,19 +220,28 @@ def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
     return {"outputs": outputs}, table(("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"), rows)
 
 
-def _look(files: "UnpackedArtifact", image: Path) -> "Answer":
+def _look(files: "UnpackedArtifact", image: Path | None, sound: Path | None) -> "Answer":
+    """The answer of a graph to an image or a sound."""
     from onnxreg.converters.evaluation.run_images import run_numbers
     from onnxreg.converters.runtime.golden import Runnable
+    from onnxreg.converters.source.source_files import read_json
     from onnxreg.converters.tasks.pixels import read_image
+    from onnxreg.converters.tasks.sound import read_sound
 
     manifest, inputs = files.manifest, files.artifact.metadata.inputs
-    if manifest.preprocessing is None or [item.name for item in inputs if len(item.shape) == 4] == []:
-        raise InputError(
-            f"{manifest.name} does not say how an image becomes its input", "run it on tensors: --input"
-        )
-    pixels = read_image(image, manifest.preprocessing)
-    outputs = Runnable(files.main).run({inputs[0].name: pixels})
-    answer = run_numbers(outputs, manifest.labels or (), _config(files), files.artifact.path, {})
+    axes = len(inputs[0].shape) if len(inputs) == 1 else 0
+    if image is not None and manifest.preprocessing is not None and axes == 4:
+        numbers = read_image(image, manifest.preprocessing)
+    elif sound is not None and manifest.audio_preprocessing is not None and axes in (2, 3):
+        numbers = read_sound(sound, manifest.audio_preprocessing)
+    else:
+        kind = "an image" if sound is None else "a sound"
+        message = f"{manifest.name} does not say how {kind} becomes its input"
+        raise InputError(message, "run it on tensors: --input")
+    vocabulary = _companions(files).get("vocab.json")
+    words = {} if vocabulary is None else read_json(vocabulary)
+    outputs = Runnable(files.main).run({inputs[0].name: numbers})
+    answer = run_numbers(outputs, manifest.labels or (), _config(files), files.artifact.path, words)
     return answer, _number_lines(answer)
 
 
