@@ -102,7 +102,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
     "no MatMul": (lambda: STATIC(images(), op_types_to_quantize=["MatMul"]), image, NONE),
     "table read twice": (ROWS_OF_TABLES, lambda: embedding("again = Add(table, table)"), NONE),
     "no table": (ROWS_OF_TABLES, lambda: graph("y = Relu(x)"), NONE),
-    "behind a transposition": (DYNAMIC, lambda: matrices(PRODUCT + "w = Transpose(second) y = MatMul(h, w)"), LEFT),
+    "on the left": (DYNAMIC, lambda: matrices(PRODUCT + "w = Transpose(second) y = MatMul(w, h)"), LEFT),
     "alpha": (DYNAMIC, lambda: matrices(PRODUCT + "y = Gemm<alpha = 0.5>(h, second)"), LEFT),
     **{f"{value} in blocks": (lambda: BLOCKS(gemm=True), partial(matrices, f"y = Gemm <{value}> (x, second, first)"), LEFT)
        for value in ("alpha = 2.0", "beta = 0.5", "transA = 1")},
@@ -118,6 +118,15 @@ def test_a_weight_that_is_not_reached_stays_or_is_not_a_number_is_named(case: st
     work, subject, message = REFUSED[case]
     with pytest.raises(ConversionError, match=message):
         run("int8", work(), subject())
+
+
+def test_a_transposed_matrix_that_is_also_a_table_is_quantized_and_the_table_stays() -> None:
+    full = matrices(PRODUCT + "w = Transpose(second) y = MatMul(h, w)")
+    small, step = run("int8", DYNAMIC(), onnx.ModelProto.FromString(full.SerializeToString()))
+    assert step.result["operators"]["MatMulInteger"] == 2
+    feeds = samples.draw(full)
+    outputs = [samples.all_outputs(model, feeds, "a graph")[0]["y"] for model in (full, small)]
+    np.testing.assert_allclose(*outputs, atol=0.05 * np.abs(outputs[0]).max())
 
 
 @pytest.mark.parametrize(

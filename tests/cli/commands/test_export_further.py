@@ -1,0 +1,126 @@
+"""`reg export DIRECTORY` of images, sounds and decoders: from the checkpoint to the answer of `reg run`."""
+
+import json
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.command_line import Reg
+from support.tasks.saved_images import photograph
+from support.tasks.table import ROWS, save
+
+BY_NAME = {row.name: row for rows in ROWS.values() for row in rows}
+
+
+def publish(reg: Reg, name: str, place: Path, *words: str) -> dict[str, Any]:
+    save(BY_NAME[name], place / "model")
+    made = reg("export", "model", "--name", "acme/model", *words)
+    assert made.status == 0, made.err
+    manifest = reg("show", "acme/model", "--json").json
+    return manifest.get("manifest", manifest)  # type: ignore[no-any-return]
+
+
+def test_a_recognizer_with_ctc_writes_down_what_transformers_hears(reg: Reg, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoFeatureExtractor, AutoModelForCTC, Wav2Vec2CTCTokenizer
+
+    manifest = publish(reg, "wav2vec2, CTC", tmp_path, "--quantize")
+    assert manifest["task"] == "automatic-speech-recognition"
+    assert manifest["audio_preprocessing"]["sampling_rate"] == 16_000
+    (full, small), roles = manifest["artifacts"], {file["path"]: file["role"] for file in manifest["files"]}
+    axes = [dim.get("name") for dim in full["metadata"]["inputs"][0]["shape"]]
+    assert axes == ["batch", "sequence"] and small["precision"] == "int8"
+    assert roles["vocab.json"] == "tokenizer"
+    assert reg("run", "acme/model", "--self-test").ended(0, "pass")
+    numbers = (np.sin(np.arange(9_000) * 0.2) * np.linspace(0, 9_000, 9_000)).astype("<i2")
+    with wave.open(str(tmp_path / "a.wav"), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(numbers.tobytes())
+    answer = reg("run", "acme/model", "--audio", "a.wav", "--json").json
+    extractor, model = (kind.from_pretrained("model") for kind in (AutoFeatureExtractor, AutoModelForCTC))
+    values = extractor(numbers / 2.0**15, sampling_rate=16_000, return_tensors="pt")["input_values"]
+    with torch.no_grad():
+        best = model.eval()(values.float()).logits.argmax(-1)[0]
+    expected = Wav2Vec2CTCTokenizer.from_pretrained("model").decode(best, skip_special_tokens=False)
+    assert answer["transcript"].replace("<pad>", "") == expected.replace("<pad>", "") != ""
+    assert reg("run", "acme/model", "--image", photograph(tmp_path / "a.png")).ended(
+        2, "how an image becomes"
+    )
+
+
+def test_clip_is_two_members_whose_vectors_are_those_of_transformers(reg: Reg, tmp_path: Path) -> None:
+    import torch
+    from PIL import Image
+    from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
+
+    manifest = publish(reg, "CLIP", tmp_path)
+    members = {item["name"]: item["artifacts"] for item in manifest["model_family"]["members"]}
+    assert members == {"text": ["text_model.onnx"], "vision": ["vision_model.onnx"]}
+    outputs = [item["metadata"]["outputs"][0]["name"] for item in manifest["artifacts"]]
+    assert outputs == ["text_embeds", "image_embeds"]
+    photograph(tmp_path / "photo.png")
+    words = ("word1 another word2", "word3")
+    texts = reg(
+        "run", "acme/model", "--member", "text", "--text", words[0], "--text", words[1], "--json"
+    ).json
+    image = reg("run", "acme/model", "--member", "vision", "--image", "photo.png", "--json").json
+    model, tokenizer = AutoModel.from_pretrained("model").eval(), AutoTokenizer.from_pretrained("model")
+    pixels = AutoImageProcessor.from_pretrained("model")(Image.open("photo.png"), return_tensors="pt")
+    with torch.no_grad():
+        for item, text in zip(texts["embeddings"], words, strict=True):
+            vector = model.get_text_features(**tokenizer(text, return_tensors="pt")).pooler_output[0]
+            np.testing.assert_allclose(item["vector"], vector, atol=1e-4)
+        vector = model.get_image_features(**pixels).pooler_output[0]
+        np.testing.assert_allclose(image["vector"], vector, atol=1e-3)
+
+
+def test_a_decoder_is_one_graph_with_keys_and_values_that_continues_a_text(reg: Reg, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    manifest = publish(reg, "Gemma 3", tmp_path)
+    (graph,) = manifest["artifacts"]
+    names = [item["name"] for item in graph["metadata"]["inputs"]]
+    assert names[:4] == ["input_ids", "attention_mask", "position_ids", "past_key_values.0.key"]
+    agreement = {check["metric"]: check for check in graph["checks"]}["token_agreement"]
+    assert (agreement["value"], agreement["verdict"]) == (1.0, "pass")
+    told = reg("run", "acme/model", "--text", "word1 another", "--max-tokens", "12", "--json").json
+    model, tokenizer = AutoModelForCausalLM.from_pretrained("model"), AutoTokenizer.from_pretrained("model")
+    ids = tokenizer("word1 another", return_tensors="pt")
+    written = model.generate(**ids, max_new_tokens=12, do_sample=False)[0, ids["input_ids"].shape[1] :]
+    assert told["completion"]["tokens"] == len(written)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize(
+    ("name", "key"), [("SegFormer", "segments"), ("DPT", "depth"), ("DINOv2", "vector"), ("YOLOS", "")]
+)
+def test_an_image_is_answered_by_the_outputs_of_the_graph(
+    name: str, key: str, reg: Reg, tmp_path: Path
+) -> None:
+    manifest = publish(reg, name, tmp_path)
+    photograph(tmp_path / "photo.png")
+    told = reg("run", "acme/model", "--image", "photo.png", "--json")
+    if key:
+        assert key in told.json and "preprocessing" in manifest
+    else:  # its images keep their ratio
+        assert told.ended(2, "does not say how an image becomes its input")
+
+
+BAD = {
+    "a processor with a mistake": ("wav2vec2, CTC", "preprocessor_config.json", {"sampling_rate": "x"}, "could not be loaded"),
+    "a config that lies": ("DINOv2", "config.json", {"num_channels": 4}, "shapes differ from its config"),
+    "a task that is done elsewhere": ("SAM", "config.json", {}, "which no task here exports: mask-generation"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_does_not_fit_is_refused_and_nothing_is_published(case: str, reg: Reg, tmp_path: Path) -> None:
+    name, file, change, message = BAD[case]
+    path = save(BY_NAME[name], tmp_path / "model") / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    assert reg("export", "model", "--name", "acme/model").ended(2, message)
+    assert "acme/model" not in reg("ls").out
