@@ -282,7 +282,7 @@ def test_embeddings_and_how_alike_they_are(answer, reference, reg, trained, tmp_
         ("question-answering", ("--text", "who?"), "add it: --context TEXT"),
         ("pooling", ("--text", "a", "--context", "b"), "leave --context out"),
         ("text-classification", ("--text", "a", "--text", "b"), "takes one text at a time"),
-        ("token-classification", ("--context", "b"), "one of --self-test, --text, --image and --input"),
+        ("token-classification", ("--context", "b"), "one of --self-test, --text, --audio"),
         ("pooling", ("--self-test", "--context", "b"), "--context needs a --text"),
         ("question-answering", ("--text", LONG, "--context", "w20"), "too little room"),
         ("question-answering", ("--text", "", "--context", ""), "the text has no tokens"),
