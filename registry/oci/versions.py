@@ -27,7 +27,7 @@ from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.transfer.exchange import BlobMover
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.registry.trust.signatures import RecordedStatement, attestations
+from onnxreg.registry.trust.signatures import RecordedStatement, attestations, read_speeds
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_REFERRER_BYTES, MAX_STATEMENTS
 from onnxreg.schema.core.digest import Digest
@@ -37,6 +37,7 @@ from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import counted
 from onnxreg.schema.formats.sbom import BomSubject, bill
 from onnxreg.schema.gates.statements import EVALUATION
+from onnxreg.schema.log.events import BENCHMARK
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
@@ -299,6 +300,8 @@ def _read_statements(
         size += len(data)
         try:
             evaluation = RecordedStatement.decode(media_type, data).report("evaluation")
+            if media_type == BENCHMARK:
+                read_speeds(data)
         except InputError as error:
             raise IntegrityError(
                 f"{client.url} has a malformed statement {statement.short}: {error.message}",

@@ -33,7 +33,7 @@ from onnxreg.schema.log.events import (
     Timing,
 )
 from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.log.summary import effective_state
+from onnxreg.schema.log.summary import Speed, effective_state
 from onnxreg.schema.signing.dsse import (
     EVALUATED,
     MEDIA_TYPE,
@@ -199,13 +199,18 @@ def evaluation_of(log: Log, event: Attest) -> EvaluationDocument | None:
     return evaluation
 
 
-def check_timing(log: Log, event: Timing) -> None:
-    """Raise IntegrityError if an event says other speeds than its benchmark document."""
+def read_speeds(data: bytes) -> dict[Digest, Speed]:
+    """The speeds in a benchmark document. Raise InputError if it is malformed."""
     from onnxreg.schema.gates.statements import BenchmarkDocument
 
+    return BenchmarkDocument.decode(data, "the benchmark").speeds
+
+
+def check_timing(log: Log, event: Timing) -> None:
+    """Raise IntegrityError if an event says other speeds than its benchmark document."""
     (document,) = event.blobs
     with about(f"a timing event of {log.name} cannot be checked", IntegrityError):
-        speeds = BenchmarkDocument.decode(log.fetch(document.digest), "the benchmark").speeds
+        speeds = read_speeds(log.fetch(document.digest))
     if speeds != event.speeds:
         raise IntegrityError(
             f"a timing event of {log.name} says other speeds than its benchmark {document.digest.short}...",

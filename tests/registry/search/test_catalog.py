@@ -130,6 +130,7 @@ def _artifact(artifact: Any, shared: Any) -> Row:
         "recall": recall,
         "min_recall": min(recall.values()) if recall else None,
         "metric": {check.name: check.value for check in artifact.checks if check.dataset is not None},
+        "latency": None,
     }
 
 
