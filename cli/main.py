@@ -12,14 +12,17 @@ from onnxreg.schema.core.errors import RegError
 
 PIPE_CLOSED = 141
 """The exit status that a shell shows for a program ended by SIGPIPE."""
+BRIEF = frozenset({"coverage", "diff", "history", "log", "ls", "query", "resolve", "show"})
+"""The verbs that only read documents, and so leave no cycles that hold much memory."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. Only a bug raises an exception, and so shows a traceback."""
-    if arguments is None:  # a tenth of a start searched for cycles, and for plug-ins of pydantic
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments is None and words and words[0] in BRIEF:
+        # a tenth of the time of a start is the search for cycles, and for plug-ins of pydantic
         gc.set_threshold(100_000, 10, 10)
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    words = sys.argv[1:] if arguments is None else list(arguments)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
