@@ -21,12 +21,23 @@ if TYPE_CHECKING:
     from onnxreg.cli.context import Session
     from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.registry.log.contents import Release
-    from onnxreg.schema.gates.statements import BenchmarkDocument
+    from onnxreg.registry.store.protocol import RegistryReader
+    from onnxreg.schema.gates.statements import BenchmarkDocument, RecordedProof
     from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
     from onnxreg.schema.manifest.parts import Check
 
 MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8
 """Most figures of all artifacts, labels (lowest recall first) of each artifact, and names in a line."""
+
+
+def proofs(reader: RegistryReader, version: Release) -> Mapping[str, RecordedProof]:
+    """The recorded proofs of a version by the artifact's path. A version without derived artifacts needs no signatures."""
+    if not any(artifact.parent for artifact in version.manifest.artifacts):
+        return {}
+    from onnxreg.registry.trust.known_heads import load_trust
+    from onnxreg.registry.trust.signatures import proofs_by_path
+
+    return proofs_by_path(reader, version, load_trust())
 
 
 def blocks(*parts: Iterable[str]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli import diff_report
+from onnxreg.cli import diff_report, versions
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import REMOTE, argument, complete_name, flag, option
@@ -105,11 +105,7 @@ def _overruled(side: "Release") -> dict[str, str]:
 
 def _proofs(reader: "RegistryReader", version: "Release") -> dict[str, str]:
     """The recorded verdict of each artifact that `reg prove` compared with its parent, by the artifact's path."""
-    from onnxreg.registry.trust.known_heads import load_trust
-    from onnxreg.registry.trust.signatures import proofs_by_path
-
-    proofs = proofs_by_path(reader, version, load_trust())
-    return {path: proof.report.verdict for path, proof in proofs.items()}
+    return {path: proof.report.verdict for path, proof in versions.proofs(reader, version).items()}
 
 
 def _proof_changes(old: dict[str, str], new: dict[str, str]) -> list[str]:

@@ -91,12 +91,7 @@ def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]
 
 def _proofs(published: "Release", reader: "RegistryReader") -> Iterator[str]:
     """The recorded proofs of a version, one line each."""
-    if not any(artifact.parent for artifact in published.manifest.artifacts):
-        return
-    from onnxreg.registry.trust.known_heads import load_trust
-    from onnxreg.registry.trust.signatures import proofs_by_path
-
     paths = {artifact.digest: artifact.path for artifact in published.manifest.artifacts}
-    for path, proof in proofs_by_path(reader, published, load_trust()).items():
+    for path, proof in versions.proofs(reader, published).items():
         source = paths.get(proof.report.parent, proof.report.parent.short)
         yield f"proof: {path} is {proof.report.verdict} from {source}, {proof.authority}"

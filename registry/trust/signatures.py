@@ -539,10 +539,9 @@ def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) ->
 
 def proofs_by_path(reader: RegistryReader, version: Release, trust: Trust) -> dict[str, RecordedProof]:
     """Return `latest_proofs` of a version that was read with its index file; empty if a statement cannot be read."""
-    if any(artifact.parent for artifact in version.manifest.artifacts):
-        with suppress(IntegrityError, NotFoundError):
-            log = load(reader, version.name, index=version.index)
-            return latest_proofs(log, version.digest, version.manifest, trust)
+    with suppress(IntegrityError, NotFoundError):
+        log = load(reader, version.name, index=version.index)
+        return latest_proofs(log, version.digest, version.manifest, trust)
     return {}
 
 

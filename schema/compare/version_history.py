@@ -88,8 +88,7 @@ def model_history(
         for item in items:
             figures = {check.label: check.value for check in _measured(item) if check.value is not None}
             pairs.append((item, HistoryArtifact(**asdict(artifact_side(item, states)), figures=figures)))
-        update: dict[str, Any] = dict.fromkeys(("artifact", "value", "interval", "suite", "verdict"))
-        update["artifacts"] = tuple(artifact for _, artifact in pairs)
+        update: dict[str, Any] = {"artifacts": tuple(artifact for _, artifact in pairs)}
         pairs.sort(key=lambda pair: (chosen not in pair[1].figures, pair[1].size))
         for item, artifact in pairs[:1]:
             update["artifact"] = artifact

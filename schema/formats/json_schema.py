@@ -45,10 +45,6 @@ def text(name: str) -> str:
     if name not in MODELS:
         raise InputError(f"no document is called {name[:80]!r}", suggest(name, MODELS))
     kind = MODELS[name]
-    body = (
-        msgspec.json.schema(kind)
-        if issubclass(kind, Record)
-        else kind.model_json_schema(by_alias=True, mode="validation")
-    )
+    body = msgspec.json.schema(kind) if issubclass(kind, Record) else kind.model_json_schema()
     value = {"$schema": DIALECT, "$id": f"urn:onnxreg:{name}", **body}
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
