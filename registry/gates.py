@@ -371,71 +371,61 @@ def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
         _publish(destination, original, index)
 
 
-def promote(
-    store: RegistryStore,
-    known_heads: KnownHeads,
-    ref: Ref,
-    channel: str,
-    dry_run: bool = False,
-    reason: str | None = None,
-    actor: str | None = None,
-) -> tuple[PromotionEvidence, bool, Version | None]:
-    """Judge a version by the policy. If it passes, move the channel, unless this policy promoted the version already.
-
-    Return the judgement, True if the channel moved, and the version that the channel held before, if any.
-    Raise InputError if no policy governs the channel; ConflictError if the version is yanked, or the channel moves meanwhile.
-    """
-    check_channel(channel)
-    source = CheckedReader(store, known_heads)
-    policies = read_policies(source)
-    if not policies.policy.covering(ref.name, channel):
-        find(source, ref)  # the hint moves the channel to it
-        hint = f"`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it"
-        raise InputError(f"no policy governs {ref.name}:{channel} in {store.url}", hint)
-
-    def judge(log: Log) -> tuple[Channel | None, PromotionEvidence]:
-        version = log.find(ref).version
-        log.check_unyanked(version)
-        return log.channels.get(channel), ChannelGate(log, policies, channel).judge(version)
-
-    current, judged = consult(source, ref.name, judge)
-    version, expects = Version.parse(judged.version), current.manifest if current else None
-
-    def change(log: Log) -> Collection[Digest]:
-        """Judge again by the log that is about to be written, which may have grown."""
-        log.check_unyanked(version)
-        about = stamp(ref.name, actor, reason) | ChannelGate(log, policies, channel).promotion(version)
-        log.append(Tag(**about, tag=channel, version=version, manifest=judged.manifest, expects=expects))
-        return []
-
-    is_repeated = current and (current.manifest, current.policy) == (judged.manifest, policies.head)
-    is_moved = not (judged.failed or is_repeated or dry_run)
-    if is_moved:
-        _commit(store, known_heads, ref.name, change)
-    return judged, is_moved, current.version if current else None
-
-
-def _commit(store: RegistryStore, known_heads: KnownHeads, name: str, change: Change) -> Log:
-    with store.push() as push:
-        log = commit(store, push, name, change)
-    known_heads.remember(store, name, log.index)
-    return log
-
-
 MakeEvent = Callable[[Log, dict[str, Any], Rollout], Event]
 """A function that makes the event about a rollout, given the keys that all these events have."""
 
 
 @dataclass(frozen=True)
-class Rollouts:
-    """The rollouts in one registry, which may be a remote; `known_heads` are the user's known heads.
+class Promotions:
+    """Promotions and rollouts in one registry, which may be a remote; `known_heads` are the user's known heads.
 
-    Each method returns the changed log, and raises NotFoundError if the channel, or the rollout to continue, is missing.
+    The methods about rollouts return the changed log, and raise NotFoundError if the channel, or the rollout, is missing.
     """
 
     store: RegistryStore
     known_heads: KnownHeads
     actor: str | None = None
+
+    @cached_property
+    def _reader(self) -> CheckedReader:
+        return CheckedReader(self.store, self.known_heads)
+
+    def promote(
+        self, ref: Ref, channel: str, dry_run: bool = False, reason: str | None = None
+    ) -> tuple[PromotionEvidence, bool, Version | None]:
+        """Judge a version by the policy. If it passes, move the channel, unless this policy promoted the version already.
+
+        Return the judgement, True if the channel moved, and the version that the channel held before, if any. Raise
+        InputError if no policy governs the channel; ConflictError if the version is yanked, or the channel moves meanwhile.
+        """
+        check_channel(channel)
+        policies = read_policies(self._reader)
+        if not policies.policy.covering(ref.name, channel):
+            find(self._reader, ref)  # the hint moves the channel to it
+            hint = f"`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it"
+            raise InputError(f"no policy governs {ref.name}:{channel} in {self.store.url}", hint)
+
+        def judge(log: Log) -> tuple[Channel | None, PromotionEvidence]:
+            version = log.find(ref).version
+            log.check_unyanked(version)
+            return log.channels.get(channel), ChannelGate(log, policies, channel).judge(version)
+
+        current, judged = consult(self._reader, ref.name, judge)
+        version, expects = Version.parse(judged.version), current.manifest if current else None
+
+        def change(log: Log) -> Collection[Digest]:
+            """Judge again by the log that is about to be written, which may have grown."""
+            log.check_unyanked(version)
+            about = stamp(ref.name, self.actor, reason)
+            about |= ChannelGate(log, policies, channel).promotion(version)
+            log.append(Tag(**about, tag=channel, version=version, manifest=judged.manifest, expects=expects))
+            return []
+
+        is_repeated = current and (current.manifest, current.policy) == (judged.manifest, policies.head)
+        is_moved = not (judged.failed or is_repeated or dry_run)
+        if is_moved:
+            self._commit(ref.name, change)
+        return judged, is_moved, current.version if current else None
 
     def start(
         self, ref: Ref, channel: str, share: float, where: str | None = None, reason: str | None = None
@@ -446,7 +436,7 @@ class Rollouts:
         """
         check_percent(share)
         cohort = None if where is None else str(parse_cohort(where))
-        located = find(CheckedReader(self.store, self.known_heads), ref)
+        located = find(self._reader, ref)
         manifest, salt = located.entry.manifest, secrets.token_hex(16)
         rollout = Rollout(located.version, manifest, share, salt, 0, cohort)
         return self._change(ref.name, channel, reason, self._step, rollout)
@@ -511,9 +501,14 @@ class Rollouts:
             log.append(make(log, about, rollout))
             return []
 
-        CheckedReader(self.store, self.known_heads).read_index(name)
-        return _commit(self.store, self.known_heads, name, change)
+        self._reader.read_index(name)
+        return self._commit(name, change)
 
     def _promotion(self, log: Log, channel: str, version: Version) -> dict[str, Digest]:
-        policies = read_policies(CheckedReader(self.store, self.known_heads))
-        return ChannelGate(log, policies, channel).promotion(version)
+        return ChannelGate(log, read_policies(self._reader), channel).promotion(version)
+
+    def _commit(self, name: str, change: Change) -> Log:
+        with self.store.push() as push:
+            log = commit(self.store, push, name, change)
+        self.known_heads.remember(self.store, name, log.index)
+        return log

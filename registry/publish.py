@@ -11,7 +11,7 @@ from onnxreg.registry.log.contents import Release
 from onnxreg.registry.log.log import Log, consult, fetcher, read_blob
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push
-from onnxreg.registry.store.streams import describe, measure, piece_hasher
+from onnxreg.registry.store.streams import measure, piece_hasher
 from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.trust.known_heads import KnownHeads
@@ -52,7 +52,7 @@ class Publisher:
             if recorded_state and FileState.of(os.stat(file)) != recorded_state:  # noqa: PTH116 -- links are followed
                 hint = "run the command again when nobody writes to it"
                 raise InputError(f"{path} changed while it was read", hint)
-            return describe(digest, size, hasher)
+            return Descriptor(digest, size, hasher.pieces() if hasher else None)
 
         paths = draft.paths()
         with self.store.push() as push:

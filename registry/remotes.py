@@ -24,7 +24,7 @@ from onnxreg.registry.store.open import absolute, open_url, path_of
 from onnxreg.registry.store.protocol import IndexFile, ReaderWrapper, RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import host_errors, read_bounded, replace_file
 from onnxreg.registry.support.environment import state_directory
-from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.canonical import Record
 from onnxreg.schema.core.digest import Digest
@@ -146,12 +146,11 @@ class _Document(BufferedReader):
         return data
 
 
-class RemoteReader(ReaderWrapper):
+class RemoteReader(CheckedReader):
     """A remote whose index files are checked against the known heads and the trust file, and kept in a local copy."""
 
     def __init__(self, source: RegistryReader, known_heads: KnownHeads) -> None:
-        super().__init__(source)
-        self._known_heads = known_heads
+        super().__init__(source, known_heads)
         self.copy = RemoteCopy(source.registry_id, source.url)
         self._documents: dict[Digest, bytes] = {}
 

@@ -14,7 +14,7 @@ from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.log.logline import LogLine
 
 if TYPE_CHECKING:
-    from onnxreg.registry.gates import Rollouts
+    from onnxreg.registry.gates import Promotions
     from onnxreg.registry.log.log import Log
 
 EXAMPLES = (
@@ -151,12 +151,8 @@ def promote(
     With --json: {ref, channel, policy_holds, moved, before, findings: [{requirement, verdict, detail}]};
     before is the channel's previous version, or null.
     """
-    from onnxreg.registry.gates import promote as move_channel
-
-    registry, store = session.with_remote(remote)
-    judged, is_moved, held_before = move_channel(
-        store or registry.store, registry.heads, Ref.parse(ref), channel, dry_run, reason, registry.actor
-    )
+    promotions = _promotions(session, remote)
+    judged, is_moved, held_before = promotions.promote(Ref.parse(ref), channel, dry_run, reason)
     outcome = None
     if is_moved:
         before = f", before {held_before}" if held_before else ""
@@ -202,7 +198,7 @@ def rollout_start(
     With --json: {name, channel, version, rollout: {to, manifest, percent, salt, seq, where?, policy?,
     evidence?}}; `version` is the version that the other devices get.
     """
-    rollouts = _rollouts(session, remote)
+    rollouts = _promotions(session, remote)
     _tell(session, channel, rollouts.start(Ref.parse(ref), channel, percent, where, reason))
 
 
@@ -218,7 +214,7 @@ def rollout_advance(
 
     With --json the same as `reg rollout start`.
     """
-    _tell(session, channel, _rollouts(session, remote).advance(name, channel, percent, reason))
+    _tell(session, channel, _promotions(session, remote).advance(name, channel, percent, reason))
 
 
 def rollout_halt(
@@ -232,7 +228,7 @@ def rollout_halt(
 
     With --json the same as `reg rollout start`; `rollout` is null.
     """
-    _tell(session, channel, _rollouts(session, remote).halt(name, channel, reason))
+    _tell(session, channel, _promotions(session, remote).halt(name, channel, reason))
 
 
 def rollout_finish(
@@ -246,7 +242,7 @@ def rollout_finish(
 
     With --json the same as `reg rollout start`; `rollout` is null.
     """
-    _tell(session, channel, _rollouts(session, remote).finish(name, channel, reason))
+    _tell(session, channel, _promotions(session, remote).finish(name, channel, reason))
 
 
 def rollout_status(session: Session, name: str = NAME, remote: str | None = REMOTE) -> None:
@@ -272,11 +268,11 @@ def rollout_status(session: Session, name: str = NAME, remote: str | None = REMO
     session.show({"name": name, "rollouts": documents}, table(header, rows) if rows else none)
 
 
-def _rollouts(session: Session, remote: str | None) -> "Rollouts":
-    from onnxreg.registry.gates import Rollouts
+def _promotions(session: Session, remote: str | None) -> "Promotions":
+    from onnxreg.registry.gates import Promotions
 
     registry, store = session.with_remote(remote)
-    return Rollouts(store or registry.store, registry.heads, registry.actor)
+    return Promotions(store or registry.store, registry.heads, registry.actor)
 
 
 def _tell(session: Session, channel: str, log: "Log") -> None:

@@ -110,10 +110,11 @@ def history(
     is null if the manifest was taken down, and value if the artifact lacks the figure.
     """
     from onnxreg.registry.log.contents import read_history
+    from onnxreg.registry.log.log import load
     from onnxreg.schema.compare.version_history import model_history
     from onnxreg.schema.core.ref import check_name
 
-    records = read_history(session.reader(remote), check_name(name), last)
+    records = read_history(load(session.reader(remote), check_name(name)), last)
 
     def is_chosen(artifact: "Artifact") -> bool:
         return format_name in (None, artifact.format) and precision in (None, artifact.precision)

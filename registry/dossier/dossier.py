@@ -23,7 +23,7 @@ from onnxreg.schema.core.files import read_given, read_yaml
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts, ProfileField
 from onnxreg.schema.gates.policy import policy_of
-from onnxreg.schema.log.events import Attest, Publish, RolloutStep, Tag, Untag
+from onnxreg.schema.log.events import Publish, RolloutStep, Tag, Untag
 from onnxreg.schema.log.logline import LogLine
 
 EXTRA, DOCUMENT, PAGE = "dossier", "dossier.json", "dossier.html"
@@ -305,11 +305,10 @@ class _VersionTables:
         releases = (item for item in statements if item.version == self.version)
         for seq, items in groupby(releases, key=lambda item: item.seq):
             line = self.lines[seq - 1]
-            assert isinstance(line.event, Attest)
             announced = tuple(map(Source.of_line(line).quote, ("/seq", "/event/time", "/event/statement")))
             for index, item in enumerate(items):
                 _refuse_wrong(line, item.verdict)
-                envelope, at = self._blob(line.event.statement), f"/signatures/{index}"
+                envelope, at = self._blob(item.event.statement), f"/signatures/{index}"
                 signer = self._signer(line, item.verdict, envelope, at)
                 rows.append((*announced, envelope.quote(f"{at}/keyid"), signer))
         return table(("Line", "Time, as claimed", "Envelope", "Key id", "Signed by"), rows)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.log.log import Log, consult, load
+from onnxreg.registry.log.log import Log, consult
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, suggest
-from onnxreg.schema.core.ref import Ref, Version, check_name
-from onnxreg.schema.log.events import Attest, Event, OptionalEvent, Tag, Yank
+from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.log.events import Attest, OptionalEvent, Tag, Yank
 from onnxreg.schema.log.state import VersionEntry
 from onnxreg.schema.log.summary import EVIDENCE, ArtifactStates, artifact_states, operator_set, verdicts_of
 
@@ -271,14 +271,6 @@ def read_version(reader: RegistryReader, ref: Ref) -> Release:
     return consult(reader, ref.name, read)
 
 
-def read_history(reader: RegistryReader, name: str, limit: int) -> list[HistoryEntry]:
-    """Read the newest versions of a model, newest first; the log's chain is verified."""
-    log = load(reader, check_name(name))
-    events = {line.seq: line.event for line in log.lines()}
-    newest = sorted(log.versions, reverse=True)[:limit]
-    return [version_record(log, version, events[log.versions[version].seq]) for version in newest]
-
-
 def kept_manifest(log: Log, version: Version) -> Manifest | None:
     """The manifest of a version; None if it was deleted with the version's files."""
     try:
@@ -289,19 +281,23 @@ def kept_manifest(log: Log, version: Version) -> Manifest | None:
         return None
 
 
-def version_record(log: Log, version: Version, event: Event) -> HistoryEntry:
-    """The history record of a version that `event` published. Raise NotFoundError or IntegrityError for its manifest."""
+def read_history(log: Log, limit: int) -> list[HistoryEntry]:
+    """Read the newest versions of a model, newest first; the log's chain is verified."""
     from onnxreg.schema.compare.version_history import HistoryEntry, HistoryRow
 
-    state, entry, manifest = log.state, log.versions[version], kept_manifest(log, version)
-    row = HistoryRow(
-        version=str(version),
-        manifest=entry.manifest,
-        time=event.time,
-        actor=event.actor,
-        status=entry.status(state.effective_summary(version)),
-        channels=tuple(sorted(tag for tag, item in state.channels.items() if item.version == version)),
-    )
-    verdicts, timed = verdicts_of(manifest) if manifest else (), state.speeds.get(entry.manifest, {})
-    states = artifact_states(verdicts, entry.attested, state.refused, timed)
-    return HistoryEntry(row, manifest, states)
+    lines, state, records = list(log.lines()), log.state, []
+    for version in sorted(log.versions, reverse=True)[:limit]:
+        entry, manifest = log.versions[version], kept_manifest(log, version)
+        published = lines[entry.seq - 1].event
+        row = HistoryRow(
+            version=str(version),
+            manifest=entry.manifest,
+            time=published.time,
+            actor=published.actor,
+            status=entry.status(state.effective_summary(version)),
+            channels=tuple(sorted(tag for tag, item in state.channels.items() if item.version == version)),
+        )
+        verdicts, timed = verdicts_of(manifest) if manifest else (), state.speeds.get(entry.manifest, {})
+        states = artifact_states(verdicts, entry.attested, state.refused, timed)
+        records.append(HistoryEntry(row, manifest, states))
+    return records

@@ -176,7 +176,6 @@ class Catalog:
         yield from (msgspec.json.encode(model) + b"\n" for model in self.fitting())
 
     def piece_lines(self) -> Iterator[bytes]:
-        """Yield the lines of the second part (pieces with artifacts), with line ends."""
         for _, pieces in sorted(self.pieces.items()):
             yield from (msgspec.json.encode(piece) + b"\n" for piece in pieces)
 

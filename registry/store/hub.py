@@ -52,14 +52,7 @@ from onnxreg.registry.store.layout import (
     new_identity,
     usable_key,
 )
-from onnxreg.registry.store.protocol import (
-    IndexFile,
-    MissingBlobError,
-    Push,
-    RegistryStore,
-    StoredObject,
-    TreeFile,
-)
+from onnxreg.registry.store.protocol import MissingBlobError, Push, RegistryStore, StoredObject, TreeFile
 from onnxreg.schema.core.canonical import Record, decode_json
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError
@@ -74,8 +67,9 @@ from onnxreg.schema.manifest.manifest import Manifest
 ATTRIBUTES = ".gitattributes"
 LFS = "filter=lfs diff=lfs merge=lfs -text"
 LFS_RULE = f"blobs/** {LFS}"
-LFS_PATTERNS = ("*.onnx", "*.ort", "*.onnx_data", "*.onnx.data", "tokenizer.json")
-"""Files of a layout that may be large. Git LFS stores such a file and its blob as one object."""
+LARGE_FILES = ("*.onnx", "*.ort", "*.onnx_data", "*.onnx.data", "tokenizer.json")
+LAYOUT_RULES = tuple(f"{pattern} {LFS}" for pattern in LARGE_FILES)
+"""Rules for files of a layout that may be large. Git LFS stores such a file and its blob as one object."""
 HUB_FILES = frozenset({ATTRIBUTES, LAYOUT, CARD, ".gitignore", "LICENSE", "LICENSE.md", "LICENSE.txt"})
 """Files of a repository that do not belong to the registry."""
 RESERVED_NAMES = HUB_FILES | {"blobs", "index", "gc", "local", "registry.json", index_path(POLICY_LOG)}
@@ -142,12 +136,8 @@ class HubRegistry(RegistryStore):
     def blob_url(self, digest: Digest) -> str:
         return self.commits.hub.file_url(BlobKey(digest).path, self.commits.revision)
 
-    def read_fresh(self, name: str) -> IndexFile | None:
-        """Read a model's index file at the newest commit, and pin this commit."""
-        self.commits.refresh()
-        return self.read_index(name)
-
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
+        """Read a file of the pinned commit; without `cached` of the newest commit, which is pinned then."""
         if cached is None:
             self.commits.refresh()
         return super().read_file(path, cached)
@@ -184,7 +174,7 @@ class HubRegistry(RegistryStore):
         """Write the layout of a model's newest release with every later push. InputError if another model has the layout."""
         self._shown = name
         RepositoryLayout.of_model(self.commits.refresh(), name, True)
-        self.commits.transact("Prepare the layout", lambda at, _: attributes(at))
+        self.commits.transact("Prepare the layout", lambda at, _: attributes(at, *LAYOUT_RULES))
 
     def refresh_layout(self, name: str) -> None:
         """Update the layout of a model, if the last push did not update it."""
@@ -371,12 +361,7 @@ def open_hub(
         if foreign_paths := [path for path in paths if path not in HUB_FILES]:
             hint = "name a registry, or a repository that is empty or does not exist yet"
             raise InputError(f"{registry.url} is not a registry and holds {foreign_paths[0]}", hint)
-        rules = (at.read(ATTRIBUTES) or b"").decode(errors="replace").splitlines()
-        rules = [*(rule for rule in rules if rule != LFS_RULE), LFS_RULE, ""]
-        return [
-            CommitOperationAdd(ATTRIBUTES, "\n".join(rules).encode()),
-            CommitOperationAdd(IDENTITY, identity),
-        ]
+        return [*attributes(at, LFS_RULE), CommitOperationAdd(IDENTITY, identity)]
 
     registry.commits.transact("Create the registry", decide)
     return registry
@@ -387,10 +372,10 @@ def is_reserved(path: str) -> bool:
     return path.startswith(".") or path in RESERVED_NAMES or path.partition("/")[0] in RESERVED_NAMES
 
 
-def attributes(at: CommitSnapshot) -> list[Operation]:
-    """Return the change to `.gitattributes` that puts large files of a layout into LFS; [] if nothing is missing."""
+def attributes(at: CommitSnapshot, *rules: str) -> list[Operation]:
+    """Return the change that adds rules to `.gitattributes`; [] if nothing is missing."""
     lines = (at.read(ATTRIBUTES) or b"").decode(errors="replace").splitlines()
-    missing = [rule for pattern in LFS_PATTERNS if (rule := f"{pattern} {LFS}") not in lines]
+    missing = [rule for rule in rules if rule not in lines]
     return [CommitOperationAdd(ATTRIBUTES, "\n".join([*lines, *missing, ""]).encode())] if missing else []
 
 

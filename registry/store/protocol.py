@@ -406,9 +406,12 @@ class RegistryStore(RegistryReader):
         return f"{self.url.partition('?')[0].rstrip('/')}/{BlobKey(digest).path}"
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        before = (cached.data, cached.token) if cached else None
-        stored = self.store.get(index_path(name), before)
-        return cached if stored is before else IndexFile(*stored) if stored else None
+        stored = self.store.get(index_path(name), cached)
+        return cached if stored is cached else IndexFile(*stored) if stored else None
+
+    def read_fresh(self, name: str) -> IndexFile | None:
+        stored = self.read_file(index_path(name))
+        return IndexFile(*stored) if stored else None
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
         return self.store.get(path, cached)

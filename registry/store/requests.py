@@ -32,9 +32,7 @@ from ipaddress import ip_address
 from typing import IO, Any, BinaryIO, NamedTuple, TypeVar, cast
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
-from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.store.protocol import (
-    IndexFile,
     ReadOnlyStore,
     RegistryStore,
     StoredObject,
@@ -633,11 +631,6 @@ class HttpRegistry(RegistryStore):
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
         return self.store.get(path, cached, fresh=cached is None)
-
-    def read_fresh(self, name: str) -> IndexFile | None:
-        """Read a model's index file from the server itself, not from a cache on the way."""
-        index = self.store.get(index_path(name), fresh=True)
-        return IndexFile(*index) if index else None
 
 
 def http_remote(url: str, known_id: str | None = None) -> RegistryStore:

@@ -56,25 +56,19 @@ def piece_hasher(size: int) -> PieceHasher | None:
     return PieceHasher(piece_size(size)) if size > PIECE_BYTES else None
 
 
-def describe(digest: Digest, size: int, hasher: PieceHasher | None) -> Descriptor:
-    return Descriptor(digest, size, hasher.pieces() if hasher else None)
-
-
 def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
     """Return, by path, the descriptors of these files below the directory `root`."""
     descriptors = {}
     for path in paths:
         hasher = piece_hasher((root / path).stat().st_size)
         with (root / path).open("rb") as source:
-            descriptors[path] = describe(*pump(source, None, hasher=hasher), hasher)
+            digest, size = pump(source, None, hasher=hasher)
+        descriptors[path] = Descriptor(digest, size, hasher.pieces() if hasher else None)
     return descriptors
 
 
 def pump(
-    source: BinaryIO,
-    sink: BinaryIO | None,
-    advance: Advance = lambda count: None,
-    hasher: Hasher | None = None,
+    source: BinaryIO, sink: BinaryIO | None, advance: Advance = lambda _: None, hasher: Hasher | None = None
 ) -> tuple[Digest, int]:
     """Move a stream's bytes into a sink (None: discard them) and hash them; return digest and size in bytes. `advance`
     receives the bytes moved since the last call; a `hasher` may have hashed bytes before these. Memory: 1 MiB.

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +38,6 @@ from onnxreg.schema.core.errors import (
     IntegrityError,
     RegError,
     about,
-    fault,
 )
 from onnxreg.schema.core.files import read_given
 from onnxreg.schema.core.ref import POLICY_LOG
@@ -289,13 +288,6 @@ class KnownHeads:
             self._accept(store, name, index, self.read(store.registry_id, name), is_own=True)
         except (IntegrityError, MissingBlobError):  # another writer, and its collector, was quicker
             self.read_index(store, name, is_own=True)
-
-    def audit(self, reader: RegistryReader, name: str, index: IndexFile) -> Iterator[tuple[str, str]]:
-        """Yield a fault if the newest index file contradicts its known head; see `verify.Audit`."""
-        try:
-            self.read_index(reader, name, index, is_own=True)
-        except RegError as error:
-            yield fault("history", error)
 
     def reset(self, registry_id: str, name: str | None = None) -> list[str]:
         """Forget the known head of a model, or of all models of a registry. Return the names of these models."""

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from onnxreg.registry.log.contents import kept_manifest, version_record
+from onnxreg.registry.log.contents import kept_manifest, read_history
 from onnxreg.registry.log.log import read_blob, read_deltas
 from onnxreg.registry.production import ChannelStatus, in_production
 from onnxreg.registry.search.catalog import Catalog, find_models, total_size
@@ -33,7 +33,7 @@ from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
 from onnxreg.registry.trust.signatures import SignatureJudge, latest_proofs, word_of, words
 from onnxreg.schema.compare.overview import overview
-from onnxreg.schema.compare.version_history import HistoryEntry, ModelHistory, model_history
+from onnxreg.schema.compare.version_history import ModelHistory, model_history
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError, suggest
 from onnxreg.schema.core.ref import Ref, Version, check_name
@@ -200,9 +200,6 @@ class ModelPage:
     def find(self, ref: Ref) -> VersionRow:
         """Find the version of a ref, even a yanked or deleted one. NotFoundError if the version never existed."""
         return self.row(self.log.find(ref, yanked=True, gone=True).version)
-
-    def record(self, version: Version) -> HistoryEntry:
-        return version_record(self.log, version, self.lines[self.log.versions[version].seq - 1].event)
 
     def proofs(self, manifest: Manifest, digest: Digest) -> dict[str, RecordedProof]:
         """Return the recorded proofs of a version by artifact path; {} if one of them cannot be read."""
@@ -390,8 +387,7 @@ class Pages:
         metric = request.query_params.get("metric", "")[:MAX_METRIC_LETTERS] or None
 
         def make(model: ModelPage) -> bytes:
-            records = [model.record(version) for version in model.order[:MAX_HISTORY_VERSIONS]]
-            history = model_history(name, records, metric)
+            history = model_history(name, read_history(model.log, MAX_HISTORY_VERSIONS), metric)
             artifacts = [artifact for row in history.versions for artifact in row.artifacts]
             names = list(dict.fromkeys(figure for item in artifacts for figure in item.figures))[:MAX_FIGURES]
             return self._page("history.html", history=history, chart=history_chart(history), figures=names)

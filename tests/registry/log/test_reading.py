@@ -7,7 +7,7 @@ from conformance.contract import put
 from support.registries.home import Home
 
 from onnxreg.registry.log.contents import read_history
-from onnxreg.registry.log.log import fetcher
+from onnxreg.registry.log.log import fetcher, load
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import memory_remote
@@ -31,7 +31,9 @@ def test_a_damaged_copy_is_passed_over(tmp_path: Path) -> None:
 
 def test_a_history_lacks_no_manifest_of_a_version_that_is_here(registry: Home) -> None:
     release = registry.make()
-    assert [entry.row.manifest for entry in read_history(registry.store, release.name, 5)] == [release.digest]
+    assert [entry.row.manifest for entry in read_history(load(registry.store, release.name), 5)] == [
+        release.digest
+    ]
     (registry.store.root / BlobKey(release.digest).path).unlink()
     with pytest.raises(NotFoundError):
-        read_history(registry.store, release.name, 5)
+        read_history(load(registry.store, release.name), 5)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from onnxreg.registry import Registry, gates
-from onnxreg.registry.gates import Rollouts
+from onnxreg.registry.gates import Promotions
 from onnxreg.registry.log.commit import PUSH_WAIT_SECONDS, collect
 from onnxreg.registry.maintain import repair as repairing
 from onnxreg.registry.maintain import space, verification
@@ -23,15 +23,13 @@ def _ref(ref: Any) -> Ref:
 def promote(
     registry: Registry, ref: Any, channel: str, dry_run: bool = False, reason: Any = None, remote: Any = None
 ) -> Any:
-    store = remote or registry.store
-    answer = gates.promote(store, registry.heads, _ref(ref), channel, dry_run, reason, registry.actor)
-    judged, is_moved, before = answer
+    judged, is_moved, before = rollouts(registry, remote).promote(_ref(ref), channel, dry_run, reason)
     more = {"findings": judged.findings, "holds": not judged.failed, "refuse": judged.refusal}
     return SimpleNamespace(judged=judged, moved=is_moved, before=before, **more)
 
 
-def rollouts(registry: Registry, remote: Any = None) -> Rollouts:
-    return Rollouts(remote or registry.store, registry.heads, registry.actor)
+def rollouts(registry: Registry, remote: Any = None) -> Promotions:
+    return Promotions(remote or registry.store, registry.heads, registry.actor)
 
 
 def attest(
