@@ -141,8 +141,10 @@ def library(has_tables: bool, calibration: str | None) -> list[Candidate]:
         plain.append(Candidate(name, (blocks,), "int8", (bits, 32, 32)))
         tables.append(Candidate(f"{name}-int8-embeddings", (blocks, rows), "int8", (bits, 8, 32)))
     if calibration is not None:
-        static = _pass("OnnxStaticQuantization", data=calibration)
-        plain.append(Candidate("static-int8", (static,), "int8", (8, 32, 32)))
+        clipped = {"calibrate_method": "Percentile", "percentile": 99.99}
+        for name, params in (("static-int8", {}), ("static-int8-percentile", clipped)):
+            static = {**_pass("OnnxStaticQuantization", calibration), "params": params}
+            plain.append(Candidate(name, (static,), "int8", (8, 32, 32)))
     return plain + tables if has_tables else plain
 
 
@@ -187,7 +189,8 @@ def measure_weights(model: Any, size: int) -> WeightBytes:
 def product_groups(model: Any) -> list[list[str]]:
     """The names of the products with constant weights, those of all layers in one group; the largest groups first.
 
-    Names differ between layers in numbers alone: `/encoder/layer.0/query/MatMul`. If a product has no name, there are none.
+    Names of the node and of its weight differ between layers in numbers alone: `/encoder/layer.0/query/MatMul`. If a
+    product has no name, there are none.
     """
     weights, groups, sizes = graph.factors(model, frozenset(PRODUCTS)), dict[str, list[str]](), Counter[str]()
     for node in model.graph.node:
@@ -195,7 +198,7 @@ def product_groups(model: Any) -> list[list[str]]:
         if node.op_type in PRODUCTS and weight is not None:
             if not node.name:
                 return []
-            key = re.sub(r"\d+", "#", node.name)
+            key = re.sub(r"\d+", "#", f"{node.name} {weight.name}") + str(weight.dims)
             groups.setdefault(key, []).append(node.name)
             sizes[key] += tensor_bytes(weight)
     return [groups[key] for key, _ in sizes.most_common()]

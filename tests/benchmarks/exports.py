@@ -4,11 +4,14 @@ Whole processes, each in an environment of its own, because transformers imports
 measures every graph against the checkpoint, hashes it and publishes the version.
 """
 
+import json
 import os
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -127,119 +130,183 @@ def encoders(cache: Path, count: int = 3) -> list[Row]:
         return [*found, *rows("export of an encoder once more", "reg, the first time", again, "<= 0.02")]
 
 
-SUITES = ("heldout.jsonl", "confirm.jsonl")
 EIGHT = (
-    *(
-        "int8-int8-embeddings",
-        "weights4-int8-embeddings",
-        "w8a8-64-int8-embeddings",
-        "w8a8-32-int8-embeddings",
-    ),
-    *("weights8-32-int8-embeddings", "mixed-int8-int8-embeddings", "fp16", "int8"),
+    *("int8-int8-embeddings", "smooth-int8-int8-embeddings", "mixed-int8-int8-embeddings"),
+    *("weights4-int8-embeddings", "w8a8-32-int8-embeddings", "weights8-32-int8-embeddings", "fp16", "int8"),
 )
-TOKENS = {32: "<= 0.75", 128: "<= 1.0"}
-"""The tokens of an input, and the aim for its latency."""
+SIX = ("int8", "smooth-int8", "static-int8", "mixed-int8", "w8a8-32", "fp16")
 TURNS, WARM_UP = 40, 5
 
 
-def search(trained: Path) -> list[Row]:
-    """The model of the demo, suites of 600 texts. One pair: a search takes a minute, and prepares nothing that a second one would have."""
-    reg = str(Path(sys.executable).with_name("reg"))
-    with tempfile.TemporaryDirectory() as directory:
-        home = Path(directory) / "home"
-        env = {**os.environ, "HF_HUB_OFFLINE": "1", "REG_STATE": f"{directory}/state"}
-        words = ["export", trained / "0.2.0", "--profile", "android", "--name", "acme/pii"]
-        suite = ["--eval-suite", trained / SUITES[0]]
-        asked = ["--certify", "--confirm-suite", trained / SUITES[1]]
-        names = [f"--candidate={name}" for name in EIGHT]
+@dataclass(frozen=True)
+class Case:
+    """A checkpoint to certify: the kind of export, the suites to choose and to confirm on, and the candidates.
 
-        def export(*more: str | Path) -> Run:
-            shutil.rmtree(home, ignore_errors=True)
-            return run([reg, "--registry", home, *words, *suite, *more], env)
+    `aims` has the aim for the latency by the tokens of the input, 0 for an image.
+    """
 
-        out = Path(directory) / "out"
-        searched = export(*asked, *names, "--output", out)
-        files = {name: out / f"{name}.onnx" for name in ("model", "model_int8")}
-        peer = Path(directory) / "peer.onnx"
-        _quantize(files["model"], peer)
-        found = [
-            *_latencies(files["model"], files["model_int8"], peer),
-            *_losses(trained, files["model_int8"], peer),
+    what: str
+    checkpoint: Path
+    kind: dict[str, str]
+    suites: tuple[Path, Path]
+    aims: dict[int, str]
+    candidates: tuple[str, ...] = EIGHT
+    calibration: Path | None = None
+
+    def command(self, *more: str | Path) -> Command:
+        words = [word for name, value in self.kind.items() for word in (f"--{name}", value)]
+        return [
+            "export",
+            self.checkpoint,
+            *words,
+            "--name",
+            "acme/model",
+            "--eval-suite",
+            self.suites[0],
+            *more,
         ]
-        smallest, full = (files[name].stat().st_size / 1e6 for name in ("model_int8", "model"))
-        plain = export()
-    searching = rows(
-        "a search over eight candidates",
-        "the plain android export with its suite",
-        [(searched, plain)],
-        "<= 4",
-    )
-    return [
-        *searching,
-        row("the certified file of the eight", "its fp32 file", [(smallest, full)], "MB", "<= 0.30"),
-        *found,
-    ]
 
 
-def _quantize(model: Path, target: Path) -> None:
-    """Quantize as ONNX Runtime does by default, and as Optimum's configurations for x86 and ARM do."""
-    from onnxruntime.quantization import quantize_dynamic
+def search(trained: Path, cache: Path) -> list[Row]:
+    """The certified files of the demo's model, of a real encoder, and of two models that are trained here, beside peers' files.
 
-    quantize_dynamic(model, target)
+    One pair for each search: it takes a minute, and prepares nothing that a second one would have.
+    """
+    encoder = fetch_encoder(cache.absolute() / "packages")
+    with tempfile.TemporaryDirectory() as directory:
+        home, out = Path(directory) / "home", Path(directory) / "out"
+        env = {**os.environ, "HF_HUB_OFFLINE": "1", "REG_STATE": f"{directory}/state"}
+        reg = str(Path(sys.executable).with_name("reg"))
+
+        def export(command: Command) -> Run:
+            shutil.rmtree(home, ignore_errors=True)
+            return run([reg, "--registry", home, *command], env)
+
+        found = []
+        for case in _cases(trained, encoder, Path(directory)):
+            names = [f"--candidate={name}" for name in case.candidates]
+            asked = ["--certify", "--confirm-suite", case.suites[1], *names, "--output", out / case.what]
+            if case.calibration is not None:
+                asked += ["--calibration", case.calibration]
+            searched = export(case.command(*asked))
+            if not found:
+                what, peer = "a search over eight candidates", "the plain android export with its suite"
+                found += rows(what, peer, [(searched, export(case.command()))], "<= 4")
+            files = {name: out / case.what / f"{name}.onnx" for name in ("model", "model_int8")}
+            sizes = [(files["model_int8"].stat().st_size / 1e6, files["model"].stat().st_size / 1e6)]
+            found.append(row(f"{case.what}: the certified file", "its fp32 file", sizes, "MB", "<= 0.30"))
+            files |= {
+                peer: _quantized(files["model"], out / f"{peer}.onnx", way) for peer, way in WAYS.items()
+            }
+            found += [*_latencies(case, files), *_losses(case, files)]
+    return found
 
 
-def _latencies(model: Path, certified: Path, peer: Path) -> list[Row]:
+def _cases(trained: Path, encoder: Path, directory: Path) -> Iterator[Case]:
+    from benchmarks import trained as small
+
+    suites = trained / "heldout.jsonl", trained / "confirm.jsonl"
+    tokens = {32: "<= 0.75", 128: "<= 1.0"}
+    yield Case("the demo's tagger", trained / "0.2.0", {"profile": "android"}, suites, tokens)
+    texts = directory / "choose.jsonl", directory / "confirm.jsonl"
+    for source, target in zip(suites, texts, strict=True):
+        lines = source.read_text("utf-8").splitlines()[:300]
+        target.write_text("".join(json.dumps({"text": json.loads(line)["text"]}) + "\n" for line in lines))
+    pooled = {"task": "pooling", "opset": "18"}
+    yield Case("all-MiniLM-L6-v2", encoder, pooled, texts, {32: "<= 0.6", 128: "<= 0.6"})
+    made = directory / "classifier"
+    small.text_classifier(encoder, made)
+    classes, own = {"task": "text-classification"}, (made / "choose.jsonl", made / "confirm.jsonl")
+    yield Case("a classifier of two layers", made, classes, own, {32: "<= 0.6", 128: "<= 0.6"})
+    made = directory / "vit"
+    small.vit(made)
+    images = {"task": "image-classification"}
+    own, rows_ = (made / "choose.npz", made / "confirm.npz"), made / "calibration.npz"
+    yield Case("a ViT for digits", made, images, own, {0: "<= 0.8"}, SIX, rows_)
+
+
+WAYS = {"quantize_dynamic's file": {}, "Optimum's file": {"per_channel": True}}
+"""ONNX Runtime's defaults, and the parameters that Optimum's configurations for ARM and AVX-512 give it."""
+
+
+def _quantized(model: Path, target: Path, way: Mapping[str, Any]) -> Path:
+    import onnx
+
+    from onnxreg.converters.passes.base import run as run_pass
+    from onnxreg.converters.passes.quantization import OrtDynamicQuantization
+
+    onnx.save(run_pass("peer", OrtDynamicQuantization(**way), onnx.load(model))[0], target)
+    return target
+
+
+def _latencies(case: Case, files: Mapping[str, Path]) -> Iterator[Row]:
     """One thread, files in turn."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    sessions = [
-        ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        for path in (model, certified, peer)
-    ]
-    found = []
-    for tokens, aim in TOKENS.items():
-        feed = {
-            name: np.ones((1, tokens), np.int64) for name in ("input_ids", "attention_mask", "token_type_ids")
-        }
-        feed["input_ids"] = np.random.default_rng(0).integers(1000, 20_000, (1, tokens))
-
-        def milliseconds(session: Any, feed: dict[str, Any] = feed) -> float:
-            begin = time.perf_counter()
-            session.run(None, {item.name: feed[item.name] for item in session.get_inputs()})
-            return 1000 * (time.perf_counter() - begin)
-
-        turns = [[milliseconds(session) for session in sessions] for _ in range(WARM_UP + TURNS)][WARM_UP:]
-        what = f"latency of {tokens} tokens, one thread"
-        found += [
-            row(f"{what}: the certified file", "its fp32 file", [(b, a) for a, b, _ in turns], "ms", aim),
-            row(f"{what}: quantize_dynamic's file", "its fp32 file", [(c, a) for a, _, c in turns], "ms", ""),
+    providers = ["CPUExecutionProvider"]
+    sessions = {
+        name: ort.InferenceSession(str(path), options, providers=providers) for name, path in files.items()
+    }
+    inputs = [item.name for item in sessions["model"].get_inputs()]
+    for tokens, aim in case.aims.items():
+        draw = np.random.default_rng(0)
+        feed: dict[str, Any] = {name: np.ones((1, tokens), np.int64) for name in inputs}
+        if tokens:
+            feed["input_ids"] = draw.integers(1000, 20_000, (1, tokens))
+        else:
+            feed = {
+                inputs[0]: draw.normal(size=(1, *sessions["model"].get_inputs()[0].shape[1:])).astype(
+                    np.float32
+                )
+            }
+        turns = [
+            {name: _milliseconds(one, feed) for name, one in sessions.items()} for _ in range(WARM_UP + TURNS)
         ]
-    return found
+        what = f"{case.what}: latency of {tokens} tokens" if tokens else f"{case.what}: latency of an image"
+        for name in [name for name in files if name != "model"]:
+            pairs_ = [(turn[name], turn["model"]) for turn in turns[WARM_UP:]]
+            label = "the certified file" if name == "model_int8" else name
+            yield row(
+                f"{what}, one thread: {label}",
+                "its fp32 file",
+                pairs_,
+                "ms",
+                aim if name == "model_int8" else "",
+            )
 
 
-def _losses(trained: Path, certified: Path, peer: Path) -> list[Row]:
-    """The largest loss of a label on the second suite, beside the limit of G4."""
+def _milliseconds(session: Any, feed: Mapping[str, Any]) -> float:
+    begin = time.perf_counter()
+    session.run(None, feed)
+    return 1000 * (time.perf_counter() - begin)
+
+
+def _losses(case: Case, files: Mapping[str, Path]) -> Iterator[Row]:
+    """The largest loss on the second suite beside its limit, of the first metric."""
     from onnxreg.converters.engine import run_plan
     from onnxreg.converters.evaluation.evaluate import SourceEvaluation
     from onnxreg.converters.request import ExportRequest
     from onnxreg.schema.manifest.draft import DraftArtifact
 
-    request = ExportRequest(
-        str(trained / "0.2.0"), "acme/pii", "android", options={"eval_suite": trained / SUITES[1]}
-    )
-    plan: Any = request.plan()
+    kind = {name: value for name, value in case.kind.items() if name != "opset"}
+    options: dict[str, Any] = {"eval_suite": case.suites[1]}
+    plan: Any = ExportRequest(str(case.checkpoint), "acme/model", options=options, **kind).plan()
     with tempfile.TemporaryDirectory() as directory:
         subject = run_plan.load_subject(plan, Path(directory) / "subject")
         evaluation = SourceEvaluation(plan.evaluation, lambda: subject)
-        judged = [
-            evaluation.judge(DraftArtifact("onnx", "int8", path.name), path).judgements[0]
-            for path in (certified, peer)
-        ]
-    aim = "<= 1"
-    return [
-        row(f"largest loss of a label: {name}", "the limit", [(one.loss, one.limit)], "recall", aim)
-        for name, one in zip(("the certified file", "quantize_dynamic's file"), judged, strict=True)
-    ]
+        for name, path in files.items():
+            if name == "model":
+                continue
+            one = evaluation.judge(DraftArtifact("onnx", "int8", path.name), path).judgements[0]
+            label = "the certified file" if name == "model_int8" else name
+            aim = "<= 1" if name == "model_int8" else ""
+            yield row(
+                f"{case.what}: largest loss: {label}",
+                "the limit",
+                [(one.loss, one.limit)],
+                one.metric.id,
+                aim,
+            )

@@ -52,7 +52,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "resolve": questions.resolve,
     "export": partial(exports.android, CHECKPOINTS / "0.2.0", CACHE),
     "fleet": fleet.benchmark,
-    "certification": partial(exports.search, CHECKPOINTS),
+    "certification": partial(exports.search, CHECKPOINTS, CACHE),
     "deltas sizes": partial(deltas.sizes, CHECKPOINTS),
     "deltas speed": partial(deltas.speed, CHECKPOINTS),
     "javascript": partial(javascript.benchmark, CHECKPOINTS),

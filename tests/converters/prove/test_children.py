@@ -211,6 +211,21 @@ def test_a_pass_and_a_candidate_of_the_search_are_proven(family, name, tmp_path)
         assert (report.verdict, report.reasons) == ("proven", ())
 
 
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.0, "proven"), (2.0, "not-provable"), (1.5, "not-provable")]
+)
+def test_channels_are_scaled_by_what_the_rows_are(
+    family: dict[str, Path], factor: float, verdict: str, tmp_path: Path
+) -> None:
+    model, _ = run("smooth", find("SmoothQuant")(list(feeds(2))), parent())
+    tensor = next(one for one in model.graph.initializer if one.name.endswith("_inverse_scales"))
+    scales = onnx.numpy_helper.to_array(tensor).copy()
+    scales[3] *= factor
+    tensor.CopyFrom(onnx.numpy_helper.from_array(scales, tensor.name))
+    onnx.save(model, tmp_path / "child.onnx")
+    assert verdict_of(family[""], tmp_path / "child.onnx").verdict == verdict
+
+
 @pytest.mark.large
 @pytest.mark.parametrize("kind", peers.PACKAGES)
 def test_children_of_another_program(family, kind, tmp_path):
