@@ -7,7 +7,9 @@ coded by ONNX Runtime's formulas (`compute_scale_zp` and `quantize_nparray`), wi
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -419,7 +421,8 @@ class OnnxStaticQuantization(QuantizationPass):
         with model_file.scratch() as directory:
             source, target = directory / "float.onnx", directory / "quantized.onnx"
             is_large = len(model_file.save(subject, source)) > 1
-            with graph.tool(self.id, "ONNX Runtime could not quantize the graph"):
+            failure, printed = "ONNX Runtime could not quantize the graph", redirect_stdout(StringIO())
+            with graph.tool(self.id, failure), printed:  # it prints the progress of a calibration
                 self._quantize(source, target, is_large)
             quantized = model_file.load(target)
         del quantized.metadata_props[:]

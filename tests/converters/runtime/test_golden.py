@@ -295,6 +295,7 @@ FEEDS = [{"x": np.random.default_rng(1).normal(size=(4, 16)).astype(np.float32)}
 SILENT = {
     "dynamic": OnnxDynamicQuantization(),
     "QDQ": OnnxStaticQuantization(FEEDS),
+    "histograms": OnnxStaticQuantization(FEEDS, calibrate_method="Percentile"),
     "fusions": OrtTransformersOptimization(only_onnxruntime=True, opt_level=1),
 }
 

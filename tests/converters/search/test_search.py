@@ -348,7 +348,7 @@ def test_static_quantization_is_tried_if_there_are_rows_to_calibrate_on(
     fields = {"confirm": str(confirm), "candidates": names, "calibration": str(tmp_path / "rows.npz")}
     found = record(search(choose, objective="latency", **fields))
     states = {trial["candidate"]: trial["state"] for trial in found["candidates"]}
-    assert {states[name] for name in names[:2]} <= {"certified", "refused"}, found
+    assert states["static-int8"] in ("certified", "refused"), found
     with pytest.raises(InputError, match="no candidate is called static-int8"):
         search(choose, confirm=str(confirm), candidates=names)
 
