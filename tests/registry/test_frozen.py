@@ -26,7 +26,7 @@ def frozen(tmp_path: Path) -> Iterator[Home]:
     yield Home(tmp_path / "frozen", create=False)
 
 
-LATER = {"hold", "deltas", "rollout"}
+LATER = {"hold", "deltas", "rollout", "timing"}
 """The kinds of event that are younger than the tree."""
 
 
