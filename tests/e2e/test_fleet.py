@@ -191,10 +191,10 @@ def stop_a_busy_worker(home: Path) -> int | None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the files of a process are read from /proc")
 def test_a_killed_worker_of_a_cluster_costs_one_export(reg, environment, make_checkpoint, tmp_path):
-    """Two workers, four jobs; the results are those of one process. Each worker imports torch once."""
+    """Four workers, eight jobs; the results are those of one process. Each worker imports torch once."""
     rows = [
         f"- {{source: {make_checkpoint(seed=seed)}, name: acme/m{seed}, version: 1.0.0, task: default}}"
-        for seed in range(4)
+        for seed in range(8)
     ]
     jobs = tmp_path / "jobs.yaml"
     jobs.write_text("\n".join(rows))
@@ -203,7 +203,7 @@ def test_a_killed_worker_of_a_cluster_costs_one_export(reg, environment, make_ch
     notes, home = tmp_path / "notes", tmp_path / "workers"
     noted = environment | {"PYTHONPATH": str(tmp_path / "first"), "NOTES": str(notes)}
     with (
-        cluster(noted, tmp_path / "cluster", home, workers=2) as dask,
+        cluster(noted, tmp_path / "cluster", home, workers=4) as dask,
         started(environment, tmp_path, jobs, "--scheduler", dask.address, "--push", "./share") as process,
     ):
         victim = wait_until(lambda: stop_a_busy_worker(home))
@@ -215,11 +215,11 @@ def test_a_killed_worker_of_a_cluster_costs_one_export(reg, environment, make_ch
         [int(pid) for what, pid in noted_pids if what == kind] for kind in ("export", "torch")
     )
     assert len(exports) == len(rows) + 1
-    assert len(imports) == len(set(imports)) <= 3
+    assert len(imports) == len(set(imports)) <= 5
     assert {*exports} - {victim} == {*imports} - {victim}
     reg("--registry", tmp_path / "share", "verify")
     reg("export", "--batch", jobs, "--jobs", "1")
     shared, alone = Registry(tmp_path / "share"), Registry(tmp_path / "home")
-    assert versions(tmp_path / "share") == {f"acme/m{seed}:1.0.0" for seed in range(4)}
+    assert versions(tmp_path / "share") == {f"acme/m{seed}:1.0.0" for seed in range(8)}
     for ref in versions(tmp_path / "share"):
         assert shared.get(ref).digest == alone.get(ref).digest

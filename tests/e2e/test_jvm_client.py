@@ -109,7 +109,7 @@ def test_killed_at_random_moments(registry, tmp_path):
             with subprocess.Popen([str(jvm.JAVA), *options], **pipes) as process:
                 assert process.stdin is not None and process.stdout is not None
                 print(request, file=process.stdin, flush=True)
-                time.sleep(chance.uniform(0.15, 0.9 + kills / 40))
+                time.sleep(chance.uniform(0.15, 0.9 + kills / 25))
                 process.send_signal(signal.SIGKILL)
                 answer = process.stdout.read().strip()
             kills += not answer
