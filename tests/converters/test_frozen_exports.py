@@ -145,11 +145,8 @@ def differences(frozen: Any, now: Any, where: str = "") -> Iterator[str]:
         yield f"{where} is {now!r}, not {frozen!r}"
 
 
-SLOW = {
-    "certified", "a family", "android of DistilBERT", "ALBERT for token-classification", "DistilBERT for text-classification",
-    "MPNet for pooling",
-}  # fmt: skip
-"""Two that take long, and kinds of which another is among the others."""
+SLOW = {"certified", "a family", "android of DistilBERT"}
+SLOW |= {f"{name} for {FOR_TASKS[name]}" for name in ("ALBERT", "DistilBERT", "MPNet")}
 
 
 @pytest.mark.parametrize(
