@@ -57,7 +57,6 @@ def read_policies(reader: RegistryReader) -> PolicyLog:
 
 
 def policies_in(index: IndexFile | None, registry: str) -> PolicyLog:
-    """Decode the log of policies from an index file that the caller has read."""
     return PolicyLog(registry) if index is None else PolicyLog.decode(index.data, registry)
 
 

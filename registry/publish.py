@@ -42,7 +42,6 @@ class Publisher:
     reason: str | None = None
 
     def add(self, draft: Draft) -> Release:
-        """Publish a draft; see `Registry.add`."""
         self.known_heads.check_own(self.store, check_name(draft.name))
 
         def put(path: str) -> Descriptor:

@@ -202,7 +202,6 @@ class Registry:
         return resolve(reader, _ref(ref), query or Query(), device, known_heads=self.heads, seed=seed)
 
     def log(self, name: str) -> list[LogLine]:
-        """Read the model's whole log and verify its chain."""
         return read_lines(self.store, name)
 
     def push(

@@ -119,7 +119,6 @@ class _Repair:
         self.progress.plan(len(keys), sum(size or 0 for size in sizes.values()))
 
         def bring(key: BlobKey) -> None:
-            """Fetch and verify one blob, and store it."""
             try:
                 file = self.progress.file(damages[key].name, sizes[key])
                 with file as advance, source.open_blob(key.digest) as stream:

@@ -13,7 +13,6 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.log.events import Expire
 
 
 def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
@@ -62,11 +61,9 @@ def gc(
         return [], survey(store)
 
     def assume(log: Log) -> None:
-        gone = []
-        for event in decisions.expiry(log, keep):
+        for event in (record := decisions.expiry(log, keep)):
             log.append(event)
-            gone += [event.version] if isinstance(event, Expire) else []
-        if gone:
+        if gone := [event.version for event in record]:
             withdraw_deltas(log, gone)
         expired.extend(Ref(log.name, str(version)) for version in gone)
 

@@ -306,7 +306,6 @@ class OciClient:
         return data
 
     def find_manifest(self, reference: str) -> bytes | None:
-        """Return the manifest or index with this tag or digest; None if there is none."""
         accept = {"Accept": f"{INDEX}, {MANIFEST}"}
         try:
             data, _ = self._server.fetch(f"manifests/{reference}", accept, MAX_OCI_BYTES)

@@ -137,7 +137,6 @@ def listen(host: str, port: int, behind_proxy: bool = False) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Return the URL of the server, for users of this machine."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 

@@ -32,7 +32,7 @@ from onnxreg.registry.support.disk import host_errors, path_text
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_ARCHIVE_FILES, MAX_ARCHIVE_MODELS, MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import HostError, InputError, IntegrityError
 from onnxreg.schema.core.files import check_given
 from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name
 
@@ -190,16 +190,12 @@ class ArchiveRegistry(RegistryStore):
         try:
             return super().open_blob(digest, start)
         except MissingBlobError:
-            raise NotCarriedError(digest, self.url, self.carried) from None
-
-
-class NotCarriedError(MissingBlobError):
-    """A file of a version whose history is in the archive, but whose files are not."""
-
-    def __init__(self, digest: Digest, url: str, carried: Carried) -> None:
-        refs = [f"{name}:{version}" for name in sorted(carried) for version in sorted(carried[name])]
-        message = f"{url} has no blob {digest.short}...: it carries the files of {', '.join(refs[:4])}"
-        NotFoundError.__init__(self, message + (" ..." if refs[4:] else ""), "ask for one with that version")
+            carried = self.carried.items()
+            refs = [f"{name}:{version}" for name, versions in sorted(carried) for version in sorted(versions)]
+            files = f"it carries the files of {', '.join(refs[:4])}{' ...' if refs[4:] else ''}"
+            error = MissingBlobError(digest, f"{self.url}: {files}")
+            error.hint = "ask for one with that version"
+            raise error from None
 
 
 def open_archive(path: Path) -> ArchiveRegistry:

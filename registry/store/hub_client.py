@@ -399,7 +399,6 @@ class CommitSnapshot:
         return self._data[path]
 
     def remember(self, path: str, data: bytes | None) -> None:
-        """Cache a file that was read at this commit."""
         self._data[path] = data
         self._entries[path] = None if data is None else TreeFile(path, len(data), git_oid(data))
 

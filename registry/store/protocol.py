@@ -491,7 +491,6 @@ def open_registry(
 def memory_remote(
     registry_id: str | None = None, url: str = "memory:", mirror: bool = False
 ) -> RegistryStore:
-    """Create a registry in memory; see `create_registry`."""
     return create_registry(MemoryStore(url), registry_id, mirror)
 
 

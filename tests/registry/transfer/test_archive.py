@@ -232,7 +232,7 @@ def test_a_partial_archive_is_no_whole_copy(three, other, path, tmp_path):
     """Into a mirror it brings nothing half; into a registry of its own the versions that it carries."""
     archive(three, path, PII, "tiny")
     (refused,) = mirror(*open_both(other.remotes, str(path), str(tmp_path / "mirror"))).skipped
-    assert (refused.name, type(refused.error).__name__) == ("acme/pii", "NotCarriedError")
+    assert (refused.name, type(refused.error).__name__) == ("acme/pii", "MissingBlobError")
     done = mirror(*open_both(other.remotes, str(path), str(other.store.root)))
     assert (done.versions, done.skipped) == (2, [])
     assert [str(each) for each in other.state("acme/pii").versions] == ["0.1.0"]
