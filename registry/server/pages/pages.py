@@ -197,10 +197,6 @@ class ModelPage:
         speeds = self.log.state.speeds.get(entry.manifest, {})
         return VersionRow(version, entry, channels, size, states, published, self.log.refused, speeds)
 
-    def find(self, ref: Ref) -> VersionRow:
-        """Find the version of a ref, even a yanked or deleted one. NotFoundError if the version never existed."""
-        return self.row(self.log.find(ref, yanked=True, gone=True).version)
-
     def proofs(self, manifest: Manifest, digest: Digest) -> dict[str, RecordedProof]:
         """Return the recorded proofs of a version by artifact path; {} if one of them cannot be read."""
         try:
@@ -337,7 +333,7 @@ class Pages:
         base = base_url(request, self._settings)
 
         def make(model: ModelPage) -> bytes:
-            row = model.find(ref)
+            row = model.row(model.log.find(ref, yanked=True, gone=True).version)
             manifest = kept_manifest(model.log, row.version)
             files = {file.digest: file for file in manifest.all_files()} if manifest else {}
             deltas = read_deltas(partial(read_blob, self._registry), row.entry.deltas)
@@ -403,7 +399,7 @@ class Side(NamedTuple):
 
 
 def _side(model: ModelPage, ref: Ref) -> Side:
-    row = model.find(ref)
+    row = model.row(model.log.find(ref, yanked=True, gone=True).version)
     manifest = kept_manifest(model.log, row.version)
     if manifest is None:
         raise NotFoundError(f"{ref} was taken down, its manifest too", "there is nothing left to compare")
