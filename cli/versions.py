@@ -433,6 +433,21 @@ def searched(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
     tried, total, winner = record["tried"], counted(len(record["candidates"]), "candidate"), record["winner"]
     yield f"tried {tried} of {total} on the suite to choose on; the winner is {printable(winner)}"
     yield from table(("CANDIDATE", "SIZE", "LATENCY", "LOSS", "VERDICT"), rows)
+    costs = {
+        trial["candidate"]: (
+            trial["bytes"],
+            max(item.ratio.value for item in timed[trial["candidate"]] if item.ratio),
+        )
+        for trial in record["candidates"]
+        if trial["state"] == "certified" and trial["candidate"] in timed
+    }
+    front = [
+        name
+        for name, cost in costs.items()
+        if not any(other != cost and other[0] <= cost[0] and other[1] <= cost[1] for other in costs.values())
+    ]
+    if front:
+        yield f"Pareto front of size and latency, of what passes: {', '.join(map(printable, front))}"
     for item in version.manifest.artifacts:
         if item.path == record.get("output"):
             losses = [check for check in item.checks if check.interval and check.limit is not None]

@@ -11,6 +11,7 @@ from support.registries import owner
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
+from onnxreg.converters.evaluation.latency import Latency, Ratio
 from onnxreg.registry import Registry
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -131,3 +132,44 @@ def test_edits_are_noticed(reg, publish, path, change, message):
     publish(True, path, change)
     done = reg(*RECOMPUTE)
     assert done.status in (3, 4) and message in done.err
+
+
+Search = Callable[..., Any]
+
+
+@pytest.fixture
+def search(reg: Any, make_checkpoint: Callable[..., Path], tmp_path: Path) -> Search:
+    """Certify a tiny encoder by latency, with these candidates."""
+    rows = [{"text": f"w{10 + n % 50} w{10 + n // 50} w{20 + n % 7}"} for n in range(440)]
+    (tmp_path / "suite.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    words = ["export", make_checkpoint("bert", ""), "--task", "pooling", "--name", "acme/y"]
+    words += ["--certify", "--objective", "latency", "--eval-suite", tmp_path / "suite.jsonl"]
+    return lambda *names: reg(*words, *(f"--candidate={name}" for name in names))
+
+
+def test_a_search_counts_its_candidates_and_lists_those_that_none_beats(search: Search) -> None:
+    names = ("int8", "weights8-32", "fp16")
+    done = search(*names)
+    assert done.status == 0, done.err
+    steps = [line.partition(" of 3: ") for line in done.err.splitlines() if " of 3: " in line]
+    assert [number for number, _, _ in steps] == ["1", "2", "3"]
+    assert {label.split()[0] for _, _, label in steps} == set(names)
+    lines = done.out.splitlines()
+    (front,) = (line.partition(": ")[2].split(", ") for line in lines if line.startswith("Pareto front"))
+    sizes = {line.split()[0]: float(line.split()[1]) for line in lines if line.startswith(names)}
+    assert set(front) <= set(names) and min(sizes, key=lambda name: sizes[name]) in front
+
+
+def test_on_a_machine_too_busy_to_rank_bytes_decide_and_the_last_line_says_so(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def noisy(path: str, run: Any, parent: str, *_: Any) -> list[Latency]:
+        fast = "int8" in path  # the larger file: most weights are of embeddings
+        return [Latency((path,), 1, 1.0, 1.0, 30, "typical", parent, Ratio(0.9 if fast else 1.2, 0.5, 3.0))]
+
+    monkeypatch.setattr("onnxreg.converters.evaluation.evaluate.compare", noisy)
+    done = search("int8", "fp16")
+    assert done.status == 0, done.err
+    assert "winner is fp16" in done.out
+    busy = [line for line in (done.out + done.err).splitlines() if "busy" in line]
+    assert len(busy) == 1 and "model_fp16.onnx" in busy[0]
