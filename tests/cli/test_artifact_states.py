@@ -173,7 +173,7 @@ def test_every_page_says_the_same_word(site):
         of_version = f"/models/{name}:{version['version']}"
         for path in (f"/models/{name}", of_version):
             html = site.get(path).body.decode()
-            assert badges(html.partition(f"<bdi>{INT8}</bdi>")[2].partition("</header>")[0]) == {word}, path
+            assert badges(html.partition(f"<bdi>{INT8}</bdi>")[2].partition("</tr>")[0]) == {word}, path
         page = site.get(f"/diff?old={name}&new={name}").body.decode()
         assert badges(next(line for line in page.splitlines() if f"<bdi>{INT8}" in line)) == {word}
         facts = site.get(of_version).body.decode().partition('<p class="facts">')[2].partition("</p>")[0]
