@@ -174,9 +174,13 @@ def _generate(
             f"{manifest.name} {reads}", "run it on tensors: --input" if audio else "--audio FILE"
         )
     stated = _companions(files).get(GENERATION_CONFIG)
-    settings = read_json(stated) if stated is not None else {}
+    config = _config(files)
+    settings = config if stated is None else read_json(stated)
+    if not isinstance(settings, dict):
+        raise InputError(f"{GENERATION_CONFIG} of {manifest.name} is not a JSON object")
     model = EncoderDecoder({files.manifest.members[part.artifact.path]: part.main for part in parts})
-    ids, is_ended = generate(model, feed, {**_config(files), **settings}, max_tokens)
+    start = {"decoder_start_token_id": config.get("decoder_start_token_id")}
+    ids, is_ended = generate(model, feed, start | settings, max_tokens)
     text = tokenizer.text(ids)
     generated = {"text": text, "tokens": len(ids), "finish": "end" if is_ended else "length"}
     end = "the model" if is_ended else "the limit of tokens"

@@ -215,6 +215,13 @@ class SpeechSeq2Seq(Seq2Seq):
         length = most or longest(TextOptions().max_seq_length, model)
         return EncoderInputs(feeds, axes, length, (DraftFile("other", PROCESSOR[0]),), own.contract())
 
+    def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
+        subject = super().load(source, name, directory)
+        settings = source.location / "tokenizer_config.json"
+        if settings.is_file():  # its class, which Transformers.js decodes with; nothing is tokenized
+            copy_scrubbed(settings, directory / settings.name, name)
+        return subject
+
 
 def generated(model: Any, feed: Feed, start: int) -> Any:
     """The tokens that `generate` adds greedily, `[rows, STEPS]`; rules such as forced tokens are left out."""

@@ -13,7 +13,7 @@ PROMPT = re.compile(r"^(\$ |reg )", re.MULTILINE)
 INLINE = re.compile(r"`(reg [^`]+)`")
 
 
-SLOW = {"howto-ci.md", "recipes.md", "tutorial.md"}
+SLOW = {"howto-ci.md", "howto-speech.md", "recipes.md", "tutorial.md"}
 """Pages that export more than one model."""
 
 

@@ -25,6 +25,8 @@ from support.registries import owner
 from support.registries import retrained as retrained_drafts
 from support.registries.judged import judged_draft
 from support.servers.s3servers import Server
+from support.sounds import write_sound
+from support.tasks import seq2seq
 
 TEXT = "the patient was seen by Dr w20"
 GOLD = [
@@ -204,6 +206,13 @@ def checkpoints(world: World) -> None:
 def examples(world: World) -> None:
     """The scripts of the checkout."""
     (world.scratch / "examples").symlink_to(REPOSITORY / "examples")
+
+
+def speech(world: World) -> None:
+    """Tiny checkpoints of Whisper and T5, and a file of sound."""
+    for kind in ("whisper", "t5"):
+        seq2seq.save(kind, world.scratch / kind, layers=1)
+    write_sound(world.scratch / "call.wav")
 
 
 def image(world: World) -> None:

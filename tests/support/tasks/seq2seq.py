@@ -13,9 +13,15 @@ def save(kind: str, directory: Path, layers: int = 2) -> Path:
     import torch
     import transformers
 
-    tokenizer = trained_tokenizer("T5Tokenizer")
+    tokenizer = trained_tokenizer("WhisperTokenizer" if kind == "whisper" else "T5Tokenizer")
+    start, rules = tokenizer.pad_token_id, {}
+    if kind == "whisper":
+        tokenizer.add_tokens(["<|startoftranscript|>", "<|notimestamps|>"], special_tokens=True)
+        start, silent = tokenizer.convert_tokens_to_ids(["<|startoftranscript|>", "<|notimestamps|>"])
+        ends = [tokenizer.eos_token_id]
+        rules = {"no_timestamps_token_id": silent, "begin_suppress_tokens": ends, "suppress_tokens": ends}
     special = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
-    special |= {"decoder_start_token_id": tokenizer.pad_token_id, "vocab_size": len(tokenizer) + 4}
+    special |= {"bos_token_id": start, "decoder_start_token_id": start, "vocab_size": len(tokenizer) + 4}
     sizes: dict[str, int] = {}
     if kind == "t5":
         sizes = {"d_model": 32, "d_ff": 64, "num_layers": layers, "num_heads": 4, "d_kv": 8}
@@ -35,6 +41,9 @@ def save(kind: str, directory: Path, layers: int = 2) -> Path:
         model = auto.from_config(config)
         for parameter in model.parameters():
             parameter.data += (0.3 if kind in SPEECH else 0.8) * torch.randn_like(parameter)
+    model.generation_config._from_model_config = False  # which would drop the rules of one kind of model
+    for name, value in rules.items():
+        setattr(model.generation_config, name, value)
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     if kind == "whisper":

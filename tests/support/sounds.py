@@ -1,0 +1,17 @@
+"""Files of sound."""
+
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def write_sound(path: Path, rate: int = 16_000, seconds: float = 1.0) -> Any:
+    """Write a rising tone as a .wav of 16 bits; return its samples."""
+    time = np.arange(int(rate * seconds)) / rate
+    values = (12_000 * np.sin(2 * np.pi * (300 * time + 500 * time**2))).astype("<i2")
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, rate, 0, "NONE", ""))
+        file.writeframes(values.tobytes())
+    return (values / 2**15).astype(np.float32)
