@@ -328,6 +328,7 @@ class SourceEvaluation:
         if file not in self._last:
             subject = self._evaluator.subject
             padding = getattr(getattr(subject.loaded, "config", None), "pad_token_id", None)
+            self._last = {}  # frees the memory of the one before
             self._last = {file: artifact_runner(file, subject.sample.per_token, padding or 0)}
         return self._last[file]
 

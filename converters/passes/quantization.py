@@ -28,7 +28,9 @@ MIN_ROW_COSINE = 0.99
 """Lowest cosine of a coded row with its original: below it a row is wrong, not only rounded."""
 DRAWN_ROWS, MAX_SHIFT = 16, 12
 """Rows of each of the drawn inputs that show the largest activations, and the largest power of two of a scale."""
-NORMALIZATIONS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"})
+NORMALIZATIONS = frozenset(
+    f"{kind}Normalization" for kind in ("Layer", "SimplifiedLayer", "RMS", "SkipLayer", "SkipSimplifiedLayer")
+)
 """Normalizations that are one operator; others end with a Mul and an Add of stored vectors."""
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 MASK_SIZE = 1e3
@@ -581,7 +583,9 @@ class SmoothQuant(GraphPass):
         vectors = {one.name for one in floats if len(one.dims) == 1}
         matrices = {one.name for one in floats if len(one.dims) == 2 and readers[one.name] == 1}
         normalized, stretched, products = set[str](), set[str](), dict[str, list[str]]()
-        for node in filter(graph.is_standard, subject.graph.node):
+        for node in subject.graph.node:
+            if not (graph.is_standard(node) or node.op_type in NORMALIZATIONS):
+                continue
             is_shift = node.op_type == "Add" and not stretched.isdisjoint(node.input)
             if node.op_type == "Mul" and not vectors.isdisjoint(node.input):
                 stretched.update(node.output)

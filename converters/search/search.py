@@ -187,7 +187,7 @@ def measure_weights(model: Any, size: int) -> WeightBytes:
 
 
 def product_groups(model: Any) -> list[list[str]]:
-    """The names of the products with constant weights, those of all layers in one group; the largest groups first.
+    """The names of the products with constant weights, those of all layers by one shape in a group; the largest groups first.
 
     Names of the node and of its weight differ between layers in numbers alone: `/encoder/layer.0/query/MatMul`. If a
     product has no name, there are none.
@@ -459,11 +459,16 @@ class Search:
         for count in sorted((count for count in counts if count > 0), reverse=True):
             self._progress.step(f"{self._label}, {count} of {len(groups)} groups")
             passes = (_dynamic_but(groups[count:]), *candidate.passes)
-            with suppress(InputError), self._part(passes, f"{candidate.name}-{count}") as file:
-                trial = self._trial(candidate, "untried", [])
-                self._judge(trial, DraftArtifact("onnx", "int8", file.name), file)
-                if trial["state"] == "certified":
-                    return replace(candidate, passes=(*smooth, *passes))
+            trial = self._trial(candidate, "untried", [])
+            try:
+                with self._part(passes, f"{candidate.name}-{count}") as file:
+                    self._judge(trial, DraftArtifact("onnx", "int8", file.name), file)
+            except EvaluationError:
+                raise
+            except (ConversionError, InputError):  # a pass does not fit this set
+                continue
+            if trial["state"] == "certified":
+                return replace(candidate, passes=(*smooth, *passes))
         return candidate
 
     def _trial(self, candidate: Candidate, state: str, reasons: list[str]) -> Trial:

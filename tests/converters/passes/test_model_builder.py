@@ -190,6 +190,7 @@ NEXT: dict[str, dict[str, Any]] = {
     "OnnxDynamicQuantization": {},
     "OnnxBlockWiseRtnQuantization": {"block_size": 32},
     "EmbeddingQuantization": {},
+    "SmoothQuant": {},
     "OnnxFloatToFloat16": {},
     "OrtMixedPrecision": {},
     "OnnxIODataTypeConverter": {"source_dtype": 1, "target_dtype": 10},

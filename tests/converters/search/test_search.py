@@ -602,17 +602,19 @@ def test_groups_of_products_that_bear_it_get_dynamic_int8(
 
 def test_products_of_all_layers_are_one_group() -> None:
     model = graph(
-        "a = MatMul(x, q0) b = MatMul(a, f0) c = MatMul(b, q1) y = MatMul(c, f1)",
+        "a = MatMul(x, q0) b = MatMul(a, f0) c = MatMul(b, down) d = MatMul(c, q1) y = MatMul(d, f1)",
+        outputs="float[n, 80] y",
         q0=(40, 40),
         f0=(40, 80),
-        q1=(80, 40),
-        f1=(40, 40),
+        down=(80, 40),
+        q1=(40, 40),
+        f1=(40, 80),
     )
     assert product_groups(model) == []
-    names = ["/layer.0/query", "/layer.0/feed", "/layer.1/query", "/layer.1/feed"]
+    names = ["/layer.0/query", "/layer.0/feed", "/layer.0/down", "/layer.1/query", "/layer.1/feed"]
     for node, name in zip(model.graph.node, names, strict=True):
         node.name = name
-    assert [sorted(group) for group in product_groups(model)] == [names[0::2], names[1::2]]
+    assert [sorted(group) for group in product_groups(model)] == [names[1::3], names[0::3], names[2:3]]
 
 
 def test_products_are_told_apart_by_the_names_of_their_weights_too() -> None:
@@ -667,3 +669,16 @@ def test_a_candidate_that_loads_and_is_wrong_does_not_win(
     found = record(search(choose, confirm=str(confirm), candidates=["int8", "mixed-int8", "fp16"]))
     states = {trial["candidate"]: trial["state"] for trial in found["candidates"]}
     assert states["int8"] in ("failed", "refused") and found["winner"] != "int8"
+
+
+def test_a_set_of_groups_that_cannot_be_made_leaves_the_candidate_as_it_is(
+    search: Callable[..., Draft], write_suite: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ConversionError("no kernel for this set")
+
+    monkeypatch.setattr(OnnxDynamicQuantization, "apply", fail)
+    choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
+    draft = search(choose, confirm=str(confirm), candidates=["mixed-int8", "int8"])
+    assert record(draft)["winner"] == "mixed-int8"
+    assert [step["pass"] for step in draft.fields["recipe"]["steps"]][1:2] == ["OnnxBlockWiseRtnQuantization"]
