@@ -50,6 +50,7 @@ check: env
 
 generate: env
 	$(BIN)/python -m onnxreg.cli.reference
+	PYTHONPATH=tests $(BIN)/python tests/support/tasks/table.py --page
 
 dist: env
 	$(BIN)/python .ci/dist.py dist

@@ -513,7 +513,7 @@ def _write(path: Path, value: Any, sort_keys: bool = True) -> None:
 MODULES_FILE, SETTINGS_FILE = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER_FILES = "sentence_*_config.json"
 """Pattern of the file with a Transformer's settings; older versions of sentence-transformers named the file after the model."""
-POOLING_PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, "*_Pooling/config.json")
+POOLING_PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, "*_Pooling/config.json", "*_Dense/*")
 """Patterns of the files of sentence-transformers that say how a text becomes a vector."""
 MODULE_PATTERNS = (*POOLING_PATTERNS, "[0-9]*_*/config.json", "[0-9]*_*/model.safetensors")
 """Patterns of all files that sentence-transformers reads beside the model itself."""
@@ -532,6 +532,8 @@ NEUTRAL = re.compile(
 """Settings that the task applies, that concern other inputs, or that change no vector."""
 WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
 Mode = Literal["mean", "cls", "max", "last"]
+SUPPORTED = re.compile("Transformer Pooling( Dense)*( Normalize)?")
+ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
 _SPELLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
 
 
@@ -542,6 +544,14 @@ class _Module(msgspec.Struct):
     @property
     def kind(self) -> str:
         return self.type.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A layer after the pooling: its weights (`linear.weight`, `linear.bias`), and the class of its activation in `torch.nn`."""
+
+    weights: Path
+    activation: str
 
 
 @dataclass(frozen=True)
@@ -557,6 +567,7 @@ class SentenceConfig:
     lower_case: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
+    dense: tuple[Dense, ...] = ()
 
     @property
     def prompt(self) -> str:
@@ -565,7 +576,7 @@ class SentenceConfig:
 
 
 def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
-    """List the files of sentence-transformers in a checkpoint, sorted: the files about pooling, or the files of all modules.
+    """List the files of sentence-transformers in a checkpoint, sorted: those that shape a vector, or those of all modules.
 
     Without a model at the root there are no modules. Raises InputError for a `modules.json` that cannot be read, and for a
     module without safetensors: weights in a pickle are not published.
@@ -576,7 +587,7 @@ def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
         names.append(pooling_file)
     elif "" not in (module.path for module in modules):
         return []
-    for module in modules if all_modules else ():
+    for module in modules if all_modules else [module for module in modules if module.kind == "Dense"]:
         path, weights = module.path, f"{module.path}/model.safetensors"
         if path and module.kind not in WITHOUT_WEIGHTS and not (directory / weights).is_file():
             hint = "save it with sentence-transformers of today: weights in a pickle are not published"
@@ -592,10 +603,10 @@ def read_pooling(directory: Path) -> SentenceConfig:
     """
     modules, pooling_file = _modules(directory)
     kinds = [module.kind for module in modules if module.kind != "Dropout"]
-    orders = ["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]
-    if (directory / MODULES_FILE).is_file() and kinds not in orders:
+    if (directory / MODULES_FILE).is_file() and not SUPPORTED.fullmatch(" ".join(kinds)):
         message = f"{MODULES_FILE} runs a text through {', '.join(kinds)[:200]}"
-        raise InputError(f"{message}; the task does Transformer, Pooling, Normalize")
+        raise InputError(f"{message}; the task does Transformer, Pooling, Dense, Normalize")
+    dense = tuple(_dense(directory, module.path) for module in modules if module.kind == "Dense")
     pooling, settings = _object(directory / pooling_file), _object(directory / SETTINGS_FILE)
     transformer = next(map(_object, sorted(directory.glob(TRANSFORMER_FILES))), {})
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
@@ -612,7 +623,21 @@ def read_pooling(directory: Path) -> SentenceConfig:
     length = transformer.get("max_seq_length")
     longest = length if isinstance(length, int) and length > 0 else None
     lower = transformer.get("do_lower_case") is True
-    return SentenceConfig(_mode(pooling), "Normalize" in kinds, longest, lower, prompts, default)
+    return SentenceConfig(_mode(pooling), "Normalize" in kinds, longest, lower, prompts, default, dense)
+
+
+def _dense(directory: Path, path: str) -> Dense:
+    """Read a dense layer. InputError for an activation or a setting that the task does not do."""
+    settings, weights = _object(directory / path / "config.json"), directory / path / "model.safetensors"
+    package, _, activation = str(settings.get("activation_function", "torch.nn.Tanh")).rpartition(".")
+    name = "sentence_embedding"
+    shaping = {"module_input_name": name, "module_output_name": name, "use_residual": False}
+    if odd := [key for key, value in shaping.items() if settings.get(key, value) not in (value, None)]:
+        raise InputError(f"{odd[0]} in {path}/config.json of the checkpoint is one that the task does not do")
+    if package.partition(".")[0] != "torch" or activation not in ACTIVATIONS:
+        message = f"{path}/config.json of the checkpoint has the activation {activation[:80]!r}"
+        raise InputError(message, f"the task does {', '.join(ACTIVATIONS)}")
+    return Dense(weights, activation)
 
 
 def _check_settings(file: str, settings: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from onnxreg.converters.tasks.checkpoint import (
     ENCODER,
     LABELS,
     PER_TOKEN,
+    Dense,
     LoadedCheckpoint,
     Mode,
     SentenceConfig,
@@ -169,7 +170,7 @@ class TextTask(Task):
                 backend.normalizer = normalizers.Sequence([Lowercase(), *filter(None, [backend.normalizer])])
             own = getattr(tokenizer, "model_max_length", length)
             length = min(length, pooling.max_length or own)
-            module = pooled(module, mode, pooling.normalize)
+            module = pooled(module, mode, pooling.normalize, pooling.dense)
             prompt = {"prompt": pooling.prompt} if pooling.prompt else {}
             resolved["pooling"] = {"mode": mode, "normalize": pooling.normalize, **prompt}
             if pooling.prompts:
@@ -252,12 +253,14 @@ class TextGeneration(Task):
         return ExportSubject(source.record(name), Sample((), ()), source.location, fields=fields)
 
 
-def pooled(encoder: Any, mode: Mode, normalize: bool) -> Any:
+def pooled(encoder: Any, mode: Mode, normalize: bool, dense: Sequence[Dense] = ()) -> Any:
     """Wrap an encoder to return `embeddings`, `[batch, hidden]`, as sentence-transformers does.
 
-    Only positions where `attention_mask` is 1 count; `normalize` scales each embedding to length 1.
+    Only positions where `attention_mask` is 1 count; `dense` layers follow, then `normalize` scales each embedding to length 1.
     """
     import torch
+
+    layers = torch.nn.Sequential(*map(_layer, dense))
 
     def pool(hidden: Any, mask: Any) -> Any:
         if mode == "mean":
@@ -273,11 +276,24 @@ def pooled(encoder: Any, mode: Mode, normalize: bool) -> Any:
     class Pooled(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.encoder = encoder
+            self.encoder, self.layers = encoder, layers
 
         def forward(self, **inputs: Any) -> Any:
             hidden = self.encoder(**inputs, return_dict=True).last_hidden_state
-            embeddings = pool(hidden, inputs["attention_mask"])
+            embeddings = self.layers(pool(hidden, inputs["attention_mask"]))
             return torch.nn.functional.normalize(embeddings, p=2.0, dim=1) if normalize else embeddings
 
     return Pooled().eval()
+
+
+def _layer(dense: Dense) -> Any:
+    import torch
+    from safetensors.torch import load_file
+
+    weights = {name.removeprefix("linear."): tensor for name, tensor in load_file(dense.weights).items()}
+    if not weights.keys() <= {"weight", "bias"} or weights.get("weight", torch.zeros(0)).ndim != 2:
+        raise InputError(f"{dense.weights.parent.name}/{dense.weights.name} is not of a dense layer")
+    width, before = weights["weight"].shape
+    linear = torch.nn.Linear(before, width, bias="bias" in weights)
+    linear.load_state_dict(weights)
+    return torch.nn.Sequential(linear, getattr(torch.nn, dense.activation)())

@@ -103,6 +103,38 @@ def test_the_last_token_is_found_where_the_padding_is_at_the_left_and_norms_are_
     np.testing.assert_allclose(np.linalg.norm(got, axis=1), 1, atol=1e-5)
 
 
+def test_dense_layers_follow_the_pooling(checkpoint):
+    from safetensors.numpy import save_file
+
+    say(
+        checkpoint,
+        {**CONFIG, "pooling_mode_mean_tokens": True},
+        ["Transformer", "Pooling", "Dense", "Normalize"],
+    )
+    folder = checkpoint / "2_Dense"
+    folder.mkdir()
+    draw = np.random.default_rng(0)
+    weight, bias = (draw.normal(size=shape).astype(np.float32) for shape in ((32, 32), (32,)))
+    save_file({"linear.weight": weight, "linear.bias": bias}, folder / "model.safetensors")
+    settings = {"in_features": 32, "out_features": 32, "bias": True}
+    (folder / "config.json").write_text(
+        json.dumps(settings | {"activation_function": "torch.nn.modules.activation.Tanh"})
+    )
+    got, states = pooled(checkpoint, feed_of([[1, 1, 0], [1, 1, 1]]))
+    means = np.stack([states[0, :2].mean(0), states[1].mean(0)])
+    expected = np.tanh(means @ weight.T + bias)
+    cosines = (got * expected).sum(1) / np.linalg.norm(expected, axis=1)
+    np.testing.assert_allclose(cosines, 1, atol=1e-6)
+    for change, message in (
+        ({"activation_function": "torch.nn.modules.activation.PReLU"}, "activation 'PReLU'"),
+        ({"activation_function": "os.system"}, "activation 'system'"),
+        ({"use_residual": True}, "use_residual"),
+    ):
+        (folder / "config.json").write_text(json.dumps(settings | change))
+        with pytest.raises(InputError, match=message):
+            find(checkpoint)
+
+
 @pytest.mark.parametrize(
     ("pooling", "modules", "length", "expected"),
     [
@@ -124,7 +156,8 @@ REFUSED: list[tuple[Any, Any, dict[str, Any], str]] = [
     ({"pooling_mode_weightedmean_tokens": True}, None, {}, "pools by 'weightedmean_tokens'"),
     ({"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, None, {}, "several ways at once"),
     ([1], None, {}, "not a JSON object"),
-    ({}, ["Transformer", "Pooling", "Dense"], {}, "Transformer, Pooling, Dense"),
+    ({}, ["Transformer", "Pooling", "Dense"], {}, "has no model.safetensors"),
+    ({}, ["Transformer", "Pooling", "LSTM"], {}, "Transformer, Pooling, LSTM"),
     ({}, ["Transformer"], {}, "runs a text through Transformer;"),
     ({}, [], {}, "runs a text through ;"),
     ({}, ["StaticEmbedding"], {}, "StaticEmbedding"),

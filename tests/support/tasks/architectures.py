@@ -1,6 +1,4 @@
-"""Tiny random models of many architectures, each exported for each task: what `docs/architectures.md` says.
-
-    python tests/support/tasks/architectures.py    # write its table again
+"""Tiny random models of many architectures of texts, each exported for each task.
 
 A cell is told by an export with the task's own recipe, INT8 included, which loads every graph in ONNX Runtime and holds
 it against the model on padded and unpadded batches.
@@ -17,7 +15,6 @@ from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.profiles.profile_catalog import task_recipe
 from onnxreg.schema.core.errors import ConversionError, InputError
 
-PAGE = Path(__file__).parents[3] / "docs" / "architectures.md"
 HEADS: Mapping[str, str] = {
     "feature-extraction": "",
     "pooling": "",
@@ -164,32 +161,3 @@ def _cell(architecture: Architecture, task: str, suffix: str, checkpoints: Path,
     except (InputError, ConversionError):
         return "refused"
     return ", ".join(artifact.precision for artifact in draft.artifacts)
-
-
-def line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def table(architectures: Sequence[Architecture] = TEXT, heads: Mapping[str, str] = HEADS) -> str:
-    """In Markdown, one row for each architecture."""
-    lines = [line(["architecture", *heads]), "|" + "---|" * (1 + len(heads))]
-    lines += [line([each.name, *row(each, heads)]) for each in architectures]
-    return "\n".join(lines)
-
-
-def written(name: str) -> list[str]:
-    """The lines of a table of the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    found = text.partition(f"<!-- generated: {name} -->\n")[2].partition("<!-- end -->")[0]
-    return found.strip().splitlines()
-
-
-def write(name: str, lines: str) -> None:
-    """Put a table into the page."""
-    before, mark, rest = PAGE.read_text(encoding="utf-8").partition(f"<!-- generated: {name} -->\n")
-    _, end, after = rest.partition("<!-- end -->")
-    PAGE.write_text(f"{before}{mark}\n{lines}\n\n{end}{after}", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write("text", table())

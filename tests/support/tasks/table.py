@@ -8,16 +8,18 @@ sizes; weights are random. A precision counts if its graph loads in ONNX Runtime
 """
 
 import json
+import multiprocessing
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxreg.cli.main import main
 from support.tasks.architectures import SPARE, trained_tokenizer, word_tokenizer
 
 ROOT = Path(__file__).parents[3]
@@ -196,7 +198,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         vision("MobileViT", "mobilevit", "ForImageClassification", {"image_size": SIDE, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 16, 16, 24, 32, 32, 64]}, "MobileViT", CROPPED),
         vision("SegFormer", "segformer", "ForSemanticSegmentation", {"num_encoder_blocks": 2, "hidden_sizes": [16, 32], "depths": [1, 1], "sr_ratios": [4, 2], "patch_sizes": [7, 3], "strides": [4, 2], "num_attention_heads": [1, 2], "mlp_ratios": [2, 2], "decoder_hidden_size": 32}, "Segformer"),
         vision("DETR", "detr", "ForObjectDetection", DETR, "Detr", SHORT),
-        vision("RT-DETR", "rt_detr", "ForObjectDetection", {"encoder_hidden_dim": 32, "d_model": 32, "encoder_in_channels": [16, 32, 64], "backbone_config": {"model_type": "rt_detr_resnet", "embedding_size": 16, "hidden_sizes": [8, 16, 32, 64], "depths": [1, 1, 1, 1], "layer_type": "basic", "out_features": ["stage2", "stage3", "stage4"]}, "backbone": None, "use_timm_backbone": False, "use_pretrained_backbone": False, "encoder_ffn_dim": 64, "encoder_attention_heads": 4, "decoder_in_channels": [32, 32, 32], "decoder_ffn_dim": 64, "decoder_layers": 2, "decoder_attention_heads": 4, "num_queries": 10, "num_denoising": 0}, "RTDetr", {"size": {"height": 64, "width": 64}}),
+        vision("RT-DETR", "rt_detr", "ForObjectDetection", {"encoder_hidden_dim": 32, "d_model": 32, "encoder_in_channels": [32, 64, 128], "backbone_config": {"model_type": "rt_detr_resnet", "embedding_size": 16, "hidden_sizes": [16, 32, 64, 128], "depths": [1, 1, 1, 1], "layer_type": "bottleneck", "out_features": ["stage2", "stage3", "stage4"]}, "backbone": None, "use_timm_backbone": False, "use_pretrained_backbone": False, "encoder_ffn_dim": 64, "encoder_attention_heads": 4, "decoder_in_channels": [32, 32, 32], "decoder_ffn_dim": 64, "decoder_layers": 2, "decoder_attention_heads": 4, "num_queries": 10, "num_denoising": 0}, "RTDetr", {"size": {"height": 64, "width": 64}}),
         vision("YOLOS", "yolos", "ForObjectDetection", {**NARROW, "image_size": [48, 64], "patch_size": 8, "num_detection_tokens": 10}, "Yolos", SHORT),
         vision("DPT", "dpt", "ForDepthEstimation", {**IMAGE, "neck_hidden_sizes": [16, 16, 16, 16], "num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3], "fusion_hidden_size": 16, "reassemble_factors": [4, 2, 1, 0.5], "is_hybrid": False}, "DPT", noise=0.2),
         vision("Depth Anything", "depth_anything", "ForDepthEstimation", {"backbone_config": {"model_type": "dinov2", **DINO, "patch_size": 14, "image_size": 56, "num_hidden_layers": 4, "out_features": ["stage1", "stage2", "stage3", "stage4"], "reshape_hidden_states": False}, "patch_size": 14, "reassemble_hidden_size": 32, "neck_hidden_sizes": [8, 8, 8, 8], "fusion_hidden_size": 8, "head_hidden_size": 8, "backbone": None}, "DPT", {"size": {"height": 56, "width": 56}, "keep_aspect_ratio": True, "ensure_multiple_of": 14}, noise=0.2),
@@ -235,7 +237,7 @@ def save(row: Row, directory: Path) -> Path:
         tokenizer.save_pretrained(directory)
         special = {key: getattr(tokenizer, key) for key in ("pad_token_id", "bos_token_id", "eos_token_id")}
         special = {key: value for key, value in special.items() if value is not None}
-        special["vocab_size"] = len(tokenizer) + SPARE
+        special["vocab_size"] = len(tokenizer) + SPARE * (row.auto != "ForCTC")
         if row.auto in ("ForSeq2SeqLM", "ForSpeechSeq2Seq"):
             special["decoder_start_token_id"] = special["pad_token_id"]
     config = dict(row.config)
@@ -287,26 +289,36 @@ def export(row: Row) -> Values:
 
 
 def _reg(checkpoint: Path, *words: str) -> Values:
-    """The task and the figures of a dry run, or `refused`: the words of the error."""
-    command = [sys.executable, "-m", "onnxreg.cli", "export", checkpoint.name, "--name", "tiny/model"]
-    environment = {**os.environ, "REG_HOME": str(checkpoint.with_name("home")), "OMP_NUM_THREADS": "1"}
-    try:
-        run = subprocess.run(
-            [*command, "--dry-run", "--json", "--no-cache", *words],
-            cwd=checkpoint.parent,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+    """The task and the figures of a dry run in a forked process, or `refused`: the words of the error."""
+    out, err = checkpoint.with_name("out"), checkpoint.with_name("err")
+    arguments = [
+        "export",
+        checkpoint.name,
+        "--name",
+        "tiny/model",
+        "--dry-run",
+        "--json",
+        "--no-cache",
+        *words,
+    ]
+    child = multiprocessing.get_context("fork").Process(target=_run, args=(arguments, out, err))
+    child.start()
+    child.join(SECONDS)
+    if child.is_alive():
+        child.kill()
         return {"refused": f"the export takes more than {SECONDS} s"}
-    if run.returncode:
-        error = json.loads(run.stderr.splitlines()[-1])["error"]
-        return {"refused": error["message"], "way": error["hint"], "status": run.returncode}
-    manifest = json.loads(run.stdout)["manifest"]
+    if child.exitcode:
+        error = json.loads(err.read_text().splitlines()[-1])["error"]
+        return {"refused": error["message"], "way": error["hint"], "status": child.exitcode}
+    manifest = json.loads(out.read_text())["manifest"]
     return {"task": manifest["task"], **figures(manifest["artifacts"])}
+
+
+def _run(arguments: Sequence[str], out: Path, err: Path) -> None:
+    os.chdir(out.parent)
+    os.environ["REG_HOME"] = str(out.with_name("home"))
+    with out.open("w") as stdout, err.open("w") as stderr, redirect_stdout(stdout), redirect_stderr(stderr):
+        sys.exit(main(list(arguments)))
 
 
 def figures(artifacts: Sequence[Values]) -> Values:
@@ -356,7 +368,7 @@ def page(results: Values) -> str:
     return "\n".join([*text, TAIL])
 
 
-def main(names: Sequence[str]) -> None:
+def write(names: Sequence[str]) -> None:
     results = json.loads(RESULTS.read_text("utf-8"))
     if names == ["--check"]:
         sys.exit(
@@ -373,4 +385,4 @@ def main(names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    write(sys.argv[1:])

@@ -1,7 +1,4 @@
-"""Tiny random models of families of vision, each exported in every precision: the second table of `docs/architectures.md`.
-
-python tests/support/tasks/vision_architectures.py    # write its table again
-"""
+"""Tiny random models of families of vision that code makes, each exported in every precision."""
 
 import runpy
 import tempfile
@@ -15,7 +12,6 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
-from support.tasks import architectures
 
 SIDE = 32
 _VIT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
@@ -88,13 +84,3 @@ def _cell(directory: Path, step: dict[str, Any] | None, workspace: Path) -> str:
     except (InputError, ConversionError):
         return "refused"
     return "yes"
-
-
-def table() -> str:
-    """In Markdown, one row for each family."""
-    lines = [architectures.line(["architecture", "float32", *STEPS]), "|" + "---|" * (2 + len(STEPS))]
-    return "\n".join([*lines, *(architectures.line([name, *row(name)]) for name in KINDS)])
-
-
-if __name__ == "__main__":
-    architectures.write("vision", table())
