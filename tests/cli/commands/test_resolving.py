@@ -233,10 +233,7 @@ def test_the_reason_has_the_sizes_and_other_verbs_the_cache(decoders, reg):
     assert {row["severity"] for row in back if "kv_cache" in row["path"]} == {"notable"}
 
 
-@pytest.mark.parametrize(
-    "cache",
-    [7, {"bytes_per_token": -1, "max_tokens": 1}, {**CACHE, "max_tokens": 1}],
-)
+@pytest.mark.parametrize("cache", [7, {**CACHE, "max_tokens": 1}])
 def test_a_wrong_cache_in_an_index_file_is_damage(decoders, reg, cache):
     def change(state: Any) -> None:
         state["summaries"]["1.1.0"]["artifacts"][0]["kv_cache"] = cache
@@ -509,20 +506,15 @@ def test_a_gate_wants_every_stage_on_each_device(reg, ocr):
     assert refused.ended(8, f"{device} gets nothing of recognizer")
 
 
-def drop_members(artifacts: list[Any]) -> None:
-    for artifact in artifacts:
-        del artifact["member"]
-
-
-def swap_members(artifacts: list[Any]) -> None:
-    artifacts[0]["member"], artifacts[-1]["member"] = artifacts[-1]["member"], artifacts[0]["member"]
-
-
-@pytest.mark.parametrize("change", [drop_members, swap_members])
 @pytest.mark.parametrize("words", [("show",), ("resolve",), ("resolve", "--member", "detector")])
-def test_stages_that_are_not_those_seen_before_are_refused(reg, ocr, tmp_path, change, words):
+def test_stages_that_are_not_those_seen_before_are_refused(reg, ocr, tmp_path, words):
     """The log is as it was: the lie is in the state line alone."""
     assert reg("resolve", OCR, "--member", "detector").status == 0
     (index,) = tmp_path.rglob("index/acme/ocr.jsonl")
-    Tree(index.parents[2]).edit_state(OCR, lambda state: change(state["summaries"]["0.1.0"]["artifacts"]))
+
+    def swap(state: Any) -> None:
+        first, *_, last = state["summaries"]["0.1.0"]["artifacts"]
+        first["member"], last["member"] = last["member"], first["member"]
+
+    Tree(index.parents[2]).edit_state(OCR, swap)
     assert reg(words[0], OCR, *words[1:]).status == 4
