@@ -2,12 +2,11 @@
 
 import itertools
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.crash.invariants import BlockedError, check, record, record_pair
-from support.crash.workloads import AGAIN, PAIRS, WORKLOADS, Pair, Workload
+from support.crash.workloads import AGAIN, PAIRS, WORKLOADS, Pair
 from support.sampling import sampled
 
 SAMPLE, MORE = 5, 25
@@ -20,14 +19,12 @@ SOME_STOPPED = [
     for number, each in enumerate(STOPPED)
 ]
 
-Recorded = Callable[[str, int], None]
-
 
 @pytest.mark.parametrize(
     "size", [SAMPLE, pytest.param(MORE, marks=pytest.mark.more), pytest.param(None, marks=pytest.mark.large)]
 )
 @pytest.mark.parametrize("workload", sampled(WORKLOADS, 2), ids=str)
-def test_a_power_cut(workload: Workload, size: int | None, tmp_path: Path, record_property: Recorded) -> None:
+def test_a_power_cut(workload, size, tmp_path, record_property):
     trace = record(tmp_path, workload.before, workload.command)
     record_property("crash states", check(trace, workload.command, size))
 
@@ -37,9 +34,7 @@ def test_a_power_cut(workload: Workload, size: int | None, tmp_path: Path, recor
     [STOPS, pytest.param(MORE_STOPS, marks=pytest.mark.more), pytest.param(None, marks=pytest.mark.large)],
 )
 @pytest.mark.parametrize(("pair", "killed"), SOME_STOPPED, ids=str)
-def test_a_power_cut_behind_another_command(
-    pair: Pair, killed: bool, size: int | None, tmp_path: Path, record_property: Recorded
-) -> None:
+def test_a_power_cut_behind_another_command(pair, killed, size, tmp_path, record_property):
     """What the second command acknowledged is there, although it built on what the first one had not made durable."""
     record_property("crash states", check_pair(pair, killed, size, tmp_path))
 
@@ -62,5 +57,5 @@ def check_pair(pair: Pair, killed: bool, size: int | None, place: Path) -> int:
 
 @pytest.mark.large
 @pytest.mark.parametrize("pair", AGAIN, ids=str)
-def test_nothing_to_do_behind_a_command_that_stands_still(pair: Pair, tmp_path: Path) -> None:
+def test_nothing_to_do_behind_a_command_that_stands_still(pair, tmp_path):
     check_pair(pair, False, None, tmp_path)

@@ -75,13 +75,13 @@ SECOND_ADD = next(workload for workload in WORKLOADS if workload.name == "second
 @pytest.mark.parametrize(
     "disk", sampled([NoFileSync, NoDirectorySync, NoParentSync, SyncsLate, NamesLate], 2)
 )
-def test_a_careless_disk_is_found_out(disk: type[Recorder], tmp_path: Path) -> None:
+def test_a_careless_disk_is_found_out(disk, tmp_path):
     trace = record(tmp_path, SECOND_ADD.before, SECOND_ADD.command, disk)
     with pytest.raises(ViolationError):
         check(trace, SECOND_ADD.command)
 
 
-def test_an_index_that_is_written_before_its_blobs_is_found_out(tmp_path: Path) -> None:
+def test_an_index_that_is_written_before_its_blobs_is_found_out(tmp_path):
     def publish(self: Any, name: str, index: bytes, expected: str | None) -> None:
         self._registry.store.swap_from(self.directory, index_path(name), index, expected)
         self.flush()
@@ -121,9 +121,7 @@ CARELESS: dict[str, dict[tuple[type, str], Callable[..., None]]] = {
         ),
     ],
 )
-def test_an_unsynced_rename_of_another_command_is_noticed(
-    omission: str, pair: str, killed: bool, tmp_path: Path
-) -> None:
+def test_an_unsynced_rename_of_another_command_is_noticed(omission, pair, killed, tmp_path):
     """Standing still, or dead, before the first sync behind a rename under a final name."""
     chosen = next(each for each in (*PAIRS, *AGAIN) if each.name == pair)
     whole = record(tmp_path / "whole", chosen.before, chosen.first)

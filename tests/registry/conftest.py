@@ -1,13 +1,12 @@
 """Drafts made of a few bytes: the registry does not look inside files; and a bucket, with or without a proxy before it."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from support.registries import parts
 from support.registries.drafts import write_draft
 from support.registries.home import Home
-from support.servers import s3servers, static
+from support.servers import static
 from support.servers.faults import Proxy, proxy
 
 from onnxreg.registry import Registry
@@ -18,7 +17,7 @@ MakeDraft = Callable[..., Draft]
 
 
 @pytest.fixture
-def make_draft(tmp_path: Path) -> MakeDraft:
+def make_draft(tmp_path) -> MakeDraft:
     """Make a draft with two artifacts and two companions; `seed` decides the bytes of the weights."""
     count = 0
 
@@ -31,24 +30,24 @@ def make_draft(tmp_path: Path) -> MakeDraft:
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Home:
+def registry(tmp_path) -> Home:
     return Home(tmp_path / "home")
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Home:
+def other(tmp_path) -> Home:
     return Home(tmp_path / "other")
 
 
 @pytest.fixture
-def whole(registry: Home, tmp_path: Path) -> Home:
+def whole(registry, tmp_path) -> Home:
     """Where every artifact of version 1.0.0 is; see `support.registries.parts`."""
     registry.add(parts.draft(tmp_path / "draft"), "1.0.0")
     return registry
 
 
 @pytest.fixture
-def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+def site(registry, monkeypatch) -> Iterator[Proxy]:
     """What serves the registry's directory, behind a proxy that counts."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with static.serve(registry.store.root) as url, proxy(url) as running:
@@ -56,16 +55,14 @@ def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]
 
 
 @pytest.fixture
-def bucket_url(ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> str:
+def bucket_url(ministack, monkeypatch) -> str:
     """The URL of an empty prefix at MiniStack."""
     ministack.enter(monkeypatch)
     return ministack.fresh()
 
 
 @pytest.fixture
-def s3_proxy(
-    ministack: s3servers.Server, bucket_url: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Proxy]:
+def s3_proxy(ministack, bucket_url, monkeypatch) -> Iterator[Proxy]:
     """A proxy in front of MiniStack, through which every client goes whose URL names no endpoint."""
     with proxy(ministack.endpoint) as running:
         monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
@@ -73,9 +70,7 @@ def s3_proxy(
 
 
 @pytest.fixture(scope="session")
-def pushed_model(
-    ministack: s3servers.Server, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Release]:
+def pushed_model(ministack, tmp_path_factory) -> tuple[str, Release]:
     """The URL of a registry at MiniStack, for reading only, and the version that was pushed to it."""
     home, url = tmp_path_factory.mktemp("pushed"), ministack.fresh()
     with pytest.MonkeyPatch.context() as patch:

@@ -1,8 +1,12 @@
-"""Updates over HTTP by deltas: the bytes that move, the fallbacks, what a takedown leaves."""
+"""Updates by deltas: the bytes that move, the fallbacks, what a takedown leaves; and the vectors of docs/delta.md."""
 
+import base64
+import json
 import shutil
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.registries import owner, retrained
@@ -12,6 +16,7 @@ from support.servers.faults import Proxy, proxy
 
 from onnxreg.cli.main import main
 from onnxreg.cli.services import DeltaReport, make_deltas
+from onnxreg.registry.delta import apply
 from onnxreg.registry.log.commit import blob_keys, collect
 from onnxreg.registry.log.decisions import publish_deltas
 from onnxreg.registry.log.log import load, read_deltas
@@ -19,16 +24,16 @@ from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError
+from onnxreg.schema.core.errors import ConflictError, InputError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.delta.delta_format import Delta
+from onnxreg.schema.delta.delta_format import Delta, DeltaHeader, choose_deltas
 
 NAME = "acme/pii"
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def published(tmp_path_factory) -> Path:
     """A registry with three versions, each with deltas from the one before and from the first, which a channel holds."""
     root = tmp_path_factory.mktemp("published")
     registry = Home(root / "home")
@@ -45,21 +50,21 @@ def make(registry: Home, *since: str, tag: str | None = None) -> DeltaReport:
 
 
 @pytest.fixture
-def source(published: Path, tmp_path: Path) -> Home:
+def source(published, tmp_path) -> Home:
     """A copy of it, to be changed."""
     shutil.copytree(published, tmp_path / "source")
     return Home(tmp_path / "source")
 
 
 @pytest.fixture
-def server(source: Home) -> Iterator[Proxy]:
+def server(source) -> Iterator[Proxy]:
     """The copy behind a web server and a proxy that counts and spoils requests."""
     with static.serve(source.store.root) as url, proxy(url) as running:
         yield running
 
 
 @pytest.fixture
-def client(server: Proxy, tmp_path: Path) -> Home:
+def client(server, tmp_path) -> Home:
     """A registry that has the first version."""
     registry = Home(tmp_path / "client")
     registry.pull(f"{NAME}:0.1.0", server.url)
@@ -92,7 +97,7 @@ def table_of(registry: Home, version: str) -> Path:
     return registry.store.blob_path(table)
 
 
-def test_an_update_takes_deltas_and_gives_the_same_bytes(source: Home, client: Home, server: Proxy) -> None:
+def test_an_update_takes_deltas_and_gives_the_same_bytes(source, client, server):
     result = client.pull(f"{NAME}:0.1.2", server.url)
     files = main_files(source, "0.1.2")
     assert blobs_seen(server).isdisjoint(digest.hex for digest in files.values())
@@ -103,9 +108,7 @@ def test_an_update_takes_deltas_and_gives_the_same_bytes(source: Home, client: H
 
 
 @pytest.mark.parametrize("why", ["a first pull", "the user wants no deltas", "a lost table"])
-def test_whole_files_without_an_old_one_a_wish_or_a_table(
-    source: Home, client: Home, other: Home, server: Proxy, why: str
-) -> None:
+def test_whole_files_without_an_old_one_a_wish_or_a_table(source, client, other, server, why):
     if why == "a lost table":
         table_of(source, "0.1.2").unlink()
     registry, wanted = other if why == "a first pull" else client, why != "the user wants no deltas"
@@ -113,7 +116,7 @@ def test_whole_files_without_an_old_one_a_wish_or_a_table(
     assert all(item.since is None and item.moved == item.size for item in result.arrivals)
 
 
-def test_a_delta_that_makes_another_file_is_not_believed(source: Home, client: Home, server: Proxy) -> None:
+def test_a_delta_that_makes_another_file_is_not_believed(source, client, server):
     """The table names a good delta of another file."""
     right, wrong = (
         next(item for item in offered(source, "0.1.2") if item.new == main_files(source, "0.1.2")[path])
@@ -129,9 +132,7 @@ def test_a_delta_that_makes_another_file_is_not_believed(source: Home, client: H
 
 
 @pytest.mark.parametrize("fault", ["garbled", "astray", "truncated", "error"])
-def test_the_right_files_arrive_despite_damaged_deltas(
-    source: Home, client: Home, server: Proxy, fault: str
-) -> None:
+def test_the_right_files_arrive_despite_damaged_deltas(source, client, server, fault):
     spoiled_blobs = {digest.hex for digest in deltas_of(source, "0.1.2").values()}
     server.plan = lambda method, path: (
         fault if path.rpartition("/")[2].split(".")[0] in spoiled_blobs else None
@@ -142,7 +143,7 @@ def test_the_right_files_arrive_despite_damaged_deltas(
     client.check()
 
 
-def test_wrong_bytes_are_fetched_whole_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_bytes_are_fetched_whole_and_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(retrained, "ELEMENTS", 2_400_000)
     source, client = Home(tmp_path / "source"), Home(tmp_path / "client")
     for step in range(2):
@@ -163,9 +164,7 @@ def test_wrong_bytes_are_fetched_whole_and_reported(tmp_path: Path, monkeypatch:
     assert all("0.1.0" in str(damage) for damage in verify(client.store).damages)
 
 
-def test_a_delta_is_not_made_twice_and_the_same_files_give_the_same_bytes(
-    source: Home, published: Path, tmp_path: Path
-) -> None:
+def test_a_delta_is_not_made_twice_and_the_same_files_give_the_same_bytes(source, published, tmp_path):
     before = deltas_of(source, "0.1.2")
     report = make(source)
     assert report.new == 0 and load(source.store, NAME).seq == 6
@@ -176,7 +175,7 @@ def test_a_delta_is_not_made_twice_and_the_same_files_give_the_same_bytes(
     assert deltas_of(again, "0.1.2") == before
 
 
-def test_a_mirror_has_them_and_a_pull_does_not(source: Home, server: Proxy, tmp_path: Path) -> None:
+def test_a_mirror_has_them_and_a_pull_does_not(source, server, tmp_path):
     copied = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=source.id)
     mirror(source.store, copied)
     assert not verify(copied).damages
@@ -186,7 +185,7 @@ def test_a_mirror_has_them_and_a_pull_does_not(source: Home, server: Proxy, tmp_
     assert client.kinds() == ["publish"]
 
 
-def test_a_mirror_refuses_before_any_delta_is_made(source: Home, tmp_path: Path) -> None:
+def test_a_mirror_refuses_before_any_delta_is_made(source, tmp_path):
     copied = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=source.id)
     mirror(source.store, copied)
     steps: list[str] = []
@@ -198,7 +197,7 @@ def test_a_mirror_refuses_before_any_delta_is_made(source: Home, tmp_path: Path)
 
 
 @pytest.mark.parametrize("verb", ["purge", "expire"])
-def test_a_removed_version_takes_its_deltas_with_it(source: Home, verb: str) -> None:
+def test_a_removed_version_takes_its_deltas_with_it(source, verb):
     before = deltas_of(source, "0.1.2")
     gone = {digest for (_, since), digest in before.items() if since == "0.1.1"}
     gone |= set(deltas_of(source, "0.1.1").values())
@@ -219,7 +218,7 @@ def test_a_removed_version_takes_its_deltas_with_it(source: Home, verb: str) -> 
 
 
 @pytest.mark.parametrize("lost", ["the version", "the table"])
-def test_what_was_lost_is_made_again(source: Home, tmp_path: Path, lost: str) -> None:
+def test_what_was_lost_is_made_again(source, tmp_path, lost):
     before = deltas_of(source, "0.1.2")
     if lost == "the version":
         owner.drop(source, f"{NAME}:0.1.2")
@@ -234,7 +233,7 @@ def test_what_was_lost_is_made_again(source: Home, tmp_path: Path, lost: str) ->
 
 
 @pytest.mark.parametrize("verb", ["purge", "drop"])
-def test_a_lost_table_stops_no_takedown(source: Home, verb: str) -> None:
+def test_a_lost_table_stops_no_takedown(source, verb):
     """Nobody knows which deltas the lost table had from the version, so all of it goes."""
     gone = {digest for (_, since), digest in deltas_of(source, "0.1.2").items() if since == "0.1.1"}
     table_of(source, "0.1.2").unlink()
@@ -247,7 +246,7 @@ def test_a_lost_table_stops_no_takedown(source: Home, verb: str) -> None:
     source.check()
 
 
-def test_a_purge_leaves_the_deltas_that_another_version_offers_too(source: Home, tmp_path: Path) -> None:
+def test_a_purge_leaves_the_deltas_that_another_version_offers_too(source, tmp_path):
     """Two versions have the same model files, so the same bytes are their delta."""
     twin = retrained.draft(tmp_path / "twin", 2)
     (twin.root / "config.json").write_bytes(b"{}")
@@ -261,15 +260,13 @@ def test_a_purge_leaves_the_deltas_that_another_version_offers_too(source: Home,
     source.check()
 
 
-def test_a_lost_delta_is_found_by_verify(source: Home) -> None:
+def test_a_lost_delta_is_found_by_verify(source):
     digest = next(iter(deltas_of(source, "0.1.2").values()))
     source.store.blob_path(digest).unlink()
     assert [damage.kind for damage in verify(source.store).damages] == ["missing"]
 
 
-def test_a_locked_artifact_arrives_by_a_delta(
-    source: Home, client: Home, server: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_locked_artifact_arrives_by_a_delta(source, client, server, tmp_path, capsys):
     home, lock = client.place, str(tmp_path / "app.lock")
     options = ["--format", "onnx-int8", "--output", lock]
     assert main(["--registry", home, "lock", f"{NAME}:0.1.2", "--remote", server.url, *options]) == 0
@@ -279,3 +276,65 @@ def test_a_locked_artifact_arrives_by_a_delta(
     out = capsys.readouterr().out
     assert "model_int8.onnx" in out and "deltas saved" in out
     client.check()
+
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "delta"
+CASES = json.loads((VECTORS / "apply.json").read_text())["vectors"]
+CHOICES = json.loads((VECTORS / "choose.json").read_text())["vectors"]
+GOOD = [case for case in CASES if "new" in case]
+
+
+@pytest.mark.parametrize("case", CHOICES, ids=lambda case: case["name"])
+def test_a_choice(case):
+    chosen = choose_deltas(
+        [Delta.read(delta) for delta in case["deltas"]],
+        {Digest.parse(file): size for file, size in case["sizes"].items()},
+        frozenset(map(Digest.parse, case["present"])),
+    )
+    assert {str(file): str(delta.digest) for file, delta in chosen.items()} == case["chosen"]
+
+
+def applied(case: dict[str, Any], start: int = 0) -> bytes:
+    """What a vector's delta makes. InputError also if it is not the file that the header names."""
+    stream = BytesIO(base64.b64decode(case["delta"]))
+    header = DeltaHeader.read_from(stream)
+    old = [BytesIO(base64.b64decode(data)) for data in case["old"]]
+    data = b"".join(bytes(part) for part in apply(stream, header, old, start))
+    if start == 0 and Digest.of(data) != header.new.digest:
+        raise InputError("other bytes")
+    return data
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_the_vector(case):
+    if "new" in case:
+        assert applied(case) == base64.b64decode(case["new"])
+    else:
+        with pytest.raises(InputError):
+            applied(case)
+
+
+@pytest.mark.parametrize("case", GOOD, ids=lambda case: case["name"])
+def test_it_can_begin_anywhere(case):
+    new = base64.b64decode(case["new"])
+    for start in {0, 1, len(new) // 2, len(new) - 1, len(new)} - {-1}:
+        assert applied(case, start) == new[start:]
+
+
+def test_every_damaged_byte_is_noticed_or_does_no_harm():
+    """A flipped bit anywhere gives an InputError or the same file, never another exception."""
+    case = next(case for case in GOOD if case["name"].startswith("a difference of a part"))
+    delta = base64.b64decode(case["delta"])
+    for at in range(len(delta)):
+        damaged = delta[:at] + bytes([delta[at] ^ 0x41]) + delta[at + 1 :]
+        try:
+            data = applied(case | {"delta": base64.b64encode(damaged).decode()})
+        except InputError:
+            continue
+        assert data == base64.b64decode(case["new"])
+
+
+def test_an_old_file_that_became_shorter_is_an_error():
+    case = next(case for case in GOOD if case["name"] == "the whole file is copied")
+    with pytest.raises(InputError, match="shorter"):
+        applied(case | {"old": [base64.b64encode(bytes(10)).decode()]})

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,6 @@ from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.requirements import Query
 
-MakeDraft = Callable[..., Draft]
 NAME = "acme/pii"
 
 
@@ -54,7 +53,7 @@ def typed(draft: Draft, labels: list[str], outputs: int = 1) -> Draft:
 
 
 @pytest.fixture
-def grown(registry: Home, make_draft: MakeDraft) -> Home:
+def grown(registry, make_draft) -> Home:
     """Two releases with the same labels, and a third with others."""
     registry.add(typed(make_draft(seed="a"), ["O", "NAME"]), "1.0.0")
     registry.add(typed(make_draft(seed="b"), ["O", "NAME"]), "1.1.0")
@@ -72,7 +71,7 @@ def understanding(*contracts: str) -> Query:
     return Query.read({"contract": list(contracts)})
 
 
-def test_the_digest_of_a_contract_is_that_of_the_document_in_the_docs(grown: Home) -> None:
+def test_the_digest_of_a_contract_is_that_of_the_document_in_the_docs(grown):
     files = grown.get(f"{NAME}:1.0.0").manifest.files
     tokenizer = {file.path: str(file.digest) for file in files if file.role == "tokenizer"}
     document = {
@@ -85,7 +84,7 @@ def test_the_digest_of_a_contract_is_that_of_the_document_in_the_docs(grown: Hom
     assert contract(grown, "1.0.0") == f"sha256:{hashlib.sha256(canonical).hexdigest()}"
 
 
-def test_an_app_stays_on_the_newest_release_that_it_understands(grown: Home, make_draft: MakeDraft) -> None:
+def test_an_app_stays_on_the_newest_release_that_it_understands(grown, make_draft):
     first, other = contract(grown, "1.0.0"), contract(grown, "2.0.0")
     assert first == contract(grown, "1.1.0") != other
     resolved = grown.resolve(NAME, understanding(first))
@@ -115,7 +114,7 @@ def needing(draft: Draft, **fields: Any) -> Draft:
 
 
 @pytest.fixture
-def weights(registry: Home, make_draft: MakeDraft) -> Home:
+def weights(registry, make_draft) -> Home:
     registry.add(needing(make_draft(), operators=OPERATORS, contrib=NEEDS), "1.0.0")
     return registry
 
@@ -124,7 +123,7 @@ def on_device(registry: Home, query: Query, release: str) -> Resolution:
     return resolution.resolve(registry.store, Ref.parse(NAME), query, Device(release))
 
 
-def test_an_old_device_is_not_offered_what_it_cannot_load(weights: Home) -> None:
+def test_an_old_device_is_not_offered_what_it_cannot_load(weights):
     assert recorded(weights, "contrib") == [None, NEEDS] and not owner.verify(weights).damages
     assert on_device(weights, INT8, "1.23").artifact.precision == "int8-weights"
     with pytest.raises(NotFoundError) as caught:
@@ -135,7 +134,7 @@ def test_an_old_device_is_not_offered_what_it_cannot_load(weights: Home) -> None
     assert [each.code for each in fallback.rejected] == ["contrib"]
 
 
-def test_needs_that_nobody_recorded_are_not_proven(registry: Home, make_draft: MakeDraft) -> None:
+def test_needs_that_nobody_recorded_are_not_proven(registry, make_draft):
     registry.add(needing(make_draft(), operators=OPERATORS), "1.0.0")
     with pytest.raises(NotFoundError) as caught:
         on_device(registry, INT8, "1.31")
@@ -174,7 +173,7 @@ def evaluated(draft: Draft, checks: Sequence[dict[str, Any]] = MEASURED, suite: 
 
 
 @pytest.fixture
-def measured(registry: Home, make_draft: MakeDraft) -> Home:
+def measured(registry, make_draft) -> Home:
     registry.add(evaluated(make_draft()), "1.0.0")
     return registry
 
@@ -208,9 +207,7 @@ def asked(registry: Home, text: str) -> bool:
     return bool(paths)
 
 
-def test_metrics_are_those_of_the_suite_of_the_verdict(
-    measured: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metrics_are_those_of_the_suite_of_the_verdict(measured, monkeypatch):
     expected = {"sts/spearman": 0.83, "sts/spearman/loss": -0.002, "quant_recall_delta": 0.001}
     assert recorded(measured, "metrics") == [None, expected] and not owner.verify(measured).damages
     assert [text for text in (*TRUE, *FALSE) if asked(measured, text)] == [*TRUE]
@@ -218,7 +215,7 @@ def test_metrics_are_those_of_the_suite_of_the_verdict(
     assert str(measured.resolve(NAME, Query(where=parse(TRUE[0]))).located.version) == "1.0.0"
 
 
-def test_the_state_line_has_the_first_metrics_of_a_suite_only(registry: Home, make_draft: MakeDraft) -> None:
+def test_the_state_line_has_the_first_metrics_of_a_suite_only(registry, make_draft):
     checks = [check(f"m{number}", number) for number in range(MAX_METRICS + 1)]
     registry.add(evaluated(make_draft(), checks), "1.0.0")
     assert recorded(registry, "metrics") == [None, {f"m{number}": number for number in range(MAX_METRICS)}]
@@ -239,9 +236,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("key", WRONG)
-def test_a_wrong_value_is_damage_and_a_malformed_one_an_error(
-    registry: Home, make_draft: MakeDraft, key: str
-) -> None:
+def test_a_wrong_value_is_damage_and_a_malformed_one_an_error(registry, make_draft, key):
     make = {"contract": lambda draft: typed(draft, ["O"]), "contrib": needing, "metrics": evaluated}[key]
     registry.add(make(make_draft()), "1.0.0")
     index = 0 if key == "contract" else 1
@@ -275,7 +270,7 @@ PROFILES = {
 }
 
 
-def test_a_profile_is_asked_for(registry: Home, make_draft: MakeDraft) -> None:
+def test_a_profile_is_asked_for(registry, make_draft):
     """`acme/pii` 0.1.0 of the profile mobile, 0.2.0 of web, and 0.3.0 of none."""
     for number, profile in enumerate(("mobile", "web", None), 1):
         draft = make_draft(seed=str(number))

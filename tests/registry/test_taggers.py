@@ -1,14 +1,10 @@
-"""Two people who move channels of one model at once, as processes: on a directory and on an S3 server.
+"""Two people who move channels of one model at once: on a directory and on an S3 server.
 
 Each move that was acknowledged is in the log exactly once, none that was refused is, and the chain and state fit.
 """
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -17,43 +13,11 @@ from support.registries.home import NAME, Home
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import read_lines
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.schema.core.ref import Ref
-
-MOVES = 6
-SCRIPT = """
-import json, os, sys
-from pathlib import Path
-from onnxreg.registry import Registry
-from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.errors import ConflictError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 
-def say(value):
-    print(json.dumps(value), flush=True)
-
-for line in sys.stdin:
-    home, place, moves, environment = json.loads(line)
-    os.environ.update(environment)
-    registry = Registry(Path(home))
-    decisions = Decisions(registry.remotes.open(place) if place != home else registry.store)
-    made, refused = [], []
-    say("ready")
-    sys.stdin.readline()
-    for reason, move in moves.items():
-        verb, version, *channel = move.split()
-        try:
-            if verb == "untag":
-                decisions.untag("acme/pii", version, reason)
-            elif verb == "tag":
-                decisions.tag(Ref("acme/pii", version), *channel, reason)
-            else:
-                undo = verb.startswith("un")
-                getattr(decisions, verb.removeprefix("un"))(Ref("acme/pii", version), reason, undo)
-            made.append(reason)
-        except (ConflictError, NotFoundError):
-            refused.append(reason)
-    say([made, refused])
-"""
+MOVES = 6
 TO_AND_FRO = "tag 0.1.0 stable; tag 0.1.1 stable"
 CASES = {
     "one channel, other versions": (TO_AND_FRO, "tag 0.1.1 stable; tag 0.1.0 stable"),
@@ -71,32 +35,8 @@ CASES = {
 """The moves of both, which each repeats in turn; `{}` is the number of the move."""
 
 
-class Tagger:
-    """A person at work, as a process that lives as long as the tests of this file."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def say(self, value: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{json.dumps(value)}\n")
-        self._process.stdin.flush()
-
-    def hear(self) -> Any:
-        assert self._process.stdout is not None
-        return json.loads(self._process.stdout.readline())
-
-
-@pytest.fixture(scope="module")
-def taggers() -> Iterator[list[Tagger]]:
-    command, pipe = [sys.executable, "-c", SCRIPT], subprocess.PIPE
-    with ExitStack() as running:
-        started = (subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(2))
-        yield [Tagger(running.enter_context(process)) for process in started]
-
-
 @pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.more)])
-def place(request: pytest.FixtureRequest, registry: Home) -> str:
+def place(request, registry) -> str:
     """A registry with two versions and a channel that holds one."""
     versions = [registry.make(seed=seed).ref for seed in "ab"]
     if request.param == "directory":
@@ -110,28 +50,44 @@ def place(request: pytest.FixtureRequest, registry: Home) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_acknowledged_move_is_in_the_log_once(
-    case: str, place: str, registry: Home, taggers: list[Tagger]
-) -> None:
-    turns = {who: moves.split("; ") for who, moves in zip(("ann", "bob"), CASES[case], strict=True)}
-    moves = {
-        who: {f"{who} {n}": turn[n % len(turn)].format(n) for n in range(MOVES)}
-        for who, turn in turns.items()
-    }
-    for tagger, each in zip(taggers, moves.values(), strict=True):
-        tagger.say([registry.place, place, each, dict(os.environ)])
-    assert [tagger.hear() for tagger in taggers] == ["ready", "ready"]
-    for tagger in taggers:
-        tagger.say("go")
-    outcomes = [tagger.hear() for tagger in taggers]
-    made, refused = ({reason for outcome in outcomes for reason in outcome[part]} for part in (0, 1))
-    remote = registry.store if place == registry.place else registry.remotes.open(place)
-    lines = read_lines(remote, NAME)
+def test_each_acknowledged_move_is_in_the_log_once(case, place, registry):
+    together = Barrier(2)
+
+    def opened() -> RegistryStore:
+        own = Home(registry.store.root)
+        return own.store if place == registry.place else own.remotes.open(place)
+
+    def work(who: str, moves: str) -> tuple[dict[str, str], set[str]]:
+        """What was acknowledged, and what was refused; both begin each move at once."""
+        decisions, made, refused = Decisions(opened()), dict[str, str](), set[str]()
+        turn = moves.split("; ")
+        for number in range(MOVES):
+            move, reason = turn[number % len(turn)].format(number), f"{who} {number}"
+            together.wait(60)
+            try:
+                decide(decisions, move, reason)
+                made[reason] = move
+            except (ConflictError, NotFoundError):
+                refused.add(reason)
+        return made, refused
+
+    with ThreadPoolExecutor(2) as pool:
+        (ours, no), (theirs, nor) = pool.map(work, ("ann", "bob"), CASES[case])
+    made, lines = ours | theirs, read_lines(opened(), NAME)
     reasons = [line.event.reason for line in lines if line.event.reason]
-    assert len(reasons) == len(set(reasons)) and not refused & set(reasons)
-    assert made and set(reasons) <= made and not verify(remote).damages
-    every = moves["ann"] | moves["bob"]
-    assert all(may_be_idle(lines, every[reason]) for reason in made - set(reasons))
+    assert len(reasons) == len(set(reasons)) and not (no | nor) & set(reasons)
+    assert made and set(reasons) <= made.keys() and not verify(opened()).damages
+    assert all(may_be_idle(lines, made[reason]) for reason in made.keys() - set(reasons))
+
+
+def decide(decisions: Decisions, move: str, reason: str) -> None:
+    verb, version, *channel = move.split()
+    if verb == "untag":
+        decisions.untag(NAME, version, reason)
+    elif verb == "tag":
+        decisions.tag(Ref(NAME, version), *channel, reason)
+    else:
+        getattr(decisions, verb.removeprefix("un"))(Ref(NAME, version), reason, verb.startswith("un"))
 
 
 def may_be_idle(lines: list[Any], move: str) -> bool:

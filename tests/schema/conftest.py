@@ -196,15 +196,13 @@ def full_once() -> dict[str, Any]:
 
 
 @pytest.fixture
-def replaced(full: dict[str, Any]) -> Callable[[str, Any], dict[str, Any]]:
+def replaced(full) -> Callable[[str, Any], dict[str, Any]]:
     """The full manifest with one value replaced, see `replaced_at`."""
     return lambda pointer, to: replaced_at(full, pointer, to)
 
 
 @pytest.fixture
-def found_after(
-    full: dict[str, Any], replaced: Callable[[str, Any], dict[str, Any]]
-) -> Callable[[str, Any], tuple[Change, ...]]:
+def found_after(full, replaced) -> Callable[[str, Any], tuple[Change, ...]]:
     """The changes that the diff finds after such a replacement."""
     before = Manifest.from_json(full)
     return lambda pointer, to: diff(before, Manifest.from_json(replaced(pointer, to))).changes

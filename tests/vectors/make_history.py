@@ -4,198 +4,87 @@ python tests/vectors/make_history.py    # with PYTHONPATH=tests; ids and digests
 """
 
 import json
-import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support.registries import owner
-from support.registries.gated import NAME, filled, refusal
-from support.registries.timed import check, record
+from support.registries.gated import NAME, filled
+from support.trust.attack_operations import attack
 from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
-from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.ref import Ref, Version
 
 FILE = Path(__file__).with_name("history.json")
-OTHER = f"sha256:{'0' * 64}"
-Change = Callable[[Any], object]
-
-
-def manifest(registry: Registry, version: str) -> Digest:
-    return registry.state(NAME).versions[Version.parse(version)].manifest
-
-
-def channel(state: Any, tag: str, version: str) -> None:
-    state["channels"][tag] |= {"version": version, "manifest": state["versions"][version]["manifest"]}
-
-
-def start(registry: Registry) -> object:
-    return owner.rollouts(registry).start(Ref.parse(f"{NAME}:1.1.0"), "edge", 5, "platform = android")
-
-
-DEEDS: dict[str, Callable[[Registry], object]] = {
-    "nothing": lambda registry: None,
-    "a channel is moved": lambda registry: registry.tag(f"{NAME}:1.1.0", "edge"),
-    "a channel is removed": lambda registry: owner.untag(registry, NAME, "edge"),
-    "a version is yanked": lambda registry: registry.yank(f"{NAME}:1.0.0"),
-    "a version is yanked, and not any more": lambda registry: (
-        registry.yank(f"{NAME}:1.0.0"),
-        registry.yank(f"{NAME}:1.0.0", undo=True),
-    ),
-    "a version is yanked, and published again": lambda registry: (
-        registry.yank(f"{NAME}:1.0.0"),
-        registry.publisher(Version(2, 0, 0)).add_again(manifest(registry, "1.0.0")),
-    ),
-    "another version with the bytes is yanked": lambda registry: (
-        registry.publisher(Version(2, 0, 0)).add_again(manifest(registry, "1.0.0")),
-        registry.yank(f"{NAME}:2.0.0"),
-    ),
-    "a version is pinned": lambda registry: owner.pin(registry, f"{NAME}:1.0.0"),
-    "a version is dropped": lambda registry: owner.drop(registry, f"{NAME}:1.3.0"),
-    "an artifact is refused": lambda registry: owner.attest(
-        registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0")
-    ),
-    "an artifact is timed": lambda registry: record(registry, f"{NAME}:1.0.0", check(1.5)),
-    "a rollout is started": lambda registry: start(registry),
-    "a rollout is advanced": lambda registry: (
-        start(registry),
-        owner.rollouts(registry).advance(NAME, "edge", 20),
-    ),
-    "a rollout is halted": lambda registry: (start(registry), owner.rollouts(registry).halt(NAME, "edge")),
-    "a rollout is finished": lambda registry: (
-        start(registry),
-        owner.rollouts(registry).finish(NAME, "edge"),
-    ),
-    "a yank ends a rollout": lambda registry: (start(registry), registry.yank(f"{NAME}:1.1.0")),
-    "a segment is sealed": lambda registry: [
-        (registry.tag(f"{NAME}:1.0.0", "beta"), registry.tag(f"{NAME}:1.1.0", "beta")) for _ in range(35)
-    ],
-}
-LIES: dict[str, tuple[str, Change]] = {
-    "a channel was moved back": ("a channel is moved", lambda state: channel(state, "edge", "1.0.0")),
-    "another channel was moved": ("a version is pinned", lambda state: channel(state, "edge", "1.1.0")),
-    "a channel stayed": (
-        "a channel is removed",
-        lambda state: state["channels"].update(
-            edge={"version": "1.0.0", "manifest": state["versions"]["1.0.0"]["manifest"], "seq": 6}
-        ),
-    ),
-    "a channel was added": (
-        "a version is yanked",
-        lambda state: state["channels"].update(new=next(iter(state["channels"].values()))),
-    ),
-    "a yank was hidden": ("a version is yanked", lambda state: state["versions"]["1.0.0"].pop("yanks")),
-    "a yank was hidden in a later version": (
-        "a version is yanked, and published again",
-        lambda state: state["versions"]["2.0.0"].pop("yanks"),
-    ),
-    "a yank was hidden in an earlier version": (
-        "another version with the bytes is yanked",
-        lambda state: state["versions"]["1.0.0"].pop("yanks"),
-    ),
-    "another version was yanked": (
-        "a channel is moved",
-        lambda state: state["versions"]["1.0.0"].update(yanks=[OTHER]),
-    ),
-    "a pin was moved": ("a version is yanked", lambda state: state["versions"]["1.1.0"].update(pinned=True)),
-    "a version has another manifest": (
-        "a version is pinned",
-        lambda state: state["versions"]["1.1.0"].update(manifest=OTHER),
-    ),
-    "a version was invented": (
-        "a channel is moved",
-        lambda state: state["versions"].update(
-            {"9.0.0": {"manifest": OTHER, "size": 1, "seq": state["seq"]}}
-        ),
-    ),
-    "a refusal was hidden": (
-        "an artifact is refused",
-        lambda state: (state["versions"]["1.0.0"].pop("attested"), state.pop("refused")),
-    ),
-    "a channel was moved while a segment was sealed": (
-        "a segment is sealed",
-        lambda state: channel(state, "edge", "1.1.0"),
-    ),
-    "the share of a rollout was raised": (
-        "a rollout is started",
-        lambda state: state["rollouts"]["edge"].update(percent=100),
-    ),
-    "the salt of a rollout was changed": (
-        "a rollout is advanced",
-        lambda state: state["rollouts"]["edge"].update(salt="0" * 32),
-    ),
-    "the cohort of a rollout was removed": (
-        "a rollout is started",
-        lambda state: state["rollouts"]["edge"].pop("where"),
-    ),
-    "the target of a rollout was changed": (
-        "a rollout is started",
-        lambda state: state["rollouts"]["edge"].update(
-            to="1.0.0", manifest=state["versions"]["1.0.0"]["manifest"]
-        ),
-    ),
-    "a rollout was hidden": ("a rollout is started", lambda state: state.pop("rollouts")),
-    "a rollout was invented": (
-        "a version is pinned",
-        lambda state: state.update(
-            rollouts={
-                "edge": {
-                    "to": "1.1.0",
-                    "manifest": state["versions"]["1.1.0"]["manifest"],
-                    "percent": 100,
-                    "salt": "0" * 32,
-                    "seq": state["seq"],
-                }
-            }
-        ),
-    ),
-    "a halted rollout goes on": (
-        "a rollout is halted",
-        lambda state: state.update(
-            rollouts={
-                "edge": {
-                    "to": "1.1.0",
-                    "manifest": state["versions"]["1.1.0"]["manifest"],
-                    "percent": 5,
-                    "salt": "0" * 32,
-                    "seq": state["seq"] - 1,
-                }
-            }
-        ),
-    ),
-    "the log went back": ("nothing", lambda state: state.update(seq=state["seq"] - 1)),
-}
+START = "reg rollout start @model:1.1.0 --channel edge --percent 5 --where 'platform = android'"
+HONEST = f"""
+nothing |
+a channel is moved | reg tag @model:1.1.0 edge
+a channel is removed | reg untag @model:edge
+a version is yanked | reg yank @model:1.0.0
+a version is yanked, and not any more | reg yank @model:1.0.0; reg yank @model:1.0.0 --undo
+a version is yanked, and published again | reg yank @model:1.0.0; publish 2.0.0 @manifest:1.0.0
+another version with the bytes is yanked | publish 2.0.0 @manifest:1.0.0; reg yank @model:2.0.0
+a version is pinned | reg pin @model:1.0.0
+a version is dropped | reg drop @model:1.3.0
+an artifact is refused | refuse 1.0.0
+a rollout is started | {START}
+a rollout is advanced | {START}; reg rollout advance @model --channel edge --percent 20
+a rollout is halted | {START}; reg rollout halt @model --channel edge
+a rollout is finished | {START}; reg rollout finish @model --channel edge
+a yank ends a rollout | {START}; reg yank @model:1.1.0
+a segment is sealed | seal
+"""
+"""What happens next to the model, by the operations of `support/trust/attack_operations.py`."""
+EDGE = "copy versions/{0}/manifest channels/edge/manifest; set channels/edge/version {0}"
+TARGET = '{"to": "1.1.0", "manifest": "@manifest:1.1.0", "percent": %s, "salt": "%s", "seq": %s}'
+LIES = f"""
+a channel was moved back | a channel is moved | {EDGE.format("1.0.0")}
+another channel was moved | a version is pinned | {EDGE.format("1.1.0")}
+a channel stayed | a channel is removed | set channels/edge '{{"seq": 6}}'; {EDGE.format("1.0.0")}
+a channel was added | a version is yanked | copy channels/edge channels/new
+a yank was hidden | a version is yanked | delete versions/1.0.0/yanks
+a yank was hidden in a later version | a version is yanked, and published again | delete versions/2.0.0/yanks
+a yank was hidden in an earlier version | another version with the bytes is yanked | delete versions/1.0.0/yanks
+another version was yanked | a channel is moved | set versions/1.0.0/yanks '["@other"]'
+a pin was moved | a version is yanked | set versions/1.1.0/pinned true
+a version has another manifest | a version is pinned | set versions/1.1.0/manifest @other
+a version was invented | a channel is moved | set versions/9.0.0 '{{"manifest": "@other", "size": 1, "seq": "@state:seq"}}'
+a refusal was hidden | an artifact is refused | delete versions/1.0.0/attested; delete refused
+a channel was moved while a segment was sealed | a segment is sealed | {EDGE.format("1.1.0")}
+the share of a rollout was raised | a rollout is started | set rollouts/edge/percent 100
+the salt of a rollout was changed | a rollout is advanced | set rollouts/edge/salt {"0" * 32}
+the cohort of a rollout was removed | a rollout is started | delete rollouts/edge/where
+the target of a rollout was changed | a rollout is started | set rollouts/edge/to 1.0.0; set rollouts/edge/manifest @manifest:1.0.0
+a rollout was hidden | a rollout is started | delete rollouts
+a rollout was invented | a version is pinned | set rollouts '{{"edge": {TARGET % (100, "0" * 32, '"@state:seq"')}}}'
+a halted rollout goes on | a rollout is halted | set rollouts '{{"edge": {TARGET % (5, "0" * 32, 7)}}}'
+the log went back | nothing | set seq 5
+"""
+"""What the state line says then, which the history does not."""
 
 
 def make(scratch: Path) -> dict[str, Any]:
     vectors, documents = [], {}
     base = filled(scratch / "base")
     base.tag(f"{NAME}:1.0.0", "edge")
-    honest = [(deed, deed, lambda state: None) for deed in DEEDS]
-    for name, deed, change in [*honest, *((lie, *LIES[lie]) for lie in LIES)]:
-        os.environ["REG_STATE"] = str(scratch / f"state of {name}")
-        registry = Registry(shutil.copytree(base.store.root, scratch / name))
-        DEEDS[deed](registry)
+    honest = dict(row.split(" |", 1) for row in HONEST.strip().splitlines())
+    lies = [row.split(" | ") for row in LIES.strip().splitlines()]
+    cases = [(name, deeds, None) for name, deeds in honest.items()]
+    cases += [(name, f"{honest[deed]}; {lie}", "integrity") for name, deed, lie in lies]
+    for name, deeds, error in cases:
+        registry = Registry(shutil.copytree(base.store.root, scratch / name / "home"))
+        attack(registry, deeds)
         tree = Tree(registry.store.root)
-        tree.edit_state(NAME, change)
         state = tree.state(NAME)
-        for digest in (*state["segments"], *([state["catalog"]] if "catalog" in state else ())):
-            documents[digest] = tree.blob(digest).read_text()
-        vectors.append(
-            {
-                "name": name,
-                "after": tree.index(NAME).read_text(),
-                "error": "integrity" if name in LIES else None,
-            }
-        )
+        for digest in (*state["segments"], *filter(None, [state.get("checkpoint")])):
+            if tree.blob(digest).exists():
+                documents[digest] = tree.blob(digest).read_text()
+        vectors.append({"name": name, "after": tree.index(NAME).read_text(), "error": error})
     return {
         "format": "onnxreg-history-vectors",
         "format_version": 1,
-        "before": Tree(base.store.root).index(NAME).read_text(),
+        "before": base.tree.index(NAME).read_text(),
         "documents": documents,
         "vectors": vectors,
     }

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support.registries import owner
@@ -42,7 +41,7 @@ def held(registry: Home) -> object:
     return registry.find(ONE).entry.held
 
 
-def test_an_entry_names_every_file(whole: Home) -> None:
+def test_an_entry_names_every_file(whole):
     entry = locked(whole)
     assert (str(entry), entry.artifact.format, entry.registry) == (f"1.0.0 {INT8}", "onnx-int8", whole.id)
     assert entry.manifest == whole.find(ONE).entry.manifest
@@ -52,7 +51,7 @@ def test_an_entry_names_every_file(whole: Home) -> None:
             assert len(blob.read()) == file.size
 
 
-def test_the_same_answers_give_the_same_bytes(whole: Home) -> None:
+def test_the_same_answers_give_the_same_bytes(whole):
     first = Lockfile.of([locked(whole)])
     assert Lockfile.of(lock(whole.store, recorded_requests(first))) == first
     assert Lockfile.of(lock(whole.store, recorded_requests(first))).encode() == first.encode()
@@ -60,7 +59,7 @@ def test_the_same_answers_give_the_same_bytes(whole: Home) -> None:
     assert whole.place not in text and "time" not in json.loads(text)["models"][0]
 
 
-def test_an_index_that_lies_is_not_locked(whole: Home) -> None:
+def test_an_index_that_lies_is_not_locked(whole):
     path = whole.store.root / "index" / "acme" / "pii.jsonl"
     path.chmod(0o644)
     path.write_bytes(path.read_bytes().replace(b'"onnx-int8"', b'"onnx-int4"', 1))
@@ -68,7 +67,7 @@ def test_an_index_that_lies_is_not_locked(whole: Home) -> None:
         locked(whole, NAME, "onnx-int4")
 
 
-def test_exactly_the_locked_artifact_is_fetched(whole: Home, other: Home, tmp_path: Path) -> None:
+def test_exactly_the_locked_artifact_is_fetched(whole, other, tmp_path):
     """Two artifacts have one format here: a path is told apart where a format would not be."""
     entry = locked(whole, NAME, "onnx-android")
     kept = pull(other, entry, whole)
@@ -87,9 +86,7 @@ def test_exactly_the_locked_artifact_is_fetched(whole: Home, other: Home, tmp_pa
     assert held(other) is None
 
 
-def test_evidence_is_pulled_but_neither_locked_nor_written(
-    registry: Home, other: Home, tmp_path: Path
-) -> None:
+def test_evidence_is_pulled_but_neither_locked_nor_written(registry, other, tmp_path):
     evidence = [DraftFile("certificate", "proof.json"), DraftFile("item-scores", "scores.csv")]
     plain = draft(tmp_path / "draft")
     for file in evidence:
@@ -104,7 +101,7 @@ def test_evidence_is_pulled_but_neither_locked_nor_written(
     assert written == {FILENAME, *(file.path for file in entry.files)}
 
 
-def test_a_yanked_version_is_fetched_and_said(whole: Home, other: Home) -> None:
+def test_a_yanked_version_is_fetched_and_said(whole, other):
     entry = locked(whole)
     whole.yank(ONE, "leaks names")
     assert pull(other, entry, whole).yanked
@@ -112,7 +109,7 @@ def test_a_yanked_version_is_fetched_and_said(whole: Home, other: Home) -> None:
         other.find(ONE)
 
 
-def test_another_manifest_under_the_version(whole: Home, other: Home, tmp_path: Path) -> None:
+def test_another_manifest_under_the_version(whole, other, tmp_path):
     entry = locked(whole)
     imposter = Home(tmp_path / "imposter")
     imposter.add(draft(tmp_path / "other-draft", "b"), "1.0.0")
@@ -124,7 +121,7 @@ def test_another_manifest_under_the_version(whole: Home, other: Home, tmp_path: 
         pull(other, entry, whole)
 
 
-def test_absent_and_purged_versions_are_refused(whole: Home, other: Home, tmp_path: Path) -> None:
+def test_absent_and_purged_versions_are_refused(whole, other, tmp_path):
     entry = locked(whole)
     empty = Home(tmp_path / "empty")
     with pytest.raises(NotFoundError, match="there is no model"):
@@ -134,7 +131,7 @@ def test_absent_and_purged_versions_are_refused(whole: Home, other: Home, tmp_pa
         pull(other, entry, whole)
 
 
-def test_a_lock_that_contradicts_its_manifest(whole: Home, other: Home) -> None:
+def test_a_lock_that_contradicts_its_manifest(whole, other):
     entry = locked(whole)
     for wrong in (
         entry.replace(files=entry.files[1:]),
@@ -149,7 +146,7 @@ def test_a_lock_that_contradicts_its_manifest(whole: Home, other: Home) -> None:
         pull(other, entry.replace(artifact=chosen, files=tuple(elsewhere)), whole)
 
 
-def test_files_of_others_are_left_alone(whole: Home, other: Home, tmp_path: Path) -> None:
+def test_files_of_others_are_left_alone(whole, other, tmp_path):
     kept = pull(other, locked(whole), whole)
     place = tmp_path / "app" / NAME
     place.mkdir(parents=True)

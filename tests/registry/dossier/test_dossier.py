@@ -63,20 +63,20 @@ def made(store: RegistryStore, ref: str, profile: str = "plain", facts: Path | N
 
 
 @pytest.fixture(scope="session")
-def template(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Audited:
+def template(isolated_user, tmp_path_factory) -> Audited:
     key, other = generate("ed25519"), generate("ed25519")
     return Audited(make_audited(tmp_path_factory.mktemp("audited"), key, other), key, other)
 
 
 @pytest.fixture
-def audited(template: Audited) -> Audited:
+def audited(template) -> Audited:
     trust_file().parent.mkdir(parents=True, exist_ok=True)
     trust_file().write_text(f'[keys.release]\nkey = "{template.key.public}"\n')
     return template
 
 
 @pytest.fixture
-def copy(audited: Audited, tmp_path: Path) -> Home:
+def copy(audited, tmp_path) -> Home:
     """A copy of the registry, to be changed."""
     return audited.registry.copied(tmp_path / "copy")
 
@@ -102,7 +102,7 @@ def rows(*found: Table) -> list[Json]:
 
 @pytest.mark.parametrize("profile", sampled(["plain", EU], 2))
 @pytest.mark.parametrize("ref", sampled(["1.2.0", "stable", "beta", "nightly", "1.0.0"], 5))
-def test_every_cell_is_in_its_source(audited: Audited, profile: str, ref: str) -> None:
+def test_every_cell_is_in_its_source(audited, profile, ref):
     checked, wrong = audited.judge(audited.json(f"{NAME}:{ref}", profile)).report()
     assert wrong == [] and checked > 100
 
@@ -148,7 +148,7 @@ def edits(cell: Json) -> Iterator[Json]:
 
 
 @pytest.mark.parametrize("channel", ["stable", "beta"])
-def test_an_edited_cell_is_noticed(audited: Audited, channel: str) -> None:
+def test_an_edited_cell_is_noticed(audited, channel):
     """Also a severity that the rules decide."""
     dossier = audited.json(f"{NAME}:{channel}")
     judge, count, severities = audited.judge(dossier), 0, 0
@@ -165,12 +165,12 @@ def test_an_edited_cell_is_noticed(audited: Audited, channel: str) -> None:
     assert count > 400 and (severities > 0) == (channel == "beta")
 
 
-def test_cells_come_from_sealed_segments_too(audited: Audited) -> None:
+def test_cells_come_from_sealed_segments_too(audited):
     assert audited.registry.tree.state(NAME)["segments"]
     assert len(rows(*tables(audited.dossier(f"{NAME}:nightly").dossier, "History of its channels"))) == 70
 
 
-def test_the_history_of_a_channel(audited: Audited) -> None:
+def test_the_history_of_a_channel(audited):
     dossier = audited.dossier(STABLE).dossier
     assert dossier["subject"]["channels"] == ["stable"]
     moves, *details = tables(dossier, "History of its channels")
@@ -184,7 +184,7 @@ def test_the_history_of_a_channel(audited: Audited) -> None:
     assert {row["Line"]: row["Version"] for row in rows(*details)} == lines
 
 
-def test_the_changes_since_the_version_published_before(audited: Audited) -> None:
+def test_the_changes_since_the_version_published_before(audited):
     dossier = audited.dossier(f"{NAME}:1.1.0").dossier
     changes = rows(*tables(dossier, "Changes since the version published before"))
     value = [row for row in changes if row["Kind"] == "check-value-changed" and "delta" in row["Place"]]
@@ -192,23 +192,23 @@ def test_the_changes_since_the_version_published_before(audited: Audited) -> Non
     assert "cosmetic" not in {row["Severity"] for row in changes}
 
 
-def test_without_a_channel_every_one_that_pointed_there(audited: Audited) -> None:
+def test_without_a_channel_every_one_that_pointed_there(audited):
     assert audited.dossier(f"{NAME}:1.1.0").dossier["subject"]["channels"] == ["nightly", "stable"]
     assert audited.dossier(f"{NAME}:1.3.0").dossier["subject"]["channels"] == ["beta"]
 
 
-def test_evidence_of_another_move_is_refused(copy: Home) -> None:
+def test_evidence_of_another_move_is_refused(copy):
     attack(copy, "evidence 1.2.0; move 1.3.0 policy=@policy evidence=@made")
     with pytest.raises(GateError, match="is that of another move"):
         made(copy.store, STABLE)
 
 
-def test_a_channel_that_was_moved_by_hand_shows_no_findings(audited: Audited) -> None:
+def test_a_channel_that_was_moved_by_hand_shows_no_findings(audited):
     moves, *details = tables(audited.dossier(f"{NAME}:nightly").dossier, "History of its channels")
     assert "Evidence" not in moves["columns"] and not details
 
 
-def test_signatures_name_the_keys_that_the_reader_trusts(audited: Audited) -> None:
+def test_signatures_name_the_keys_that_the_reader_trusts(audited):
     dossier = audited.dossier().dossier
     signed = [row["Signed by"] for row in rows(*tables(dossier, "Signatures of the version"))]
     assert signed == ["release", f"unknown key {audited.other.public.id[:12]}"]
@@ -218,14 +218,14 @@ def test_signatures_name_the_keys_that_the_reader_trusts(audited: Audited) -> No
 @pytest.mark.parametrize(
     "data", [b"{}", b"not JSON", b'{"payloadType": "x", "payload": "%", "signatures": 7}']
 )
-def test_an_envelope_that_is_none_is_named_by_its_line(copy: Home, data: bytes) -> None:
+def test_an_envelope_that_is_none_is_named_by_its_line(copy, data):
     copy.decisions().attest(Ref.parse(ONE), data, DSSE)
     message = rf"^line \d+ of the log of {NAME} has a signature that is wrong: ."
     with pytest.raises(IntegrityError, match=message):
         made(copy.store, ONE)
 
 
-def test_a_wrong_signature_ends_it(audited: Audited, copy: Home) -> None:
+def test_a_wrong_signature_ends_it(audited, copy):
     signatures = rows(*tables(audited.dossier().dossier, "Signatures of the version"))
     path = copy.tree.blob(signatures[0]["Envelope"])
     copy.tree.overwrite(path, path.read_bytes().replace(b'"sig":"', b'"sig":"A', 1))
@@ -233,7 +233,7 @@ def test_a_wrong_signature_ends_it(audited: Audited, copy: Home) -> None:
         made(copy.store, ONE)
 
 
-def test_a_version_that_was_taken_down_leaves_its_moves(copy: Home) -> None:
+def test_a_version_that_was_taken_down_leaves_its_moves(copy):
     gone = copy.get(f"{NAME}:1.1.0").digest
     owner.untag(copy, NAME, "nightly")
 
@@ -251,7 +251,7 @@ def test_a_version_that_was_taken_down_leaves_its_moves(copy: Home) -> None:
         made(copy.store, f"{NAME}:1.1.0")
 
 
-def test_nothing_of_a_version_is_made_up(audited: Audited) -> None:
+def test_nothing_of_a_version_is_made_up(audited):
     """A field without anything in the registry says so, and has no cell; a person's fields are not provided."""
     found = fields(audited.dossier(f"{NAME}:1.3.0", EU).dossier)
     assert len([field for field in found if "key" in field]) > 25
@@ -274,7 +274,7 @@ write_dossier(make_dossier(store, Ref.parse(sys.argv[2]), "eu-annex-iv"), Path(s
 
 
 @pytest.mark.more
-def test_two_processes_write_the_same_bytes(audited: Audited, tmp_path: Path) -> None:
+def test_two_processes_write_the_same_bytes(audited, tmp_path):
     """They have other hash seeds, time zones, languages and working directories."""
     written = []
     for seed, zone, language in (("0", "UTC", "C"), ("1", "Asia/Tokyo", "C.UTF-8")):
@@ -287,13 +287,13 @@ def test_two_processes_write_the_same_bytes(audited: Audited, tmp_path: Path) ->
     assert written[0] == written[1] == dict(audited.dossier(STABLE, EU).files)
 
 
-def test_a_mirror_gives_the_same_bytes(audited: Audited) -> None:
+def test_a_mirror_gives_the_same_bytes(audited):
     copy = memory_remote(audited.registry.id, mirror=True)
     mirror(audited.registry.store, copy)
     assert dict(made(copy, STABLE).files) == dict(audited.dossier(STABLE).files)
 
 
-def test_the_page_shows_each_value_and_source_and_runs_nothing(audited: Audited) -> None:
+def test_the_page_shows_each_value_and_source_and_runs_nothing(audited):
     dossier = audited.dossier(STABLE, EU)
     page = dossier.files["dossier.html"].decode()
     assert "&lt;b&gt;monthly&lt;/b&gt;" in page and "<b>" not in page and "<script" not in page
@@ -302,7 +302,7 @@ def test_the_page_shows_each_value_and_source_and_runs_nothing(audited: Audited)
         assert all((cite.get("blob") or cite["digest"]) in page for cite in cell.get("sources", ()))
 
 
-def test_a_profile_of_ones_own_needs_no_code(audited: Audited, tmp_path: Path) -> None:
+def test_a_profile_of_ones_own_needs_no_code(audited, tmp_path):
     profile = tmp_path / "ours.yaml"
     profile.write_text(
         "dossier: 1\nname: ours\ntitle: Ours\nsections:\n"
@@ -324,7 +324,7 @@ def test_a_profile_of_ones_own_needs_no_code(audited: Audited, tmp_path: Path) -
 
 
 @pytest.mark.more
-def test_an_earlier_dossier_is_replaced_as_a_whole(audited: Audited, tmp_path: Path) -> None:
+def test_an_earlier_dossier_is_replaced_as_a_whole(audited, tmp_path):
     for _ in range(2):
         write_dossier(audited.dossier(), tmp_path / "dossier")
         assert {path.name for path in (tmp_path / "dossier").iterdir()} == set(audited.dossier().files)
@@ -336,7 +336,7 @@ def owner_file(tmp_path: Path, *statements: str, name: str = NAME) -> Path:
     return tmp_path / "owner.yaml"
 
 
-def test_the_words_of_the_owner_are_shown_as_theirs(audited: Audited, tmp_path: Path) -> None:
+def test_the_words_of_the_owner_are_shown_as_theirs(audited, tmp_path):
     words = ("provider: Acme GmbH", "intended_purpose: [Find names., 'Not <b>for</b> diagnosis.']")
     dossier = audited.dossier(ONE, EU, owner_file(tmp_path, *words))
     owned = {field["key"]: field for field in fields(dossier.dossier) if field["origin"] == "owner"}
@@ -357,9 +357,7 @@ def test_the_words_of_the_owner_are_shown_as_theirs(audited: Audited, tmp_path: 
         (["provider: ["], NAME, "neither YAML nor JSON"),
     ],
 )
-def test_a_wrong_file_of_the_owner_is_refused(
-    audited: Audited, tmp_path: Path, statements: list[str], name: str, message: str
-) -> None:
+def test_a_wrong_file_of_the_owner_is_refused(audited, tmp_path, statements, name, message):
     with pytest.raises(InputError, match=message):
         audited.dossier(ONE, "plain", owner_file(tmp_path, *statements, name=name))
     with pytest.raises(NotFoundError):

@@ -94,7 +94,7 @@ LARGE = {
         *(pytest.param(case, marks=pytest.mark.large) for case in LARGE),
     ],
 )
-def test_no_interleaving_loses_a_blob(case: str) -> None:
+def test_no_interleaving_loses_a_blob(case):
     (EXPLORED | MORE | LARGE)[case]()
 
 
@@ -109,7 +109,7 @@ def events(index: bytes) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("names", [("a",), pytest.param(("a", "b"), marks=pytest.mark.large)])
-def test_forgetting_leaves_nothing_out(names: tuple[str, ...]) -> None:
+def test_forgetting_leaves_nothing_out(names):
     whole = {f"push {name}": pusher(name) for name in names} | {"collector": collector}
     short = {f"push {name}": forgetful_pusher(name) for name in names} | {"collector": forgetful_collector()}
     explored = [Exploration(scenario(garbage, programs, **BOTH), every=0) for programs in (whole, short)]
@@ -139,7 +139,7 @@ SEALING = {
     "programs", ["push", *(pytest.param(name, marks=pytest.mark.large) for name in [*SEALING][1:])]
 )
 @pytest.mark.timeout(3600)
-def test_a_log_is_sealed_meanwhile(programs: str) -> None:
+def test_a_log_is_sealed_meanwhile(programs):
     """Sealing makes the catalog garbage that everybody may just be about to read."""
     with patch("onnxreg.registry.log.log.SEGMENT_LINES", SEGMENT):
         observers, kept = {"pull": puller("a", "0.1.0")}, (manifest("a"), SHARED)
@@ -147,13 +147,13 @@ def test_a_log_is_sealed_meanwhile(programs: str) -> None:
 
 
 @pytest.mark.parametrize("rule", sampled(SINGLE, 2))
-def test_one_collection_shows_that_the_rule_is_needed(rule: str) -> None:
+def test_one_collection_shows_that_the_rule_is_needed(rule):
     violated(SINGLE[rule], ONE)
 
 
 @pytest.mark.more
 @pytest.mark.parametrize("rule", DOUBLE)
-def test_two_collections_show_that_the_rule_is_needed(rule: str) -> None:
+def test_two_collections_show_that_the_rule_is_needed(rule):
     collectors = {f"collector {number}": forgetful_collector(clearing=True) for number in (1, 2)}
     violated(DOUBLE[rule], {"push": forgetful_pusher("a"), **collectors})
 

@@ -12,7 +12,7 @@ from onnxreg.schema.core.errors import InputError, NotFoundError
 
 
 @pytest.fixture
-def benchmarked(registry: Home) -> Home:
+def benchmarked(registry) -> Home:
     for version in ("1.0.0", "1.1.0"):
         registry.make(version, seed=version, name="acme/net")
     return registry
@@ -47,7 +47,7 @@ def values(registry: Home, version: str) -> list[float | None]:
     return [check.value for each in found for item in each.artifacts for check in item.checks]
 
 
-def test_each_version_has_its_own_oldest_first(benchmarked: Home) -> None:
+def test_each_version_has_its_own_oldest_first(benchmarked):
     for value in (2.0, 1.0):
         attest(benchmarked, "acme/net:1.0.0", document(digest(benchmarked, "1.0.0"), value))
     assert values(benchmarked, "1.0.0") == [2.0, 1.0]
@@ -56,7 +56,7 @@ def test_each_version_has_its_own_oldest_first(benchmarked: Home) -> None:
     assert values(benchmarked, "1.0.0") == [2.0, 1.0]
 
 
-def test_a_benchmark_of_other_bytes_is_refused(benchmarked: Home) -> None:
+def test_a_benchmark_of_other_bytes_is_refused(benchmarked):
     with pytest.raises(InputError, match=r"which is not an artifact of acme/net:1\.0\.0"):
         attest(benchmarked, "acme/net:1.0.0", document(digest(benchmarked, "1.1.0")))
     with pytest.raises(NotFoundError):
@@ -74,7 +74,7 @@ def test_a_benchmark_of_other_bytes_is_refused(benchmarked: Home) -> None:
         {"cpu": None},
     ],
 )
-def test_invalid_benchmarks_are_refused(benchmarked: Home, changes: dict[str, Any]) -> None:
+def test_invalid_benchmarks_are_refused(benchmarked, changes):
     with pytest.raises(InputError, match="benchmark is not valid"):
         attest(benchmarked, "acme/net:1.0.0", document(digest(benchmarked, "1.0.0"), **changes))
     assert values(benchmarked, "1.0.0") == []

@@ -1,4 +1,4 @@
-"""Policies in force, promotion, later evaluations, and how they travel."""
+"""Policies in force, promotion, later evaluations, how they travel; and what a governed channel costs a reader, who judges what answered."""
 
 import json
 from dataclasses import replace
@@ -7,29 +7,43 @@ from typing import Any
 
 import pytest
 from support.registries import owner
-from support.registries.gated import LAX, NAME, draft, filled, refusal
+from support.registries.gated import LAX, NAME, POLICY, draft, filled, refusal
 from support.registries.home import Home
+from support.servers.faults import Proxy
+from support.trust.attack_operations import attack
 
 from onnxreg.registry.gates import ChannelGate, copy_policies, read_policies, set_policy
-from onnxreg.registry.store.protocol import memory_remote
+from onnxreg.registry.log.log import find
+from onnxreg.registry.resolution import check_version_trust, coverage
+from onnxreg.registry.signing import generate
+from onnxreg.registry.store.layout import index_path
+from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, memory_remote
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, ForkError, GateError, InputError, IntegrityError
-from onnxreg.schema.core.ref import Version
+from onnxreg.schema.core.errors import (
+    ConflictError,
+    ForkError,
+    GateError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+)
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.gates.policy import Policy, read_policy
 from onnxreg.schema.gates.rule import PromotionEvidence
 from onnxreg.schema.log.events import Attest
+from onnxreg.schema.query.requirements import Query
 
 STABLE = f"{NAME}:stable"
 
 
 @pytest.fixture
-def registry(gated: Home) -> Home:
+def registry(gated) -> Home:
     return gated
 
 
-def test_what_meets_the_policy_is_promoted_once_and_what_fails_moves_nothing(registry: Home) -> None:
+def test_what_meets_the_policy_is_promoted_once_and_what_fails_moves_nothing(registry):
     failed = owner.promote(registry, f"{NAME}:1.2.0", "stable")
     assert not failed.holds and not failed.moved and "certified" in failed.refuse().message
     dry = owner.promote(registry, f"{NAME}:1.0.0", "stable", dry_run=True)
@@ -46,7 +60,7 @@ def test_what_meets_the_policy_is_promoted_once_and_what_fails_moves_nothing(reg
     registry.check()
 
 
-def test_a_metric_governs_a_channel(registry: Home, tmp_path: Path) -> None:
+def test_a_metric_governs_a_channel(registry, tmp_path):
     """What met the old expression stops when a policy asks for more; a reader elsewhere sees the same."""
     made = draft(tmp_path / "measured", "m")
     model, int8 = made.artifacts
@@ -65,16 +79,14 @@ def test_a_metric_governs_a_channel(registry: Home, tmp_path: Path) -> None:
         registry.resolve(STABLE)
 
 
-def test_a_yanked_version_is_not_promoted_by_its_digest(registry: Home) -> None:
+def test_a_yanked_version_is_not_promoted_by_its_digest(registry):
     digest = registry.get(f"{NAME}:1.0.0").digest
     registry.yank(f"{NAME}:1.0.0", "leaks names")
     with pytest.raises(ConflictError, match=r"1\.0\.0 is yanked"):
         owner.promote(registry, f"{NAME}@{digest}", "stable")
 
 
-def test_a_channel_that_another_user_moves_meanwhile_stays_there(
-    registry: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_channel_that_another_user_moves_meanwhile_stays_there(registry, monkeypatch):
     judge, calls = ChannelGate.judge, iter(range(100))
 
     def judge_and_lose(gate: ChannelGate, *arguments: Any, **more: Any) -> PromotionEvidence:
@@ -89,7 +101,7 @@ def test_a_channel_that_another_user_moves_meanwhile_stays_there(
 
 
 @pytest.mark.parametrize("holder", ["stays", "is taken away"])
-def test_breaking_changes_are_looked_for_against_the_last_promotion(registry: Home, holder: str) -> None:
+def test_breaking_changes_are_looked_for_against_the_last_promotion(registry, holder):
     owner.promote(registry, f"{NAME}:1.0.0", "stable")
     if holder == "is taken away":
         owner.untag(registry, NAME, "stable")
@@ -98,7 +110,7 @@ def test_breaking_changes_are_looked_for_against_the_last_promotion(registry: Ho
     assert owner.promote(registry, f"{NAME}:1.1.0", "stable").moved
 
 
-def test_tag_and_push_and_pull_do_not_move_a_governed_channel(registry: Home, tmp_path: Path) -> None:
+def test_tag_and_push_and_pull_do_not_move_a_governed_channel(registry, tmp_path):
     with pytest.raises(GateError, match="governs"):
         registry.tag(f"{NAME}:1.0.0", "stable")
     free = Home(tmp_path / "free")
@@ -111,7 +123,7 @@ def test_tag_and_push_and_pull_do_not_move_a_governed_channel(registry: Home, tm
     assert not registry.state(NAME).channels
 
 
-def test_the_version_of_a_channel_must_meet_the_newest_policy(registry: Home) -> None:
+def test_the_version_of_a_channel_must_meet_the_newest_policy(registry):
     owner.promote(registry, f"{NAME}:1.0.0", "stable")
     owner.set_policy(registry, read_policy(b'[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]', "policy"))
     with pytest.raises(GateError, match="licenses"):
@@ -120,7 +132,7 @@ def test_the_version_of_a_channel_must_meet_the_newest_policy(registry: Home) ->
     assert registry.resolve(STABLE).located.version == Version(1, 0, 0)
 
 
-def test_a_refusal_after_the_fact_stops_the_channel_and_wins_in_resolve(registry: Home) -> None:
+def test_a_refusal_after_the_fact_stops_the_channel_and_wins_in_resolve(registry):
     before = registry.resolve(f"{NAME}:1.1.0").artifact
     owner.promote(registry, f"{NAME}:1.1.0", "stable")
     for _ in range(2):
@@ -142,16 +154,14 @@ def test_a_refusal_after_the_fact_stops_the_channel_and_wins_in_resolve(registry
     ("version", "parent", "problem"),
     [("1.1.0", None, "which is not an artifact of"), ("1.0.0", b"another", "made from")],
 )
-def test_a_report_about_something_else_is_refused(
-    registry: Home, version: str, parent: bytes | None, problem: str
-) -> None:
+def test_a_report_about_something_else_is_refused(registry, version, parent, problem):
     report = json.loads(refusal(registry, version))
     report |= {"parent": str(Digest.of(parent))} if parent else {}
     with pytest.raises(InputError, match=problem):
         owner.attest(registry, f"{NAME}:1.0.0", json.dumps(report).encode())
 
 
-def test_refusals_travel_with_a_version_and_policies_do_not(registry: Home, tmp_path: Path) -> None:
+def test_refusals_travel_with_a_version_and_policies_do_not(registry, tmp_path):
     owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
     other = Home(tmp_path / "other")
     other.pull(f"{NAME}:1.1.0", registry.place)
@@ -159,7 +169,7 @@ def test_refusals_travel_with_a_version_and_policies_do_not(registry: Home, tmp_
     assert not owner.policies(other).lines and not owner.verify(other).damages
 
 
-def test_a_mirror_has_the_policies_and_the_evidence_and_sets_none(registry: Home, tmp_path: Path) -> None:
+def test_a_mirror_has_the_policies_and_the_evidence_and_sets_none(registry, tmp_path):
     owner.promote(registry, f"{NAME}:1.0.0", "stable")
     copy = memory_remote(registry.id, mirror=True)
     mirror(registry.store, copy)
@@ -173,7 +183,7 @@ def test_a_mirror_has_the_policies_and_the_evidence_and_sets_none(registry: Home
         copy_policies(read_policies(registry.store), fork)
 
 
-def test_a_broken_policy_log_names_the_line_that_does_not_follow(tmp_path: Path) -> None:
+def test_a_broken_policy_log_names_the_line_that_does_not_follow(tmp_path):
     registry = filled(tmp_path)
     owner.set_policy(registry, read_policy(LAX, "policy"))
     path = registry.store.root / "policy.jsonl"
@@ -190,7 +200,7 @@ def republished(registry: Home, tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["published", "refused"])
-def test_a_refusal_is_one_of_the_bytes(registry: Home, tmp_path: Path, first: str) -> None:
+def test_a_refusal_is_one_of_the_bytes(registry, tmp_path, first):
     """To publish refused bytes with another licence is no way out, before the refusal or after it."""
     owner.set_policy(
         registry, read_policy(b'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\n', "policy")
@@ -211,7 +221,7 @@ def test_a_refusal_is_one_of_the_bytes(registry: Home, tmp_path: Path, first: st
     registry.check()
 
 
-def test_a_refusal_reaches_the_same_bytes_under_another_manifest(registry: Home, tmp_path: Path) -> None:
+def test_a_refusal_reaches_the_same_bytes_under_another_manifest(registry, tmp_path):
     """The destination has the bytes of 1.0.0 as 1.9.0, and not 1.0.0."""
     republished(registry, tmp_path, "1.9.0")
     other, place = Home(tmp_path / "other"), registry.place
@@ -223,9 +233,7 @@ def test_a_refusal_reaches_the_same_bytes_under_another_manifest(registry: Home,
 
 
 @pytest.mark.parametrize("suite, passes", [(b"suite", True), (b"field", False)])
-def test_a_policy_names_the_suites_that_must_be_passed(
-    isolated_user: None, tmp_path: Path, suite: bytes, passes: bool
-) -> None:
+def test_a_policy_names_the_suites_that_must_be_passed(isolated_user, tmp_path, suite, passes):
     home = Home(tmp_path / "home")
     home.add(draft(tmp_path / "a", "a"), "1.0.0")
     rule = f'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\nsuites = ["{Digest.of(suite)}"]\n'
@@ -244,3 +252,138 @@ def test_a_policy_names_the_suites_that_must_be_passed(
     report = json.dumps({**value, "suite": str(Digest.of(suite)), "state": "certified"}).encode()
     owner.attest(home, f"{NAME}:1.0.0", report)
     assert owner.promote(home, f"{NAME}:1.0.0", "stable").moved
+
+
+REF = Ref.parse(STABLE)
+INDEX, POLICIES = ("GET", f"/{index_path(NAME)}"), ("GET", "/policy.jsonl")
+
+
+@pytest.fixture
+def promoted(registry) -> Home:
+    """1.0.0 is in its governed channel."""
+    owner.promote(registry, f"{NAME}:1.0.0", "stable")
+    return registry
+
+
+@pytest.fixture
+def reader(tmp_path) -> Home:
+    return Home(tmp_path / "reader")
+
+
+def resolve(reader: Home, site: Proxy) -> int:
+    site.seen.clear()
+    site.answers.clear()
+    return reader.reg("--quiet", "resolve", STABLE, "--remote", site.url)
+
+
+def test_each_file_is_asked_for_once(promoted, reader, site):
+    assert resolve(reader, site) == 0
+    assert site.seen[:3] == [("GET", "/registry.json"), INDEX, POLICIES]
+    documents = site.seen[3:]
+    assert len(documents) == len(set(documents)) == 2
+    assert all(path.startswith("/blobs/") for _, path in documents)
+
+
+def test_a_pull_of_what_is_here_asks_for_two_files(promoted, reader, site):
+    for _ in range(2):
+        site.seen.clear()
+        assert reader.reg("--quiet", "pull", STABLE, site.url) == 0
+    assert site.seen == [INDEX, POLICIES]
+
+
+def test_another_policy_is_looked_at(promoted, reader, site):
+    assert resolve(reader, site) == 0
+    owner.set_policy(promoted, read_policy(LAX, "policy"))
+    assert resolve(reader, site) == 0
+    assert len(site.seen) > 2
+    owner.set_policy(promoted, read_policy(POLICY.replace(b"Apache-2.0", b"MIT"), "policy"))
+    for _ in range(2):
+        assert resolve(reader, site) == 8
+
+
+def test_another_index_is_looked_at(promoted, reader, site):
+    assert resolve(reader, site) == 0
+    owner.attest(promoted, f"{NAME}:1.0.0", refusal(promoted, "1.0.0"))
+    for _ in range(2):
+        assert resolve(reader, site) == 8
+    attack(promoted, "move 1.1.0")
+    assert resolve(reader, site) == 8
+
+
+def test_another_trust_file_is_looked_at(promoted, reader, site, tmp_path, monkeypatch):
+    """Who trusts the key no more is refused what passed while it was trusted."""
+    release, other = generate("ed25519"), generate("ed25519")
+    trust = tmp_path / "trust.toml"
+    monkeypatch.setenv("REG_TRUST", str(trust))
+    trust.write_text(f'[keys.release]\nkey = "{release.public}"\n')
+    owner.sign(promoted, f"{NAME}:1.0.0", release)
+    owner.set_policy(
+        promoted, read_policy(b'[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n', "policy")
+    )
+    owner.promote(promoted, f"{NAME}:1.0.0", "stable")
+    assert resolve(reader, site) == 0
+    trust.write_text(f'[keys.release]\nkey = "{other.public}"\n')
+    assert [resolve(reader, site) for _ in range(2)] == [8, 8]
+
+
+class TwoFaced:
+    """Serves one index file, keeps back what would show that it is forged, and then serves another."""
+
+    def __init__(self, promoted: Home, *answers: IndexFile | None, withheld: Any = ()) -> None:
+        self._store, self._answers, self.withheld = promoted.store, list(answers), list(withheld)
+
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        if name != NAME:
+            return self._store.read_index(name)
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+    def open_blob(self, digest: Digest, start: int = 0) -> Any:
+        if digest in self.withheld:
+            self.withheld.clear()
+            raise MissingBlobError(digest, self._store.url)
+        return self._store.open_blob(digest, start)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def forged(promoted: Home) -> TwoFaced:
+    """Tells of a forged promotion, and then of a history that goes on innocently."""
+    attack(promoted, "forge 1.2.0")
+    evil = promoted.store.read_index(NAME)
+    owner.promote(promoted, f"{NAME}:1.0.0", "stable")
+    withheld = promoted.get(f"{NAME}:1.2.0").digest
+    return TwoFaced(promoted, evil, promoted.store.read_index(NAME), withheld=[withheld])
+
+
+def test_resolve_judges_the_index_that_answered(promoted):
+    place = forged(promoted)
+    promoted.heads.reset(promoted.id)
+    with pytest.raises(GateError, match=r"1\.2\.0 was found"):
+        promoted.resolve(STABLE, remote=place)
+
+
+def test_a_remote_without_an_index_is_judged_too(promoted):
+    place = forged(promoted)
+    found = find(place, REF)
+    assert str(found.version) == "1.2.0"
+    place.withheld.clear()
+    with pytest.raises(GateError, match=r"1\.2\.0 was found"):
+        check_version_trust(place, REF, found, None, promoted.heads, look_for_policy=True)
+
+
+def test_coverage_judges_the_index_that_answered(promoted):
+    with pytest.raises(GateError, match=r"1\.2\.0 was found"):
+        coverage(forged(promoted), REF, Query(), [])
+
+
+def test_resolve_judges_the_rollout_that_answered(promoted):
+    owner.rollouts(promoted).start(Ref.parse(f"{NAME}:1.1.0"), "stable", 0.01)
+    for version in ("1.2.0", "1.3.0") * 35:
+        promoted.tag(f"{NAME}:{version}", "beta")
+    true = promoted.store.read_index(NAME)
+    attack(promoted, "set rollouts/stable/percent 100; set checkpoint @other")
+    place = TwoFaced(promoted, promoted.store.read_index(NAME), true)
+    promoted.heads.reset(promoted.id)
+    with pytest.raises(NotFoundError):  # the state is compared with the checkpoint first
+        promoted.resolve(STABLE, remote=place, seed="0" * 64)

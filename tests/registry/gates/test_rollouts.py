@@ -1,6 +1,5 @@
 """Staged rollouts: who gets what, what is refused meanwhile, and what readers notice."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,14 +21,14 @@ EDGE, STABLE = "edge", "stable"
 
 
 @pytest.fixture
-def free(gated: Home) -> Home:
+def free(gated) -> Home:
     """`edge` is 1.0.0, and no policy governs it."""
     gated.tag(f"{NAME}:1.0.0", EDGE)
     return gated
 
 
 @pytest.fixture
-def governed(free: Home) -> Home:
+def governed(free) -> Home:
     """`stable` is 1.0.0, promoted."""
     owner.promote(free, f"{NAME}:1.0.0", STABLE)
     return free
@@ -43,7 +42,7 @@ def start(registry: Home, channel: str = EDGE, share: float = 100, **more: Any) 
     owner.rollouts(registry).start(NEXT, channel, share, **more)
 
 
-def test_from_start_to_finish(free: Home) -> None:
+def test_from_start_to_finish(free):
     start(free, share=5)
     rollout = free.state(NAME).rollouts[EDGE]
     assert (str(rollout.to), rollout.percent) == ("1.1.0", 5)
@@ -56,7 +55,7 @@ def test_from_start_to_finish(free: Home) -> None:
     assert free.kinds()[-3:] == ["rollout", "rollout", "tag"]
 
 
-def test_a_digest_names_the_manifest_also_during_a_rollout(free: Home) -> None:
+def test_a_digest_names_the_manifest_also_during_a_rollout(free):
     stable = free.resolve(f"{NAME}:{EDGE}").located.entry.manifest
     start(free)
     assert NEXT not in free.decisions().expire(1), "no retention policy expires it"
@@ -65,7 +64,7 @@ def test_a_digest_names_the_manifest_also_during_a_rollout(free: Home) -> None:
     assert version(free, f"{EDGE}@{rolled_out}") == "1.1.0"
 
 
-def test_a_yank_of_the_new_version_halts_it(free: Home) -> None:
+def test_a_yank_of_the_new_version_halts_it(free):
     start(free)
     free.yank(NEXT)
     assert version(free, EDGE) == "1.0.0" and not free.state(NAME).rollouts
@@ -118,7 +117,7 @@ before | finish | NotFoundError
 
 
 @pytest.mark.parametrize("row", REFUSED.strip().splitlines())
-def test_deeds_that_are_refused_before_a_rollout_and_during_it(row: str, free: Home) -> None:
+def test_deeds_that_are_refused_before_a_rollout_and_during_it(row, free):
     when, deed, error = row.split(" | ")
     if when == "during":
         start(free, share=50)
@@ -132,7 +131,7 @@ def test_deeds_that_are_refused_before_a_rollout_and_during_it(row: str, free: H
         free.tag(NEXT, EDGE)
 
 
-def test_a_governed_rollout_is_a_promotion(governed: Home) -> None:
+def test_a_governed_rollout_is_a_promotion(governed):
     with pytest.raises(GateError, match=r"breaking|certified"):
         owner.rollouts(governed).start(Ref.parse(f"{NAME}:1.2.0"), STABLE, 5)
     start(governed, STABLE)
@@ -146,7 +145,7 @@ def test_a_governed_rollout_is_a_promotion(governed: Home) -> None:
     assert isinstance(last, Tag) and last.evidence and version(governed, STABLE, None) == "1.1.0"
 
 
-def test_every_reader_that_is_in_judges_again_and_so_does_each_step(governed: Home) -> None:
+def test_every_reader_that_is_in_judges_again_and_so_does_each_step(governed):
     start(governed, STABLE, share=99.99)
     owner.attest(governed, NEXT, refusal(governed, "1.1.0"))
     with pytest.raises(GateError, match="does not meet the policy"):
@@ -160,7 +159,7 @@ def test_every_reader_that_is_in_judges_again_and_so_does_each_step(governed: Ho
             step()
 
 
-def test_a_rollout_that_nobody_promoted_is_refused(governed: Home) -> None:
+def test_a_rollout_that_nobody_promoted_is_refused(governed):
     """A policy that came after the start governs the rollout too."""
     start(governed, EDGE)
     rules = b'[[rule]]\nchannel = "edge"\nlicenses = ["Apache-2.0"]\n'
@@ -170,7 +169,7 @@ def test_a_rollout_that_nobody_promoted_is_refused(governed: Home) -> None:
 
 
 @pytest.mark.parametrize("lie", [{"percent": 100}, {"salt": "1" * 32}, {"where": None}])
-def test_tables_of_a_sealed_log_widen_no_rollout(lie: dict[str, Any], governed: Home) -> None:
+def test_tables_of_a_sealed_log_widen_no_rollout(lie, governed):
     """A newcomer does not notice a forged checkpoint, but the lines have no such step."""
     share, where = 0.01 if "percent" in lie else 100, "platform = android" if "where" in lie else None
     start(governed, STABLE, share, where=where)
@@ -187,9 +186,7 @@ def test_tables_of_a_sealed_log_widen_no_rollout(lie: dict[str, Any], governed: 
         version(governed, STABLE)
 
 
-def test_a_replay_and_a_mirror_have_the_same_state_and_other_registries_none(
-    free: Home, other: Home, tmp_path: Path
-) -> None:
+def test_a_replay_and_a_mirror_have_the_same_state_and_other_registries_none(free, other, tmp_path):
     start(free, share=33.33, where="platform = android")
     log = load(free.store, NAME)
     replayed = Log.replay(log.lines(), free.id, NAME, log.fetch)

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Collection
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,7 +60,7 @@ def mirror_of(registry: Home) -> DirectoryRegistry:
 
 
 @pytest.fixture
-def one(registry: Home) -> Home:
+def one(registry) -> Home:
     """A model with one version in a channel."""
     registry.make("1.0.0")
     registry.tag(ONE, "stable")
@@ -69,14 +68,14 @@ def one(registry: Home) -> Home:
 
 
 @pytest.fixture
-def extended(one: Home) -> Home:
+def extended(one) -> Home:
     """With an optional event of a later build in its log, and a second version."""
     append(one, BLOB)
     one.make("1.1.0", "b")
     return one
 
 
-def test_an_optional_event_is_kept_and_changes_no_answer(extended: Home) -> None:
+def test_an_optional_event_is_kept_and_changes_no_answer(extended):
     assert extended.kinds() == ["publish", "tag", "deprecate", "publish"]
     assert extended.log(NAME)[2].event.to_json() == LATER
     assert str(extended.get(NAME).version) == "1.1.0"
@@ -86,7 +85,7 @@ def test_an_optional_event_is_kept_and_changes_no_answer(extended: Home) -> None
 
 
 @pytest.mark.parametrize("is_sealed", [False, True], ids=["tail", "sealed"])
-def test_its_blobs_are_referenced(extended: Home, is_sealed: bool) -> None:
+def test_its_blobs_are_referenced(extended, is_sealed):
     for number in range(SEGMENT_LINES if is_sealed else 0):
         extended.tag(f"{NAME}:1.{number % 2}.0", "stable")
     with_blob = usage(extended.store)["models"][0]["bytes"]
@@ -100,7 +99,7 @@ def test_its_blobs_are_referenced(extended: Home, is_sealed: bool) -> None:
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["at once", "in two steps"])
-def test_mirrors_and_archives_copy_line_and_blobs(one: Home, tmp_path: Path, is_late: bool) -> None:
+def test_mirrors_and_archives_copy_line_and_blobs(one, tmp_path, is_late):
     """An archive also the keys of a later build; a push and a pull copy none of it."""
     copy = mirror_of(one)
     if is_late:
@@ -116,7 +115,7 @@ def test_mirrors_and_archives_copy_line_and_blobs(one: Home, tmp_path: Path, is_
         assert found.read_index(NAME).data.endswith(one.tree.index(NAME).read_bytes().partition(b"\n")[2])  # type: ignore[union-attr]
 
 
-def test_push_and_pull_do_not_carry_it(extended: Home, other: Home, tmp_path: Path) -> None:
+def test_push_and_pull_do_not_carry_it(extended, other, tmp_path):
     other.pull(NAME, extended.place)
     extended.push(NAME, str(tmp_path / "shared"))
     for place in (other, Home(tmp_path / "shared")):
@@ -135,7 +134,7 @@ LATER_KEYS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("where", LATER_KEYS)
-def test_later_keys_are_not_compared_and_never_lost(one: Home, other: Home, where: str) -> None:
+def test_later_keys_are_not_compared_and_never_lost(one, other, where):
     one.tree.edit_state(NAME, LATER_KEYS[where])
     one.check()
     other.pull(NAME, one.place)
@@ -158,7 +157,7 @@ LIES: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_verify_still_compares_what_it_knows(one: Home, lie: str) -> None:
+def test_verify_still_compares_what_it_knows(one, lie):
     one.tree.edit_state(NAME, LIES[lie])
     if lie == "another spelling":
         one.tree.overwrite(one.tree.index(NAME), b" " + one.tree.index(NAME).read_bytes())
@@ -196,7 +195,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_anything_else_stops_every_reader(one: Home, other: Home, case: str) -> None:
+def test_anything_else_stops_every_reader(one, other, case):
     force(one, **HOSTILE[case])
     reads: list[Callable[[], object]] = [
         lambda: one.log(NAME),
@@ -211,7 +210,7 @@ def test_anything_else_stops_every_reader(one: Home, other: Home, case: str) -> 
     assert verify(one.store).damages
 
 
-def test_an_unknown_kind_is_named_and_the_update_too(one: Home, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_kind_is_named_and_the_update_too(one, capfd):
     force(one, optional=False)
     for words in (["log", NAME], ["gc"], ["resolve", NAME], ["mirror", one.place, f"{one.place}-copy"]):
         assert one.reg(*words) == 4, words
@@ -220,7 +219,7 @@ def test_an_unknown_kind_is_named_and_the_update_too(one: Home, capfd: pytest.Ca
         assert words[0] == "mirror" or "upgrade this one" in said, words
 
 
-def test_a_sealed_unknown_kind_stops_the_collector(one: Home) -> None:
+def test_a_sealed_unknown_kind_stops_the_collector(one):
     """Its blobs are not known: nothing may be deleted."""
     append(one, BLOB)
     for number in range(SEGMENT_LINES):
@@ -236,7 +235,7 @@ def test_a_sealed_unknown_kind_stops_the_collector(one: Home) -> None:
 
 
 @pytest.mark.parametrize("size", [0, len(BLOB) - 1, len(BLOB) + 1, 2**50])
-def test_a_size_that_lies_is_damage_and_is_not_copied(one: Home, tmp_path: Path, size: int) -> None:
+def test_a_size_that_lies_is_damage_and_is_not_copied(one, tmp_path, size):
     append(one, BLOB, blobs=[{**LISTED, "size": size}])
     assert [damage.digest for damage in verify(one.store).damages] == [ATTACHED]
     copy = mirror_of(one)
@@ -247,12 +246,12 @@ def test_a_size_that_lies_is_damage_and_is_not_copied(one: Home, tmp_path: Path,
     assert not (tmp_path / "models.zip").exists()
 
 
-def test_a_list_of_hundreds_fits_a_line(one: Home) -> None:
+def test_a_list_of_hundreds_fits_a_line(one):
     force(one, blobs=HOSTILE["too many blobs"]["blobs"][:500])
     assert len(verify(one.store).damages) == 500
 
 
-def test_a_purged_blob_is_not_missing(extended: Home) -> None:
+def test_a_purged_blob_is_not_missing(extended):
     """A purge wins over an optional event that lists the same blob."""
     artifact = extended.tree.state(NAME)["summaries"]["1.0.0"]["artifacts"][0]
     append(extended, blobs=[{key: artifact[key] for key in ("digest", "size")}])

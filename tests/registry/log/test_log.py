@@ -1,9 +1,18 @@
-"""The log of one model: chain, state, sealing, replay. Manifests come from memory."""
+"""The log of one model: chain, state, sealing, replay; what a write leaves if it fails; small blobs, read whole and checked."""
+
+from collections.abc import Iterator
 
 import pytest
+from conformance.contract import put
 
-from onnxreg.registry.log.log import Log, Replay
+from onnxreg.registry.log.commit import announced
+from onnxreg.registry.log.contents import read_history
+from onnxreg.registry.log.log import Log, Replay, fetcher, load
+from onnxreg.registry.store.directory import DirectoryRegistry
+from onnxreg.registry.store.layout import BlobKey, Kind
+from onnxreg.registry.store.protocol import Push, memory_remote
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Attest, Drop, Publish
 from onnxreg.schema.log.state import Checkpoint
@@ -58,7 +67,7 @@ def filled(store: Store, count: int) -> Log:
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 128, 129, 200])
-def test_what_was_written_is_read_again_and_follows_from_its_lines(store: Store, count: int) -> None:
+def test_what_was_written_is_read_again_and_follows_from_its_lines(store, count):
     ledger = filled(store, count)
     again = Log.decode(ledger.encode(), REGISTRY, "m", store.__getitem__)
     assert again.versions == ledger.versions and len(again.versions) == count
@@ -70,12 +79,12 @@ def test_what_was_written_is_read_again_and_follows_from_its_lines(store: Store,
     assert again.encode() == ledger.encode()
 
 
-def test_index_file_stays_bounded(store: Store) -> None:
+def test_index_file_stays_bounded(store):
     small, large = len(filled(store, 64).encode()), len(filled(store, 64 * 9).encode())
     assert large < small + 9 * 100 + 200
 
 
-def test_a_version_is_dropped_after_the_log_was_read_again(store: Store) -> None:
+def test_a_version_is_dropped_after_the_log_was_read_again(store):
     ledger = filled(store, 70)
     last = Version(0, 0, 69)
     about = {**COMMON, "nonce": "d" * 32, "version": last, "manifest": ledger.versions[last].manifest}
@@ -87,7 +96,7 @@ def test_a_version_is_dropped_after_the_log_was_read_again(store: Store) -> None
 
 
 @pytest.mark.parametrize("encoded", [False, True], ids=["", "read again"])
-def test_a_version_takes_over_the_verdicts_on_its_manifest(encoded: bool) -> None:
+def test_a_version_takes_over_the_verdicts_on_its_manifest(encoded):
     """Also if the log is read from an index file in between, and only from versions with the same manifest."""
     artifact, manifest, other = (Digest.of(text) for text in (b"artifact", b"manifest", b"other"))
     log = Replay("m", Checkpoint())
@@ -112,3 +121,59 @@ def test_a_version_takes_over_the_verdicts_on_its_manifest(encoded: bool) -> Non
     log.apply(Publish(**about, version=Version(1, 2, 0), manifest=other, size=1), 4)
     assert log.versions[Version(1, 1, 0)].attested == {artifact: "refused"}
     assert log.versions[Version(1, 2, 0)].attested == {}
+
+
+class ClosedStore(DirectoryRegistry):
+    """A store that takes a note, and no longer removes it."""
+
+    def remove_note(self, kind: Kind, note: str) -> None:
+        raise RemoteError(f"deleting gc/{kind}/{note} failed: no access")
+
+
+@pytest.fixture
+def closed(tmp_path) -> ClosedStore:
+    return ClosedStore(DirectoryRegistry.create(tmp_path / "home").root)
+
+
+@pytest.fixture
+def push(closed) -> Iterator[Push]:
+    with closed.push() as push:
+        yield push
+
+
+def test_an_error_is_not_hidden_by_that_of_taking_the_intent_back(closed, push):
+    with pytest.raises(RemoteError, match="writing the blob failed"), announced(closed, push, "acme/pii"):
+        raise RemoteError("writing the blob failed")
+
+
+def test_a_write_that_succeeds_reports_that_its_intent_stays(closed, push):
+    with (
+        pytest.raises(RemoteError, match=r"deleting gc/intents/.* failed"),
+        announced(closed, push, "acme/pii"),
+    ):
+        pass
+
+
+DOCUMENT = b"a document"
+
+
+def test_a_damaged_copy_is_passed_over(tmp_path):
+    near, far, empty = DirectoryRegistry.create(tmp_path / "near"), memory_remote(), memory_remote()
+    for place in (near, far):
+        put(place, DOCUMENT)
+    path = near.root / BlobKey(Digest.of(DOCUMENT)).path
+    path.chmod(0o600)
+    path.write_bytes(b"rot")
+    assert fetcher(far, near)(Digest.of(DOCUMENT)) == DOCUMENT
+    with pytest.raises(IntegrityError, match="is damaged"):
+        fetcher(near, empty)(Digest.of(DOCUMENT))
+
+
+def test_a_history_lacks_no_manifest_of_a_version_that_is_here(registry):
+    release = registry.make()
+    assert [entry.row.manifest for entry in read_history(load(registry.store, release.name), 5)] == [
+        release.digest
+    ]
+    (registry.store.root / BlobKey(release.digest).path).unlink()
+    with pytest.raises(NotFoundError):
+        read_history(load(registry.store, release.name), 5)

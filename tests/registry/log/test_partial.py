@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -33,7 +32,7 @@ Pull = Callable[..., TransferResult]
 
 
 @pytest.fixture
-def pull(whole: Home, other: Home) -> Pull:
+def pull(whole, other) -> Pull:
     """Pull formats of 1.0.0 from where everything is."""
 
     def run(*formats: str, precision: str | None = None, restore: bool = False) -> TransferResult:
@@ -43,7 +42,7 @@ def pull(whole: Home, other: Home) -> Pull:
 
 
 @pytest.fixture
-def part(other: Home, pull: Pull) -> Home:
+def part(other, pull) -> Home:
     """Where the int8 artifact is."""
     pull("onnx-int8")
     return other
@@ -87,7 +86,9 @@ def edit_index(registry: Home, old: str, new: str) -> bytes:
         ((), "float32", (FULL,), {FULL, *COMPANIONS}),
     ],
 )
-def test_what_was_chosen_comes_with_its_companions_and_is_on_record(whole: Home, other: Home, pull: Pull, formats: tuple[str, ...], precision: str | None, expected: tuple[str, ...], files: set[str]) -> None:  # fmt: skip
+def test_what_was_chosen_comes_with_its_companions_and_is_on_record(
+    whole, other, pull, formats, precision, expected, files
+):
     done = pull(*formats, precision=precision)
     assert (done.events, done.blobs, other.kinds()) == (2, len(files) + 2, ["publish", "hold"])
     assert done.artifacts == {V1: expected} and held(other) == expected
@@ -107,7 +108,7 @@ def test_what_was_chosen_comes_with_its_companions_and_is_on_record(whole: Home,
         ((), None, 1, 3, None),
     ],
 )
-def test_a_later_pull_fetches_what_is_lacking(whole: Home, part: Home, pull: Pull, formats: tuple[str, ...], precision: str | None, events: int, blobs: int, expected: tuple[str, ...] | None) -> None:  # fmt: skip
+def test_a_later_pull_fetches_what_is_lacking(whole, part, pull, formats, precision, events, blobs, expected):
     done = pull(*formats, precision=precision)
     assert (done.events, done.blobs, held(part)) == (events, blobs, expected)
     if expected is None:
@@ -128,16 +129,14 @@ def test_a_later_pull_fetches_what_is_lacking(whole: Home, part: Home, pull: Pul
         ((), "int4", "has no artifact of precision int4"),
     ],
 )
-def test_absent_formats_are_refused(
-    formats: tuple[str, ...], precision: str | None, message: str, other: Home, pull: Pull
-) -> None:
+def test_absent_formats_are_refused(formats, precision, message, other, pull):
     with pytest.raises(NotFoundError, match=message) as caught:
         pull(*formats, precision=precision)
     assert caught.value.hint == "it has onnx-android (float32), onnx-android (float16), onnx-int8 (int8)"
     assert other.names() == []
 
 
-def test_resolve_and_search_keep_to_what_is_held(part: Home) -> None:
+def test_resolve_and_search_keep_to_what_is_held(part):
     found = part.resolve(NAME)
     assert found.artifact.path == INT8
     assert {(each.artifact, each.code) for each in found.rejected} == {(FULL, "not-held"), (HALF, "not-held")}
@@ -148,7 +147,7 @@ def test_resolve_and_search_keep_to_what_is_held(part: Home) -> None:
     assert {item.path: item.held for item in rows} == {FULL: False, HALF: False, INT8: True}
 
 
-def test_files_are_written_out_as_far_as_they_are_held(part: Home, pull: Pull, tmp_path: Path) -> None:
+def test_files_are_written_out_as_far_as_they_are_held(part, pull, tmp_path):
     target = tmp_path / "out"
     for files in (PART, PART | {FULL, HALF}):
         part.write_out(ONE, target)
@@ -157,7 +156,7 @@ def test_files_are_written_out_as_far_as_they_are_held(part: Home, pull: Pull, t
         pull()
 
 
-def test_a_collection_keeps_what_is_held_and_frees_what_no_longer_is(part: Home, pull: Pull) -> None:
+def test_a_collection_keeps_what_is_held_and_frees_what_no_longer_is(part, pull):
     assert not owner.gc(part)[1].freed
     (model,) = usage(part.store)["models"]
     assert (model["versions"], model["blobs"]) == (1, 6)
@@ -169,7 +168,7 @@ def test_a_collection_keeps_what_is_held_and_frees_what_no_longer_is(part: Home,
     assert pull().blobs == 3
 
 
-def test_a_lost_blob_is_damage_and_is_repaired(whole: Home, part: Home) -> None:
+def test_a_lost_blob_is_damage_and_is_repaired(whole, part):
     lost = next(file for file in whole.get(ONE).manifest.all_files() if file.path == SIDECAR)
     part.tree.blob(str(lost.digest)).unlink()
     assert [damage.kind for damage in verify(part.store).damages] == ["missing"]
@@ -178,14 +177,14 @@ def test_a_lost_blob_is_damage_and_is_repaired(whole: Home, part: Home) -> None:
     assert paths_there(part) == PART
 
 
-def test_a_state_line_that_lost_what_is_held_is_repaired(part: Home) -> None:
+def test_a_state_line_that_lost_what_is_held_is_repaired(part):
     good = edit_index(part, f'"held":["{INT8}"],', "")
     assert [damage.kind for damage in verify(part.store).damages] == ["state"]
     assert not owner.repair(part).report.damages
     assert part.tree.index(NAME).read_bytes() == good
 
 
-def test_a_verbatim_mirror_follows(part: Home, pull: Pull) -> None:
+def test_a_verbatim_mirror_follows(part, pull):
     copied = memory_remote(part.id, mirror=True)
     steps: list[tuple[Callable[[], object], int]] = [
         (lambda: None, 6),
@@ -202,7 +201,7 @@ def test_a_verbatim_mirror_follows(part: Home, pull: Pull) -> None:
     assert not verify(copied).damages
 
 
-def test_a_copy_of_one_registry_takes_no_part_of_a_version(whole: Home, tmp_path: Path) -> None:
+def test_a_copy_of_one_registry_takes_no_part_of_a_version(whole, tmp_path):
     (tmp_path / "copy").mkdir()
     identity = (whole.store.root / "registry.json").read_bytes()
     (tmp_path / "copy" / "registry.json").write_bytes(identity)
@@ -211,7 +210,7 @@ def test_a_copy_of_one_registry_takes_no_part_of_a_version(whole: Home, tmp_path
 
 
 @pytest.mark.parametrize("way", ["push", "add", "mirror"])
-def test_a_whole_version_makes_it_whole(whole: Home, part: Home, tmp_path: Path, way: str) -> None:
+def test_a_whole_version_makes_it_whole(whole, part, tmp_path, way):
     if way == "push":
         done = whole.push(ONE, part.place)
         assert (done.events, done.blobs) == (1, 3)
@@ -224,7 +223,7 @@ def test_a_whole_version_makes_it_whole(whole: Home, part: Home, tmp_path: Path,
     part.check()
 
 
-def test_a_mirror_with_an_id_of_its_own_lists_it(part: Home) -> None:
+def test_a_mirror_with_an_id_of_its_own_lists_it(part):
     there = memory_remote()
     (skipped,) = mirror(part.store, there).skipped
     assert (skipped.name, skipped.tag, skipped.error) == (NAME, "1.0.0", None)
@@ -232,7 +231,7 @@ def test_a_mirror_with_an_id_of_its_own_lists_it(part: Home) -> None:
     assert list(there.names()) == []
 
 
-def test_pulling_from_where_only_a_part_is(part: Home, tmp_path: Path) -> None:
+def test_pulling_from_where_only_a_part_is(part, tmp_path):
     third = Home(tmp_path / "third")
     for selection in (Selection(("onnx-android",)), Selection()):
         with pytest.raises(NotFoundError, match=r"only onnx-int8 \(int8\) of acme/pii:1.0.0 is held"):
@@ -264,9 +263,7 @@ class Meanwhile:
 @pytest.mark.parametrize(
     ("then", "expected"), [(("onnx-android",), None), (("onnx-int8",), (INT8,)), ((), None)]
 )
-def test_two_pulls_at_once_add_up(
-    then: tuple[str, ...], expected: tuple[str, ...] | None, whole: Home, other: Home
-) -> None:
+def test_two_pulls_at_once_add_up(then, expected, whole, other):
     def pull(source: object, *formats: str) -> TransferResult:
         wish = ExchangeRequest(NAME, [V1], Selection(formats))
         return exchange(cast(RegistryStore, source), other.store, wish)
@@ -277,7 +274,7 @@ def test_two_pulls_at_once_add_up(
     other.check()
 
 
-def test_an_artifact_that_no_version_has_cannot_be_held(whole: Home) -> None:
+def test_an_artifact_that_no_version_has_cannot_be_held(whole):
     hold(whole.store, "elsewhere.onnx")
     assert [damage.kind for damage in verify(whole.store).damages] == ["manifest"]
     with pytest.raises(IntegrityError, match=r"holds elsewhere\.onnx, which is not an artifact"):
@@ -285,7 +282,7 @@ def test_an_artifact_that_no_version_has_cannot_be_held(whole: Home) -> None:
     assert paths_there(whole) >= {FULL, HALF, INT8}
 
 
-def test_a_source_that_lies_about_what_it_holds_is_found_out(other: Home, pull: Pull) -> None:
+def test_a_source_that_lies_about_what_it_holds_is_found_out(other, pull):
     """The log says everything, its state line less: a mirror would refer to what it did not bring."""
     pull()
     edit_index(other, '{"manifest"', f'{{"held":["{INT8}"],"manifest"')

@@ -1,7 +1,5 @@
 """Push, pull and the rule for two logs."""
 
-from pathlib import Path
-
 import pytest
 from support.registries import owner
 from support.registries.home import Home
@@ -16,7 +14,7 @@ from onnxreg.schema.log.events import Publish
 from onnxreg.schema.log.summary import VersionSummary
 
 
-def test_push_then_pull_elsewhere(registry: Home, other: Home, tmp_path: Path) -> None:
+def test_push_then_pull_elsewhere(registry, other, tmp_path):
     published = registry.make()
     shared = str(tmp_path / "shared")
     first = registry.push("acme/pii", shared)
@@ -28,7 +26,7 @@ def test_push_then_pull_elsewhere(registry: Home, other: Home, tmp_path: Path) -
     other.check()
 
 
-def test_a_damaged_blob_is_refused_and_nothing_becomes_visible(registry: Home, other: Home) -> None:
+def test_a_damaged_blob_is_refused_and_nothing_becomes_visible(registry, other):
     published = registry.make()
     path = registry.store.blob_path(published.manifest.artifacts[0].digest)
     path.chmod(0o644)
@@ -40,7 +38,7 @@ def test_a_damaged_blob_is_refused_and_nothing_becomes_visible(registry: Home, o
     assert not (other.store.root / blob_path(Digest.of(path.read_bytes()))).exists()
 
 
-def test_the_remote_of_a_push(registry: Home, tmp_path: Path) -> None:
+def test_the_remote_of_a_push(registry, tmp_path):
     registry.make()
     with pytest.raises(InputError, match="no remote is named"):
         registry.push("acme/pii")
@@ -56,9 +54,7 @@ def test_the_remote_of_a_push(registry: Home, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["memory://a/b", "memory:x", "memory:///", "MEMORY://a"])
-def test_a_place_that_does_not_last_is_refused(
-    registry: Home, capfd: pytest.CaptureFixture[str], url: str
-) -> None:
+def test_a_place_that_does_not_last_is_refused(registry, capfd, url):
     registry.make()
     home = ["--registry", registry.place]
     for words in (["push", "acme/pii", url], ["mirror", registry.place, url]):
@@ -67,7 +63,7 @@ def test_a_place_that_does_not_last_is_refused(
     assert not registry.remotes.urls and url not in registry.remotes.pins
 
 
-def test_a_directory_that_is_something_else_is_refused(registry: Home, tmp_path: Path) -> None:
+def test_a_directory_that_is_something_else_is_refused(registry, tmp_path):
     registry.make()
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_bytes(b"")
@@ -76,7 +72,7 @@ def test_a_directory_that_is_something_else_is_refused(registry: Home, tmp_path:
     assert [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
 
 
-def test_many_versions_travel_one_by_one_past_a_sealing(registry: Home, other: Home) -> None:
+def test_many_versions_travel_one_by_one_past_a_sealing(registry, other):
     for number in range(70):
         registry.make(seed=str(number))
     for number in (0, 3, 69):
@@ -86,7 +82,7 @@ def test_many_versions_travel_one_by_one_past_a_sealing(registry: Home, other: H
     registry.check()
 
 
-def test_pushing_again_brings_back_what_the_destination_lost(registry: Home, tmp_path: Path) -> None:
+def test_pushing_again_brings_back_what_the_destination_lost(registry, tmp_path):
     published = registry.make()
     registry.push("acme/pii", str(tmp_path / "shared"))
     shared = Home(tmp_path / "shared")
@@ -97,7 +93,7 @@ def test_pushing_again_brings_back_what_the_destination_lost(registry: Home, tmp
     shared.check()
 
 
-def test_a_yank_is_taken_back_by_whoever_made_it(registry: Home, other: Home) -> None:
+def test_a_yank_is_taken_back_by_whoever_made_it(registry, other):
     """Both yank, one takes its own back: whatever the order of copies, the other's yank holds in both."""
     registry.make("1.0.0")
     other.pull("acme/pii", registry.place)
@@ -116,7 +112,7 @@ def test_a_yank_is_taken_back_by_whoever_made_it(registry: Home, other: Home) ->
     assert other.find("acme/pii").version == Version(1, 0, 0)
 
 
-def test_a_manifest_of_another_model_is_refused(registry: Home, other: Home) -> None:
+def test_a_manifest_of_another_model_is_refused(registry, other):
     evil = registry.make(name="evil/name")
     with registry.store.push() as push:
         ledger = Log(registry.id, "acme/pii", lambda digest: evil.data)
@@ -129,7 +125,7 @@ def test_a_manifest_of_another_model_is_refused(registry: Home, other: Home) -> 
     assert other.names() == []
 
 
-def test_a_yanked_version_that_is_named_exactly_is_pushed_with_its_yank(registry: Home, other: Home) -> None:
+def test_a_yanked_version_that_is_named_exactly_is_pushed_with_its_yank(registry, other):
     one = registry.make()
     with pytest.raises(InputError, match="does not say which version"):
         registry.yank("acme/pii")

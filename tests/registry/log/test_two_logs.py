@@ -99,7 +99,7 @@ what is not here | add 1.0.0 | | 3.0.0 | NotFoundError
 
 
 @pytest.mark.parametrize("row", DIFFERENT.strip().splitlines())
-def test_different_ids(row: str) -> None:
+def test_different_ids(row):
     _, ours, theirs, version, expected = map(str.strip, row.split("|"))
     source, destination = memory_remote(), memory_remote()
     do(source, ours)
@@ -136,7 +136,7 @@ everything travels | add 1.0.0; add 2.0.0 b | tag 2.0.0; pin 2.0.0; purge 1.0.0 
 
 
 @pytest.mark.parametrize("row", SAME.strip().splitlines())
-def test_the_same_id(row: str) -> None:
+def test_the_same_id(row):
     """Two copies of one registry, changed here and there; the copy there is brought up to date."""
     _, common, ours, theirs, added = map(str.strip, row.split("|"))
     source = memory_remote()
@@ -156,7 +156,7 @@ def test_the_same_id(row: str) -> None:
     assert not verify(destination).damages
 
 
-def test_a_copy_that_lost_a_version_too_does_not_restore_it() -> None:
+def test_a_copy_that_lost_a_version_too_does_not_restore_it():
     original = memory_remote()
     do(original, "add 1.0.0; add 2.0.0 b; expire")
     collect(original)
@@ -168,9 +168,7 @@ def test_a_copy_that_lost_a_version_too_does_not_restore_it() -> None:
 
 
 @pytest.mark.parametrize("kind", [Expire, Drop])
-def test_a_channel_push_sends_files_again_that_expire_meanwhile(
-    kind: type[Expire | Drop], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_channel_push_sends_files_again_that_expire_meanwhile(kind, monkeypatch):
     """A push that believes the log has looked for no file when it loses the race."""
     source, destination = memory_remote(), memory_remote()
     do(source, "add 1.0.0; add 2.0.0 b; tag 1.0.0")

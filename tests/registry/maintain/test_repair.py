@@ -20,6 +20,7 @@ from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError
+from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 INDEX = Path("index/acme/pii.jsonl")
@@ -35,7 +36,7 @@ def overwrite(path: Path, data: bytes) -> None:
 
 
 @pytest.fixture
-def filled(registry: Home) -> Home:
+def filled(registry) -> Home:
     for seed in "abc":
         registry.make(seed=seed)
     registry.tag("acme/pii:0.1.1", "stable")
@@ -52,9 +53,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("kind", DAMAGES)
 @pytest.mark.parametrize("what", ["artifact", "companion", "manifest"])
-def test_a_bad_blob_is_replaced_from_any_registry_that_has_it(
-    filled: Home, other: Home, kind: str, what: str
-) -> None:
+def test_a_bad_blob_is_replaced_from_any_registry_that_has_it(filled, other, kind, what):
     for version in ("0.1.0", "0.1.1", "0.1.2"):
         filled.push(f"acme/pii:{version}", other.place)
     published = filled.get("acme/pii:0.1.1")
@@ -73,7 +72,7 @@ def test_a_bad_blob_is_replaced_from_any_registry_that_has_it(
     assert path.read_bytes() == good and not path.is_symlink()
 
 
-def test_blobs_of_a_lost_manifest_are_repaired_too(filled: Home, other: Home) -> None:
+def test_blobs_of_a_lost_manifest_are_repaired_too(filled, other):
     filled.push("acme/pii:0.1.2", other.place)
     published = filled.get("acme/pii:0.1.2")
     lost = [published.digest, published.manifest.artifacts[0].digest]
@@ -84,7 +83,7 @@ def test_blobs_of_a_lost_manifest_are_repaired_too(filled: Home, other: Home) ->
     assert not done.report.damages
 
 
-def test_a_bad_copy_there_is_named_and_the_others_are_repaired(filled: Home, other: Home) -> None:
+def test_a_bad_copy_there_is_named_and_the_others_are_repaired(filled, other):
     filled.push("acme/pii:0.1.2", other.place)
     bad, good = (artifact.digest for artifact in filled.get("acme/pii:0.1.2").manifest.artifacts)
     for digest in (bad, good):
@@ -97,7 +96,7 @@ def test_a_bad_copy_there_is_named_and_the_others_are_repaired(filled: Home, oth
     assert filled.store.blob_path(bad).read_bytes() == b"rotten"
 
 
-def test_a_blob_under_a_generation_key_is_repaired_in_its_place(filled: Home, other: Home) -> None:
+def test_a_blob_under_a_generation_key_is_repaired_in_its_place(filled, other):
     filled.push("acme/pii:0.1.2", other.place)
     digest = filled.get("acme/pii:0.1.2").manifest.artifacts[0].digest
     plain, second = (filled.store.root / BlobKey(digest, generation).path for generation in (0, 1))
@@ -108,7 +107,7 @@ def test_a_blob_under_a_generation_key_is_repaired_in_its_place(filled: Home, ot
     assert Digest.of(second.read_bytes()) == digest and not plain.exists()
 
 
-def test_a_bad_blob_that_nothing_readable_refers_to_is_left_to_a_collection(filled: Home) -> None:
+def test_a_bad_blob_that_nothing_readable_refers_to_is_left_to_a_collection(filled):
     path = filled.store.blob_path(Digest.of(b"forgotten"))
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"for")
@@ -119,33 +118,36 @@ def test_a_bad_blob_that_nothing_readable_refers_to_is_left_to_a_collection(fill
     assert path.exists()
 
 
+@pytest.fixture
+def sealed(registry) -> Home:
+    """Past a sealing."""
+    registry.make("1.0.0")
+    for number in range(SEGMENT_LINES + 2):
+        registry.tag("acme/pii:1.0.0", f"channel-{number}")
+    return registry
+
+
 @pytest.mark.parametrize("kind", ["missing", "damaged"])
-def test_a_checkpoint_is_made_again_from_the_log(registry: Home, kind: str) -> None:
-    for number in range(66):
-        registry.make(f"1.0.{number}", seed="a", size=1)
-    checkpoint = registry.state("acme/pii").checkpoint
+def test_a_checkpoint_is_made_again_from_the_log(sealed, kind):
+    checkpoint = sealed.state("acme/pii").checkpoint
     assert checkpoint is not None
-    DAMAGES[kind](registry.store.blob_path(checkpoint))
-    assert owner.verify(registry).damages
-    assert not mend(registry).report.damages
+    DAMAGES[kind](sealed.store.blob_path(checkpoint))
+    assert owner.verify(sealed).damages
+    assert not mend(sealed).report.damages
 
 
-def test_a_sealed_segment_comes_from_a_mirror_alone(registry: Home, other: Home) -> None:
-    for number in range(66):
-        registry.make(f"1.0.{number}", seed="a", size=1)
-    copied = registry.copied("mirror")
-    registry.push("acme/pii", other.place)
-    (segment,) = registry.state("acme/pii").segments
-    overwrite(registry.store.blob_path(segment), b"rotten")
-    before = (registry.store.root / INDEX).read_bytes()
-    assert not mend(registry, other).repaired
-    assert not mend(registry, copied).report.damages
-    assert (registry.store.root / INDEX).read_bytes() == before
+def test_a_sealed_segment_comes_from_a_mirror_alone(sealed, other):
+    copied = sealed.copied("mirror")
+    sealed.push("acme/pii", other.place)
+    (segment,) = sealed.state("acme/pii").segments
+    overwrite(sealed.store.blob_path(segment), b"rotten")
+    before = (sealed.store.root / INDEX).read_bytes()
+    assert not mend(sealed, other).repaired
+    assert not mend(sealed, copied).report.damages
+    assert (sealed.store.root / INDEX).read_bytes() == before
 
 
-def test_a_log_is_rebuilt_with_a_copy_of_what_the_disk_does_not_read(
-    filled: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_is_rebuilt_with_a_copy_of_what_the_disk_does_not_read(filled, monkeypatch):
     copied, path = filled.copied("mirror"), filled.store.root / INDEX
     manifest, open_blob = filled.get("acme/pii:0.1.1").digest, filled.store.open_blob
     good = path.read_bytes()
@@ -165,7 +167,7 @@ def test_a_log_is_rebuilt_with_a_copy_of_what_the_disk_does_not_read(
     ("line", "right", "rotten"),
     [(0, b"{", b"#"), (2, b"publish", b"publosh"), (2, b'"time":"20', b'"time":"21')],
 )
-def test_a_rotten_line_comes_from_the_mirror(filled: Home, line: int, right: bytes, rotten: bytes) -> None:
+def test_a_rotten_line_comes_from_the_mirror(filled, line, right, rotten):
     """Also one that can still be read: the next line has another digest for it. A line that the mirror lacks stays."""
     copied = filled.copied("mirror")
     filled.make(seed="d")
@@ -182,9 +184,7 @@ def test_a_rotten_line_comes_from_the_mirror(filled: Home, line: int, right: byt
 
 
 @pytest.mark.parametrize(("rotten", "kept_lines"), [(5, 4), (6, 5)])
-def test_lines_that_nothing_joins_are_named_and_the_file_is_kept(
-    filled: Home, rotten: int, kept_lines: int
-) -> None:
+def test_lines_that_nothing_joins_are_named_and_the_file_is_kept(filled, rotten, kept_lines):
     copied = filled.copied("mirror")
     filled.make(seed="d")
     filled.make(seed="e")
@@ -204,7 +204,7 @@ def test_lines_that_nothing_joins_are_named_and_the_file_is_kept(
     filled.check()
 
 
-def test_a_fork_is_not_repaired(filled: Home) -> None:
+def test_a_fork_is_not_repaired(filled):
     copied = filled.copied("mirror")
     for place in (filled, copied):
         place.yank("acme/pii:0.1.0")
@@ -217,7 +217,7 @@ def test_a_fork_is_not_repaired(filled: Home) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_broken_mirror_and_another_registry_give_no_log(filled: Home, other: Home) -> None:
+def test_a_broken_mirror_and_another_registry_give_no_log(filled, other):
     filled.push("acme/pii", other.place)
     copied = filled.copied("mirror")
     for place in (filled, copied):
@@ -228,7 +228,7 @@ def test_a_broken_mirror_and_another_registry_give_no_log(filled: Home, other: H
     assert "only a copy of this very registry" in done.report.damages[0].detail
 
 
-def test_a_model_that_is_gone_comes_back_from_a_mirror(filled: Home) -> None:
+def test_a_model_that_is_gone_comes_back_from_a_mirror(filled):
     copied = filled.copied("mirror")
     good = (filled.store.root / INDEX).read_bytes()
     (filled.store.root / INDEX).unlink()
@@ -238,18 +238,18 @@ def test_a_model_that_is_gone_comes_back_from_a_mirror(filled: Home) -> None:
     assert (filled.store.root / INDEX).read_bytes() == good
 
 
-def test_stray_files_are_left_alone(filled: Home) -> None:
+def test_stray_files_are_left_alone(filled):
     (filled.store.root / "index" / "notes.txt").write_bytes(b"mine")
     done = mend(filled)
     assert [damage.kind for damage in done.report.damages] == ["stray"] and not done.repaired
 
 
-def test_a_registry_does_not_repair_itself_from_itself(filled: Home) -> None:
+def test_a_registry_does_not_repair_itself_from_itself(filled):
     with pytest.raises(ConflictError, match="this registry itself"):
         owner.repair(filled, source=filled.place)
 
 
-def test_without_a_remote_a_wrong_state_line_is_made_again_from_the_log(filled: Home) -> None:
+def test_without_a_remote_a_wrong_state_line_is_made_again_from_the_log(filled):
     path = filled.store.root / INDEX
     good = path.read_bytes()
     overwrite(path, good.replace(b'"seq":3,"size"', b'"seq":2,"size"'))
@@ -261,7 +261,7 @@ def test_without_a_remote_a_wrong_state_line_is_made_again_from_the_log(filled: 
 
 
 @pytest.fixture(scope="module")
-def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def grown(tmp_path_factory) -> tuple[Path, Path]:
     """A registry with six lines and its mirror of the first three."""
     root = tmp_path_factory.mktemp("grown")
     registry = Home(root / "ours")
@@ -276,7 +276,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @given(data=st.data())
-def test_repair_of_any_damaged_index_forges_no_line(grown: tuple[Path, Path], data: st.DataObject) -> None:
+def test_repair_of_any_damaged_index_forges_no_line(grown, data):
     """After any one damage the registry is clean, and its lines are those of the good log from the first one on."""
     ours, copied = DirectoryRegistry.open(grown[0]), DirectoryRegistry.open(grown[1])
     path = grown[0] / INDEX

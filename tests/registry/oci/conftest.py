@@ -27,7 +27,7 @@ def server() -> Iterator[Oci]:
 
 
 @pytest.fixture
-def filled(registry, make_draft) -> Registry:
+def filled(registry) -> Registry:
     """A registry with version 1.0.0 of acme/pii."""
-    registry.add(make_draft(), "1.0.0")
+    registry.make("1.0.0")
     return registry

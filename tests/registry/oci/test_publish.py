@@ -53,7 +53,7 @@ def test_an_import_has_the_same_manifest_and_the_same_statements(filled, other, 
     assert (result.target.tag, result.referrers) == ("1.0.0", 2)
     fetched = fetch_version(other.publisher(), f"{url}:1.0.0")
     assert (fetched.digest, str(fetched.version)) == (filled.get("acme/pii").digest, "1.0.0")
-    assert owner.verify(other).damages == []
+    other.check()
     signatures = list(signatures_of(load(other.store, "acme/pii"), load_trust()))
     assert len(signatures) == 1
     assert not fetch_version(other.publisher(), f"{url}@{result.target.digest}").new
@@ -69,14 +69,14 @@ def test_nothing_is_hashed_again_the_server_checks_each_blob(filled, server):
     assert OciClient(OciTarget.parse(server.url("damaged/pii"))).find_manifest("1.0.0") is None
 
 
-def test_a_second_publish_sends_nothing_and_a_tag_never_changes(filled, make_draft, server):
+def test_a_second_publish_sends_nothing_and_a_tag_never_changes(filled, server):
     url = server.url("twice/pii:latest")
     send(filled, url)
     before = len(server.requests())
     again = send(filled, url)
     assert (again.blobs, again.size) == (0, 0)
     assert {method for method, _ in server.requests()[before:]} == {"GET"}
-    filled.add(make_draft(seed="b"), "2.0.0")
+    filled.make("2.0.0", seed="b")
     with pytest.raises(ConflictError, match="is another manifest"):
         send(filled, url)
 
@@ -118,10 +118,10 @@ def test_a_governed_channel_is_judged(gated, server):
         send(gated, url, "acme/pii:stable")
 
 
-def test_a_killed_publish_is_finished_by_the_next(registry, other, make_draft, server):
-    registry.add(make_draft(size=8_000_000), "1.0.0")
+def test_a_killed_publish_is_finished_by_the_next(registry, other, server):
+    registry.make("1.0.0", size=8_000_000)
     url = server.url("killed/pii")
-    command = [sys.executable, "-m", "onnxreg.cli", "--registry", str(registry.store.root)]
+    command = [sys.executable, "-m", "onnxreg.cli", "--registry", registry.place]
     process = subprocess.Popen([*command, "push", "acme/pii", url], stderr=subprocess.DEVNULL)
     while not any("killed/pii/blobs/uploads" in uri for _, uri in server.requests()):
         assert process.poll() is None

@@ -5,13 +5,11 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.registries.home import Home
 from support.servers import s3servers
-from support.servers.faults import Proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry.remotes import RemoteCopy
@@ -28,9 +26,7 @@ def busy(registry: Home, events: int) -> None:
 
 
 @pytest.mark.parametrize("events", [3, SEGMENT_LINES + 10])
-def test_a_pull_that_brings_nothing_is_one_conditional_request(
-    registry: Home, other: Home, site: Proxy, events: int
-) -> None:
+def test_a_pull_that_brings_nothing_is_one_conditional_request(registry, other, site, events):
     for seed in "ab":
         registry.make(seed=seed)
     busy(registry, events)
@@ -45,9 +41,7 @@ def test_a_pull_that_brings_nothing_is_one_conditional_request(
 
 
 @pytest.mark.parametrize("events", [3, SEGMENT_LINES + 10])
-def test_requests_to_s3_where_nothing_is_to_do(
-    registry: Home, other: Home, bucket_url: str, s3_proxy: Proxy, events: int
-) -> None:
+def test_requests_to_s3_where_nothing_is_to_do(registry, other, bucket_url, s3_proxy, events):
     url, behind = bucket_url, s3_proxy
     for seed in "ab":
         registry.make(seed=seed)
@@ -64,9 +58,7 @@ def test_requests_to_s3_where_nothing_is_to_do(
     assert ([method for method, _ in behind.seen], behind.answers) == (["GET"], [304])
 
 
-def test_a_push_heals_where_it_is_asked_to(
-    registry: Home, bucket_url: str, ministack: s3servers.Server
-) -> None:
+def test_a_push_heals_where_it_is_asked_to(registry, bucket_url, ministack):
     url = bucket_url
     made = registry.make()
     registry.push("acme/pii", url)
@@ -81,7 +73,7 @@ def test_a_push_heals_where_it_is_asked_to(
     assert remote.has([weights])
 
 
-def test_a_token_is_used_for_its_own_bytes_only(registry: Home, other: Home, site: Proxy) -> None:
+def test_a_token_is_used_for_its_own_bytes_only(registry, other, site):
     """A command that died between the two files must not make an old index count as the present one."""
     registry.make()
     other.pull("acme/pii", site.url)
@@ -102,7 +94,7 @@ def test_a_token_is_used_for_its_own_bytes_only(registry: Home, other: Home, sit
         assert site.answers == [200]
 
 
-def test_a_damaged_copy_does_no_harm(registry: Home, other: Home, site: Proxy) -> None:
+def test_a_damaged_copy_does_no_harm(registry, other, site):
     """The registry itself has what is needed."""
     for seed in "ab":
         registry.make(seed=seed)
@@ -116,9 +108,7 @@ def test_a_damaged_copy_does_no_harm(registry: Home, other: Home, site: Proxy) -
     assert other.pull("acme/pii:0.1.0", site.url).events == 1
 
 
-def test_another_registry_at_the_same_url_is_found_out(
-    registry: Home, other: Home, site: Proxy, tmp_path: Path
-) -> None:
+def test_another_registry_at_the_same_url_is_found_out(registry, other, site, tmp_path):
     """Though nobody asks for its identity any more."""
     registry.make()
     other.pull("acme/pii", site.url)
@@ -133,9 +123,7 @@ def test_another_registry_at_the_same_url_is_found_out(
 
 
 @pytest.mark.parametrize("damage", ["cut", "swapped", "of another registry"])
-def test_an_invalid_index_is_not_remembered(
-    registry: Home, other: Home, site: Proxy, tmp_path: Path, damage: str
-) -> None:
+def test_an_invalid_index_is_not_remembered(registry, other, site, tmp_path, damage):
     """Whoever works offline then still has what was seen before."""
     registry.make()
     registry.make(name="acme/ner")
@@ -156,9 +144,7 @@ def test_an_invalid_index_is_not_remembered(
     assert str(other.find("acme/pii", offline).version) == "0.1.0"
 
 
-def test_a_registry_that_cannot_be_written_may_ask_a_remote(
-    registry: Home, other: Home, site: Proxy, tmp_path: Path
-) -> None:
+def test_a_registry_that_cannot_be_written_may_ask_a_remote(registry, other, site, tmp_path):
     """Neither its pin nor its tracking copy can be kept: directories stand where their files would."""
     registry.make()
     other.remotes.add("here", str(tmp_path))
@@ -174,7 +160,7 @@ def test_a_registry_that_cannot_be_written_may_ask_a_remote(
 
 class TestOffline:
     @pytest.fixture
-    def reg(self, other: Home, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    def reg(self, other, capfd) -> Callable[..., Any]:
         def run(*words: str, status: int = 0) -> Any:
             capfd.readouterr()
             assert other.reg(*words, "--json") == status
@@ -184,7 +170,7 @@ class TestOffline:
         return run
 
     @pytest.fixture
-    def gone(self, registry: Home, other: Home, tmp_path: Path) -> str:
+    def gone(self, registry, other, tmp_path) -> str:
         """A remote that was seen once and cannot be reached any more."""
         for seed in "ab":
             registry.make(seed=seed)
@@ -195,7 +181,7 @@ class TestOffline:
         place.rename(place.with_name("elsewhere"))
         return str(place)
 
-    def test_answers_what_an_index_file_answers(self, gone: str, reg: Callable[..., Any]) -> None:
+    def test_answers_what_an_index_file_answers(self, gone, reg):
         there = ("--remote", gone, "--offline")
         listed, _ = reg("ls", *there)
         assert [model["name"] for model in listed["models"]] == ["acme/ner", "acme/pii"]
@@ -206,9 +192,7 @@ class TestOffline:
         assert len(lines["lines"]) == SEGMENT_LINES + 5
 
     @pytest.mark.parametrize("ago", [3 * 3600 + 5, -3 * 3600 - 60])
-    def test_says_how_old_the_answer_is_and_refuses_an_older_one(
-        self, gone: str, reg: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, ago: int
-    ) -> None:
+    def test_says_how_old_the_answer_is_and_refuses_an_older_one(self, gone, reg, monkeypatch, ago):
         token = next((state_directory() / "tracking").glob("*/local/tokens/acme/pii.json"))
         then = time.time() - ago
         os.utime(token, (then, then))
@@ -225,9 +209,7 @@ class TestOffline:
         error, _ = reg("resolve", "acme/pii", "--remote", gone, "--offline", "--max-age", "soon", status=2)
         assert "12h or 7d" in error["error"]["hint"]
 
-    def test_does_not_know_what_was_never_seen(
-        self, gone: str, reg: Callable[..., Any], tmp_path: Path
-    ) -> None:
+    def test_does_not_know_what_was_never_seen(self, gone, reg, tmp_path):
         never = str(tmp_path / "never")
         error, _ = reg("ls", "acme/pii", "--remote", never, "--offline", status=3)
         assert "nothing was ever remembered" in error["error"]["message"]
@@ -235,7 +217,7 @@ class TestOffline:
         error, _ = reg("ls", "acme/pi", "--remote", gone, "--offline", status=3)
         assert "acme/pii" in error["error"]["hint"]
 
-    def test_fetches_what_patterns_name(self, registry: Home, reg: Callable[..., Any]) -> None:
+    def test_fetches_what_patterns_name(self, registry, reg):
         for name in ("acme/pii", "acme/ner", "lab/x"):
             registry.make(name=name)
         place = registry.place
@@ -260,9 +242,7 @@ class TestOffline:
         "gs://models/x?X-Goog-Signature=hunter2",
     ],
 )
-def test_no_secret_of_a_url_is_kept_or_shown(
-    registry: Home, capfd: pytest.CaptureFixture[str], url: str
-) -> None:
+def test_no_secret_of_a_url_is_kept_or_shown(registry, capfd, url):
     for words in (
         ["remote", "add", "there", url],
         ["doctor", url],
@@ -275,7 +255,7 @@ def test_no_secret_of_a_url_is_kept_or_shown(
     assert not any(b"hunter2" in path.read_bytes() for path in kept)
 
 
-def test_a_path_that_is_not_text_is_a_remote_like_others(registry: Home, other: Home, tmp_path: Path) -> None:
+def test_a_path_that_is_not_text_is_a_remote_like_others(registry, other, tmp_path):
     registry.make()
     try:
         (tmp_path / os.fsdecode(b"caf\xe9")).mkdir()

@@ -6,6 +6,6 @@ from onnxreg.schema.core import files
 
 
 @pytest.fixture
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+def settled(monkeypatch):
     """As if what lies there had been there for long: a file's time of change cannot be set."""
     monkeypatch.setattr(files, "SETTLED_NANOSECONDS", 0)

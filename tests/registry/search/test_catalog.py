@@ -37,12 +37,12 @@ OLD, NEW = "1.2.0", "1.11.0"
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Home:
+def template(tmp_path_factory) -> Home:
     return grow.grow(tmp_path_factory.mktemp("catalog") / "home", MODELS, VERSIONS, whole=range(MODELS))
 
 
 @pytest.fixture
-def home(template: Home, tmp_path: Path) -> Home:
+def home(template, tmp_path) -> Home:
     """Four models of twelve versions; a copy of its own for each test."""
     return template.copied(tmp_path / "home")
 
@@ -134,7 +134,7 @@ def _artifact(artifact: Any, shared: Any) -> Row:
     }
 
 
-def test_every_version_is_seen_in_order(home: Home) -> None:
+def test_every_version_is_seen_in_order(home):
     assert ask(home) == truth(home) == ask(home)
     found = rows(home)
     assert len({(row["name"], row["version"]) for row in found}) == MODELS * VERSIONS
@@ -154,14 +154,14 @@ def test_every_version_is_seen_in_order(home: Home) -> None:
         "not min_recall > 0.1",
     ],
 )
-def test_an_expression_chooses(home: Home, text: str) -> None:
+def test_an_expression_chooses(home, text):
     every = truth(home)[1]
     expected = [row for row in every if parse(text).matches(row)]
     assert 0 < len(expected) < len(every)
     assert rows(home, text) == expected
 
 
-def test_a_pattern_chooses_models_and_others_are_not_read(home: Home) -> None:
+def test_a_pattern_chooses_models_and_others_are_not_read(home):
     expected = [row for row in truth(home)[1] if row["name"] == SECOND]
     with opened(home.store.root) as found:
         assert rows(home, "", "*/model-01") == expected
@@ -177,7 +177,7 @@ def read(paths: list[str]) -> list[str]:
 
 
 @pytest.mark.usefixtures("settled")
-def test_each_file_is_read_once_and_then_only_what_changed(home: Home) -> None:
+def test_each_file_is_read_once_and_then_only_what_changed(home):
     tick()
     with opened(home.store.root) as cold:
         before = ask(home)
@@ -266,7 +266,7 @@ CHANGES: dict[str, Callable[[Home], object]] = {
 
 @pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("change", CHANGES)
-def test_every_change_is_noticed(home: Home, change: str) -> None:
+def test_every_change_is_noticed(home, change):
     tick()
     ask(home)
     tick()
@@ -276,9 +276,7 @@ def test_every_change_is_noticed(home: Home, change: str) -> None:
 
 
 @pytest.mark.parametrize("tick_length, noticed", [(2 * 10**9, True), (0, False)])
-def test_a_change_within_one_tick_of_the_clock_is_noticed(
-    home: Home, monkeypatch: pytest.MonkeyPatch, tick_length: int, noticed: bool
-) -> None:
+def test_a_change_within_one_tick_of_the_clock_is_noticed(home, monkeypatch, tick_length, noticed):
     """On a clock so coarse that nothing tells the file from the one before; without the wait it is missed."""
     monkeypatch.setattr(files, "SETTLED_NANOSECONDS", tick_length)
     monkeypatch.setattr(files.FileState, "__str__", lambda self: "the same")
@@ -289,9 +287,7 @@ def test_a_change_within_one_tick_of_the_clock_is_noticed(
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_change_while_manifests_are_read_is_noticed_the_next_time(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_while_manifests_are_read_is_noticed_the_next_time(home, monkeypatch):
     tick()
     read_model, before = catalog.read_model, truth(home)
 
@@ -307,9 +303,7 @@ def test_a_change_while_manifests_are_read_is_noticed_the_next_time(
     assert ask(home) == truth(home) != before
 
 
-def test_a_model_that_moves_on_while_its_manifests_are_read_is_read_again(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_moves_on_while_its_manifests_are_read_is_read_again(home, monkeypatch):
     """A version is dropped and collected in between, so that its manifest is gone."""
     lost = find(home.store, Ref(FIRST, OLD)).entry.manifest
     read_blob = catalog.read_blob
@@ -328,7 +322,7 @@ def test_a_model_that_moves_on_while_its_manifests_are_read_is_read_again(
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_manifest_that_is_missing_is_named_and_looked_for_again(home: Home) -> None:
+def test_a_manifest_that_is_missing_is_named_and_looked_for_again(home):
     tick()
     expected = truth(home)
     lost = find(home.store, Ref(FIRST, OLD)).entry.manifest
@@ -356,7 +350,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("file", [MODELS_FILE, PIECES])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_file_that_was_damaged_is_made_anew(home: Home, damage: str, file: str) -> None:
+def test_a_file_that_was_damaged_is_made_anew(home, damage, file):
     tick()
     expected = ask(home)
     path = home.store.root / "local" / file
@@ -368,7 +362,7 @@ def test_a_file_that_was_damaged_is_made_anew(home: Home, damage: str, file: str
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
-def test_a_link_or_pipe_in_its_place_is_not_opened(home: Home, tmp_path: Path) -> None:
+def test_a_link_or_pipe_in_its_place_is_not_opened(home, tmp_path):
     expected = ask(home)
     path = home.store.root / "local" / MODELS_FILE
     precious = path.rename(tmp_path / "precious").read_bytes()
@@ -382,9 +376,7 @@ def test_a_link_or_pipe_in_its_place_is_not_opened(home: Home, tmp_path: Path) -
 
 @pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("obstacle", ["a read-only file system", "a file in the place of its directory"])
-def test_without_a_place_to_write_the_answer_comes_from_memory(
-    home: Home, monkeypatch: pytest.MonkeyPatch, obstacle: str
-) -> None:
+def test_without_a_place_to_write_the_answer_comes_from_memory(home, monkeypatch, obstacle):
     def refuse(self: DirectoryRegistry, name: str, data: bytes) -> None:
         raise HostError("writing failed: Read-only file system")
 
@@ -399,7 +391,7 @@ def test_without_a_place_to_write_the_answer_comes_from_memory(
     assert not (home.store.root / "local" / MODELS_FILE).exists()
 
 
-def test_a_model_of_many_versions_is_in_pieces(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_of_many_versions_is_in_pieces(home, monkeypatch):
     monkeypatch.setattr(catalog, "PIECE_BYTES", 2000)
     found = Catalog(home.id)
     found.update(home.store, artifacts=True)
@@ -409,7 +401,7 @@ def test_a_model_of_many_versions_is_in_pieces(home: Home, monkeypatch: pytest.M
     assert answers(again) == answers(found) == truth(home)
 
 
-def test_the_words_of_models_are_read_once(home: Home) -> None:
+def test_the_words_of_models_are_read_once(home):
     found = LocalCatalog(home.store).refresh()
     for is_first in (True, False):
         with opened(home.store.root) as files:
@@ -428,7 +420,7 @@ print(len(catalog.readable()), len(list(catalog.query())), catalog.damages())
 """
 
 
-def test_processes_that_update_at_once_all_answer(home: Home) -> None:
+def test_processes_that_update_at_once_all_answer(home):
     command = [sys.executable, "-c", ASKER, home.place]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     expected = f"{MODELS} {len(truth(home)[1])} []\n"
@@ -440,7 +432,7 @@ VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "where.json").read
 
 
 @pytest.mark.parametrize("text", [*VECTORS["true"], *VECTORS["unknown"]])
-def test_an_artifact_of_the_catalog_answers_the_vectors(text: str) -> None:
+def test_an_artifact_of_the_catalog_answers_the_vectors(text):
     encoded = json.dumps([VECTORS["candidate"]]).encode()
     (artifact,) = msgspec.json.decode(encoded, type=list[catalog.Artifact])
     assert parse(text).matches(artifact) is (text in VECTORS["true"])

@@ -87,24 +87,24 @@ class Reader:
 
 
 @pytest.fixture
-def models(tmp_path: Path) -> Home:
+def models(tmp_path) -> Home:
     """Three models of seven versions; of each, three manifests are not summarised."""
     return grow.grow(tmp_path / "models", 3, 7, manifests=True)
 
 
 @pytest.fixture
-def published(models: Home) -> Home:
+def published(models) -> Home:
     publish(models.store)
     return models
 
 
 @pytest.fixture
-def reader(models: Home, tmp_path: Path) -> Reader:
+def reader(models, tmp_path) -> Reader:
     return Reader(tmp_path, models.place)
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryStore]:
+def hub(tmp_path, monkeypatch) -> Iterator[RegistryStore]:
     with running(tmp_path / "hub") as server:
         server.enter(monkeypatch, tmp_path / "hf")
         yield open_hub("hf://acme/models", create=True)
@@ -123,9 +123,7 @@ def push(store: RegistryStore, *names: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
 @pytest.mark.parametrize("kind", ["directory", "bucket", "hub"])
-def test_a_push_is_listed_after_the_next_run_which_reads_what_changed(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_push_is_listed_after_the_next_run_which_reads_what_changed(kind, tmp_path, request):
     if kind == "directory":
         store: RegistryStore = DirectoryRegistry.create(tmp_path / "there")
     elif kind == "bucket":
@@ -150,7 +148,7 @@ def test_a_push_is_listed_after_the_next_run_which_reads_what_changed(
     assert all(damage.kind == "missing" for damage in verify(store).damages)
 
 
-def test_it_has_what_the_catalog_here_has(published: Home, reader: Reader) -> None:
+def test_it_has_what_the_catalog_here_has(published, reader):
     local = LocalCatalog(published.store)
     for text in EXPRESSIONS:
         assert reader.query(text) == answers(local.refresh(artifacts=True), text)[0]
@@ -160,7 +158,7 @@ def test_it_has_what_the_catalog_here_has(published: Home, reader: Reader) -> No
 
 
 @pytest.mark.usefixtures("settled")
-def test_only_changed_index_files_are_read(models: Home, tmp_path: Path) -> None:
+def test_only_changed_index_files_are_read(models, tmp_path):
     for expected in (NAMES, NAMES[1:2], []):
         if expected == NAMES[1:2]:
             grow.add_model(models, 1, 8, whole=False, manifests=True)
@@ -184,9 +182,7 @@ def served(root: Path) -> Iterator[Proxy]:
 
 
 @pytest.mark.parametrize("host", [counted, served])
-def test_a_reader_of_a_web_server_makes_one_conditional_request(
-    published: Home, tmp_path: Path, host: Callable[[Path], Any]
-) -> None:
+def test_a_reader_of_a_web_server_makes_one_conditional_request(published, tmp_path, host):
     with host(published.store.root) as requests:
         reader = Reader(tmp_path, requests.url)
         assert reader.query() == direct(published.store)
@@ -200,9 +196,7 @@ def test_a_reader_of_a_web_server_makes_one_conditional_request(
     assert "does not list" not in refused.value.message
 
 
-def test_a_reader_of_a_bucket_makes_one_conditional_request(
-    s3_proxy: Proxy, bucket_url: str, tmp_path: Path
-) -> None:
+def test_a_reader_of_a_bucket_makes_one_conditional_request(s3_proxy, bucket_url, tmp_path):
     store = bucket_remote(bucket_url, create=True)
     push(store, *NAMES)
     publish(store, tmp_path / "copy")
@@ -273,7 +267,7 @@ for row in EDITED.strip().splitlines():
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_one_that_cannot_be_used_is_not(published: Home, reader: Reader, case: str) -> None:
+def test_one_that_cannot_be_used_is_not(published, reader, case):
     change, problem = BAD[case]
     rewrite(published, change)
     assert reader.query() == direct(published.store)
@@ -319,7 +313,7 @@ def bomb(line: bytes, count: int) -> Change:
     ],
     ids=["one line", "empty lines", "one model again and again", "descriptions", "a long one"],
 )
-def test_a_bomb_is_refused_early_and_leaves_nothing(published: Home, reader: Reader, change: Change) -> None:
+def test_a_bomb_is_refused_early_and_leaves_nothing(published, reader, change):
     """Findings of attacks: 5 MB that unpack to 4 GiB, and 983 kB that took 1 GB of memory."""
     rewrite(published, change)
     tracemalloc.start()
@@ -340,9 +334,7 @@ def test_a_bomb_is_refused_early_and_leaves_nothing(published: Home, reader: Rea
         ("MAX_DOCUMENT_BYTES", 100),
     ],
 )
-def test_each_bound_is_held(
-    published: Home, reader: Reader, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
-) -> None:
+def test_each_bound_is_held(published, reader, monkeypatch, bound, value):
     expected = direct(published.store)
     with monkeypatch.context() as patch:
         patch.setattr(catalogs if hasattr(catalogs, bound) else catalog_module, bound, value)
@@ -352,7 +344,7 @@ def test_each_bound_is_held(
 
 
 @pytest.mark.more
-def test_damaged_lines_are_never_a_bug(published: Home, reader: Reader) -> None:
+def test_damaged_lines_are_never_a_bug(published, reader):
     """A file with right checksums, some bytes of which are others: an answer, or the index files, but no other error."""
     file = published.store.root / CATALOG
     right, random = gzip.decompress(file.read_bytes()), Random(7)
@@ -366,7 +358,7 @@ def test_damaged_lines_are_never_a_bug(published: Home, reader: Reader) -> None:
     assert reader.lines
 
 
-def test_one_that_is_too_old_is_not_used(published: Home, reader: Reader) -> None:
+def test_one_that_is_too_old_is_not_used(published, reader):
     reader.query()
     rewrite(published, edit(str(reader.time), "2020-01-01T00:00:00Z"))
     assert reader.query(max_age=3600) == direct(published.store)
@@ -374,7 +366,7 @@ def test_one_that_is_too_old_is_not_used(published: Home, reader: Reader) -> Non
     assert reader.query() and reader.time == "2020-01-01T00:00:00Z"
 
 
-def test_damage_is_shown_and_read_again(models: Home, reader: Reader, tmp_path: Path) -> None:
+def test_damage_is_shown_and_read_again(models, reader, tmp_path):
     path, copy = models.tree.index(NAMES[1]), tmp_path / "copy"
     right = path.read_bytes()
     path.write_bytes(b"{}\n")
@@ -390,7 +382,7 @@ def test_damage_is_shown_and_read_again(models: Home, reader: Reader, tmp_path: 
     assert f"{NAMES[0]}:1.0.0" in answers(catalog)[1][0] and catalog.damages() == []
 
 
-def test_two_runs_do_not_overwrite_each_other(published: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_runs_do_not_overwrite_each_other(published, monkeypatch):
     update = Catalog.update
 
     def late(self: Catalog, *arguments: Any, **options: Any) -> None:
@@ -404,9 +396,7 @@ def test_two_runs_do_not_overwrite_each_other(published: Home, monkeypatch: pyte
         publish(published.store)
 
 
-def test_a_copy_that_somebody_damaged_is_fetched_again(
-    published: Home, reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_that_somebody_damaged_is_fetched_again(published, reader, monkeypatch):
     expected = reader.query()
     (copy,) = state_directory().rglob(COPY)
     for data in (b"", b"x" * 20_000):
@@ -420,7 +410,7 @@ def test_a_copy_that_somebody_damaged_is_fetched_again(
     assert reader.query() == expected and reader.lines == [] and reader.time
 
 
-def test_collecting_mirroring_and_verifying_know_it(tmp_path: Path) -> None:
+def test_collecting_mirroring_and_verifying_know_it(tmp_path):
     source = grow.grow(tmp_path / "whole", 2, 3, whole=[0, 1])
     publish(source.store)
     collect(source.store)
@@ -450,7 +440,7 @@ print(json.dumps(rows))
 """
 
 
-def test_duckdb_reads_it_over_http_as_the_page_says(published: Home) -> None:
+def test_duckdb_reads_it_over_http_as_the_page_says(published):
     """The judge: the query of docs/query.md, asked of `reg serve`."""
     page = (Path(__file__).parents[3] / "docs" / "query.md").read_text("utf-8")
     sql = page.partition("-- DuckDB, on the published catalog\n")[2].partition("```")[0]
@@ -465,7 +455,7 @@ def test_duckdb_reads_it_over_http_as_the_page_says(published: Home) -> None:
     )
 
 
-def test_no_pull_or_resolve_reads_it(published: Home, other: Home) -> None:
+def test_no_pull_or_resolve_reads_it(published, other):
     """What decides about a version reads the index file, whatever a catalog says."""
     rewrite(published, edit('"state":"unknown"', '"state":"certified","certified":true', 999))
     with counted(published.store.root) as requests:

@@ -1,7 +1,5 @@
 """What a registry costs as it grows: more models, more versions. Counted in files and bytes, never in seconds."""
 
-from pathlib import Path
-
 import pytest
 from support.registries import grow, owner
 from support.registries.home import Home
@@ -27,17 +25,17 @@ def grown(factory: pytest.TempPathFactory, models: int) -> Home:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Home:
+def small(tmp_path_factory) -> Home:
     return grown(tmp_path_factory, 10)
 
 
 @pytest.fixture(scope="module", params=[300, pytest.param(10_000, marks=pytest.mark.large)])
-def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
+def large(request, tmp_path_factory) -> Home:
     return grown(tmp_path_factory, request.param)
 
 
 @pytest.fixture(scope="module", params=[300, pytest.param(5_000, marks=pytest.mark.large)])
-def long(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
+def long(request, tmp_path_factory) -> Home:
     """One model of many versions."""
     return grow.grow(tmp_path_factory.mktemp("long") / "home", 1, request.param)
 
@@ -54,15 +52,13 @@ def cost(registry: Home, *words: str) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     "words", sampled([("ls", NAME), ("show", NAME), ("resolve", NAME), ("resolve", f"{NAME}:stable")], 3)
 )
-def test_one_model_costs_the_same_among_ten_and_among_thousands(
-    small: Home, large: Home, words: tuple[str, ...]
-) -> None:
+def test_one_model_costs_the_same_among_ten_and_among_thousands(small, large, words):
     expected = cost(small, *words)
     assert cost(large, *words) == expected
     assert len(expected) == (3 if words[0] == "show" else 2)  # show reads the manifest too
 
 
-def test_models_are_as_the_registry_itself_would_have_written_them(large: Home) -> None:
+def test_models_are_as_the_registry_itself_would_have_written_them(large):
     models = len(large.names())
     for name in map(grow.model_name, (0, 1, models // 2, models - 1)):
         assert not owner.verify(large, name).damages
@@ -73,7 +69,7 @@ def test_models_are_as_the_registry_itself_would_have_written_them(large: Home) 
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_question_over_all_models_opens_no_index_file_twice(large: Home) -> None:
+def test_a_question_over_all_models_opens_no_index_file_twice(large):
     (large.store.root / "local" / MODELS).unlink(missing_ok=True)
     names = large.names()
     for expected in (names, [], [NAME]):
@@ -90,9 +86,7 @@ def test_a_question_over_all_models_opens_no_index_file_twice(large: Home) -> No
 
 
 @pytest.mark.parametrize("tag", ["", ":stable", ":newest"])
-def test_resolving_among_many_versions_reads_an_index_file_and_a_checkpoint(
-    long: Home, tag: str, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_resolving_among_many_versions_reads_an_index_file_and_a_checkpoint(long, tag, capfdbinary):
     """Of the newest version, by its number too, and of what a channel holds, however long ago it was published."""
     state = long.state(NAME)
     newest = state.newest_release()
@@ -129,7 +123,7 @@ def check_written(registry: Home, published: Release, before: Files, sealed: int
     assert after[index_path(NAME)][2] < BOUND
 
 
-def test_a_new_version_among_many_rewrites_the_bounded_index_file_alone(long: Home) -> None:
+def test_a_new_version_among_many_rewrites_the_bounded_index_file_alone(long):
     """Long enough to come past a sealing: then a segment and a catalog are written too."""
     begun = len(long.state(NAME).segments)
     for number in range(SEGMENT_LINES + 1):
@@ -138,7 +132,7 @@ def test_a_new_version_among_many_rewrites_the_bounded_index_file_alone(long: Ho
     assert len(long.state(NAME).segments) > begun
 
 
-def test_a_push_among_many_versions_rewrites_the_bounded_index_file_alone(long: Home, tmp_path: Path) -> None:
+def test_a_push_among_many_versions_rewrites_the_bounded_index_file_alone(long, tmp_path):
     """To another registry with a model of the same name and as many versions, in a history of its own."""
     twin = grow.grow(tmp_path / "twin", 1, len(open_log(long.store, NAME).versions))
     published = long.make("3.0.0", name=NAME, seed="pushed")

@@ -4,13 +4,11 @@ import csv
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow.parquet
 import pytest
-from support.registries.home import Home
 
 from onnxreg.registry.search import table_export
 from onnxreg.schema.core.errors import HostError, InputError
@@ -38,7 +36,7 @@ def _row(number: int) -> Row:
 SOME = [_row(number) for number in range(3)]
 
 
-def test_a_parquet_file_is_typed_and_engines_read_it(tmp_path: Path) -> None:
+def test_a_parquet_file_is_typed_and_engines_read_it(tmp_path):
     file = tmp_path / "all.parquet"
     assert table_export.write(file, iter(SOME)) == 3
     table = pyarrow.parquet.read_table(file)
@@ -51,7 +49,7 @@ def test_a_parquet_file_is_typed_and_engines_read_it(tmp_path: Path) -> None:
     assert duckdb.sql(question).fetchall() == [("acme/m2", 0.5, 0.83, 2**40)]
 
 
-def test_lines_and_comma_separated_values_hold_the_same(tmp_path: Path) -> None:
+def test_lines_and_comma_separated_values_hold_the_same(tmp_path):
     assert table_export.write(tmp_path / "all.jsonl", iter(SOME)) == 3
     assert [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()] == SOME
     assert table_export.write(tmp_path / "all.csv", iter(SOME)) == 3
@@ -66,7 +64,7 @@ def test_lines_and_comma_separated_values_hold_the_same(tmp_path: Path) -> None:
         assert json.loads(row["channels"]) == expected["channels"]
 
 
-def test_an_empty_table_has_its_columns(tmp_path: Path) -> None:
+def test_an_empty_table_has_its_columns(tmp_path):
     for suffix in table_export.WRITERS:
         assert table_export.write(tmp_path / f"all{suffix}", iter([])) == 0
     assert pyarrow.parquet.read_table(tmp_path / "all.parquet").column_names == list(FIELDS)
@@ -74,7 +72,7 @@ def test_an_empty_table_has_its_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", table_export.WRITERS)
-def test_a_table_that_fails_leaves_the_one_before(tmp_path: Path, suffix: str) -> None:
+def test_a_table_that_fails_leaves_the_one_before(tmp_path, suffix):
     def broken() -> Iterator[Row]:
         yield SOME[0]
         raise ValueError("no more")
@@ -88,7 +86,7 @@ def test_a_table_that_fails_leaves_the_one_before(tmp_path: Path, suffix: str) -
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_file_that_cannot_be_is_refused_before_the_work(registry: Home, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_is_refused_before_the_work(registry, tmp_path):
     (tmp_path / "there.csv").mkdir()
     for file in (
         tmp_path / "all.xlsx",
@@ -101,7 +99,7 @@ def test_a_file_that_cannot_be_is_refused_before_the_work(registry: Home, tmp_pa
     table_export.check_file(tmp_path / "all.parquet")
 
 
-def test_the_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_missing_library_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(HostError) as raised:
         table_export.check_file(tmp_path / "all.parquet")

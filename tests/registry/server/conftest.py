@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.registries.drafts import write_draft
+from support.registries.home import Home
 from support.servers.regserve import Site, running
 
 from onnxreg.registry import Registry
@@ -23,9 +24,9 @@ def template(isolated_user, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def filled(template, tmp_path) -> Registry:
+def filled(template, tmp_path) -> Home:
     """`acme/pii` in two versions, `stable` being the first, and `tiny` in one."""
-    return Registry(shutil.copytree(template, tmp_path / "home"))
+    return Home(shutil.copytree(template, tmp_path / "home"))
 
 
 @pytest.fixture

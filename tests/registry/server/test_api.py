@@ -16,7 +16,6 @@ from support.registries import owner
 from support.registries.gated import LAX, NAME
 from support.sampling import sampled
 from support.servers.regserve import Answer, running
-from support.trust.attack_operations import attack
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
@@ -31,7 +30,6 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core import files
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import GateError, IntegrityError
 from onnxreg.schema.gates.policy import Policy, read_policy
 from onnxreg.schema.query.requirements import Query
 
@@ -121,17 +119,14 @@ def test_a_list_changes_with_the_registry(site, filled, monkeypatch, first):
             assert f"channel-{number}" in site.get(path).body.decode()
 
 
-def test_urls_are_those_of_the_operator(filled):
-    with running(filled.store.root, Settings(url="https://models.example/x")) as site:
-        url = site.resolve({"ref": "tiny"}, Host="evil host").json["files"][0]["url"]
-        assert url.startswith("https://models.example/x/blobs/sha256/")
-
-
 HOSTS = ["models.example", "models.example:8443", "my_registry:8000", "[::1]:80", "127.0.0.1"]
 NO_HOSTS = ["", "a b", "a/b", "a@b", "<script>", "a:b", "a" * 300, "[::1"]
 
 
-def test_urls_are_those_that_the_client_used(site):
+def test_urls_are_those_of_the_operator_or_those_that_the_client_used(site):
+    with running(site.root, Settings(url="https://models.example/x")) as named:
+        url = named.resolve({"ref": "tiny"}, Host="evil host").json["files"][0]["url"]
+        assert url.startswith("https://models.example/x/blobs/sha256/")
     assert site.resolve({"ref": "tiny"}).json["files"][0]["url"].startswith(f"{site.url}/")
     for host in HOSTS + NO_HOSTS:
         answer = site.raw("POST", "/v1/resolve", b'{"ref":"tiny"}', host)
@@ -291,35 +286,7 @@ def test_a_server_whose_registry_went_back_says_so(site, filled):
     index.write_bytes(before)
     refused = site.resolve({"ref": "acme/pii:stable"})
     assert refused.error["family"] == "integrity"
-    assert str(filled.store.root) not in str(refused.error)
-
-
-@pytest.fixture
-def pulled(gated, tmp_path) -> Iterator[tuple[Registry, str]]:
-    """A reader who pulled a governed channel, and the URL of the server."""
-    owner.promote(gated, f"{NAME}:1.0.0", "stable")
-    reader = Registry(tmp_path / "reader")
-    with running(gated.store.root) as site:
-        assert reader.pull(STABLE, site.url).versions
-        yield reader, site.url
-
-
-def test_a_client_finds_the_evidence_anew(pulled, gated):
-    reader, url = pulled
-    attack(gated, "forge 1.2.0")
-    for read in (
-        lambda: reader.pull(STABLE, url),
-        lambda: reader.resolve(STABLE, remote=reader.remotes.read(url)),
-    ):
-        with pytest.raises(GateError, match="refused"):
-            read()
-
-
-def test_a_policy_that_disappears_is_damage(pulled, gated):
-    reader, url = pulled
-    (gated.store.root / "policy.jsonl").unlink()
-    with pytest.raises(IntegrityError, match="is gone"):
-        reader.resolve(STABLE, remote=reader.remotes.read(url))
+    assert filled.place not in str(refused.error)
 
 
 def test_offline_the_gate_is_what_it_was(gated, tmp_path):

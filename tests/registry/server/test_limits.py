@@ -259,17 +259,9 @@ def guarded(filled) -> Iterator[Site]:
 
 @pytest.mark.parametrize("path", ["/", "/registry.json", "/v1/models", "/metrics", "/openapi.json", "/local"])
 def test_nothing_without_the_token(guarded, path):
-    for brought in (
-        "",
-        TOKEN,
-        f"Basic {TOKEN}",
-        "Bearer",
-        "Bearer x",
-        f"Bearer {TOKEN}x",
-        "Bearer \xff",
-        None,
-    ):
-        answer = guarded.get(path, **({} if brought is None else {"Authorization": brought}))
+    wrong = ("", TOKEN, f"Basic {TOKEN}", "Bearer", "Bearer x", f"Bearer {TOKEN}x", "Bearer \xff")
+    for headers in ({}, *({"Authorization": brought} for brought in wrong)):
+        answer = guarded.get(path, **headers)
         assert answer.status == 401
         assert answer.headers["www-authenticate"].startswith("Bearer ")
         assert answer.error["hint"]

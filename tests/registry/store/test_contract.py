@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 from conformance.contract import ObjectContract, StoreContract, put
-from support.registries import owner
 from support.servers import s3servers
 from support.servers.hub import TOKEN
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.log.commit import collect
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import fsspec_store
 from onnxreg.registry.store.bucket import bucket_remote
@@ -82,10 +80,10 @@ class TestBuckets(ObjectContract):
 
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
 @pytest.mark.parametrize("kind", ["hub", "s3"])
-def test_the_command_line(request, kind, registry, other, make_draft, tmp_path, capfd):
+def test_the_command_line(request, kind, registry, other, tmp_path, capfd):
     place = request.getfixturevalue("hub" if kind == "hub" else "bucket_url")
     url = "hf://acme/models" if kind == "hub" else place
-    registry.add(make_draft())
+    registry.make()
 
     def reg(home: Registry, *words: str) -> Any:
         capfd.readouterr()
@@ -94,7 +92,7 @@ def test_the_command_line(request, kind, registry, other, make_draft, tmp_path, 
         assert TOKEN not in out + err
         return json.loads(out)
 
-    assert main(["--registry", str(registry.store.root), "remote", "add", "origin", url]) == 0
+    assert registry.reg("remote", "add", "origin", url) == 0
     assert reg(registry, "push", "acme/pii:0.1.0")["events"] == 1
     again = reg(registry, "push", "acme/pii:0.1.0")
     assert (again["remote"], again["blobs"]) == (url, 0)
@@ -181,19 +179,15 @@ def test_a_place_that_holds_something_else_is_left_alone(there):
         opened(there, create=True)
 
 
-def test_push_collect_verify_pull(registry, other, make_draft, there, monkeypatch):
+def test_push_verify_pull(registry, other, there, monkeypatch):
     """By URL, with the driver of a directory in the place of one that needs a server."""
     url = there.as_uri().replace("file:", "local:")
     monkeypatch.setattr(fsspec_store, "PROTOCOLS", ("local",))
-    registry.add(make_draft())
+    registry.make()
     registry.push("acme/pii", f"{url}?single_writer=yes")
-    remote = opened(there)
-    with remote.push() as push:
-        push.put_file(Path(__file__))
-    assert len(collect(remote, patience=0).freed) == 1
-    assert not verify(remote).damages
+    assert not verify(opened(there)).damages
     other.pull("acme/pii", url)
-    assert not owner.verify(other).damages
+    other.check()
 
 
 @pytest.mark.parametrize(
@@ -207,10 +201,16 @@ def test_push_collect_verify_pull(registry, other, make_draft, there, monkeypatc
         ("/tmp" + "/x" * 3000, 2, "is too long for a path"),
         ("smb://host/x", 9, "smb:// needs a driver that is not installed"),
         ("abfs://host/x", 2, "no backend for abfs:"),
+        ("https://user:secret@models.example/x", 2, "the URL holds credentials"),
+        ("http://models.example/x", 2, "write https://"),
+        *(
+            (f"https://{rest}", 2, "not the URL of a registry")
+            for rest in ("/x", "models.example:99999", "a b/x", "a/ä", "a/ b")
+        ),
     ],
 )
 def test_bad_input(registry, capfd, url, status, message):
-    assert main(["--registry", str(registry.store.root), "pull", "acme/pii", url]) == status
+    assert registry.reg("pull", "acme/pii", url) == status
     said = capfd.readouterr().err
     assert message in said
     assert "secret" not in said

@@ -13,7 +13,6 @@ import pytest
 from support.servers import http, hub, s3servers, static
 from support.servers.faults import proxy
 
-from onnxreg.cli.main import main
 from onnxreg.registry.oci.client import OciClient, OciTarget
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket import bucket_remote
@@ -48,12 +47,12 @@ def pauses(monkeypatch) -> list[float]:
 
 
 @pytest.fixture
-def reg(registry, make_draft, capfd) -> Reg:
+def reg(registry, capfd) -> Reg:
     """Run a verb with acme/pii, which is here, and a place; returns exit status and what is said on stderr."""
-    registry.add(make_draft())
+    registry.make()
 
     def run(verb: str, url: str) -> tuple[int, str]:
-        status = main(["--registry", str(registry.store.root), verb, "acme/pii", url])
+        status = registry.reg(verb, "acme/pii", url)
         return status, capfd.readouterr().err
 
     return run
@@ -69,9 +68,6 @@ def final(reg, pauses) -> Callable[..., str]:
         return said
 
     return run
-
-
-Final = Callable[..., str]
 
 
 @pytest.fixture
@@ -159,7 +155,7 @@ def test_a_file_of_certificates_that_is_none_is_named(
 def test_an_endpoint_that_is_no_url_is_named(registry, endpoint, words):
     """The library of the Hub reads it when it is imported, so this takes a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "onnxreg.cli", "--registry", str(registry.store.root), *words.split()],
+        [sys.executable, "-m", "onnxreg.cli", "--registry", registry.place, *words.split()],
         env={**os.environ, "HF_ENDPOINT": endpoint},
         capture_output=True,
         text=True,
@@ -265,10 +261,10 @@ HEADERS: dict[str, Callable[[int], Headers]] = {
 
 
 @pytest.fixture(params=["web", "oci", "hub"])
-def place(request, registry, make_draft, monkeypatch) -> Iterator[Place]:
+def place(request, registry, monkeypatch) -> Iterator[Place]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(requests, "MAX_WAIT_SECONDS", 0.0)  # nothing is left to chance
-    registry.add(make_draft())
+    registry.make()
     if request.param == "hub":
         hub = request.getfixturevalue("hub")
         registry.push("acme/pii", "hf://acme/models")

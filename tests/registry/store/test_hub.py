@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 from conformance.contract import put
 from huggingface_hub.utils import close_session
-from support.registries import owner
 from support.servers.hub import READER, TOKEN, Hub
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.commit import collect, condemn, read_condemned
+from onnxreg.registry.log.commit import condemn, read_condemned
 from onnxreg.registry.log.log import load, read_blob
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.remotes import Remotes
@@ -53,12 +52,12 @@ def remote(hub) -> HubRegistry:
 
 
 @pytest.fixture
-def pushed(hub, registry, make_draft) -> Registry:
+def pushed(hub, registry) -> Registry:
     """What pushed acme/pii:1.0.0 to the repository; 1.1.0 and acme/ner stay here."""
-    registry.add(make_draft(), "1.0.0")
+    registry.make("1.0.0")
     registry.push(PII, URL)
-    registry.add(make_draft(seed="b"), "1.1.0")
-    registry.add(make_draft("acme/ner"), "0.1.0")
+    registry.make("1.1.0", seed="b")
+    registry.make("0.1.0", name="acme/ner")
     return registry
 
 
@@ -285,15 +284,6 @@ def test_a_condemnation_in_the_meantime_is_a_lost_race(hub, remote):
     assert not [path for path in hub.files(REPO) if path.startswith("gc/")]
 
 
-def test_collection_deletes_what_nothing_refers_to(hub, pushed):
-    put(open_hub(URL), b"stray", name="x")
-    hub.commit(REPO, {"index/x.jsonl": None})
-    assert [key.digest for key in collect(open_hub(URL), patience=0).freed] == [Digest.of(b"stray")]
-    assert not verify(open_hub(URL)).damages
-    assert not [path for path in hub.files(REPO) if path.startswith("gc/")]
-    assert collect(open_hub(URL), patience=0).freed == {}
-
-
 def test_notes_are_seen_by_others_until_they_are_removed(hub, remote):
     other, one, two = open_hub(URL), "0" * 16, "1" * 16
     assert other.notes("condemned") == {}
@@ -306,9 +296,9 @@ def test_notes_are_seen_by_others_until_they_are_removed(hub, remote):
     assert other.notes("condemned") == {}
 
 
-def test_a_commit_pinned_before_another_push_is_no_going_back(pushed, other, make_draft, monkeypatch):
+def test_a_commit_pinned_before_another_push_is_no_going_back(pushed, other, monkeypatch):
     """The other writer shares this user's known heads, and pushes after the pin and before these are asked."""
-    other.add(make_draft(), "3.0.0")
+    other.make("3.0.0")
     pinned = open_hub(URL)
     assert pinned.registry_id
     opened = Remotes.open
@@ -454,7 +444,7 @@ def test_a_blob_has_an_address_and_the_repository_s_own_files_are_none_of_the_tr
 # How many requests
 
 
-def test_requests_of_a_push_and_of_one_that_changes_nothing(hub, pushed):
+def test_requests_of_transfers_and_of_some_that_change_nothing(hub, pushed, other):
     hub.requests.clear()
     pushed.push("acme/pii:1.1.0", URL)
     api = [line for line in hub.requests if not re.match("PUT|POST /verify", line)]
@@ -463,12 +453,8 @@ def test_requests_of_a_push_and_of_one_that_changes_nothing(hub, pushed):
     hub.requests.clear()
     assert pushed.push("acme/pii:1.1.0", URL).blobs == 0
     assert len(hub.requests) <= 3, hub.requests
-
-
-def test_a_version_comes_back_on_another_machine(hub, pushed, other):
-    assert other.pull(PII, URL).blobs > 0
-    assert other.get(PII).data == pushed.get(PII).data
-    assert not owner.verify(other).damages
+    assert other.pull(PII, URL).blobs > 0 and other.get(PII).data == pushed.get(PII).data
+    other.check()
     assert not verify(open_hub(URL)).damages
     hub.requests.clear()
     assert other.pull(PII, URL).blobs == 0
@@ -609,11 +595,9 @@ def test_an_unanswered_question_is_no_commit_in_doubt(remote):
     assert doubts == [False]
 
 
-def test_another_registry_under_the_same_name_is_noticed(
-    hub, pushed, other, make_draft, monkeypatch, tmp_path
-):
+def test_another_registry_under_the_same_name_is_noticed(hub, pushed, other, monkeypatch, tmp_path):
     del hub.repositories[f"models/{REPO}"]
-    other.add(make_draft(), "1.0.0")
+    other.make("1.0.0")
     with monkeypatch.context() as another_user:
         another_user.setenv("REG_STATE", str(tmp_path / "state of another user"))
         Registry(other.store.root).push(PII, URL)
@@ -644,12 +628,12 @@ def test_without_its_library_the_extra_is_named(monkeypatch):
 # Whole stories
 
 
-def test_with_xet_files_go_through_xet(hub, registry, make_draft, tmp_path, monkeypatch):
+def test_with_xet_files_go_through_xet(hub, registry, tmp_path, monkeypatch):
     """With the real hf_xet, into a directory that stands for its store; the digests are ours."""
     monkeypatch.delenv("HF_HUB_DISABLE_XET")
     hub.xet = tmp_path / "xet"
     hub.xet.mkdir()
-    registry.add(make_draft(), "1.0.0")
+    registry.make("1.0.0")
     command = [sys.executable, "-m", "onnxreg.cli", "--registry", registry.store.root, "push", PII, URL]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -660,10 +644,10 @@ def test_with_xet_files_go_through_xet(hub, registry, make_draft, tmp_path, monk
     assert len(hub.history(REPO)) == 3
 
 
-def test_a_mirror_on_the_hub_and_back(hub, registry, make_draft, tmp_path):
+def test_a_mirror_on_the_hub_and_back(hub, registry, tmp_path):
     for name, version in (("acme/pii", "1.0.0"), ("acme/ner", "0.1.0"), ("acme/pii", "1.1.0")):
-        registry.add(make_draft(name, seed=version), version)
-    mirror(*open_both(registry.remotes, str(registry.store.root), URL))
+        registry.make(version, name=name, seed=version)
+    mirror(*open_both(registry.remotes, registry.place, URL))
     assert open_hub(URL).is_mirror and open_hub(URL).registry_id == registry.id
     mirror(*open_both(registry.remotes, URL, str(tmp_path / "back")))
     assert not verify(open_hub(URL)).damages

@@ -260,23 +260,6 @@ def test_the_card_shows_how_other_libraries_load_it(hub, registry, tmp_path):
     assert "await pipeline" not in hub.read(REPO, "README.md").decode()
 
 
-CARD = """---
-# who may use it
-license: "mit"  # as in LICENSE
-model-index:
-- name: old
-  results: []
-# languages of the texts
-language: [en,
-  de]
-pipeline_tag: fill-mask
-
----
-# Title
-"""
-WRITTEN = {"model-index": [{"name": "old", "results": []}], "pipeline_tag": "fill-mask"}
-
-
 def metadata(card: str) -> dict[str, Any]:
     """The values between the first two lines `---`; a value may have these characters too."""
     return dict(yaml.safe_load(re.split(r"^---\n", card, flags=re.MULTILINE)[1]))

@@ -182,9 +182,9 @@ def test_old_and_swapped_answers(kind, ministack, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def large(registry, make_draft, site) -> str:
+def large(registry, site) -> str:
     """The URL of a web server with a version of 5 MB."""
-    registry.add(make_draft(size=600_000))
+    registry.make(size=600_000)
     return site.url
 
 

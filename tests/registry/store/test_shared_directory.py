@@ -18,7 +18,6 @@ from filelock import FileLock
 from support.registries import owner
 from support.sampling import sampled
 
-from onnxreg.cli.main import main
 from onnxreg.registry import Registry, support
 from onnxreg.registry.log.log import open_log
 from onnxreg.registry.store.directory import DirectoryRegistry, temporary
@@ -38,7 +37,7 @@ def filled(registry, make_draft) -> Registry:
 
 
 def reg(registry: Registry, words: str) -> int:
-    return main(["--registry", str(registry.store.root), *words.split()])
+    return registry.reg(*words.split())
 
 
 def mode(path: Path) -> int:
@@ -164,7 +163,7 @@ def test_a_file_system_without_permissions(registry, other, make_draft, monkeypa
     if os.geteuid() == 0:
         os.lchown(registry.store.root, -1, 12345)
     registry.add(make_draft(size=2**21))
-    assert other.pull("acme/pii", str(registry.store.root)).blobs
+    assert other.pull("acme/pii", registry.place).blobs
 
 
 def test_parts_on_several_file_systems(registry, make_draft, monkeypatch):
@@ -186,7 +185,7 @@ def test_a_model_that_cannot_be_listed_is_not_left_out(registry, make_draft, tmp
     for name in ("listdir", "scandir"):
         is_folder = lambda path=".": not isinstance(path, int) and Path(path) == folder
         monkeypatch.setattr(os, name, failing(errno.EACCES, is_folder, getattr(os, name)))
-    assert reg(registry, words.replace("HOME", str(registry.store.root))) == 9
+    assert reg(registry, words.replace("HOME", registry.place)) == 9
     assert not (tmp_path / "mirror" / "index").exists()
 
 
@@ -217,10 +216,10 @@ MOUNTED_READ_ONLY += ('mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" &
 
 
 def test_a_file_system_that_is_mounted_read_only(filled):
-    mounted = [*MOUNTED_READ_ONLY, str(filled.store.root)]
+    mounted = [*MOUNTED_READ_ONLY, filled.place]
     if shutil.which("unshare") is None or subprocess.run([*mounted, "true"], check=False).returncode:
         pytest.skip("needs a mount namespace of its own")
-    words = ["--registry", str(filled.store.root), "tag", "acme/pii", "beta"]
+    words = ["--registry", filled.place, "tag", "acme/pii", "beta"]
     command = [*mounted, sys.executable, "-m", "onnxreg.cli", *words]
     tag = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (tag.returncode, tag.stderr.splitlines()[1]) == (9, f"hint: {READ_ONLY}")
@@ -393,14 +392,14 @@ def test_adding(registry, make_draft, error, call, number):
 @pytest.mark.parametrize("error", sampled(ERRORS, 3))
 def test_pulling(registry, other, make_draft, error, call, number):
     registry.add(make_draft())
-    other.pull("acme/pii", str(registry.store.root))
+    other.pull("acme/pii", registry.place)
     made = registry.add(make_draft(seed="b", size=LARGE))
     disk = other.store.disk = Failing(call, number, ERRORS[error])
-    family = family_of(lambda: other.pull("acme/pii", str(registry.store.root)))
+    family = family_of(lambda: other.pull("acme/pii", registry.place))
     assert family or not disk.has_failed or call in ("sync_directory", "rename", "create", "write", "mkdir")
     check_whole(other.store.root)
     other.store.disk = Disk()
-    other.pull("acme/pii", str(registry.store.root))
+    other.pull("acme/pii", registry.place)
     check_whole(other.store.root)
     assert other.get("acme/pii").digest == made.digest
 
@@ -432,10 +431,10 @@ def test_reading(registry, other, make_draft, monkeypatch, verb):
         patch.setattr(DirectoryRegistry, "open_blob", broken)
         with pytest.raises(HostError, match="Input/output error"):
             if verb == "pull":
-                other.pull("acme/pii", str(registry.store.root))
+                other.pull("acme/pii", registry.place)
             else:
-                registry.push("acme/pii", str(other.store.root))
+                registry.push("acme/pii", other.place)
     if other.store.is_there:
         check_whole(other.store.root)
-    other.pull("acme/pii", str(registry.store.root))
+    other.pull("acme/pii", registry.place)
     check_whole(other.store.root)

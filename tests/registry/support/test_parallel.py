@@ -1,6 +1,8 @@
-"""What waits in another thread ends with the work that it is a part of."""
+"""Work in threads ends as a whole; syncing asks the operating system."""
 
 import _thread
+import subprocess
+import sys
 import threading
 from io import BytesIO
 
@@ -10,12 +12,12 @@ from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import CancelledError, check_stop, run_parallel, sleep
 
 
-def test_outside_of_any_work_nothing_ends_a_wait() -> None:
+def test_outside_of_any_work_nothing_ends_a_wait():
     sleep(0)
     check_stop()
 
 
-def test_a_metered_stream_ends_with_the_work() -> None:
+def test_a_metered_stream_ends_with_the_work():
     stream = metered(BytesIO(b"data"), lambda count: None, "reading a blob")
     started, ended = threading.Event(), threading.Event()
 
@@ -34,7 +36,7 @@ def test_a_metered_stream_ends_with_the_work() -> None:
     assert ended.wait(60)
 
 
-def test_one_failure_wakes_those_that_wait() -> None:
+def test_one_failure_wakes_those_that_wait():
     def work(item: int) -> None:
         if item == 0:
             raise ValueError("first")
@@ -44,7 +46,7 @@ def test_one_failure_wakes_those_that_wait() -> None:
         run_parallel(work, range(4))
 
 
-def test_control_c_does_not_wait_for_a_thread_that_hears_nothing() -> None:
+def test_control_c_does_not_wait_for_a_thread_that_hears_nothing():
     deaf = threading.Event()
 
     def work(item: int) -> None:
@@ -59,7 +61,7 @@ def test_control_c_does_not_wait_for_a_thread_that_hears_nothing() -> None:
         deaf.set()
 
 
-def test_control_c_stops_the_work_on_a_single_item() -> None:
+def test_control_c_stops_the_work_on_a_single_item():
     ended = threading.Event()
 
     def work(item: int) -> None:
@@ -71,3 +73,26 @@ def test_control_c_stops_the_work_on_a_single_item() -> None:
     with pytest.raises(KeyboardInterrupt):
         run_parallel(work, range(1))
     assert ended.wait(60)
+
+
+CODE = """
+import sys
+from pathlib import Path
+from onnxreg.registry.support.disk import SYNCFS_THRESHOLD, Disk
+
+root = Path(sys.argv[1])
+files = [root / str(number) for number in range(SYNCFS_THRESHOLD)]
+for file in files:
+    file.touch()
+Disk().sync_file(files[0])
+Disk().sync_files(files)
+Disk().sync_directories([root] * len(files))
+Disk().sync_all(root)
+Disk().sync_file(root / "missing")
+"""
+
+
+def test_files_directories_and_file_systems_are_synced(tmp_path):
+    command = [sys.executable, "-c", CODE, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].startswith("FileNotFoundError: ") and "missing" in done.stderr

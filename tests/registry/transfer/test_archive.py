@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.registries import owner
 from support.registries.drafts import write_draft
+from support.registries.home import Home
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.contents import Selection
@@ -56,9 +57,9 @@ def template(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def three(template, tmp_path) -> Registry:
+def three(template, tmp_path) -> Home:
     """Three versions of one model, the first held by a channel, the second yanked; and another model."""
-    return Registry(shutil.copytree(template, tmp_path / "home"))
+    return Home(shutil.copytree(template, tmp_path / "home"))
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_an_archive_is_a_registry_to_read_from(three, other, path):
     done = other.pull(PII, str(path), channels=["stable"])
     assert [str(tag.version) for tag in done.channels] == ["0.1.0"]
     assert other.get(PII).data == three.get(PII).data
-    assert not owner.verify(other).damages
+    other.check()
     line = other.log("acme/pii")[0]
     assert line.via is not None and line.via.registry == three.id
     again = other.pull(PII, str(path))
@@ -233,10 +234,10 @@ def test_a_partial_archive_is_no_whole_copy(three, other, path, tmp_path):
     archive(three, path, PII, "tiny")
     (refused,) = mirror(*open_both(other.remotes, str(path), str(tmp_path / "mirror"))).skipped
     assert (refused.name, type(refused.error).__name__) == ("acme/pii", "MissingBlobError")
-    done = mirror(*open_both(other.remotes, str(path), str(other.store.root)))
+    done = mirror(*open_both(other.remotes, str(path), other.place))
     assert (done.versions, done.skipped) == (2, [])
     assert [str(each) for each in other.state("acme/pii").versions] == ["0.1.0"]
-    assert not owner.verify(other).damages
+    other.check()
     (three.store.root / weights(three, "tiny")).unlink()
     done = three.pull("tiny", str(path))
     assert (done.events, done.blobs) == (0, 1), "lost files come back to the registry of the archive"
@@ -340,10 +341,10 @@ def test_a_kill_leaves_no_archive_and_the_next_one_sweeps(three, tmp_path):
     assert not check(target).damages
 
 
-def test_memory_stays_flat(registry, make_draft, path):
+def test_memory_stays_flat(registry, path):
     """Peaks of Python's own allocations, for a blob of a few bytes and one of 32 MiB."""
-    registry.add(make_draft("big", size=32 * 2**20 // 7))
-    registry.add(make_draft("small"))
+    registry.make(name="big", size=32 * 2**20 // 7)
+    registry.make(name="small")
     peaks = []
     for name in ("small", "big"):
         tracemalloc.start()

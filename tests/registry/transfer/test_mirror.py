@@ -1,4 +1,4 @@
-"""Mirrors: verbatim copies that stay read-only, and registries of their own made of whole other ones."""
+"""Mirrors: verbatim copies, and registries made of whole other ones; pushes of many models, and channels that travel."""
 
 import itertools
 import shutil
@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from support.registries import growing, owner
+from support.registries.home import Home
 from support.servers import static
 from support.servers.faults import Plan
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.commit import blob_keys, collect
 from onnxreg.registry.log.contents import references
+from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import load
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import requests
@@ -22,20 +24,22 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import RegistryStore, UnlistedError, memory_remote
 from onnxreg.registry.support.environment import trust_file
-from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
+from onnxreg.registry.transfer.exchange import ExchangeRequest, SkippedVersion, exchange, worst
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.schema.core import errors
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import Progress
+from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.log.events import Tag
 
 
 @pytest.fixture
-def filled(registry, make_draft) -> Registry:
+def filled(registry) -> Registry:
     """Two models; one has three versions, a channel and a yank."""
     for seed in "abc":
-        registry.add(make_draft(seed=seed))
-    registry.add(make_draft(name="small", seed="s"))
+        registry.make(seed=seed)
+    registry.make(name="small", seed="s")
     registry.tag("acme/pii:0.1.1", "stable")
     registry.yank("acme/pii:0.1.0", "bad")
     return registry
@@ -76,9 +80,9 @@ def test_a_mirror_is_the_same_to_the_byte(filled, copied):
     assert (again.versions, again.events, again.blobs, again.size) == (0, 0, 0, 0)
 
 
-def test_a_mirror_follows_past_a_sealing(registry, make_draft, copied):
+def test_a_mirror_follows_past_a_sealing(registry, copied):
     for number in range(70):
-        registry.add(make_draft(seed="a", size=1), f"1.0.{number}")
+        registry.make(f"1.0.{number}", seed="a", size=1)
         if number in (3, 66):
             mirror(registry.store, copied)
     mirror(registry.store, copied)
@@ -106,13 +110,13 @@ def test_expired_and_purged_blobs_are_deleted_there_too(filled, copied):
     assert {line.event.kind for line in load(copied, "acme/pii").lines()}.isdisjoint({"fence"})
 
 
-def test_restored_blobs_are_sent_again(filled, other, copied, make_draft):
-    filled.push("small", str(other.store.root))
-    filled.add(make_draft("small", seed="again"), "9.0.0")
+def test_restored_blobs_are_sent_again(filled, other, copied):
+    filled.push("small", other.place)
+    filled.make("9.0.0", name="small", seed="again")
     mirror(filled.store, copied)
     owner.gc(filled, 1)
     mirror(filled.store, copied)
-    filled.pull("small:0.1.0", str(other.store.root), restore=True)
+    filled.pull("small:0.1.0", other.place, restore=True)
     mirror(filled.store, copied)
     assert is_copy(copied, filled.store)
 
@@ -154,9 +158,9 @@ def test_an_interrupted_mirror_resumes(filled):
     assert is_copy(copied, filled.store)
 
 
-def test_a_fork_writes_nothing(filled, make_draft, tmp_path, monkeypatch):
+def test_a_fork_writes_nothing(filled, tmp_path, monkeypatch):
     shutil.copytree(filled.store.root, tmp_path / "fork")
-    filled.add(make_draft(name="another"))
+    filled.make(name="another")
     filled.tag("small:0.1.0", "stable")
     monkeypatch.setenv("REG_STATE", str(tmp_path / "another user"))
     fork = Registry(tmp_path / "fork")
@@ -181,8 +185,8 @@ def test_a_mirror_that_is_ahead_is_left_alone(filled, copied, tmp_path):
 def test_a_mirror_is_read_only(filled, other, make_draft, tmp_path):
     store = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=filled.id)
     mirror(filled.store, store)
-    copied = Registry(tmp_path / "mirror")
-    other.add(make_draft(name="mine"))
+    copied = Home(tmp_path / "mirror")
+    other.make(name="mine")
     before = indexes(store)
     acts: list[Callable[[], object]] = [
         lambda: copied.add(make_draft(seed="x")),
@@ -194,7 +198,7 @@ def test_a_mirror_is_read_only(filled, other, make_draft, tmp_path):
         lambda: owner.drop(copied, "small:0.1.0"),
         lambda: owner.purge(copied, "small:0.1.0", "why"),
         lambda: owner.gc(copied, 1),
-        lambda: copied.pull("mine", str(other.store.root)),
+        lambda: copied.pull("mine", other.place),
         lambda: other.push("mine", str(copied.store.root)),
         lambda: mirror(other.store, store),
         lambda: copied.workspace().__enter__(),
@@ -212,11 +216,11 @@ def test_a_mirror_is_read_only(filled, other, make_draft, tmp_path):
 def test_a_mirror_repairs_and_is_repaired(filled, tmp_path):
     store = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=filled.id)
     mirror(filled.store, store)
-    copied = Registry(tmp_path / "mirror")
+    copied = Home(tmp_path / "mirror")
     for one, other in ((filled, copied), (copied, filled)):
         (one.store.root / "index/small.jsonl").write_bytes(b"rotten")
         (one.store.root / blob_path(one.get("acme/pii").manifest.artifacts[0].digest)).unlink()
-        assert not owner.repair(one, source=str(other.store.root)).report.damages
+        assert not owner.repair(one, source=other.place).report.damages
     assert indexes(store) == indexes(filled.store)
 
 
@@ -257,32 +261,21 @@ def test_channels_travel_when_asked(filled, other):
     assert set(other.state("acme/pii").channels) == {"stable", "ours"}
 
 
-def test_refused_versions_are_listed_and_the_rest_is_sent(filled, other, make_draft):
-    """A conflict is an error, and a takedown there is none."""
-    other.add(make_draft(seed="z"), "0.1.0")
-    other.add(make_draft(seed="c"), "0.1.2")
-    owner.purge(other, "acme/pii:0.1.2", "leaked")
-    filled.add(make_draft(seed="c"), "0.2.0")
-    filled.add(make_draft(seed="d"), "0.3.0")
-    owner.gc(filled, 1)
-    done = mirror(filled.store, other.store, channels=True)
-    reasons = {(item.name, item.tag): item for item in done.skipped}
-    assert reasons.keys() == {("acme/pii", tag) for tag in ("0.1.0", "0.1.2", "0.2.0")}
-    conflict = reasons["acme/pii", "0.1.0"]
-    assert "has manifest" in conflict.reason or "expired" in conflict.reason
-    assert "is expired" in reasons["acme/pii", "0.2.0"].reason
-    assert reasons["acme/pii", "0.1.2"].error is None
-    assert str(max(load(other.store, "acme/pii").versions)) == "0.3.0"
+def test_refused_versions_are_listed_and_the_rest_is_sent(filled, other):
+    """A conflict is an error; a takedown there, and what expired here, is none."""
+    other.make("0.1.1", seed="z")
+    other.make("0.3.0", seed="d")
+    owner.purge(other, "acme/pii:0.3.0", "leaked")
+    for version, seed in {"0.2.0": "y", "0.3.0": "d", "0.4.0": "e"}.items():
+        filled.make(version, seed=seed)
+    owner.gc(filled, 2)
+    skipped = {item.tag: item for item in mirror(filled.store, other.store).skipped}
+    assert skipped.keys() == {"0.1.0", "0.1.1", "0.1.2", "0.2.0", "0.3.0"}
+    assert [tag for tag, item in skipped.items() if item.error] == ["0.1.1"]
+    assert isinstance(skipped["0.1.1"].error, ConflictError) and "is expired" in skipped["0.2.0"].reason
+    assert str(max(load(other.store, "acme/pii").versions)) == "0.4.0"
     assert other.names() == ["acme/pii", "small"]
-    assert not owner.verify(other).damages
-
-
-def test_a_conflict_is_an_error_and_a_takedown_there_is_not(filled, other, make_draft):
-    other.add(make_draft(seed="z"), "0.1.2")
-    filled.push("acme/pii:0.1.1", str(other.store.root))
-    owner.purge(other, "acme/pii:0.1.1", "leaked")
-    found = {item.tag: item.error for item in mirror(filled.store, other.store).skipped}
-    assert isinstance(found["0.1.2"], ConflictError) and found["0.1.1"] is None
+    other.check()
 
 
 def test_a_damaged_model_does_not_keep_the_others_back(filled, copied):
@@ -303,12 +296,12 @@ def test_a_source_without_the_policies_that_it_must_have_is_refused(filled, copi
 
 
 def test_opening_both(filled, other, tmp_path):
-    source, known = str(filled.store.root), other.remotes
+    source, known = filled.place, other.remotes
     _, made = open_both(known, source, str(tmp_path / "made"))
     assert made.is_mirror and made.registry_id == filled.id
     _, own = open_both(known, source, str(tmp_path / "own"), new_id=True)
     assert not own.is_mirror and own.registry_id != filled.id
-    assert not open_both(known, source, str(other.store.root))[1].is_mirror
+    assert not open_both(known, source, other.place)[1].is_mirror
     with pytest.raises(InputError, match="has the id of"):
         open_both(known, source, str(tmp_path / "made"), new_id=True)
     with pytest.raises(InputError, match="the same registry"):
@@ -372,3 +365,183 @@ def test_a_source_that_dies_leaves_a_copy_that_says_so_and_is_finished(
     done = reg_mirror(other, bucket_url, target)
     assert done.models == 2 and not done.skipped
     assert is_copy(half.store, source)
+
+
+@pytest.fixture
+def three(filled) -> Home:
+    """With a third model."""
+    filled.make(name="acme/ner", seed="n")
+    return filled
+
+
+def versions(place: Registry, name: str) -> list[str]:
+    return sorted(map(str, load(place.store, name).versions))
+
+
+def push_many(registry: Registry, other: Registry, glob: str = "*", **words: Any) -> list[Any]:
+    return registry.push_many(glob, other.place, **words)
+
+
+def test_a_glob_is_the_newest_release_of_each_model(three, other):
+    sent = push_many(three, other, "acme/*")
+    assert [(model.name, list(map(str, model.versions)), model.new) for model in sent] == [
+        ("acme/ner", ["0.1.0"], 1),
+        ("acme/pii", ["0.1.2"], 1),
+    ]
+    assert other.names() == ["acme/ner", "acme/pii"]
+    assert versions(other, "acme/pii") == ["0.1.2"]
+    other.check()
+
+
+def test_every_version_travels_yanked_ones_with_their_yanks(three, other):
+    sent = push_many(three, other, every=True)
+    assert [model.has_copied for model in sent] == [True] * 3
+    assert versions(other, "acme/pii") == versions(three, "acme/pii")
+    assert load(other.store, "acme/pii").versions[Version.parse("0.1.0")].yanked
+    assert other.state("acme/pii").channels == {}
+    again = push_many(three, other, every=True)
+    assert [(model.has_copied, model.skipped) for model in again] == [(False, [])] * 3
+    with pytest.raises(ConflictError, match="known to other registries"):
+        owner.drop(three, "small:0.1.0")
+
+
+def test_a_push_lists_what_is_refused_and_sends_the_rest(three, other):
+    other.make("0.1.2", seed="z")
+    (three.store.root / blob_path(three.get("acme/ner").manifest.artifacts[0].digest)).unlink()
+    owner.untag(three, "acme/pii", "stable")
+    owner.gc(three, 1)
+    sent = {model.name: model for model in push_many(three, other, every=True)}
+    reasons = {item.tag: item for item in sent["acme/pii"].skipped}
+    assert isinstance(reasons["0.1.2"].error, ConflictError)
+    assert "is expired" in reasons["0.1.1"].reason and reasons["0.1.1"].error is None
+    (lost,) = sent["acme/ner"].skipped
+    assert (lost.tag, type(lost.error).__mro__[1]) == (None, NotFoundError)
+    assert (sent["acme/ner"].has_copied, sent["small"].has_copied) == (False, True)
+    assert other.names() == ["acme/pii", "small"]
+    other.check()
+
+
+def test_a_model_without_a_release_is_listed_and_a_glob_without_a_model_refused(three, other):
+    three.yank("small:0.1.0")
+    (sent,) = push_many(three, other, "smal?")
+    (skipped,) = sent.skipped
+    assert not sent.has_copied and skipped.error is None
+    assert "each version is yanked or a pre-release" in skipped.reason
+    for glob, near in (("acm/*", "acme/ner"), ("smalk*", "small")):
+        with pytest.raises(NotFoundError, match="no model matches") as caught:
+            push_many(three, other, glob)
+        assert near in caught.value.hint
+
+
+def test_a_place_in_the_way_ends_the_work(three, tmp_path, monkeypatch):
+    asked = []
+
+    def broken(*_: object, **__: object) -> None:
+        asked.append(1)
+        raise HostError("the disk is full")
+
+    monkeypatch.setattr("onnxreg.registry.transfer.exchange.exchange", broken)
+    with pytest.raises(HostError):
+        three.push_many(to=str(tmp_path / "broken"), every=True)
+    assert len(asked) == 1
+
+
+def test_the_worst_error_of_a_push():
+    errors = [NotFoundError("a"), None, ConflictError("b"), IntegrityError("c"), InputError("d")]
+    skipped = [SkippedVersion("n", None, "", error) for error in errors]
+    assert [worst(skipped), worst(skipped[:3]), worst(skipped[1:2])] == [errors[3], errors[2], None]
+
+
+def test_a_channel_travels_with_the_version_it_holds(three, other):
+    done = three.push("acme/pii:0.1.2", other.place, channels=["stable"])
+    assert list(map(str, done.versions)) == ["0.1.2", "0.1.1"]
+    assert [(tag.tag, str(tag.version)) for tag in done.channels] == [("stable", "0.1.1")]
+    assert done.events == 3
+    last = other.log("acme/pii")[-1]
+    assert isinstance(last.event, Tag) and last.via is None
+    again = three.push("acme/pii:0.1.2", other.place, channels=["stable"])
+    assert (again.events, again.blobs, again.channels) == (0, 0, ())
+    three.tag("acme/pii:0.1.2", "stable")
+    moved = three.push("acme/pii:0.1.2", other.place, channels=["stable"])
+    assert (moved.events, moved.blobs) == (1, 0)
+    assert other.find("acme/pii:stable").version == Version.parse("0.1.2")
+
+
+def test_a_pull_takes_a_channel_along(three, other):
+    done = other.pull("acme/pii", three.place, channels=["stable"])
+    assert str(done.versions[0]) == "0.1.2"
+    assert other.find("acme/pii:stable").version == Version.parse("0.1.1")
+    assert other.log("acme/pii")[-1].via is None
+    other.check()
+
+
+@pytest.mark.parametrize(("tag", "error"), [("beta", NotFoundError), ("1.0.0", InputError)])
+def test_a_channel_that_is_none_sends_nothing(three, other, tag, error):
+    with pytest.raises(error):
+        three.push("acme/pii", other.place, channels=[tag])
+    with pytest.raises(error):
+        push_many(three, other, channels=[tag])
+    assert other.names() == []
+
+
+def test_models_without_the_channel_go_without_it(three, other):
+    sent = push_many(three, other, channels=["stable"])
+    assert [model.skipped for model in sent] == [[]] * 3
+    assert versions(other, "acme/pii") == ["0.1.1", "0.1.2"]
+    assert other.state("acme/pii").channels.keys() == {"stable"}
+    assert other.state("small").channels == {}
+
+
+def test_a_channel_stays_where_its_version_does_not_travel(three, other):
+    other.make("0.1.1", seed="z")
+    other.tag("acme/pii:0.1.1", "stable")
+    (sent,) = push_many(three, other, "acme/pii", every=True, channels=["stable"])
+    assert {item.tag for item in sent.skipped} == {"0.1.1", "stable"}
+    assert all(isinstance(item.error, ConflictError) for item in sent.skipped)
+    assert versions(other, "acme/pii") == ["0.1.0", "0.1.1", "0.1.2"]
+    assert len([line for line in other.log("acme/pii") if isinstance(line.event, Tag)]) == 1
+
+
+def swaps_of(remote: Any, monkeypatch: pytest.MonkeyPatch, before: Callable[[], object]) -> list[str]:
+    """The index files that are swapped from now on; `before` happens ahead of the first."""
+    swapped: list[str] = []
+    swap = remote.store.swap
+
+    def watched(key: str, data: bytes, expected: str | None) -> bool:
+        if key.startswith("index/"):
+            swapped.append(key)
+            if len(swapped) == 1:
+                before()
+        return bool(swap(key, data, expected))
+
+    monkeypatch.setattr(remote.store, "swap", watched)
+    return swapped
+
+
+def test_version_and_channel_become_visible_at_once(three, monkeypatch):
+    remote = memory_remote()
+    swapped = swaps_of(remote, monkeypatch, lambda: None)
+    exchange(three.store, remote, ExchangeRequest("acme/pii", [Version.parse("0.1.1")], channels=["stable"]))
+    assert len(swapped) == 1
+    assert load(remote, "acme/pii").channels.keys() == {"stable"}
+
+
+@pytest.mark.parametrize("theirs", ["0.1.2", "0.1.1"])
+def test_a_channel_that_somebody_moves_meanwhile(three, monkeypatch, theirs):
+    remote = memory_remote()
+    every = [Version.parse(version) for version in ("0.1.1", "0.1.2")]
+    exchange(three.store, remote, ExchangeRequest("acme/pii", every))
+    somebody = Decisions(remote, "somebody")
+    swaps_of(remote, monkeypatch, lambda: somebody.tag(Ref("acme/pii", theirs), "stable"))
+
+    def publish() -> None:
+        exchange(three.store, remote, ExchangeRequest("acme/pii", every, channels=["stable"]))
+
+    if theirs == "0.1.1":
+        publish()
+    else:
+        with pytest.raises(ConflictError, match=r"holds 0\.1\.2 by now"):
+            publish()
+    ledger = load(remote, "acme/pii")
+    assert str(ledger.channels["stable"].version) == theirs
+    assert len([line for line in ledger.lines() if isinstance(line.event, Tag)]) == 1

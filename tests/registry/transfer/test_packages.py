@@ -32,9 +32,9 @@ def test_bytes_are_those_of_the_version_and_the_same_again(registry, make_draft,
     assert str(published.digest) in (tmp_path / "one/manifest.json").read_text()
 
 
-def test_an_earlier_package_is_replaced_as_a_whole(registry, make_draft, tmp_path):
-    registry.add(make_draft())
-    registry.add(make_draft(seed="b"))
+def test_an_earlier_package_is_replaced_as_a_whole(registry, tmp_path):
+    registry.make()
+    registry.make(seed="b")
     out, fresh = tmp_path / "out", tmp_path / "fresh"
     write_package(registry.store, Ref.parse("acme/pii:0.1.0"), out)
     write_package(registry.store, Ref.parse("acme/pii:0.1.1"), out, Selection(("onnx-int8",)))
@@ -51,8 +51,8 @@ FOREIGN = {name: ("mine", name) for name in ("notes.txt", "model/onnx-int8/mine.
 
 
 @pytest.mark.parametrize(("text", "path"), FOREIGN.values(), ids=FOREIGN)
-def test_files_of_others_are_left_alone(registry, make_draft, tmp_path, text, path):
-    registry.add(make_draft())
+def test_files_of_others_are_left_alone(registry, tmp_path, text, path):
+    registry.make()
     if path != "manifest.json":
         write_package(registry.store, Ref.parse("acme/pii"), tmp_path / "out")
     (tmp_path / "out" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -65,8 +65,8 @@ def test_files_of_others_are_left_alone(registry, make_draft, tmp_path, text, pa
         write_package(registry.store, Ref.parse("acme/pii"), registry.store.root / "out")
 
 
-def test_damage_leaves_the_earlier_package_and_nothing_beside_it(registry, make_draft, tmp_path):
-    digest = registry.add(make_draft()).manifest.artifacts[0].digest
+def test_damage_leaves_the_earlier_package_and_nothing_beside_it(registry, tmp_path):
+    digest = registry.make().manifest.artifacts[0].digest
     (tmp_path / "apart").mkdir()
     out = tmp_path / "apart/out"
     write_package(registry.store, Ref.parse("acme/pii"), out)
@@ -82,9 +82,9 @@ def test_damage_leaves_the_earlier_package_and_nothing_beside_it(registry, make_
     assert [path.name for path in (tmp_path / "apart").iterdir()] == ["out"]
 
 
-def test_of_a_partial_version_what_is_held(registry, other, make_draft, tmp_path):
-    registry.add(make_draft())
-    other.pull("acme/pii", str(registry.store.root), selection=Selection(("onnx-int8",)))
+def test_of_a_partial_version_what_is_held(registry, other, tmp_path):
+    registry.make()
+    other.pull("acme/pii", registry.place, selection=Selection(("onnx-int8",)))
     _, made = write_package(other.store, Ref.parse("acme/pii"), tmp_path / "out")
     assert [item.artifact.path for item in made.variants] == ["model_int8.onnx"]
     with pytest.raises(NotFoundError, match=r"model\.onnx of acme/pii:0\.1\.0 is not held here"):

@@ -36,12 +36,12 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def histories(template: World, tmp_path_factory: pytest.TempPathFactory) -> Histories:
+def histories(template, tmp_path_factory) -> Histories:
     return Histories(template.tree, tmp_path_factory.mktemp("histories"))
 
 
 @pytest.fixture
-def scene(request: pytest.FixtureRequest, tmp_path: Path, histories: Histories) -> Scene:
+def scene(request, tmp_path, histories) -> Scene:
     row = request.getfixturevalue("row")
     if row.get("world") == "gated":
         tree = request.getfixturevalue("gated").store.root
@@ -79,15 +79,7 @@ def command(verb: str, ref: str, place: Path, own: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("row", "reader"), list(cases()))
-def test_the_verdict_of_an_attack(
-    row: dict[str, Any],
-    reader: str,
-    scene: Scene,
-    tmp_path: Path,
-    own_user: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_the_verdict_of_an_attack(row, reader, scene, tmp_path, own_user, monkeypatch, capfd):
     """Each verb begins with what the reader knew before it."""
     who = READERS[reader]
     ref = row.get("ref", STABLE if row.get("world") == "gated" else scene.name)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.registries.home import Home
-from support.trust.world import MODEL, World
+from support.trust.world import MODEL
 
 from onnxreg.cli.commands.decide import write_bundle
 from onnxreg.registry.signing import generate, is_valid
@@ -27,9 +27,7 @@ def model_signing() -> str:
     return found
 
 
-def test_the_tool_accepts_a_pulled_directory_and_nothing_else(
-    world: World, tmp_path: Path, model_signing: str
-) -> None:
+def test_the_tool_accepts_a_pulled_directory_and_nothing_else(world, tmp_path, model_signing):
     registry, key = Home(world.tree), generate("ecdsa-p256")
     out, bundle, public = tmp_path / "pii", tmp_path / "pii.sig", tmp_path / "key.pub"
     registry.write_out(MODEL, out)
@@ -53,7 +51,7 @@ def test_the_tool_accepts_a_pulled_directory_and_nothing_else(
     assert not accepted(public)
 
 
-def test_a_bundle_lists_every_file(world: World, tmp_path: Path) -> None:
+def test_a_bundle_lists_every_file(world, tmp_path):
     registry, key = Home(world.tree), generate("ecdsa-p256")
     registry.write_out(MODEL, tmp_path / "out")
     write_bundle(tmp_path / "sig", registry.get(MODEL), key)
@@ -66,7 +64,7 @@ def test_a_bundle_lists_every_file(world: World, tmp_path: Path) -> None:
     assert is_valid(key.public, envelope.signatures[0].sig, envelope.signed)
 
 
-def test_a_bundle_wants_p256(world: World, tmp_path: Path) -> None:
+def test_a_bundle_wants_p256(world, tmp_path):
     with pytest.raises(InputError) as error:
         write_bundle(tmp_path / "sig", Home(world.tree).get(MODEL), world.release)
     assert "ecdsa-p256" in error.value.hint

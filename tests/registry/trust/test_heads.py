@@ -5,17 +5,14 @@ import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from threading import Thread
 
 import pytest
 from support.registries import owner
 from support.registries.drafts import write_draft
 from support.registries.home import Home
+from support.servers import http
 from support.trust.tamper import Tree, digest_of
-from support.trust.world import LONG, World
+from support.trust.world import LONG
 
 from onnxreg.registry.log.commit import collect
 from onnxreg.registry.log.decisions import Decisions
@@ -55,7 +52,7 @@ def busy(registry: Home, events: int) -> None:
 
 
 @pytest.fixture
-def published(registry: Home) -> Home:
+def published(registry) -> Home:
     for seed in "ab":
         registry.make(seed=seed)
     return registry
@@ -65,7 +62,7 @@ EVENTS, MORE = (0, 61, 62, 63, 126, 200), (1, 64, 130)
 
 
 @pytest.fixture(scope="module")
-def history(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], RegistryStore]:
+def history(tmp_path_factory) -> Callable[[int], RegistryStore]:
     """A registry in memory as it was after so many moves of a channel."""
     root, place = tmp_path_factory.mktemp("history"), memory_remote()
     registry = Home(root / "home")
@@ -88,9 +85,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Registr
 
 @pytest.mark.parametrize("events", EVENTS)
 @pytest.mark.parametrize("more", MORE)
-def test_a_log_that_grew_is_followed_over_any_sealing(
-    history: Callable[[int], RegistryStore], events: int, more: int
-) -> None:
+def test_a_log_that_grew_is_followed_over_any_sealing(history, events, more):
     place = history(events)
     watched = CheckedReader(place, KnownHeads())
     watched.read_index(NAME)
@@ -102,7 +97,7 @@ def test_a_log_that_grew_is_followed_over_any_sealing(
     assert list(known.lines) == [line.digest for line in lines[-len(known.lines) :]]
 
 
-def test_a_copy_that_is_behind_is_stale_and_says_for_how_long(published: Home) -> None:
+def test_a_copy_that_is_behind_is_stale_and_says_for_how_long(published):
     mirror, notices = published.copied("mirror"), list[StaleNotice]()
     look(mirror)
     published.tag(NAME, "stable")
@@ -114,13 +109,8 @@ def test_a_copy_that_is_behind_is_stale_and_says_for_how_long(published: Home) -
 
 @pytest.mark.parametrize("ago", [3 * 3600 + 5, -3 * 3600 - 60])
 def test_a_place_that_is_stale_for_longer_than_allowed_is_a_gate(
-    published: Home,
-    other: Home,
-    own_user: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    ago: int,
-) -> None:
+    published, other, own_user, monkeypatch, capfd, ago
+):
     """Whichever verb asks a mirror that lacks lines which were seen elsewhere three hours ago, or in three hours."""
     place = published.copied("mirror").place
     published.tag(NAME, "stable")
@@ -143,9 +133,7 @@ def test_a_place_that_is_stale_for_longer_than_allowed_is_a_gate(
         assert other.reg(*words, "--max-age", "4h") == 0, words
 
 
-def test_a_copy_too_far_behind_to_be_told_apart_is_refused(
-    published: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_too_far_behind_to_be_told_apart_is_refused(published, monkeypatch):
     monkeypatch.setattr(observing, "MAX_REMEMBERED_LINES", 4)
     mirror = published.copied("mirror")
     look(mirror)
@@ -158,9 +146,7 @@ def test_a_copy_too_far_behind_to_be_told_apart_is_refused(
         look(mirror.copied("other"))
 
 
-def test_a_restored_backup_is_believed_after_a_reset(
-    published: Home, other: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_restored_backup_is_believed_after_a_reset(published, other, capsys):
     backup, resolve = published.copied("backup"), ("resolve", NAME, "--remote", published.place)
     published.tag(NAME, "stable")
     assert other.reg(*resolve) == 0
@@ -172,9 +158,7 @@ def test_a_restored_backup_is_believed_after_a_reset(
     assert other.reg(*resolve) == 0
 
 
-def test_a_remote_that_was_removed_is_made_anew_after_a_reset(
-    published: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_remote_that_was_removed_is_made_anew_after_a_reset(published, tmp_path, capsys):
     place = str(tmp_path / "share")
     push = ("push", NAME, place)
     assert published.reg(*push) == 0
@@ -194,9 +178,7 @@ def test_a_remote_that_was_removed_is_made_anew_after_a_reset(
 
 
 @pytest.mark.parametrize("verb", ["push", "pull"])
-def test_nothing_is_sent_to_or_fetched_into_a_log_that_went_back(
-    published: Home, other: Home, verb: str
-) -> None:
+def test_nothing_is_sent_to_or_fetched_into_a_log_that_went_back(published, other, verb):
     def send(version: str) -> None:
         ref = f"{NAME}:{version}"
         published.push(ref, other.place) if verb == "push" else other.pull(ref, published.place)
@@ -210,7 +192,7 @@ def test_nothing_is_sent_to_or_fetched_into_a_log_that_went_back(
     assert other.state(NAME).seq == 1
 
 
-def test_a_push_of_many_lists_each_fork(published: Home, other: Home) -> None:
+def test_a_push_of_many_lists_each_fork(published, other):
     published.make(name="acme/x", seed="x")
     for ref in (f"{NAME}:0.1.0", "acme/x"):
         published.push(ref, other.place)
@@ -225,7 +207,7 @@ def test_a_push_of_many_lists_each_fork(published: Home, other: Home) -> None:
 
 
 @pytest.mark.parametrize("lost", ["the last lines", "the model"])
-def test_nothing_is_added_where_the_log_went_back(published: Home, lost: str) -> None:
+def test_nothing_is_added_where_the_log_went_back(published, lost):
     published.tag(f"{NAME}:0.1.0", "stable")
     index = published.tree.index(NAME)
     before = index.read_bytes()
@@ -243,9 +225,7 @@ def test_nothing_is_added_where_the_log_went_back(published: Home, lost: str) ->
 @pytest.mark.skipif(
     os.name != "posix", reason="a file stands where the directory should be, as POSIX reports it"
 )
-def test_a_home_that_cannot_be_written_warns_once_and_reads_on(
-    published: Home, own_user: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_home_that_cannot_be_written_warns_once_and_reads_on(published, own_user, capsys):
     shutil.rmtree(own_user / "state")
     (own_user / "state").write_bytes(b"")
     warned: list[str] = []
@@ -257,7 +237,7 @@ def test_a_home_that_cannot_be_written_warns_once_and_reads_on(
     assert "cannot be kept" in capsys.readouterr().err
 
 
-def test_what_this_user_wrote_is_known_before_it_is_read(registry: Home, other: Home, tmp_path: Path) -> None:
+def test_what_this_user_wrote_is_known_before_it_is_read(registry, other, tmp_path):
     """A place that loses a write of this user is noticed, though nobody read in between."""
     share = Home(tmp_path / "share")
     registry.make(seed="a")
@@ -285,9 +265,7 @@ def test_what_this_user_wrote_is_known_before_it_is_read(registry: Home, other: 
             path.write_bytes(data)
 
 
-def test_a_write_is_known_though_a_collector_freed_its_checkpoint(
-    history: Callable[[int], RegistryStore],
-) -> None:
+def test_a_write_is_known_though_a_collector_freed_its_checkpoint(history):
     place, heads = history(63), KnownHeads()
     written = place.read_index(NAME)
     history(127)
@@ -297,7 +275,7 @@ def test_a_write_is_known_though_a_collector_freed_its_checkpoint(
     assert known is not None and known.seq == 129
 
 
-def test_a_damaged_file_is_named_with_the_way_out(published: Home, own_user: Path) -> None:
+def test_a_damaged_file_is_named_with_the_way_out(published, own_user):
     look(published)
     (path,) = (own_user / "state").rglob("*.json")
     published.tag(NAME, "stable")
@@ -309,9 +287,7 @@ def test_a_damaged_file_is_named_with_the_way_out(published: Home, own_user: Pat
     look(published)
 
 
-def test_a_reset_of_all_models_leaves_nothing_of_one_registry(
-    published: Home, other: Home, own_user: Path
-) -> None:
+def test_a_reset_of_all_models_leaves_nothing_of_one_registry(published, other, own_user):
     for place in (published, other):
         place.make(name="acme/x")
     heads = own_user / "state" / "heads"
@@ -320,7 +296,7 @@ def test_a_reset_of_all_models_leaves_nothing_of_one_registry(
     assert {path.name for path in heads.iterdir()} == {other.id}
 
 
-def test_readers_beside_a_writer_are_never_alarmed(published: Home) -> None:
+def test_readers_beside_a_writer_are_never_alarmed(published):
     with ThreadPoolExecutor(4) as pool:
         readers = [pool.submit(look, published) for _ in range(60)]
         busy(published, 20)
@@ -331,7 +307,7 @@ def test_readers_beside_a_writer_are_never_alarmed(published: Home) -> None:
     assert known is not None and known.seq == published.state(NAME).seq == 22
 
 
-def test_a_copy_that_lacks_a_policy_is_to_be_brought_up_to_date(published: Home) -> None:
+def test_a_copy_that_lacks_a_policy_is_to_be_brought_up_to_date(published):
     """It is refused, but nobody is told to forget what was seen; the place itself going back is another thing."""
     owner.set_policy(published, read_policy(LOOSE.replace(b"stable", b"beta"), "policy"))
     mirror = published.copied("mirror")
@@ -345,40 +321,28 @@ def test_a_copy_that_lacks_a_policy_is_to_be_brought_up_to_date(published: Home)
     assert error.value.hint.endswith(f"reg trust reset {published.id} {POLICY_LOG}")
 
 
-class BehindACache(SimpleHTTPRequestHandler):
-    """Gives the files in `old`, unless it is asked not to."""
+def test_a_cache_that_is_behind_is_passed_by(published, tmp_path):
+    """A web server that gives old files, unless it is asked not to."""
+    backup, behind = published.copied("cached"), [False]
 
-    old: Path
+    def answer(handler: http.Handler) -> None:
+        is_old = behind[0] and handler.headers.get("Cache-Control") != "no-cache"
+        path = (backup if is_old else published).store.root / handler.path.lstrip("/")
+        handler.reply(200, path.read_bytes()) if path.is_file() else handler.reply(404)
 
-    def translate_path(self, path: str) -> str:
-        fresh = self.headers.get("Cache-Control") == "no-cache"
-        return super().translate_path(path) if fresh else f"{self.old}{path}"
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-def test_a_cache_that_is_behind_is_passed_by(published: Home, tmp_path: Path) -> None:
-    root = published.store.root
-    handler = type("Handler", (BehindACache,), {"old": root})
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(root))) as server:
-        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        place = CheckedReader(
-            open_url(f"http://127.0.0.1:{server.server_port}"), KnownHeads(tmp_path / "reader")
-        )
-        backup = published.copied("cached")
-        published.tag(NAME, "stable")
+    published.tag(NAME, "stable")
+    with http.serving(answer=answer) as url:
+        place = CheckedReader(open_url(url), KnownHeads(tmp_path / "reader"))
         newest = place.read_index(NAME)
-        handler.old = backup.store.root
+        behind[0] = True
         again = place.read_index(NAME)
         assert newest is not None and again is not None and again.data == newest.data
         put_back(published, backup)
         with pytest.raises(IntegrityError, match=r"went back in time"):
             place.read_index(NAME)
-        server.shutdown()
 
 
-def test_an_older_archive_in_the_place_of_a_newer_one_is_stale(published: Home, tmp_path: Path) -> None:
+def test_an_older_archive_in_the_place_of_a_newer_one_is_stale(published, tmp_path):
     told: list[StaleNotice] = []
     older, newer = tmp_path / "older.onnxreg", tmp_path / "newer.onnxreg"
     for path in (older, newer):
@@ -408,7 +372,7 @@ class TwoFaced(ReaderWrapper):
         return first or self.source.read_index(name)
 
 
-def test_the_trust_file_judges_the_index_file_that_answers(world: World, own_user: Path) -> None:
+def test_the_trust_file_judges_the_index_file_that_answers(world, own_user):
     """The place forges a channel of the sealed part, and keeps back the checkpoint that would show it."""
     own_user.mkdir(parents=True, exist_ok=True)
     (own_user / "trust").write_text(world.trust("[[require]]", f'models = ["{LONG}"]', "lines = true"))

@@ -1,4 +1,4 @@
-"""Whatever may legally be done to a model, in whatever order, alarms nobody who reads it."""
+"""Whatever may legally be done to a model, in whatever order, alarms nobody who reads it; and the vectors of the next index file."""
 
 import json
 from collections.abc import Callable
@@ -13,9 +13,11 @@ from support.registries.home import Home
 
 from onnxreg.registry.log.commit import load_own
 from onnxreg.registry.log.log import Log
+from onnxreg.registry.store.directory import DirectoryRegistry
+from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.log.state import SEGMENT_LINES
 
 NAME = "acme/pii"
@@ -119,9 +121,7 @@ def deeds(text: str) -> list[Deed]:
         "1.0.0 a add; 1.0.1 b add; 1.0.0 refused attest; 1.0.1 - push; 1.0.0 - push; 1.0.2 a add; 1.0.2 - push"
     )
 )
-def test_no_legal_history_alarms_a_reader_or_a_newcomer(
-    tmp_path_factory: pytest.TempPathFactory, history: list[Deed]
-) -> None:
+def test_no_legal_history_alarms_a_reader_or_a_newcomer(tmp_path_factory, history):
     """A reader who looks after each deed, one who looks at the end, and newcomers all along."""
     root = tmp_path_factory.mktemp("legal")
     world, reader, late = World(root), KnownHeads(root / "reader"), KnownHeads(root / "late")
@@ -132,3 +132,33 @@ def test_no_legal_history_alarms_a_reader_or_a_newcomer(
         if number == len(history) // 2:
             world.read_both(late, late)
     world.read_both(late, late)
+
+
+HISTORY = json.loads((Path(__file__).parents[2] / "vectors" / "history.json").read_text())
+
+
+@pytest.mark.parametrize("vector", HISTORY["vectors"], ids=lambda vector: vector["name"])
+def test_vectors_of_the_next_index_file(vector, tmp_path):
+    place = DirectoryRegistry.create(tmp_path / "tree")
+    identity = json.loads((place.root / "registry.json").read_bytes())
+    identity["id"] = json.loads(HISTORY["before"].splitlines()[0])["registry"]
+    (place.root / "registry.json").chmod(0o600)
+    (place.root / "registry.json").write_text(json.dumps(identity))
+    for digest, text in HISTORY["documents"].items():
+        path = place.root / blob_path(Digest.parse(digest))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    index = place.root / index_path(NAME)
+    index.parent.mkdir(parents=True)
+
+    def read(text: str) -> None:
+        index.unlink(missing_ok=True)
+        index.write_text(text)
+        CheckedReader(DirectoryRegistry.open(place.root), KnownHeads()).read_index(NAME)
+
+    read(HISTORY["before"])
+    if vector["error"] is None:
+        read(vector["after"])
+    else:
+        with pytest.raises(IntegrityError):
+            read(vector["after"])

@@ -1,4 +1,4 @@
-"""The laws of the diff: nothing goes unreported, the reverse mirrors, equal manifests have no difference."""
+"""The laws of the diff and its overview: nothing goes unreported or out of sight, the reverse mirrors."""
 
 import copy
 import json
@@ -13,6 +13,7 @@ from support.schema.edits import MATCHED_BY, Path, at, copied, edited, nodes, pa
 
 from onnxreg.schema.compare.json_changes import JsonChange, compare
 from onnxreg.schema.compare.manifests import Change, ManifestDiff, diff, located_changes
+from onnxreg.schema.compare.overview import DiffOverview, overview
 from onnxreg.schema.compare.severity import LISTS, RULES
 from onnxreg.schema.core import canonical, pointer
 from onnxreg.schema.core.document import Document
@@ -65,7 +66,7 @@ def others(value: Any) -> list[Any]:
     return [None]
 
 
-def test_no_change_goes_unreported(full: dict[str, Any]) -> None:
+def test_no_change_goes_unreported(full):
     """Every field of a full manifest, changed to what a model would allow and to what none would."""
     paths = [
         path for path in nodes(full) if not (isinstance(path[-1], int) and isinstance(at(full, path), dict))
@@ -79,7 +80,7 @@ def test_no_change_goes_unreported(full: dict[str, Any]) -> None:
             assert any(names_it(delta, path) for delta in deltas), (path, other)
 
 
-def test_no_removal_goes_unreported(full: dict[str, Any]) -> None:
+def test_no_removal_goes_unreported(full):
     for path in nodes(full):
         if path[-1] in MATCHED_BY and len(path) > 1:
             continue
@@ -89,7 +90,7 @@ def test_no_removal_goes_unreported(full: dict[str, Any]) -> None:
             assert any(names_it(delta, path) for delta in compare(one, other, LISTS)), path
 
 
-def test_no_unknown_field_goes_unreported(full: dict[str, Any]) -> None:
+def test_no_unknown_field_goes_unreported(full):
     holders = [path for path in nodes(full) if isinstance(at(full, path), dict)]
     for path in [(), *holders]:
         for value in (1, None, [], {}, {"a": 1}, "text", [1]):
@@ -108,7 +109,7 @@ def plain(delta: JsonChange) -> tuple[str, ...]:
 
 
 @given(st.data())
-def test_complete_and_symmetric(full_once: dict[str, Any], data: st.DataObject) -> None:
+def test_complete_and_symmetric(full_once, data):
     """JSON level: no delta exactly where the canonical bytes are equal, and the reverse mirrors."""
     old, new = data.draw(edited(full_once)), data.draw(edited(full_once))
     deltas = list(compare(old, new, LISTS))
@@ -129,7 +130,7 @@ def kept(change: Change) -> tuple[str, ...]:
 
 
 @given(st.data())
-def test_laws_of_diff(full_once: dict[str, Any], data: st.DataObject) -> None:
+def test_laws_of_diff(full_once, data):
     old = Manifest.from_json(full_once)
     new = parsed(data.draw(edited(full_once)))
     if new is None:
@@ -145,7 +146,7 @@ def test_laws_of_diff(full_once: dict[str, Any], data: st.DataObject) -> None:
     assert severities == sorted(severities, key=["breaking", "degrading", "notable", "cosmetic"].index)
 
 
-def test_pointers_lead_to_both_values_whatever_moved(full: dict[str, Any]) -> None:
+def test_pointers_lead_to_both_values_whatever_moved(full):
     moved = copied(full)
     for artifact in moved["artifacts"]:
         artifact["metadata"]["inputs"].reverse()
@@ -174,7 +175,7 @@ def documents(value: Any, model: Any) -> Iterator[tuple[type[Document], dict[str
             yield from (found for inner in get_args(model) for found in documents(item, inner))
 
 
-def test_the_full_manifest_is_full(full: dict[str, Any]) -> None:
+def test_the_full_manifest_is_full(full):
     """Every field of every class that a manifest is made of stands somewhere in it."""
     there: dict[type[Document], set[str]] = {}
     for model, value in documents(full, Manifest):
@@ -185,9 +186,61 @@ def test_the_full_manifest_is_full(full: dict[str, Any]) -> None:
         assert fields <= keys, model
 
 
-def test_every_rule_has_a_place_that_exists(full: dict[str, Any]) -> None:
+def test_every_rule_has_a_place_that_exists(full):
     """A rule for a field that no manifest has would be dead."""
     places = {place(path) for path in nodes(full)}
     for key in (key for key in RULES if not key.startswith(FAMILY) and key not in OPEN):
         bare = key.rstrip("*")
         assert any(known == bare or (key.endswith("*") and known.startswith(bare)) for known in places), key
+
+
+def shown(found: DiffOverview) -> list[int]:
+    """The positions of the changes in the tables and facts."""
+    rows = (*found.artifacts, *found.figures, *found.facts)
+    return [position for row in rows for position in row.changes]
+
+
+def folded(found: DiffOverview) -> list[int]:
+    return [position for group in found.folded for position in group.changes]
+
+
+def check_laws(old: Manifest, new: Manifest) -> tuple[ManifestDiff, DiffOverview]:
+    changes, found = overview(old, new)
+    assert changes == diff(old, new)
+    positions = shown(found) + folded(found)
+    assert sorted(positions) == list(range(len(changes.changes)))
+    for position in folded(found):
+        assert changes.changes[position].severity in ("notable", "cosmetic")
+    for position, change in enumerate(changes.changes):
+        if change.severity == "breaking":
+            assert position in [at for row in found.facts for at in row.changes]
+    for group in found.folded:
+        assert group.kinds == Counter(changes.changes[position].kind for position in group.changes)
+    assert DiffOverview.decode(found.encode()) == found
+    return changes, found
+
+
+@given(st.data())
+def test_every_change_is_in_exactly_one_place(full_once, data):
+    old, new = parsed(data.draw(edited(full_once))), parsed(data.draw(edited(full_once)))
+    if old is not None and new is not None:
+        check_laws(old, new)
+
+
+def test_every_single_change_is_in_one_place(full):
+    """One field of each kind removed, else replaced, if a manifest is left."""
+    old, count = Manifest.from_json(full), 0
+    places = {re.sub(r"/[0-9]+", "[]", "/".join(map(str, path))): path for path in nodes(full)}
+    for path in places.values():
+        value = copy.deepcopy(full)
+        del at(value, path[:-1])[path[-1]]
+        new = parsed(value)
+        if new is None:
+            value = copy.deepcopy(full)
+            holder, key = at(value, path[:-1]), path[-1]
+            holder[key] = f"{holder[key]}x" if isinstance(holder[key], str) else 0.5
+            new = parsed(value)
+        if new is not None:
+            check_laws(old, new)
+            count += 1
+    assert count > 100

@@ -4,7 +4,6 @@ import contextlib
 import copy
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from onnxreg.schema.compare.rebuild_outcome import (
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Manifest
 
-Replaced = Callable[[str, Any], dict[str, Any]]
 SHA = f"sha256:{'7' * 64}"
 
 
@@ -30,13 +28,13 @@ def held(old: dict[str, Any], new: dict[str, Any], contents: Any = lambda path: 
     return compare(Manifest.from_json(old), Manifest.from_json(new), contents)
 
 
-def test_a_version_is_what_it_is(full: dict[str, Any]) -> None:
+def test_a_version_is_what_it_is(full):
     done = held(full, full)
     assert done.matches and {file.state for file in done.files} == {"same"}
     assert (done.tools, done.checks, done.fields) == ((), (), ())
 
 
-def test_tools_are_named_and_count_as_no_difference(replaced: Replaced, full: dict[str, Any]) -> None:
+def test_tools_are_named_and_count_as_no_difference(replaced, full):
     done = held(full, replaced("/recipe/tools", {"onnx": "1.24.0", "numpy": "2.0"}))
     assert done.matches
     assert [(fact.name, fact.recorded, fact.rebuilt) for fact in done.tools] == [
@@ -66,9 +64,7 @@ def test_tools_are_named_and_count_as_no_difference(replaced: Replaced, full: di
         ("/source/digest", SHA, "source.digest"),
     ],
 )
-def test_differences_are_listed(
-    replaced: Replaced, full: dict[str, Any], pointer: str, to: Any, told: str
-) -> None:
+def test_differences_are_listed(replaced, full, pointer, to, told):
     changed = replaced(pointer, to)
     if pointer == "/artifacts/0/digest":
         for item in changed["artifacts"][1:]:
@@ -82,7 +78,7 @@ def test_differences_are_listed(
         assert any(name.endswith(expected) for name in found), found
 
 
-def test_an_artifact_whose_bytes_were_never_promised(replaced: Replaced, full: dict[str, Any]) -> None:
+def test_an_artifact_whose_bytes_were_never_promised(replaced, full):
     changed = replaced("/artifacts/2/digest", SHA)
     for value in (full, changed):
         value["artifacts"][2]["reproducible"] = False
@@ -119,9 +115,7 @@ def tensor(*data: Any, **changes: Any) -> dict[str, Any]:
         ("golden", tensor(1.0, atol="wide"), tensor(1.1, atol="wide"), "differs"),
     ],
 )
-def test_numbers_in_evidence(
-    replaced: Replaced, full: dict[str, Any], role: str, old: Any, new: Any, state: str
-) -> None:
+def test_numbers_in_evidence(replaced, full, role, old, new, state):
     full["files"][3]["role"] = role
     changed = copy.deepcopy(full)
     changed["files"][3]["digest"] = SHA
@@ -131,7 +125,7 @@ def test_numbers_in_evidence(
     assert bool(found.where) is (state == "differs")
 
 
-def test_a_certificate_that_is_no_json_differs_in_bytes(full: dict[str, Any]) -> None:
+def test_a_certificate_that_is_no_json_differs_in_bytes(full):
     full["files"][3]["role"] = "certificate"
     changed = copy.deepcopy(full)
     changed["files"][3]["digest"] = SHA
@@ -141,7 +135,7 @@ def test_a_certificate_that_is_no_json_differs_in_bytes(full: dict[str, Any]) ->
 
 
 @given(st.floats(-1, 1), st.floats(-1, 1))
-def test_rates_and_distances(old: float, new: float) -> None:
+def test_rates_and_distances(old, new):
     assert is_near("character_recall", old, new) is (abs(old - new) <= RATE_TOLERANCE)
     assert is_near("max_abs_diff", old, new) is (
         abs(old - new) <= max(RATE_TOLERANCE, DISTANCE_SHARE * abs(old))
@@ -166,7 +160,7 @@ SILENT = re.compile(r"/pieces/|/size$|/reasons/|/evidence/(artifact|report)$|/re
 """What follows from bytes, what repeats numbers in words, and tools, which are told apart."""
 
 
-def test_no_change_of_a_field_goes_unsaid(full: dict[str, Any]) -> None:
+def test_no_change_of_a_field_goes_unsaid(full):
     recorded = Manifest.from_json(full)
     tried = 0
     for path in nodes(full):

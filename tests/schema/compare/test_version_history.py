@@ -43,7 +43,7 @@ def history(full: dict[str, Any], metric: str | None = "sts/spearman") -> ModelH
     return model_history("acme/pii-small", records, metric)
 
 
-def test_another_suite_is_not_charted(full: dict[str, Any]) -> None:
+def test_another_suite_is_not_charted(full):
     found = history(full)
     assert [found.is_charted(row) for row in found.versions] == [True, False, True, False]
     assert [row.value for row in found.versions] == [0.85, None, 0.83, 0.5]
@@ -59,19 +59,17 @@ def test_another_suite_is_not_charted(full: dict[str, Any]) -> None:
         (None, "recall/quant_recall_delta"),
     ],
 )
-def test_a_figure_is_named_by_its_check_or_the_end_of_it(
-    metric: str | None, name: str, full: dict[str, Any]
-) -> None:
+def test_a_figure_is_named_by_its_check_or_the_end_of_it(metric, name, full):
     assert history(full, metric).metric == name
 
 
-def test_an_unknown_figure_is_an_error_with_the_nearest(full: dict[str, Any]) -> None:
+def test_an_unknown_figure_is_an_error_with_the_nearest(full):
     with pytest.raises(NotFoundError) as caught:
         history(full, "spearmann")
     assert "spearman" in str(caught.value.hint)
 
 
-def test_without_figures_the_smallest_artifact_is_listed(full: dict[str, Any]) -> None:
+def test_without_figures_the_smallest_artifact_is_listed(full):
     for artifact in full["artifacts"]:
         artifact.pop("checks", None)
     full["artifacts"][1].pop("certification")

@@ -30,24 +30,17 @@ def _encodes(value: Any) -> bytes | None:
 
 
 @given(VALUES)
-def test_encoding_round_trips(value: Any) -> None:
-    data = _encodes(value)
-    if data is not None:
-        assert canonical.encode(canonical.decode(data)) == data
-
-
-@given(VALUES)
-def test_decode_refuses_what_encode_refuses(value: Any) -> None:
-    text = json.dumps(value).encode()
-    if _encodes(value) is None:
+def test_what_is_encoded_is_read_and_nothing_else(value):
+    data, text = _encodes(value), json.dumps(value).encode()
+    if data is None:
         with pytest.raises(InputError):
             canonical.decode(text)
     else:
-        assert canonical.encode(canonical.decode(text)) == canonical.encode(value)
+        assert canonical.encode(canonical.decode(text)) == data == canonical.encode(canonical.decode(data))
 
 
 @given(st.binary(max_size=40) | st.text(max_size=40).map(lambda text: text.encode("utf-8", "replace")))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_read_or_refused(data):
     try:
         value = canonical.decode(data)
     except InputError as error:
@@ -114,7 +107,7 @@ HOSTILE: dict[str, tuple[bytes | Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize(("text", "reason"), HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_text_is_refused_at_once(text: bytes | Callable[[], bytes], reason: str) -> None:
+def test_hostile_text_is_refused_at_once(text, reason):
     data = text() if callable(text) else text
     with no_quadratic_time(), pytest.raises(InputError) as caught:
         canonical.decode(data, "openmed-onnx.json")
@@ -123,7 +116,7 @@ def test_hostile_text_is_refused_at_once(text: bytes | Callable[[], bytes], reas
     assert len(caught.value.message) < 300
 
 
-def test_a_huge_string_is_refused_before_it_is_parsed() -> None:
+def test_a_huge_string_is_refused_before_it_is_parsed():
     class Counted(bytes):
         decoded = 0
 
@@ -138,49 +131,35 @@ def test_a_huge_string_is_refused_before_it_is_parsed() -> None:
     assert Counted.decoded == 1
 
 
-def test_whole_floats_are_written_without_a_point_and_keys_are_texts() -> None:
+def test_whole_floats_are_written_without_a_point_and_keys_are_texts():
     assert canonical.encode({"a": [1.0, 100.0, -0.5]}) == b'{"a":[1,100,-0.5]}'
     with pytest.raises(InputError):
         canonical.encode({1: "a"})
 
 
-@pytest.mark.parametrize("number", [float("inf"), -float("inf"), float("nan"), 2**53, -(2**53), 1e20])
-def test_a_number_out_of_range_is_not_written(number: float) -> None:
-    for value in (number, {"limits": {"parity": {"int8": number}}}, [1, {"b": (number,)}]):
-        with pytest.raises(InputError, match=r"^it holds a number out of range: "):
-            canonical.encode(value, "it")
-
-
-def test_the_deepest_value_that_is_read() -> None:
+def test_the_deepest_value_that_is_read():
     data = b"[" * (DEEP - 1) + b"0" + b"]" * (DEEP - 1)
     assert canonical.encode(canonical.decode(data)) == data
 
 
-def test_surrogate_pairs_are_text() -> None:
+def test_surrogate_pairs_are_text():
     assert canonical.decode(rb'["\ud83d\ude00", "\\ud800"]') == ["😀", "\\ud800"]
 
 
+NUMBERS_BEYOND = [float("inf"), -float("inf"), float("nan"), 2**53, -(2**53), 1e20]
+
+
 @pytest.mark.parametrize(
-    "value",
-    [
-        float("nan"),
-        float("inf"),
-        2**53,
-        1e20,
-        "\ud800",
-        {"\ud800": 1},
-        {1: 2},
-        {"a": {1, 2}},
-        {"a": b"x"},
-        object(),
-    ],
+    "value", [*NUMBERS_BEYOND, "\ud800", {"\ud800": 1}, {1: 2}, {"a": {1, 2}}, {"a": b"x"}, object()]
 )
-def test_encode_refuses_what_json_cannot_say(value: Any) -> None:
-    with pytest.raises(InputError, match="thing"):
-        canonical.encode(value, "thing")
+def test_encode_refuses_what_json_cannot_say(value):
+    number = r"^thing holds a number out of range: "
+    for inside in (value, {"limits": {"parity": {"int8": value}}}, [1, {"b": (value,)}]):
+        with pytest.raises(InputError, match=number if value in NUMBERS_BEYOND else "thing"):
+            canonical.encode(inside, "thing")
 
 
-def test_encode_refuses_a_value_that_holds_itself() -> None:
+def test_encode_refuses_a_value_that_holds_itself():
     value: list[Any] = []
     value.append(value)
     with pytest.raises(InputError, match="deeper"):
@@ -207,5 +186,5 @@ def test_encode_refuses_a_value_that_holds_itself() -> None:
         ({"b": [True, None, '\n\x0f"'], "a": {}}, b'{"a":{},"b":[true,null,"\\n\\u000f\\""]}'),
     ],
 )
-def test_canonical_form(value: Any, data: bytes) -> None:
+def test_canonical_form(value, data):
     assert canonical.encode(value) == data

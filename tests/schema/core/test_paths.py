@@ -76,7 +76,7 @@ FINE = [
 
 
 @pytest.mark.parametrize("path", HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_path_is_refused(path: str | Callable[[], str]) -> None:
+def test_hostile_path_is_refused(path):
     with pytest.raises(InputError, match="path") as caught:
         check_path(path() if callable(path) else path)
     assert len(str(caught.value)) < 300
@@ -84,12 +84,12 @@ def test_hostile_path_is_refused(path: str | Callable[[], str]) -> None:
 
 
 @pytest.mark.parametrize("path", FINE)
-def test_ordinary_path_is_kept(path: str) -> None:
+def test_ordinary_path_is_kept(path):
     assert check_path(path) == path
 
 
 @given(st.text(st.characters() | st.sampled_from("./\\: ~con"), max_size=30))
-def test_an_accepted_path_stays_below_its_root(path: str) -> None:
+def test_an_accepted_path_stays_below_its_root(path):
     try:
         check_path(path)
     except InputError:
@@ -125,13 +125,13 @@ COLLISIONS = {
 
 
 @pytest.mark.parametrize("paths", COLLISIONS.values(), ids=COLLISIONS.keys())
-def test_collision(paths: list[str]) -> None:
+def test_collision(paths):
     for order in (paths, paths[::-1]):
         with pytest.raises(InputError, match=r"collide|both a file and a directory|two files are called"):
             check_distinct(order)
 
 
-def test_distinct_paths() -> None:
+def test_distinct_paths():
     check_distinct(["a", "b", "a.b", "a-b", "ab/a", "ab/b", "ac", "a b", "ab-/a"])
 
 
@@ -141,7 +141,7 @@ SMALL = st.lists(
 
 
 @given(SMALL)
-def test_collisions_are_those_of_the_definition(paths: list[str]) -> None:
+def test_collisions_are_those_of_the_definition(paths):
     folded = [tuple(path.lower().split("/")) for path in paths]
     prefixes = {path[:n] for path in folded for n in range(1, len(path))}
     collide = len(set(folded)) < len(folded) or not prefixes.isdisjoint(folded)
@@ -153,7 +153,7 @@ def test_collisions_are_those_of_the_definition(paths: list[str]) -> None:
         assert not collide
 
 
-def test_many_deep_paths_take_no_quadratic_time() -> None:
-    paths = [f"{i:07d}/" + "a/" * 30 + "x" for i in range(120_000)]
+def test_many_deep_paths_take_no_quadratic_time():
+    paths = [f"{i:07d}/" + "a/" * 30 + "x" for i in range(20_000)]
     with no_quadratic_time():
         check_distinct(paths)

@@ -21,16 +21,16 @@ def validator(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", documents.MODELS)
-def test_each_is_a_schema(name: str) -> None:
+def test_each_is_a_schema(name):
     assert validator(name).schema["$schema"] == documents.DIALECT
 
 
-def test_unknown_document() -> None:
+def test_unknown_document():
     with pytest.raises(InputError, match="no document is called 'manifest-v9'"):
         documents.text("manifest-v9")
 
 
-def test_full_manifest_is_valid(full: dict[str, Any]) -> None:
+def test_full_manifest_is_valid(full):
     validator("manifest-v2").validate(full)
     validator("manifest-v2").validate({**full, "unknown": {"x": 1}})
     validator("recipe").validate(full["recipe"])
@@ -66,7 +66,7 @@ INVALID = r"""
 """Pointers into a whole manifest, and values there that are invalid."""
 
 
-def test_the_model_refuses_the_documents_that_the_schema_refuses(full: dict[str, Any]) -> None:
+def test_the_model_refuses_the_documents_that_the_schema_refuses(full):
     judge = validator("manifest-v2")
     for line in INVALID.strip().splitlines():
         pointer, text = line.split(" | ")
@@ -77,7 +77,7 @@ def test_the_model_refuses_the_documents_that_the_schema_refuses(full: dict[str,
             Manifest.model_validate_json(json.dumps(value))
 
 
-def test_the_pattern_lets_ordinary_paths_through(full: dict[str, Any]) -> None:
+def test_the_pattern_lets_ordinary_paths_through(full):
     judge = validator("manifest-v2")
     for path in ("a", "a/b.c/d", "..a", "a..", ".a/b", "...", "é/x"):
         full["files"][0]["path"] = path

@@ -28,7 +28,7 @@ def printed(files: dict[str, bytes]) -> bytes:
 
 
 @given(directories)
-def test_the_digest_of_a_directory_is_that_of_its_checksum_file(files: dict[str, bytes]) -> None:
+def test_the_digest_of_a_directory_is_that_of_its_checksum_file(files):
     digests = {path: Digest.of(data) for path, data in files.items()}
     found = directory_digest(digests)
     assert found.hex == hashlib.sha256(printed(files)).hexdigest()
@@ -86,11 +86,11 @@ def variants(made: PackageLayout) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("manifest", [b"", b"[]", b"{}", b'{"additional_metadata": {"onnxreg": 1}}'])
-def test_a_directory_of_another_tool_is_no_package_of_ours(manifest: bytes) -> None:
+def test_a_directory_of_another_tool_is_no_package_of_ours(manifest):
     assert packaged_files(manifest) == set()
 
 
-def test_variants_are_named_after_artifacts_and_keep_their_order() -> None:
+def test_variants_are_named_after_artifacts_and_keep_their_order():
     made = laid_out(
         artifact("z.onnx"),
         artifact("a.onnx"),
@@ -103,7 +103,7 @@ def test_variants_are_named_after_artifacts_and_keep_their_order() -> None:
     assert json.loads(made.documents["manifest.json"])["package_version"] == "1.2.0"
 
 
-def test_a_variant_for_every_provider() -> None:
+def test_a_variant_for_every_provider():
     phone = artifact("a.onnx", metadata={"execution_providers": ["NNAPI", "XNNPACK", "Abacus"]})
     web = artifact("w.onnx", format="webgpu", precision="fp16")
     made = laid_out(phone, web)
@@ -117,7 +117,7 @@ def test_a_variant_for_every_provider() -> None:
     assert sum(item.path.endswith("a.onnx") for item in made.files) == 1
 
 
-def test_shared_files_are_one_asset() -> None:
+def test_shared_files_are_one_asset():
     made = laid_out(
         artifact("a.onnx"), files=(entry("config", "config.json"), entry("tokenizer", "t/vocab.txt"))
     )
@@ -127,7 +127,7 @@ def test_shared_files_are_one_asset() -> None:
     assert {PurePosixPath(item.path).name for item in made.files} == {"a.onnx", "config.json", "vocab.txt"}
 
 
-def test_foreign_formats_are_left_out() -> None:
+def test_foreign_formats_are_left_out():
     foreign = artifact("m.xml", entry("weights", "m.bin"), format="openvino-ir")
     made = laid_out(artifact("a.onnx"), foreign)
     assert made.left_out == ("m.xml",)

@@ -41,7 +41,7 @@ def component(made: dict[str, Any], name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def test_the_validator_refuses_a_wrong_sbom(full: dict[str, Any]) -> None:
+def test_the_validator_refuses_a_wrong_sbom(full):
     made = make(full)
     for spoiled in (
         made | {"surprise": 1},
@@ -51,7 +51,7 @@ def test_the_validator_refuses_a_wrong_sbom(full: dict[str, Any]) -> None:
         assert judge().validate_str(json.dumps(spoiled)) is not None
 
 
-def test_every_file_is_there_and_depended_on(full: dict[str, Any]) -> None:
+def test_every_file_is_there_and_depended_on(full):
     made, manifest = make(full), Manifest.from_json(full)
     said = {(each["name"], each["hashes"][0]["content"], told(each)["size"]) for each in made["components"]}
     assert said == {(each.path, each.digest.hex, str(each.size)) for each in manifest.all_files()}
@@ -62,7 +62,7 @@ def test_every_file_is_there_and_depended_on(full: dict[str, Any]) -> None:
     assert "file:model_int8.onnx.data" in needs["artifact:onnx-int8/int8/model_int8.onnx"]
 
 
-def test_what_only_a_full_manifest_has(full: dict[str, Any]) -> None:
+def test_what_only_a_full_manifest_has(full):
     """Directions, intervals, quantization, the machine of the tools; all else is in the golden JSON of `reg sbom`."""
     full["recipe"]["tools"]["isa"] = "x86_64+avx2"
     made = make(full)
@@ -82,21 +82,21 @@ def test_what_only_a_full_manifest_has(full: dict[str, Any]) -> None:
     assert told(formula["workflows"][0])["recipe:isa"] == "x86_64+avx2"
 
 
-def test_reasons_of_a_refused_artifact(full: dict[str, Any]) -> None:
+def test_reasons_of_a_refused_artifact(full):
     full["artifacts"][1]["certification"] |= {"state": "refused", "reasons": ["NAME loses 0.02"]}
     full["certified"] = full["quantization"]["certified"] = False
     found = component(make(full), "model_int8.onnx")
     assert "NAME loses 0.02" in found["modelCard"]["considerations"]["technicalLimitations"]
 
 
-def test_the_serial_number_follows_from_digest_and_version(full: dict[str, Any]) -> None:
+def test_the_serial_number_follows_from_digest_and_version(full):
     first = make(full)
     assert make(full) == first
     others = [make(full, "1.2.1"), make({**full, "license": "MIT"})]
     assert len({each["serialNumber"] for each in (first, *others)}) == 3
 
 
-def test_a_timestamp_only_where_one_is_given(full: dict[str, Any]) -> None:
+def test_a_timestamp_only_where_one_is_given(full):
     manifest = Manifest.from_json(full)
     subject = BomSubject(manifest, Digest.of(manifest.encode()), Version(1, 0, 0))
     assert "timestamp" not in bill(subject)["metadata"]
@@ -112,9 +112,7 @@ OPTIONAL = [
 
 
 @given(st.sets(st.sampled_from(OPTIONAL)), st.booleans(), st.text(min_size=1, max_size=20))
-def test_the_bill_of_any_manifest_is_valid(
-    full_once: dict[str, Any], without: set[str], bare: bool, text: str
-) -> None:
+def test_the_bill_of_any_manifest_is_valid(full_once, without, bare, text):
     value = {key: item for key, item in full_once.items() if key not in without}
     if bare:
         keys = ("format", "path", "precision", "digest", "size")
@@ -136,11 +134,11 @@ def test_the_bill_of_any_manifest_is_valid(
         ("our own", {"license": {"name": "our own"}}),
     ],
 )
-def test_licences_by_identifier_or_by_name(full: dict[str, Any], said: str, told: dict[str, Any]) -> None:
+def test_licences_by_identifier_or_by_name(full, said, told):
     assert make({**full, "license": said})["metadata"]["component"]["licenses"] == [told]
 
 
-def test_local_files_are_not_the_model_itself(full: dict[str, Any]) -> None:
+def test_local_files_are_not_the_model_itself(full):
     """Their id in the manifest is the model's own name; one of the Hub has a revision."""
     del full["source"]["revision"]
     full["source_model_id"] = full["source"]["id"] = full["name"]

@@ -256,26 +256,26 @@ def read_case(line: str) -> tuple[str, dict[str, Any], PromotionCandidate]:
 
 
 @pytest.mark.parametrize("line", CASES.strip().splitlines())
-def test_a_rule_passes_or_fails(line: str) -> None:
+def test_a_rule_passes_or_fails(line):
     expected, rule, found = read_case(line)
     results = [each.verdict for each in Rule.from_json({"channel": "stable", **rule}).evaluate(found)]
     assert results
     assert ("fail" if "fail" in results else "pass") == expected
 
 
-def test_every_demand_passes_and_fails_somewhere() -> None:
+def test_every_demand_passes_and_fails_somewhere():
     cases = map(read_case, CASES.strip().splitlines())
     seen = {(word, expected) for expected, rule, _ in cases for word in rule}
     demands = Rule.model_fields.keys() - {"channel", "models", "signatures", "loss_interval"}
     assert seen >= {(word, verdict) for word in demands for verdict in ("pass", "fail")}
 
 
-def test_only_what_is_demanded_is_looked_at() -> None:
+def test_only_what_is_demanded_is_looked_at():
     found = Rule.from_json({"channel": "stable", "licenses": ["MIT"]}).evaluate(made({}))
     assert [each.requirement for each in found] == ["licenses"]
 
 
-def test_reads_and_writes_the_whole_file() -> None:
+def test_reads_and_writes_the_whole_file():
     policy = read_policy(FULL, "policy.toml")
     assert Policy.read(policy.to_json()) == policy
     assert policy.to_json()[0]["max_size"] == {"onnx-int8": 40_000_000}
@@ -285,7 +285,7 @@ def test_reads_and_writes_the_whole_file() -> None:
     assert not policy.covering("acme/pii", "beta") and not policy.covering("other", "stable")
 
 
-def test_an_empty_policy_governs_nothing() -> None:
+def test_an_empty_policy_governs_nothing():
     assert read_policy(b"", "policy.toml") == Policy()
 
 
@@ -328,7 +328,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_wrong_policy_is_refused(case: str) -> None:
+def test_a_wrong_policy_is_refused(case):
     data, message = BAD[case]
     with pytest.raises(InputError, match=message) as caught:
         read_policy(data, "policy.toml")
@@ -340,13 +340,13 @@ def report(**changes: Any) -> bytes:
     return json.dumps({key: item for key, item in value.items() if item is not None}).encode()
 
 
-def test_reads_an_evaluation() -> None:
+def test_reads_an_evaluation():
     found = statements.read_evaluation(report())
     assert (found.artifact, str(found.suite), found.state, found.synthetic) == (INT8, FIELD, "refused", False)
     assert found.loss is not None and (found.loss.value, found.loss.interval) == (0.03, (0.01, 0.05))
 
 
-def test_a_report_of_another_kind_is_refused_in_words() -> None:
+def test_a_report_of_another_kind_is_refused_in_words():
     with pytest.raises(InputError, match="report is not valid") as caught:
         statements.read_evaluation(b"{}")
     assert "docs/gates.md" in caught.value.hint
@@ -355,6 +355,6 @@ def test_a_report_of_another_kind_is_refused_in_words() -> None:
 @pytest.mark.parametrize(
     "changes", [{"artifact": None}, {"suite": None}, {"state": "good"}, {"format_version": 2}]
 )
-def test_refuses_an_evaluation_that_does_not_say_what_of(changes: dict[str, Any]) -> None:
+def test_refuses_an_evaluation_that_does_not_say_what_of(changes):
     with pytest.raises(InputError):
         statements.read_evaluation(report(**changes))

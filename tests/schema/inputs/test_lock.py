@@ -40,14 +40,14 @@ ASKED = Query(("onnx-int8", "ort"), "int8", True, 3000, {"PHONE": 0.9}, parse("o
 
 @pytest.mark.parametrize("device", [None, preset("ort-android-1.23"), Device("1.20", ram=1000)])
 @pytest.mark.parametrize("query", [Query(), ASKED])
-def test_a_question_is_a_document_both_ways(query: Query, device: Device | None) -> None:
+def test_a_question_is_a_document_both_ways(query, device):
     request = ResolveRequest(Ref.parse("acme/pii:stable"), query, device)
     again = ResolveRequest.read(json.loads(json.dumps(request.to_json())))
     assert again == request
     assert None not in request.to_json().values()
 
 
-def test_one_spelling() -> None:
+def test_one_spelling():
     lock = Lockfile.of([entry("b"), entry("acme/pii", query=ASKED)])
     data = lock.encode()
     assert list(lock.models) == ["acme/pii", "b"]
@@ -57,7 +57,7 @@ def test_one_spelling() -> None:
     assert data.endswith(b"}\n") and b'\n  "models": [' in data
 
 
-def test_the_schema_in_the_docs_is_of_what_is_written() -> None:
+def test_the_schema_in_the_docs_is_of_what_is_written():
     import jsonschema
 
     block = DOCS.read_text().partition("```json\n")[2].partition("```")[0]
@@ -86,19 +86,19 @@ WRONG: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_a_wrong_lock_file_is_refused(message: str) -> None:
+def test_a_wrong_lock_file_is_refused(message):
     value = replaced_at(json.loads(Lockfile.of([entry("a"), entry("b")]).encode()), *WRONG[message])
     with pytest.raises(InputError, match=message) as caught:
         Lockfile.decode(json.dumps(value).encode(), "app.lock")
     assert "app.lock" in caught.value.message
 
 
-def test_a_file_that_is_no_json_is_refused() -> None:
+def test_a_file_that_is_no_json_is_refused():
     with pytest.raises(InputError, match=r"app\.lock is not valid JSON"):
         Lockfile.decode(b"{", "app.lock")
 
 
-def test_changes_are_told_by_name() -> None:
+def test_changes_are_told_by_name():
     before = Lockfile.of([entry("a"), entry("b"), entry("c"), entry("d")])
     moved = entry("c").replace(registry="1" * 32)
     after = Lockfile.of([entry("a"), entry("b", "1.1.0"), moved, entry("e")])
@@ -111,12 +111,12 @@ def test_changes_are_told_by_name() -> None:
     assert after.changes(after) == []
 
 
-def test_entries_are_replaced_by_name() -> None:
+def test_entries_are_replaced_by_name():
     lock = Lockfile.of([entry("a"), entry("b")]).with_entries([entry("b", "2.0.0")])
     assert [str(found.version) for found in lock.models.values()] == ["1.0.0", "2.0.0"]
 
 
-def test_equal_files_are_downloaded_once() -> None:
+def test_equal_files_are_downloaded_once():
     one = entry()
     assert one.size == 1002
     assert one.replace(files=(*one.files, one.files[0].replace(path="copy.json"))).size == 1002

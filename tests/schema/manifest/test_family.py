@@ -1,4 +1,4 @@
-"""A family in a manifest: what the document itself refuses, what an index says of it, and how two of them differ."""
+"""Families and pipelines in a manifest: what the document refuses, what an index says of it, how two of them differ."""
 
 import copy
 import json
@@ -14,8 +14,16 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.gates.rule import PromotionCandidate
 from onnxreg.schema.log.summary import VersionSummary, summarize
-from onnxreg.schema.manifest.family import classes_digest
+from onnxreg.schema.manifest.family import (
+    MAX_STAGES,
+    Graph,
+    ModelFamily,
+    check_alternatives,
+    classes_digest,
+    pipeline_of,
+)
 from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.parts import Tensor
 
 WIDTH = 8
 HEADS = {"tomato": ["healthy", "blight"], "potato": ["healthy", "rot", "scab"]}
@@ -118,7 +126,7 @@ WRONG = r"""
 """The pointer, the new value, and a part of the reason."""
 
 
-def test_a_family_that_fits_is_read(family: dict[str, Any]) -> None:
+def test_a_family_that_fits_is_read(family):
     read = Manifest.from_json(family).model_family
     assert read is not None
     assert [member.name for member in read.of_role("backbone")] == ["backbone"]
@@ -126,7 +134,7 @@ def test_a_family_that_fits_is_read(family: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("line", WRONG.strip().splitlines())
-def test_inconsistent_members_are_refused_by_name(family: dict[str, Any], line: str) -> None:
+def test_inconsistent_members_are_refused_by_name(family, line):
     pointer, text, message = line.split(" | ")
     value: Any = ... if text == "removed" else json.loads(text.removeprefix("CLASSES "))
     if text.startswith("CLASSES"):
@@ -135,13 +143,13 @@ def test_inconsistent_members_are_refused_by_name(family: dict[str, Any], line: 
         Manifest.from_json(replaced_at(family, pointer, value))
 
 
-def test_an_artifact_of_nobody_is_refused(family: dict[str, Any]) -> None:
+def test_an_artifact_of_nobody_is_refused(family):
     family["artifacts"].append(artifact("stray.onnx", 50, [], []))
     with pytest.raises(InputError, match=r"artifact stray\.onnx belongs to no member"):
         Manifest.from_json(family)
 
 
-def test_an_index_lists_the_backbone_only(family: dict[str, Any]) -> None:
+def test_an_index_lists_the_backbone_only(family):
     manifest = Manifest.from_json(family)
     digest = Digest.of(b"")
     short = VersionSummary.read(summarize(manifest, digest, 1))
@@ -170,7 +178,7 @@ def _retrained(value: dict[str, Any]) -> None:
     the_artifact(value, "heads/tomato.onnx")["digest"] = sha(77)
 
 
-def test_a_diff_says_which_heads_changed_and_how(family: dict[str, Any]) -> None:
+def test_a_diff_says_which_heads_changed_and_how(family):
     assert changed(family, _without_potato) == {
         "artifact-removed": "breaking",
         "member-removed": "breaking",
@@ -186,9 +194,81 @@ def test_a_diff_says_which_heads_changed_and_how(family: dict[str, Any]) -> None
     assert found == {"class-reordered": "breaking", "classes-digest-changed": "cosmetic"}
 
 
-def test_a_class_with_another_head_is_breaking(family: dict[str, Any]) -> None:
+def test_a_class_with_another_head_is_breaking(family):
     new = copy.deepcopy(family)
     routing = new["model_family"]["routing"]
     routing["potato"], routing["tomato"] = routing["tomato"], routing["potato"]
     found = diff(Manifest.from_json(family), Manifest.from_json(new))
     assert not found.compatible and {change.kind for change in found.changes} == {"route-changed"}
+
+
+PIPELINE = pipeline_of({"det.onnx": "detector", "rec.onnx": "recognizer", "det-int8.onnx": "detector"})
+IMAGES: Tensor = ("float32", (None, 3, None, None))
+
+
+def graph(inputs: dict[str, Tensor], outputs: dict[str, Tensor]) -> Graph:
+    return inputs, outputs
+
+
+def test_a_stage_has_all_its_files():
+    family = ModelFamily.from_json(PIPELINE)
+    assert {each.name: list(each.artifacts) for each in family.entries} == {
+        "detector": ["det.onnx", "det-int8.onnx"],
+        "recognizer": ["rec.onnx"],
+    }
+    assert family.to_json()["members"][0]["role"] == "stage"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"routing": {"apple": None}}, "neither edges nor routing"),
+        (
+            {"edges": [{"source": "detector", "output": "y", "target": "stage", "input": "x"}]},
+            "neither edges",
+        ),
+        (
+            {"members": [*PIPELINE["members"], {"name": "ood", "role": "ood", "artifacts": ["o.onnx"]}]},
+            "ood is not a stage",
+        ),
+        ({"members": [*PIPELINE["members"], PIPELINE["members"][0]]}, "two members are called detector"),
+        (pipeline_of({f"{n}.onnx": f"s{n}" for n in range(MAX_STAGES + 1)}), f"at most {MAX_STAGES} stages"),
+    ],
+)
+def test_a_pipeline_is_nothing_but_stages(more, message):
+    with pytest.raises(InputError, match=message):
+        ModelFamily.from_json({**PIPELINE, **more})
+
+
+def test_files_that_describe_a_pipeline_may_be_a_member():
+    about = {"name": "about", "role": "metadata", "files": ["about.json"]}
+    assert len(ModelFamily.from_json({"members": [*PIPELINE["members"], about]}).stages) == 2
+
+
+SAME = graph({"x": IMAGES}, {"y": ("float32", (None, 10))})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        graph({"x": ("float16", (None, 3, None, None))}, {"y": ("float16", (None, 10))}),
+        graph({"x": ("float32", (1, 3, 224, 224))}, {"y": ("float32", (1, 10))}),
+    ],
+    ids=["half", "fixed"],
+)
+def test_sizes_and_float_types_may_differ(other):
+    check_alternatives({"a": SAME, "b": other})
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (graph({"z": IMAGES}, SAME[1]), "input x is in one of them only"),
+        (graph(SAME[0], {"y": ("float32", (None, 5, 10))}), "output y has 2 axes in one and 3 in the other"),
+        (graph({"x": ("uint8", (None, 3, None, None))}, SAME[1]), "input x is float32 in one and uint8"),
+    ],
+    ids=["name", "axes", "type"],
+)
+def test_alternatives_share_inputs_and_outputs(other, message):
+    with pytest.raises(InputError, match=message):
+        check_alternatives({"a": SAME, "b": other})

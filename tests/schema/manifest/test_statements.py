@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 import pytest
 
@@ -32,7 +31,7 @@ from onnxreg.schema.manifest.vocabulary import (
         ("other", "other"),
     ],
 )
-def test_a_licence_has_one_spelling(typed: str, stored: str) -> None:
+def test_a_licence_has_one_spelling(typed, stored):
     assert check_license(typed) == check_license(stored) == stored
 
 
@@ -45,24 +44,24 @@ def test_a_licence_has_one_spelling(typed: str, stored: str) -> None:
         ("MIT OR", "SPDX"),
     ],
 )
-def test_another_name_gets_the_nearest_ones(typed: str, near: str) -> None:
+def test_another_name_gets_the_nearest_ones(typed, near):
     with pytest.raises(InputError, match="no licence is called") as raised:
         check_license(typed)
     assert near in raised.value.hint
 
 
-def test_an_empty_licence_is_called_empty() -> None:
+def test_an_empty_licence_is_called_empty():
     with pytest.raises(InputError, match="the licence is empty") as raised:
         check_license(" ")
     assert "SPDX" in raised.value.hint
 
 
 @pytest.mark.parametrize("text", ["(" * 4000, "not mit", "mit)", "\0", "mit or " * 500, "__import__('os')"])
-def test_hostile_text_makes_no_expression(text: str) -> None:
+def test_hostile_text_makes_no_expression(text):
     assert spdx_expression(text) is None
 
 
-def test_a_card_has_a_name_that_the_hub_knows() -> None:
+def test_a_card_has_a_name_that_the_hub_knows():
     assert hub_license("MIT") == {"license": "mit"}
     assert hub_license("GPL-3.0-only") == hub_license("GPL-3.0-or-later") == {"license": "gpl-3.0"}
     assert hub_license("MIT OR Apache-2.0") == {"license": "other", "license_name": "mit or apache-2.0"}
@@ -85,7 +84,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("text", "is_valid"), TEXTS.items())
-def test_a_description_is_one_line_for_every_reader(text: str, is_valid: bool, full: dict[str, Any]) -> None:
+def test_a_description_is_one_line_for_every_reader(text, is_valid, full):
     from jsonschema import Draft202012Validator
 
     schema = json.loads(json_schema.text("manifest-v2"))
@@ -100,7 +99,7 @@ def test_a_description_is_one_line_for_every_reader(text: str, is_valid: bool, f
             read()
 
 
-def test_a_manifest_without_a_description_has_the_same_bytes_as_before(full: dict[str, Any]) -> None:
+def test_a_manifest_without_a_description_has_the_same_bytes_as_before(full):
     del full["description"]
     manifest = Manifest.from_json(full)
     assert manifest.description is None

@@ -1,8 +1,10 @@
-"""Device documents, releases, presets, sizes and builds. What they decide is in the vectors."""
+"""Device documents, releases, presets, sizes, builds and contrib operators. What they decide is in the vectors."""
 
 import json
+import re
 from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +17,9 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.units import SIZE_UNITS, parse_size, size
 from onnxreg.schema.log.summary import ArtifactSummary
 from onnxreg.schema.manifest.operators import Need, read_build, read_operator_set
+from onnxreg.schema.query import runtimes
 from onnxreg.schema.query.device import PACKAGES, Device, preset, presets, provider
-from onnxreg.schema.query.runtimes import RELEASES, runtime
+from onnxreg.schema.query.runtimes import FIRST_RELEASES, RELEASES, runtime
 
 FULL = {
     "ort": "1.23.2",
@@ -33,13 +36,13 @@ FULL = {
 }
 
 
-def test_every_key_is_read_and_written() -> None:
+def test_every_key_is_read_and_written():
     device = Device.read(FULL)
     assert device.to_json() == {**FULL, "ram": 2_000_000_000}
     assert Device.read(device.to_json()) == device
 
 
-def test_defaults() -> None:
+def test_defaults():
     device = Device.read({"ort": "1.23"})
     assert (device.build, device.providers, device.ram, device.built) == ("full", ("CPU",), None, None)
     assert device.to_json() == {"ort": "1.23", "build": "full", "providers": ["CPU"]}
@@ -63,14 +66,14 @@ MALFORMED = """
 
 
 @pytest.mark.parametrize("row", MALFORMED.strip().splitlines())
-def test_a_malformed_device_is_named(row: str) -> None:
+def test_a_malformed_device_is_named(row):
     value, message, hint = map(str.strip, row.split("|"))
     with pytest.raises(InputError) as caught:
         Device.read(json.loads(value))
     assert message in caught.value.message and hint in caught.value.hint
 
 
-def test_an_operator_set_is_read_only_when_everything_else_is_met() -> None:
+def test_an_operator_set_is_read_only_when_everything_else_is_met():
     asked: list[Digest] = []
 
     def sets(digest: Digest) -> tuple[Need, ...]:
@@ -95,18 +98,18 @@ def test_an_operator_set_is_read_only_when_everything_else_is_met() -> None:
 @pytest.mark.parametrize(
     ("release", "known"), [("1.16", (1, 16)), ("1.20.1", (1, 20)), ("1.99.9", (1, 31)), ("3.0", (1, 31))]
 )
-def test_a_release_is_found_by_its_numbers(release: str, known: tuple[int, int]) -> None:
+def test_a_release_is_found_by_its_numbers(release, known):
     assert runtime(release) is RELEASES[known]
 
 
-def test_newer_releases_load_no_less() -> None:
+def test_newer_releases_load_no_less():
     known = [RELEASES[number] for number in sorted(RELEASES)]
     for older, newer in pairwise(known):
         assert older.ort_format <= newer.ort_format
         assert older.opset <= newer.opset and older.ir <= newer.ir
 
 
-def test_presets_are_devices_with_a_source() -> None:
+def test_presets_are_devices_with_a_source():
     known = presets()
     assert {name.rpartition("-")[0] for name in known} == {package.name for package in PACKAGES}
     for name, found in known.items():
@@ -116,7 +119,7 @@ def test_presets_are_devices_with_a_source() -> None:
     assert preset("ort-android-1.23").providers == ("CPU", "NNAPI", "XNNPACK")
 
 
-def test_an_unknown_preset_has_near_misses() -> None:
+def test_an_unknown_preset_has_near_misses():
     with pytest.raises(InputError) as caught:
         preset("ort-androit-1.23")
     assert "ort-android-1.23" in caught.value.hint
@@ -125,7 +128,7 @@ def test_an_unknown_preset_has_near_misses() -> None:
     assert "reg builtin devices" in caught.value.hint
 
 
-def test_names_of_providers() -> None:
+def test_names_of_providers():
     assert provider("NnapiExecutionProvider") == provider("NNAPI") == "nnapi"
     assert provider("WASM") == provider("CPUExecutionProvider") == "cpu"
 
@@ -142,20 +145,20 @@ def test_names_of_providers() -> None:
         ("200KB", 200_000),
     ],
 )
-def test_sizes(text: str, count: int) -> None:
+def test_sizes(text, count):
     assert parse_size(text) == size(text) == size(count) == count
 
 
 @pytest.mark.parametrize(
     "text", ["", "MB", "-1", "1e3", "1,5MB", " 1", "1 MB", "1mb", "1.MB", ".5MB", "0.3B", "٣MB", "9" * 16]
 )
-def test_no_sizes(text: str) -> None:
+def test_no_sizes(text):
     with pytest.raises(InputError):
         parse_size(text)
 
 
 @given(st.integers(0, 999_999), st.sampled_from(sorted(SIZE_UNITS)))
-def test_a_size_is_its_number_times_its_unit(number: int, unit: str) -> None:
+def test_a_size_is_its_number_times_its_unit(number, unit):
     if number * SIZE_UNITS[unit] < 2**53:
         assert parse_size(f"{number}{unit}") == parse_size(f"{number}.000{unit}") == number * SIZE_UNITS[unit]
 
@@ -163,7 +166,7 @@ def test_a_size_is_its_number_times_its_unit(number: int, unit: str) -> None:
 @pytest.mark.parametrize(
     "data", [b"{}", b'[{"domain":"a"}]', b'[{"domain":"a","name":"B","opset":-1}]', b"[", b""]
 )
-def test_a_malformed_operator_set(data: bytes) -> None:
+def test_a_malformed_operator_set(data):
     with pytest.raises(InputError):
         read_operator_set(data)
 
@@ -201,14 +204,12 @@ def config_of(needs: list[Need]) -> str:
 
 
 @given(_NEEDS)
-def test_a_build_contains_the_needs_of_its_configuration(needs: list[Need]) -> None:
+def test_a_build_contains_the_needs_of_its_configuration(needs):
     assert read_build(config_of(needs)).shortfall(needs) is None
 
 
 @given(_NEEDS, _NEEDS)
-def test_a_build_lacks_exactly_the_operators_it_was_not_made_for(
-    needs: list[Need], others: list[Need]
-) -> None:
+def test_a_build_lacks_exactly_the_operators_it_was_not_made_for(needs, others):
     build = read_build("\n".join(f"ai.onnx;{need.opset};{need.name}" for need in others))
     missing = {(need.opset, need.name) for need in needs} - {(need.opset, need.name) for need in others}
     found = build.shortfall(needs)
@@ -217,15 +218,54 @@ def test_a_build_lacks_exactly_the_operators_it_was_not_made_for(
 
 
 @given(st.text(alphabet="ai.onx;13AdMt{}\"':,[]!#\n gobly_", max_size=60))
-def test_no_text_is_more_than_an_input_error(text: str) -> None:
+def test_no_text_is_more_than_an_input_error(text):
     with suppress(InputError):
         read_build(text)
 
 
-def test_many_types_of_one_operator_take_no_cubic_time() -> None:
+def test_many_types_of_one_operator_take_no_cubic_time():
     config = 'ai.onnx;11;OneHot{"custom": [["float", "int64_t", "double"]]}'
     types = frozenset(f"t{number}" for number in range(300))
     need = Need("ai.onnx", "OneHot", 11, dict.fromkeys(("0", "1", "2"), types))
     with no_quadratic_time():
         found = read_build(config).shortfall([need])
     assert found is not None and "with t0, t0, t0" in found[1]
+
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("path", ["web-client/contrib.mjs", "jvm-client/src/org/onnxreg/client/Contrib.java"])
+def test_a_client_has_the_same_table(path):
+    text = (ROOT / "examples" / path).read_text("utf-8")
+    rows = re.findall(r"""^ +['"](\d+): (.+)['"],$""", text, re.MULTILINE)
+    assert {need: (1, int(minor)) for minor, needs in rows for need in needs.split(", ")} == FIRST_RELEASES
+
+
+def test_every_release_is_one_that_the_other_table_has():
+    assert set(FIRST_RELEASES.values()) <= RELEASES.keys()
+
+
+def test_a_feature_is_newer_than_its_operator():
+    for need, release in FIRST_RELEASES.items():
+        operator = need.split()[0]
+        assert operator == need or release > FIRST_RELEASES.get(operator, (1, 15)), need
+
+
+@pytest.mark.parametrize(
+    ("release", "words"),
+    [
+        ("1.23", ""),
+        ("1.23.2", ""),
+        ("2.0", ""),
+        ("1.22.1", "needs MatMulNBits bits=8, ONNX Runtime 1.22.1 lacks it, 1.23 has it"),
+        ("1.15", "needs MatMulNBits, ONNX Runtime 1.15 lacks it, 1.16 has it"),
+    ],
+)
+def test_the_first_need_that_a_release_lacks_is_named(release, words):
+    assert runtimes.problem(["MatMulNBits", "MatMulNBits bits=8"], release) == words
+
+
+def test_an_operator_of_no_release_is_named():
+    words = "needs Imaginary, which no release of ONNX Runtime known here runs on the CPU"
+    assert runtimes.problem(["Imaginary"], "1.31") == words

@@ -1,7 +1,5 @@
 """Queries and ranking: laws that hold for any artifacts. Single decisions are in the vectors."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,7 +61,7 @@ def misses(query: Query, artifact: ArtifactSummary) -> bool:
 
 
 @given(st.lists(_ARTIFACTS, max_size=8), _QUERIES)
-def test_each_artifact_is_judged_by_itself(artifacts: list[ArtifactSummary], query: Query) -> None:
+def test_each_artifact_is_judged_by_itself(artifacts, query):
     """The other artifacts of the version change no verdict."""
     for artifact, failure in zip(artifacts, failures(judged(artifacts, query)), strict=True):
         assert failures(judged([artifact], query)) == [failure]
@@ -72,9 +70,7 @@ def test_each_artifact_is_judged_by_itself(artifacts: list[ArtifactSummary], que
 
 
 @given(st.lists(_ARTIFACTS, max_size=8), _QUERIES)
-def test_nothing_that_meets_everything_ranks_above_the_best(
-    artifacts: list[ArtifactSummary], query: Query
-) -> None:
+def test_nothing_that_meets_everything_ranks_above_the_best(artifacts, query):
     ranking = judged(artifacts, query)
     fitting = [place for place, failed in enumerate(failures(ranking)) if failed is None]
     assert (ranking.best is None) == (not fitting)
@@ -94,7 +90,7 @@ def test_nothing_that_meets_everything_ranks_above_the_best(
     assert ranking.best == min(fitting, key=rank)
 
 
-def test_a_query_document() -> None:
+def test_a_query_document():
     value = {
         "formats": ["ort"],
         "precision": "int8",
@@ -111,12 +107,12 @@ def test_a_query_document() -> None:
 @pytest.mark.parametrize(
     "value", [[], {"formats": [1]}, {"certified": 1}, {"min_recall": {"A": 2}}, {"size": 1}]
 )
-def test_a_malformed_query_document(value: Any) -> None:
+def test_a_malformed_query_document(value):
     with pytest.raises(InputError):
         Query.read(value)
 
 
-def test_downloads_count_equal_files_once() -> None:
+def test_downloads_count_equal_files_once():
     def file(name: bytes, size: int) -> FileSummary:
         return FileSummary("companion", "p", Digest.of(name), size)
 
@@ -131,5 +127,5 @@ def test_downloads_count_equal_files_once() -> None:
 @pytest.mark.parametrize(
     "query", [Query(max_size=0), Query(context=0), Query(context=0, certified=True), Query()]
 )
-def test_a_query_comes_back_from_its_document(query: Query) -> None:
+def test_a_query_comes_back_from_its_document(query):
     assert Query.read(query.to_json()) == query

@@ -1,6 +1,8 @@
-"""The vectors of docs/resolve.md: stated by hand, met by the code here and by the clients in JavaScript and Java."""
+"""The vectors of docs/resolve.md and docs/rollouts.md: stated by hand, met by the code here and by the clients."""
 
+import hashlib
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,10 @@ from support.schema.resolving import resolve_in
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import RegError
-from onnxreg.schema.log.state import State
+from onnxreg.schema.core.errors import InputError, RegError
+from onnxreg.schema.log.state import Rollout, State
 from onnxreg.schema.manifest.operators import read_operator_set
+from onnxreg.schema.query.cohort import PARTS, admits, of_device, parse_cohort, position
 from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.requirements import Query
 
@@ -61,12 +64,12 @@ def answer(document: Json, vector: Json) -> Json:
 
 
 @pytest.mark.parametrize(("document", "vector"), CASES)
-def test_resolving_gives_what_the_vector_says(document: Json, vector: Json) -> None:
+def test_resolving_gives_what_the_vector_says(document, vector):
     found = answer(document, vector)
     assert {key: found.get(key) for key in vector["expect"]} == vector["expect"]
 
 
-def test_there_are_enough_and_they_reach_every_code() -> None:
+def test_there_are_enough_and_they_reach_every_code():
     vectors = [vector for document in FILES.values() for vector in document["vectors"]]
     assert len(vectors) >= 150
     assert len({vector["name"] for vector in vectors}) == len(vectors)
@@ -76,9 +79,131 @@ def test_there_are_enough_and_they_reach_every_code() -> None:
     assert all(f"| `{code}` |" in documented for code in CODES)
 
 
-def test_every_part_of_a_file_is_used_and_fits_any_language() -> None:
+def test_every_part_of_a_file_is_used_and_fits_any_language():
     for document in FILES.values():
         assert {vector["state"] for vector in document["vectors"]} == set(document["states"])
         canonical.decode(json.dumps(document).encode())
         for digest, operators in document["operator_sets"].items():
             assert str(Digest.of(canonical.encode(operators))) == digest
+
+
+ROLLOUTS = json.loads((VECTORS / "rollout.json").read_text("utf-8"))
+DEVICES = json.loads((VECTORS / "device.json").read_text("utf-8"))
+FRESH = [
+    update
+    for update in DEVICES["updates"]
+    if not update["slot"]["failed"] and not update["expect"].get("stays")
+]
+"""Updates on which nothing that the device remembers has a say, unless its current release is withdrawn."""
+SALT = "0123456789abcdef" * 2
+TARGET = {"to": "2.0.0", "manifest": f"sha256:{'0' * 64}", "salt": SALT, "seq": 1, "percent": 5}
+
+
+def rollout(**changes: Any) -> Rollout:
+    return Rollout.read({**TARGET, **changes})
+
+
+def test_devices_are_in_or_out():
+    cases = ROLLOUTS["admissions"]
+    assert len(cases) > 100 and {case["in"] for case in cases} == {True, False}
+    for case in cases:
+        assert admits(rollout(salt=case["salt"], percent=case["percent"]), case["seed"]) == case["in"], case
+
+
+@pytest.mark.parametrize("case", ROLLOUTS["cohorts"], ids=lambda case: str(case["where"]))
+def test_cohorts(case):
+    device = None if case["device"] is None else Device.read(case["device"])
+    if "error" in case:
+        with pytest.raises(InputError):
+            parse_cohort(case["where"])
+    else:
+        everybody = rollout(percent=100, where=case["where"])
+        assert admits(everybody, "0" * 64, device) == case["in"]
+
+
+@pytest.mark.parametrize("vector", ROLLOUTS["vectors"], ids=lambda vector: str(vector["name"]))
+def test_questions(vector):
+    state = State.decode(canonical.encode(ROLLOUTS["states"][vector["state"]]))
+    device = None if vector["device"] is None else Device.read(vector["device"])
+    try:
+        query = Query.read(vector["query"])
+        outcome = resolve_in(state, query, device, tag=vector["tag"], seed=vector["seed"])
+    except RegError as error:
+        assert {"error": error.family} == vector["expect"]
+        return
+    assert outcome.candidate is not None and outcome.artifact is not None
+    rejected = [
+        {"version": str(item.version), "artifact": item.artifact, "code": item.code}
+        for item in outcome.rejected
+    ]
+    answer = {
+        "version": str(outcome.candidate.version),
+        "artifact": outcome.artifact.path,
+        "rejected": rejected,
+    }
+    assert answer == vector["expect"]
+
+
+@pytest.mark.parametrize("vector", FRESH, ids=lambda vector: str(vector["name"]))
+def test_a_device_takes_what_resolve_answers(vector):
+    """The other releases of a slot count only if this one does not answer."""
+    state = State.decode(canonical.encode(DEVICES["states"][vector["state"]]))
+    question = {"query": {}, "seed": None, **vector["question"]}
+    try:
+        outcome = resolve_in(state, Query.read(question["query"]), tag=question["tag"], seed=question["seed"])
+        found = outcome.candidate
+    except RegError:
+        found = None
+    if found is None:
+        assert "error" in vector["expect"] or vector["slot"]["previous"]
+    else:
+        assert outcome.artifact is not None
+        assert vector["expect"] == {"version": str(found.version), "artifact": outcome.artifact.path}
+
+
+@pytest.mark.parametrize("value", [0, -1, 100.01, 0.001, 33.333, "5", None, True, float("nan"), 1e300])
+def test_a_wrong_percentage_is_refused(value):
+    with pytest.raises(InputError):
+        rollout(percent=value)
+
+
+@pytest.mark.parametrize("salt", ["", "0" * 31, "G" * 32, "A" * 32, 7])
+def test_a_wrong_salt_is_refused(salt):
+    with pytest.raises(InputError):
+        rollout(salt=salt)
+
+
+def test_a_device_keeps_what_it_has_as_the_share_grows():
+    draw = random.Random(5)
+    for _ in range(1000):
+        seed = draw.randbytes(32).hex()
+        admitted = [admits(rollout(percent=share), seed) for share in (1, 5, 20, 50, 100)]
+        assert admitted == sorted(admitted) and admitted[-1]
+
+
+def test_an_expression_is_written_in_one_way():
+    assert str(parse_cohort("platform=android  and app_version>=3.2.0")) == (
+        "platform = 'android' and app_version >= '3.2.0'"
+    )
+    assert of_device(Device("1.23"))["ort"] == "1.23.0"
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("percent", [1, 5, 20, 50])
+def test_a_million_seeds_are_within_the_binomial_interval(percent):
+    """The 99.9 % interval; and two rollouts of the same share are independent."""
+    from scipy.stats import binom
+
+    count, limit = 1_000_000, percent * 100 * 2**32
+    other = hashlib.sha256(SALT.encode()).hexdigest()[:32]
+    draw = random.Random(percent)
+    first = second = both = 0
+    for _ in range(count):
+        seed = draw.randbytes(32).hex()
+        inside, beside = position(SALT, seed) < limit, position(other, seed) < limit
+        first, second, both = first + inside, second + beside, both + (inside and beside)
+    share = percent / 100
+    for observed, expected in ((first, share), (second, share), (both, share**2)):
+        least, most = binom.interval(0.999, count, expected)
+        assert least <= observed <= most
+    assert PARTS == 10_000

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from support.schema.expressions import CANDIDATES, EXPRESSIONS, Case
+from support.schema.expressions import CANDIDATES, EXPRESSIONS
 
 from onnxreg.schema.core.bounds import MAX_EXPRESSION_CHARS
 from onnxreg.schema.core.errors import InputError
@@ -22,30 +22,30 @@ FULL: dict[str, Any] = VECTORS["candidate"]
 
 
 @pytest.mark.parametrize("text", VECTORS["true"])
-def test_expressions_that_hold_and_their_negations(text: str) -> None:
+def test_expressions_that_hold_and_their_negations(text):
     assert parse(text).matches(FULL)
     assert not parse(f"not ({text})").matches(FULL)
 
 
 @pytest.mark.parametrize("text", VECTORS["unknown"])
-def test_a_test_of_what_nobody_knows_is_false_and_its_negation_true(text: str) -> None:
+def test_a_test_of_what_nobody_knows_is_false_and_its_negation_true(text):
     for candidate in (FULL, {}):
         assert not parse(text).matches(candidate)
         assert parse(f"not {text}").matches(candidate)
 
 
 @pytest.mark.parametrize("name", [name for name, kind in FIELDS.items() if kind is FieldKind.FLAG])
-def test_a_flag_that_nobody_knows_is_false(name: str) -> None:
+def test_a_flag_that_nobody_knows_is_false(name):
     assert not parse(name).matches({})
     assert not parse(name).matches({name: None})
 
 
-def test_every_field_is_that_of_a_candidate() -> None:
+def test_every_field_is_that_of_a_candidate():
     assert FULL.keys() == FIELDS.keys()
 
 
 @pytest.mark.parametrize("case", VECTORS["errors"], ids=lambda case: case["expression"][:40])
-def test_an_error_says_what_was_expected_and_where(case: dict[str, Any]) -> None:
+def test_an_error_says_what_was_expected_and_where(case):
     with pytest.raises(ExpressionError) as raised:
         parse(case["expression"])
     assert list(raised.value.span) == case["span"]
@@ -53,7 +53,7 @@ def test_an_error_says_what_was_expected_and_where(case: dict[str, Any]) -> None
     assert raised.value.hint
 
 
-def test_half_a_character_is_refused() -> None:
+def test_half_a_character_is_refused():
     with pytest.raises(ExpressionError, match="cut in two") as raised:
         parse("name = 'caf\ud800'")
     assert raised.value.span == (11, 12)
@@ -68,7 +68,7 @@ DRAWN = {
 
 
 @pytest.mark.parametrize("text", DRAWN)
-def test_the_place_is_drawn_below_the_expression(text: str) -> None:
+def test_the_place_is_drawn_below_the_expression(text):
     with pytest.raises(ExpressionError) as raised:
         parse(text)
     assert raised.value.drawing == (text.replace("\n", " "), DRAWN[text])
@@ -76,7 +76,7 @@ def test_the_place_is_drawn_below_the_expression(text: str) -> None:
 
 @pytest.mark.parametrize("before", [0, 20, 200])
 @pytest.mark.parametrize("after", [0, 20, 200])
-def test_of_a_long_expression_the_part_around_the_place_is_drawn(before: int, after: int) -> None:
+def test_of_a_long_expression_the_part_around_the_place_is_drawn(before, after):
     text = "yanked or " * before + "sise < 3" + " or yanked" * after
     with pytest.raises(ExpressionError) as raised:
         parse(text)
@@ -86,7 +86,7 @@ def test_of_a_long_expression_the_part_around_the_place_is_drawn(before: int, af
     assert line[start : len(marks)] == text[slice(*raised.value.span)]
 
 
-def test_too_long_is_refused() -> None:
+def test_too_long_is_refused():
     text = "yanked or " * (MAX_EXPRESSION_CHARS // 10) + "yanked"
     assert parse(text[:MAX_EXPRESSION_CHARS].rpartition(" or ")[0])
     with pytest.raises(ExpressionError, match="longer than 4096 characters"):
@@ -108,14 +108,14 @@ zzz = 3 | the fields are name, version,
 
 
 @pytest.mark.parametrize("row", NEAR.strip().splitlines())
-def test_near_misses_are_named(row: str) -> None:
+def test_near_misses_are_named(row):
     text, near = row.split(" | ")
     with pytest.raises(ExpressionError) as raised:
         parse(text)
     assert near in raised.value.hint
 
 
-def test_the_fields_that_decide_are_named() -> None:
+def test_the_fields_that_decide_are_named():
     expression = parse(
         "certified and (recall.PHONE > 0.5 or not 'stable' in channels) and size in (1, 2) and metric.f1 > 0"
     )
@@ -123,21 +123,21 @@ def test_the_fields_that_decide_are_named() -> None:
     assert parse("metric['character_recall/PHONE'] > 0").fields == {"recall"}
 
 
-def test_equal_expressions_are_equal_however_they_are_written() -> None:
+def test_equal_expressions_are_equal_however_they_are_written():
     assert parse("format=onnx-int8 and  recall.A>0.5") == parse("format == 'onnx-int8' and recall['A'] > 0.5")
     assert parse("yanked or certified and newest") == parse("yanked or (certified and newest)")
     assert parse("(yanked or certified) and newest") != parse("yanked or certified and newest")
 
 
 @given(EXPRESSIONS, CANDIDATES)
-def test_it_is_true_of_what_a_naive_judge_says(case: Case, found: dict[str, Any]) -> None:
+def test_it_is_true_of_what_a_naive_judge_says(case, found):
     text, judge = case
     assert parse(text).matches(found) == judge(found)
     assert parse(text).matches({}) == judge({})
 
 
 @given(EXPRESSIONS)
-def test_printed_expressions_parse_to_the_same(case: Case) -> None:
+def test_printed_expressions_parse_to_the_same(case):
     expression = parse(case[0])
     assert parse(str(expression)) == expression
     assert str(parse(str(expression))) == str(expression)
@@ -152,7 +152,7 @@ PIECES = some.sampled_from(
 
 
 @given(some.text() | some.lists(PIECES).map(" ".join) | some.text("acdeinrst '\"()[]=<>~!.,0159MB"))
-def test_any_text_parses_or_is_an_input_error(text: str) -> None:
+def test_any_text_parses_or_is_an_input_error(text):
     try:
         expression = parse(text)
     except InputError as error:
@@ -165,7 +165,7 @@ def test_any_text_parses_or_is_an_input_error(text: str) -> None:
 
 
 @given(some.text("ab*?", max_size=8), some.text("ab?", max_size=12))
-def test_a_pattern_matches_as_a_shell_s_does(pattern: str, text: str) -> None:
+def test_a_pattern_matches_as_a_shell_s_does(pattern, text):
     assert matcher(pattern)(text) is (re.match(translate(pattern), text) is not None)
 
 
@@ -184,11 +184,11 @@ def test_a_pattern_matches_as_a_shell_s_does(pattern: str, text: str) -> None:
         ("*a" * 2000 + "b", "a" * 4000, False),
     ],
 )
-def test_a_pattern_matches_or_does_not(pattern: str, text: str, fits: bool) -> None:
+def test_a_pattern_matches_or_does_not(pattern, text, fits):
     assert matcher(pattern)(text) is fits
 
 
-def test_a_question_has_a_budget() -> None:
+def test_a_question_has_a_budget():
     expression = parse("path ~ '*x*' or path ~ '*y*'")
     candidates = [{"path": "a"}] * 100
 

@@ -32,7 +32,7 @@ MANIFEST = canonical.encode(
 )
 
 
-def test_the_encoding_is_that_of_the_specification() -> None:
+def test_the_encoding_is_that_of_the_specification():
     """The example of protocol.md of secure-systems-lab/dsse."""
     assert pae("http://example.com/HelloWorld", b"hello world") == (
         b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
@@ -40,14 +40,12 @@ def test_the_encoding_is_that_of_the_specification() -> None:
 
 
 @given(st.text(), st.binary(), st.text(), st.binary())
-def test_two_documents_are_never_signed_as_the_same_bytes(
-    kind: str, payload: bytes, other: str, bytes_: bytes
-) -> None:
+def test_two_documents_are_never_signed_as_the_same_bytes(kind, payload, other, bytes_):
     assert (pae(kind, payload) == pae(other, bytes_)) == ((kind, payload) == (other, bytes_))
 
 
 @given(st.text(), st.binary(), st.lists(st.builds(Signature, st.text(), st.binary()), min_size=1, max_size=3))
-def test_an_envelope_comes_back(kind: str, payload: bytes, signatures: list[Signature]) -> None:
+def test_an_envelope_comes_back(kind, payload, signatures):
     envelope = Envelope(kind, payload, tuple(signatures))
     assert Envelope.decode(envelope.encode()) == envelope
 
@@ -63,13 +61,13 @@ def test_an_envelope_comes_back(kind: str, payload: bytes, signatures: list[Sign
         b'{"payload":"QUJ=","payloadType":"a","signatures":[{"keyid":"k","sig":"AA=="}]}',
     ],
 )
-def test_invalid_envelopes_are_refused(data: bytes) -> None:
+def test_invalid_envelopes_are_refused(data):
     with pytest.raises(InputError):
         Envelope.decode(data)
 
 
 @given(st.sampled_from(sorted(SIZES)), st.data())
-def test_a_key_comes_back_from_its_text(kind: str, data: st.DataObject) -> None:
+def test_a_key_comes_back_from_its_text(kind, data):
     raw = data.draw(st.binary(min_size=SIZES[kind], max_size=SIZES[kind]))
     raw = raw if kind == "ed25519" else b"\x04" + raw[1:]
     key = PublicKey(kind, raw)
@@ -77,7 +75,7 @@ def test_a_key_comes_back_from_its_text(kind: str, data: st.DataObject) -> None:
     assert b64encode(key.spki).decode() == "".join(key.pem.splitlines()[1:-1])
 
 
-def test_a_statement_comes_back_and_is_held_against_its_manifest() -> None:
+def test_a_statement_comes_back_and_is_held_against_its_manifest():
     release = release_statement("acme/pii", Version(1, 2, 0), MANIFEST)
     read = Statement.decode(release.encode())
     assert (read, released_version(read)) == (release, Version(1, 2, 0))
@@ -87,7 +85,7 @@ def test_a_statement_comes_back_and_is_held_against_its_manifest() -> None:
     assert Statement.decode(canonical.encode(planted)) != release
 
 
-def test_other_statements_are_no_releases() -> None:
+def test_other_statements_are_no_releases():
     payload = release_statement("m", Version(1, 0, 0), MANIFEST).encode()
     assert Envelope("application/vnd.in-toto+json", payload, ()).predicate_type == RELEASE
     assert Envelope("text/plain", payload, ()).predicate_type == ""
@@ -96,7 +94,7 @@ def test_other_statements_are_no_releases() -> None:
         released_version(Statement.decode(other))
 
 
-def test_the_signature_of_a_line_covers_all_but_itself() -> None:
+def test_the_signature_of_a_line_covers_all_but_itself():
     line = {"seq": 1, "prev": str(Digest.of(b"")), "event": {"name": "m", "kind": "fence"}, "via": {"seq": 1}}
     covered = signed_bytes("f" * 32, line)
     assert signed_bytes("f" * 32, {**line, "sig": "x"}) == covered
@@ -110,6 +108,6 @@ def test_the_signature_of_a_line_covers_all_but_itself() -> None:
 @pytest.mark.parametrize(
     "text", ["", "abc", "a" * 64, f"{'a' * 64}:!", f"{'A' * 64}:AAAA", f"{'a' * 64}:AAA"]
 )
-def test_a_malformed_signature_of_a_line_is_refused(text: str) -> None:
+def test_a_malformed_signature_of_a_line_is_refused(text):
     with pytest.raises(InputError):
         read_sig(text)

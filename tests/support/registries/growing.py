@@ -10,7 +10,6 @@ import shutil
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -47,42 +46,36 @@ from support.registries.opened import opened
 NAME = grow.model_name(0)
 Counts = dict[str, float]
 Step = Callable[[int, Path], Counts]
-PROFILED = True
-"""Whether calls of functions are counted, which makes them several times slower."""
 
 
-class CountingStore:
+class CountingStore(MemoryStore):
     """An object store that counts what it is asked for, as S3 is: each blob of `has`, each page of a list, all bytes."""
 
     PAGE = 1000
 
     def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
-        self.url = "memory:"
-        self._store = MemoryStore()
-        self._store.objects.update(objects or {})
+        super().__init__()
+        self.objects.update(objects or {})
+        self._uncounted = MemoryStore()
+        self._uncounted.objects = self.objects
         self._counting = threading.Lock()
         self.forget()
-
-    @property
-    def objects(self) -> Mapping[str, bytes]:
-        return self._store.objects
 
     def forget(self) -> None:
         self.counts: Counts = {"requests": 0, "bytes sent": 0, "bytes received": 0}
 
     def _count(self, requests: int, sent: int = 0, received: int = 0) -> None:
         with self._counting:
-            self.counts["requests"] += requests
-            self.counts["bytes sent"] += sent
-            self.counts["bytes received"] += received
+            for what, number in zip(self.counts, (requests, sent, received), strict=True):
+                self.counts[what] += number
 
     def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
-        found = self._store.get(key, known)
+        found = super().get(key, known)
         self._count(1, received=len(found[0]) if found else 0)
         return found
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        stream = self._store.open(key, start)
+        stream = super().open(key, start)
         self._count(1, received=len(self.objects[key]) - start if stream else 0)
         return stream
 
@@ -90,30 +83,29 @@ class CountingStore:
         asked = list(keys)
         blobs = (BlobKey.of_path(key) for key in asked)
         self._count(len({blob.digest if blob else None for blob in blobs}))
-        return self._store.has(asked)
+        return super().has(asked)
 
     def create(self, key: str, source: BinaryIO) -> bool:
         return self.swap(key, source.read(), None)
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         self._count(1, sent=len(data))
-        return self._store.swap(key, data, expected)
+        return self._uncounted.swap(key, data, expected)
 
     def delete(self, keys: Iterable[str]) -> None:
         asked = list(keys)
         self._count(len(asked))
-        self._store.delete(asked)
+        super().delete(asked)
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        found = list(self._store.list(prefix))
+        found = list(super().list(prefix))
         self._count(1 + len(found) // self.PAGE)
         return iter(found)
 
 
 @contextmanager
 def counted(root: Path) -> Iterator[Counts]:
-    """Files opened below a directory, syncs, seconds of processor time; with `PROFILED` calls of functions instead of that,
-    Python's and built-in ones, in all threads."""
+    """Files opened below a directory, syncs, and calls of functions, Python's and built-in ones, in all threads."""
     found: Counts = {}
     calls, fsync, synced = itertools.count(), os.fsync, list[int]()
 
@@ -126,17 +118,14 @@ def counted(root: Path) -> Iterator[Counts]:
         fsync(descriptor)
 
     with opened(root) as files, patch("os.fsync", sync):
-        threading.setprofile(count if PROFILED else None)  # type: ignore[arg-type]
-        sys.setprofile(count if PROFILED else None)
-        began = time.process_time()
+        threading.setprofile(count)
+        sys.setprofile(count)
         try:
             yield found
         finally:
-            took = time.process_time() - began
             sys.setprofile(None)
             threading.setprofile(None)  # type: ignore[arg-type]
-    found |= {"files opened": len(files), "syncs": len(synced)}
-    found |= {"calls": next(calls)} if PROFILED else {"processor": took}
+    found |= {"files opened": len(files), "syncs": len(synced), "calls": next(calls)}
 
 
 def draft(root: Path, name: str, blobs: int, seed: str = "") -> Draft:
@@ -164,22 +153,22 @@ def make_blobs(root: Path, size: int) -> None:
     add(Registry(root), blobs=size)
 
 
-def make_versions(root: Path, size: int, whole: Iterable[int] = ()) -> None:
-    """So many versions of one model, without their blobs unless it is whole."""
-    grow.grow(root, 1, size, whole)
+def make_versions(root: Path, size: int) -> None:
+    """So many versions of one model, without their blobs."""
+    grow.grow(root, 1, size)
 
 
 def make_whole_versions(root: Path, size: int) -> None:
-    make_versions(root, size, [0])
+    grow.grow(root, 1, size, [0])
 
 
-def make_models(root: Path, size: int, whole: Iterable[int] = ()) -> None:
+def make_models(root: Path, size: int) -> None:
     """So many models of three versions."""
-    grow.grow(root, size, 3, whole)
+    grow.grow(root, size, 3)
 
 
 def make_whole_models(root: Path, size: int) -> None:
-    make_models(root, size, range(size))
+    grow.grow(root, size, 3, range(size))
 
 
 def make_small_models(root: Path, size: int) -> None:
@@ -249,15 +238,12 @@ def _add(registry: Registry, blobs: int, seed: str = "") -> Counts:
 
 def push(make: Callable[[Path, int], object]) -> Step:
     """All of a history at once."""
-    return lambda size, root: _push(make, size, PROFILED)[0]
+    return lambda size, root: _push(make, size)[0]
 
 
 @cache
-def _push(
-    make: Callable[[Path, int], object], size: int, profiled: bool
-) -> tuple[Counts, Mapping[str, bytes]]:
-    """The cost of a push of every version of the model, once for each value of `PROFILED`, and what a bucket has then."""
-    assert profiled == PROFILED
+def _push(make: Callable[[Path, int], object], size: int) -> tuple[Counts, Mapping[str, bytes]]:
+    """The cost of a push of every version of the model, and what a bucket has then."""
     store = CountingStore()
     remote = create_registry(store)
     with tempfile.TemporaryDirectory(dir=stock()) as directory:
@@ -269,7 +255,7 @@ def _push(
 
 
 def pull_blobs(size: int, root: Path) -> Counts:
-    store, other = CountingStore(_push(make_blobs, size, PROFILED)[1]), Registry(root / "other")
+    store, other = CountingStore(_push(make_blobs, size)[1]), Registry(root / "other")
     remote = RegistryStore(store)
     versions = every_version(remote)
     store.forget()
@@ -291,7 +277,7 @@ def collect_blobs(size: int, root: Path) -> Counts:
 def push_newest(size: int, root: Path) -> Counts:
     """One version more, where the remote has all before it."""
     registry = copy_of(make_whole_versions, size, root / "home")
-    store = CountingStore(_push(make_whole_versions, size, PROFILED)[1])
+    store = CountingStore(_push(make_whole_versions, size)[1])
     version = add(registry, seed="next")
     with counted(registry.store.root) as found:
         exchange(registry.store, RegistryStore(store), ExchangeRequest(NAME, [version]))
@@ -311,12 +297,12 @@ def search_one_changed(size: int, root: Path) -> Counts:
 
 def mirror_to_bucket(size: int, root: Path) -> Counts:
     """Models of one version with one file, for the first time."""
-    return _mirror(size, PROFILED)[0]
+    return _mirror(size)[0]
 
 
 def mirror_again(size: int, root: Path) -> Counts:
     """Nothing changed."""
-    _, registry, remote, store = _mirror(size, PROFILED)
+    _, registry, remote, store = _mirror(size)
     store.forget()
     with _own_state(registry), counted(registry.store.root) as found:
         assert mirror(registry.store, remote).versions == 0
@@ -324,9 +310,8 @@ def mirror_again(size: int, root: Path) -> Counts:
 
 
 @cache
-def _mirror(size: int, profiled: bool) -> tuple[Counts, Registry, RegistryStore, CountingStore]:
-    """The cost of a first mirror to a bucket, once for each value of `PROFILED`, its source, the bucket's registry and the bucket."""
-    assert profiled == PROFILED
+def _mirror(size: int) -> tuple[Counts, Registry, RegistryStore, CountingStore]:
+    """The cost of a first mirror to a bucket, its source, the bucket's registry and the bucket."""
     registry = copy_of(make_small_models, size, Path(tempfile.mkdtemp(dir=stock())) / "home")
     store = CountingStore()
     remote = create_registry(store, registry.id, mirror=True)

@@ -32,4 +32,5 @@ def publish(remote: RegistryStore, draft: Draft, version: str, files: Mapping[st
     with remote.push() as push:
         for blob in (*files.values(), document):
             push.put(BytesIO(blob))
+        push.flush()
         commit(remote, push, draft.name, change)

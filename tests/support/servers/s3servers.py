@@ -188,12 +188,6 @@ def user(root: Server, name: str, actions: Sequence[str]) -> tuple[str, str]:
         return key["AccessKeyId"], key["SecretAccessKey"]
 
 
-def revoke(root: Server, name: str, key: str) -> None:
-    """Delete a key of an IAM user."""
-    with closing(root.client("iam")) as client:
-        client.delete_access_key(UserName=name, AccessKeyId=key)
-
-
 @contextmanager
 def seaweedfs(directory: Path, ports: Sequence[int] | None = None) -> Iterator[Server]:
     """One process that is master, volume server, filer and S3 gateway. It starts again on the same `low_ports`."""
