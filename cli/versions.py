@@ -80,7 +80,8 @@ def report_published(
 ) -> None:
     """Show the result of `export`, `add` or `import`, and `remarks`; the JSON document adds `more`.
 
-    `measured` are blocks about what an export measured, and `last` are its last lines. With `is_preview`, say that nothing was published.
+    `measured` holds blocks about what an export measured, `last` the lines to show at the end. With `is_preview`, say that
+    nothing was published.
     """
     facts = [_artifacts(release), doubts(release), _remarks(release), *measured]
     existing = printable("" if release.new else _existing(release))

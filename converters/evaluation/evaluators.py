@@ -150,7 +150,7 @@ def numbers(values: Any) -> Any:
 def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None) -> Any:
     """An output of a run of one row, without the first axis.
 
-    Raises ConversionError if the output is missing or, with a `shape`, has another one; without a `shape`, also for NaN.
+    Raises ConversionError if the output is missing, or has another shape than `shape`; without `shape`, if it holds NaN.
     """
     if name not in outputs or outputs[name].shape[:1] != (1,):
         raise ConversionError(f"the model has no output called {name} with one row for each row of its input")
@@ -286,8 +286,8 @@ class AnswerSpan(msgspec.Struct, frozen=True):
 class Answers(TaskEvaluator):
     """`{question, context, answers: [text]}`. A prediction is a part of the context; "" means no answer.
 
-    A context longer than the model's input is cut into overlapping windows; the best answer of all windows counts. "" wins
-    if the first token, as start and end of an answer, scores higher in every window.
+    A context longer than the model's input is cut into overlapping windows; the best answer of all windows counts. The
+    answer is "" if, in every window, the first token as start and end scores higher than the window's best answer.
     """
 
     tasks = ("question-answering",)

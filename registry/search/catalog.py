@@ -286,7 +286,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes | msgspec.Raw) -> A
 
 
 def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[Any]) -> Iterable[Any]:
-    """Read items; several at a time if the registry is on another machine, so that each item is a request."""
+    """Read items. If the registry is on another machine, several are read at a time, because each costs a request."""
     return map(read, items) if isinstance(innermost(reader), DirectoryRegistry) else run_parallel(read, items)
 
 

@@ -405,7 +405,7 @@ class DirectoryRegistry(RegistryStore):
         return registry
 
     def check_not_foreign(self) -> None:
-        """Raise InputError if the directory is neither empty nor a registry; another process may be creating the registry."""
+        """Raise InputError if the directory is neither empty nor a registry. A registry that is just being created is allowed."""
         if self.root.exists() and not self.root.is_dir():
             raise InputError(f"{self.root} is a file", "name a directory")
         names = {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()

@@ -64,7 +64,7 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
 def located_changes(
     old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ((), ())
 ) -> list[LocatedChange]:
-    """The changes of `diff` and of measured speeds, each with its places in the two manifests."""
+    """The changes that `diff` finds, and those in measured speeds, each with its places in the two manifests."""
     documents = old.to_json(), new.to_json()
     for document, side in zip(documents, states, strict=True):
         timed = {state.path: {speed.machine: speed.ratio for speed in state.speeds} for state in side}

@@ -54,7 +54,7 @@ class Preprocessing(Document):
 class AudioPreprocessing(Document):
     """The conversion of a sound to numbers: its samples, float32 between -1 and 1, of one channel.
 
-    With `samples`, a sound is padded with zeros or cut to so many. With `normalize`, its mean becomes 0 and its variance 1.
+    With `samples`, a sound is padded with zeros, or cut, to that number of samples. With `normalize`, its mean becomes 0 and its variance 1.
     `mels`, `window` and `hop` state the logarithmic mel spectrogram of Whisper, `[mels, samples / hop]`.
     """
 

@@ -223,7 +223,7 @@ def copy(message: Any) -> Any:
 
 
 def drop_second_names(model: Any) -> None:
-    """Drop each Identity that only renames a stored tensor of the main graph, in place; its readers read the tensor.
+    """Change the graph: drop each Identity that only renames a stored tensor, and let its readers read that tensor.
 
     PyTorch's exporter writes such nodes if a weight is used twice, as in the layers of ALBERT.
     """
