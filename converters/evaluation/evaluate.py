@@ -300,9 +300,9 @@ class SourceEvaluation:
         return compare(path, self._runner(file), parent_path, runner, self._timed_inputs)
 
     def distance(self, file: Path, parent: Path) -> float:
-        """The mean distance of a file's outputs from its parent's, as a share of their size, on some inputs of the suite.
+        """The mean distance of a file's outputs from the parent's, as a share of the parent's, on some inputs of the suite.
 
-        Raises ConversionError if one of them does not load or run.
+        Raises ConversionError if one of the two files does not load or run.
         """
         feeds = self._feeds[:: -(-len(self._feeds) // DISTANCE_INPUTS)]
         if parent not in self._outputs:

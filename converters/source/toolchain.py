@@ -36,7 +36,7 @@ def require(*modules: str) -> None:
 
 
 def refuse_missing(error: BaseException, purpose: str) -> None:
-    """Raise HostError, naming the package, if an absent package caused the error of a library."""
+    """Raise HostError, naming the package, if the cause of a library's error is a package that is not installed."""
     cause: BaseException | None = error
     while cause is not None:
         module = (getattr(cause, "name", None) or "").partition(".")[0]

@@ -117,11 +117,11 @@ class Processor:
         outputs: Mapping[str, Sequence[str]],
         takes_squares: bool = False,
     ) -> tuple[TorchModel, Sample]:
-        """Make the module with an example of two rows, and a sample of other batches and of the sizes that vary.
+        """Make two things: the module with an example of two rows, and a sample with one and three rows and several sizes.
 
-        With `takes_squares`, if the sizes of images vary along an axis without a name, only square images are drawn.
+        With `takes_squares`, only square images are drawn if their sizes vary along an axis without a name.
 
-        Raises InputError if sizes vary otherwise, or the model does not take them.
+        Raises InputError if sizes still vary along such an axis, or if the model does not take the sizes.
         """
         import numpy as np
         import torch

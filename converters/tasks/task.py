@@ -56,9 +56,9 @@ class LocatedSource:
 class Sample:
     """Inputs, with the outputs of the source itself; every graph of an export is measured on the sample.
 
-    `feeds` and `expected` are numpy arrays by name, one mapping for each run. Outputs `per_token` have the axes batch and
-    sequence first; positions where the input `attention_mask` is 0 do not count. `golden` has small inputs, by name of
-    the case, for tests in other runtimes.
+    `feeds` and `expected` are numpy arrays by name, one mapping for each run. The outputs named in `per_token` have
+    batch and sequence as first axes; positions where the input `attention_mask` is 0 do not count. `golden` maps names of
+    cases to small inputs, for tests in other runtimes.
     """
 
     feeds: Sequence[Feed]

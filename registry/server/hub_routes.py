@@ -103,7 +103,7 @@ def _entry(file: LayoutFile) -> dict[str, Any]:
 
 
 def _sibling(entry: dict[str, Any], with_sizes: bool) -> dict[str, Any]:
-    """Return a file as listed in the document of a model."""
+    """Return the entry of a file for the list in a model's document."""
     if not with_sizes:
         return {"rfilename": entry["path"]}
     lfs = {**entry["lfs"], "sha256": entry["lfs"]["oid"]}

@@ -106,7 +106,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         ]
 
     def is_slow(self, artifact: ArtifactSummary) -> bool:
-        """True if an artifact is known to be slower than full precision on such a device."""
+        """True if an artifact is known to be slower than full precision on this kind of device."""
         return any(speed.low > 1 for speed in self.speeds(artifact))
 
     def requirements(self, operator_sets: OperatorSets, context: int | None = None) -> Requirements:

@@ -60,7 +60,7 @@ FIELDS: Final[dict[str, FieldKind]] = {
 }
 """The kind of every field."""
 ARTIFACT_FIELDS: Final = tuple(FIELDS)[tuple(FIELDS).index("task") :]
-"""The fields that follow from the manifest for ever; the fields before them follow from the log."""
+"""The fields that follow from the manifest, and so never change; the fields before them follow from the log."""
 LABELLED: Final = {
     "recall": (
         "the label whose recall is meant",
@@ -89,7 +89,7 @@ def of_version(state: "State", version: "Version", entry: "VersionEntry") -> dic
 
 
 def of_artifact(summary: "VersionSummary", artifact: "ArtifactSummary", download_size: int) -> dict[str, Any]:
-    """The fields of an artifact that follow from the manifest for ever."""
+    """The fields of an artifact that follow from the manifest, and so never change."""
     return {
         "task": summary.task,
         "family": summary.family,

@@ -99,7 +99,7 @@ class ResolveOutcome(NamedTuple):
 
     @property
     def rejected(self) -> tuple[Rejection, ...]:
-        """A rejection for every candidate but the chosen one, the newest version first, then in the manifest's order."""
+        """A rejection for each candidate that was not chosen, sorted by version, newest first, then in the manifest's order."""
         rejections = [*self._misses(), *self.passed_over]
         return tuple(sorted(rejections, key=lambda rejection: rejection.version.precedence, reverse=True))
 

@@ -75,7 +75,7 @@ def attribute(node: Any, name: str, default: Any) -> Any:
 
 
 def count_operators(model: Any) -> dict[str, int]:
-    """Count the nodes of each operator, also in subgraphs and functions; the key is `domain:Op` beyond the default domain."""
+    """Count the nodes of each operator, also in subgraphs and functions. Keys are `Op`, in other domains `domain:Op`."""
     names = (
         node.op_type if is_standard(node) else f"{node.domain}:{node.op_type}"
         for container in containers(model)

@@ -62,8 +62,8 @@ def snippets(
 ) -> Iterator[Snippet]:
     """Yield a snippet for each client that can use an artifact from the server at `base`; the shell comes first.
 
-    `tag` is the version, None if clients must use the digest. Apps ask by `channel`, a channel of the version, so that they
-    update. `files` is the version in the layout of the Hub. `has_token`:
+    `tag` is the version, None if clients must use the digest. `channel` points to the version; apps ask for it, so that they
+    get later versions too. `files` is the version in the layout of the Hub. `has_token`:
     True if the server demands a token. ASCII JSON is also used as a literal of JavaScript and Java.
     """
     folder, revision, token = basename(name), tag or str(digest), variable(base)
