@@ -343,7 +343,7 @@ _alone = threading.Lock()
 def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
     """Run one command line in this process; return its exit status, its stdout and stderr, and its seconds.
 
-    `actor` replaces this machine's claimed author of events.
+    `actor` is recorded as the author of events, in place of this machine's own claim.
     """
     from onnxreg.cli.main import main
 

@@ -133,7 +133,7 @@ class ChannelGate:
         return {"policy": judged.policy, "evidence": self.log.attach(judged.encode())}
 
     def check(self) -> None:
-        """Raise GateError if the channel is governed and its version was not promoted or fails the policy."""
+        """Raise GateError if the channel is governed, and its version either was not promoted or fails the policy."""
         if not self.rules:
             return
         name, current = f"{self.log.name}:{self.channel}", self.log.channels.get(self.channel)

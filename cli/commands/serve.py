@@ -35,7 +35,7 @@ def command(
     workers: int = option("Processes that answer, for example one for each core.", default=1, min=1, max=64),
     no_access_log: bool = flag("Print no line of JSON for each request on stderr."),
 ) -> None:
-    """Serve the registry over HTTP, read-only: answers for apps, and the tree as a remote at this URL.
+    """Serve the registry over HTTP, read-only: apps ask it, and it is a remote at its URL.
 
     GET /v1/models, GET /v1/models/NAME and POST /v1/resolve answer like reg ls --json and reg resolve
     --json; /openapi.json describes the whole API, /metrics and /healthz are for operators. SIGTERM or

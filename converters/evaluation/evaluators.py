@@ -187,7 +187,7 @@ class TokenSpans(TaskEvaluator):
 
     @classmethod
     def load_suite(cls, path: Path) -> Suite:
-        """Read a suite, which may be empty or have equal texts: like OpenMed, it identifies a fixture by the id."""
+        """Read a suite. It may be empty, and fixtures may have equal texts, because an id identifies a fixture, as in OpenMed."""
         return suite.load(path, read_fixture)
 
     @classmethod

@@ -175,7 +175,7 @@ class MeanCosine(MeanMetric):
 
 
 class OutputCosine(MeanCosine):
-    """The mean over rows of the lowest cosine of an output with the parent's: 1 for the parent. For rows without labels."""
+    """For rows without labels: the cosine of each output with the parent's output, the lowest of each row, and their mean."""
 
     id = "output_cosine"
     tasks = ROWS

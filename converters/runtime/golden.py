@@ -103,7 +103,7 @@ def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
 
 
 def tolerance_of(outputs: Sequence[Any], share: float, least: float = 0.0) -> Tolerance:
-    """Make a tolerance: `atol` is `share` of the largest output (at least 1), but at least `least`; `rtol` is `share`."""
+    """Make a tolerance: `rtol` is `share`, and `atol` is max(least, share * max(1, the largest output))."""
     scale = max([1.0, *(float(abs(array).max(initial=0)) for array in outputs)])
     return Tolerance(float(f"{max(share * scale, least):.2g}"), share)
 

@@ -353,7 +353,7 @@ class OciClient:
         retrying(attempt)
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
-        """Return the descriptors of a manifest's referrers of these artifact types. RemoteError if there are too many."""
+        """Return the descriptors of the referrers of a manifest that have one of these artifact types. RemoteError if there are too many."""
         page, size = f"referrers/{digest}", 0
         descriptors: list[Mapping[str, Any]] = []
         for number in range(MAX_REFERRER_PAGES):

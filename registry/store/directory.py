@@ -82,8 +82,9 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def take(path: Path, seconds: float = -1) -> "BaseFileLock | None":
-    """Lock a file, created if missing, until `release`; None if another process holds the lock for `seconds`. HostError if
-    the file system has no locks. FileNotFoundError if the file cannot be created (in /proc): a wait would never end.
+    """Lock a file, created if missing, until `release`; None if another process still holds the lock after `seconds`.
+
+    HostError if the file system has no locks, FileNotFoundError if the file can never be created, for example in /proc.
     """
     from filelock import FileLock, Timeout
 

@@ -19,9 +19,10 @@ _SECRET = re.compile(r"(?i)(^|&)[^=&]*(token|secret|password|signature|credentia
 def open_url(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> RegistryStore:
-    """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, ...) or path; `create` makes a missing one, as a
-    mirror of the registry `mirror_of` if given. To save a request, a remote store may trust that the registry has the
-    `known_id`, until the store reads an index file.
+    """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, ...) or path.
+
+    With `create`, a missing registry is created; with `mirror_of`, as a mirror of that registry. A remote store may assume
+    that the registry's id is `known_id`, which saves a request; the first index file that it reads shows the id.
     """
     scheme = _scheme(url)
     if scheme in BUCKETS:

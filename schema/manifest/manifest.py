@@ -317,7 +317,7 @@ class Manifest(Document):
 
     @property
     def members(self) -> dict[str, str]:
-        """The name of each artifact's member, by the artifact's path, in a family or a pipeline."""
+        """For a family or a pipeline: the name of the member to which an artifact belongs, by the artifact's path."""
         members = self.model_family.members if self.model_family else ()
         return {path: member.name for member in members for path in member.artifacts}
 
