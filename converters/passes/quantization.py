@@ -557,13 +557,14 @@ class SmoothQuant(GraphPass):
                 stored[name].CopyFrom(onnx.numpy_helper.from_array(matrix * scales[:, None], name))
             inverse[activation] = graph.fresh_name(subject, f"{activation}_inverse_scales")
             subject.graph.initializer.append(onnx.numpy_helper.from_array(1 / scales, inverse[activation]))
-        self._smoothed, nodes = len(inverse), list[Any]()
+        self._smoothed, smoothed, nodes = len(inverse), dict[str, str](), list[Any]()
         for node in subject.graph.node:
             activation = node.input[0] if node.op_type == "MatMul" else ""
             if node.input[1:2] and node.input[1] in products.get(activation, ()):
-                smooth = node.input[0] = f"{activation}_smoothed"
                 if name := inverse.pop(activation, ""):
+                    smooth = smoothed[activation] = graph.fresh_name(subject, f"{activation}_smoothed")
                     nodes.append(onnx.helper.make_node("Mul", [activation, name], [smooth], smooth))
+                node.input[0] = smoothed[activation]
             nodes.append(node)
         graph.replace_nodes(subject.graph, nodes)
         graph.clear_value_info(subject)
@@ -579,6 +580,7 @@ class SmoothQuant(GraphPass):
     def _products(self, subject: Any) -> dict[str, list[str]]:
         """The names of the float32 matrices by the normalized activation that they multiply, unless they have another reader."""
         readers = Counter(name for body in within(subject.graph) for node in body.node for name in node.input)
+        readers.update(value.name for value in (*subject.graph.input, *subject.graph.output))
         floats = [one for one in subject.graph.initializer if one.data_type == one.FLOAT]
         vectors = {one.name for one in floats if len(one.dims) == 1}
         matrices = {one.name for one in floats if len(one.dims) == 2 and readers[one.name] == 1}

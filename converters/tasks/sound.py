@@ -13,6 +13,8 @@ from onnxreg.schema.manifest.parts import AudioPreprocessing
 MAX_SOUND_BYTES = 256 * 2**20
 CLOSE = 1e-3
 """Largest difference of two ways to the same numbers: logarithms of what is almost silent differ by rounding."""
+WIDEST = 4
+"""The most bytes of a sample in a WAV file that is read without the library soundfile."""
 
 
 def read_sound(path: Path, preprocessing: AudioPreprocessing) -> Any:
@@ -45,7 +47,9 @@ def _decode(data: bytes, path: Path) -> tuple[Any, int]:
         with wave.open(io.BytesIO(data)) as file:
             width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
             frames = file.readframes(file.getnframes())
-    except (wave.Error, EOFError):
+        if width > WIDEST:
+            raise wave.Error(f"{width} bytes a sample")
+    except (wave.Error, EOFError, RuntimeError):  # RuntimeError for a chunk that ends behind the file
         try:
             import soundfile
         except ImportError as error:

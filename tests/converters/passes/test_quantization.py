@@ -396,6 +396,16 @@ def test_what_cannot_be_smoothed_is_an_error(body: str) -> None:
         run("smooth", SmoothQuant(rows(40, 40)), subject)
 
 
+def test_smoothing_leaves_a_matrix_that_is_an_output_and_the_names_of_other_values() -> None:
+    subject = outliers(f"{NORMAL} h_smoothed = MatMul(h, first) r = MatMul(h, second) y = Add(h_smoothed, r)")
+    matrix = onnx.helper.make_tensor_value_info("second", onnx.TensorProto.FLOAT, [40, 40])
+    subject.graph.output.append(matrix)
+    before = samples.all_outputs(subject, rows(9, 40), "parent")
+    after, _ = run("smooth", SmoothQuant(), subject)
+    for one, other in zip(before, samples.all_outputs(after, rows(9, 40), "child"), strict=True):
+        assert all(np.array_equal(one[name], other[name]) for name in ("y", "second"))
+
+
 def test_samples_of_another_graph_are_refused() -> None:
     with pytest.raises(InputError, match="the graph takes x"):
         run("smooth", SmoothQuant([{"z": 1}]), outliers())
