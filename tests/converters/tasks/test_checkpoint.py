@@ -172,7 +172,7 @@ def test_a_broken_checkpoint_is_refused(checkpoint, what):
         ("BertForSequenceClassification", "--task text-classification"),
         ("BertForQuestionAnswering", "--task question-answering"),
         ("ViTForImageClassification", "--task image-classification"),
-        ("LlamaForCausalLM", "ModelBuilder"),
+        ("LlamaForCausalLM", "--task text-generation"),
     ],
 )
 def test_a_checkpoint_of_another_head_gets_the_way_to_export_it(checkpoint, architecture, hint):
