@@ -129,8 +129,13 @@ class Decisions:
 
         def decide(log: Log) -> list[Event]:
             log.attach(statement)
-            stated = ((item.manifest, item.statement) for _, item in log.events(events.Attest))
-            return [] if (manifest, digest) in stated else record
+            stated = {(item.manifest, item.statement) for _, item in log.events(events.Attest)}
+            timed = {(item.manifest, item.blobs[0].digest) for _, item in log.events(events.Timing)}
+            return [
+                event
+                for event in record
+                if (manifest, digest) not in (timed if isinstance(event, events.Timing) else stated)
+            ]
 
         return DecisionResult(target, bool(self._decide(log, decide)))
 

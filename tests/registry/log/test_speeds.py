@@ -15,7 +15,7 @@ from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import Log
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
-from onnxreg.schema.log.events import Timing
+from onnxreg.schema.log.events import BENCHMARK, Attest, Timing
 from onnxreg.schema.log.state import SEGMENT_LINES, Speeds
 from onnxreg.schema.log.summary import Speed
 
@@ -59,6 +59,22 @@ def test_the_slower_input_counts_and_is_recorded_once(one: Home) -> None:
     ((speed,),) = speeds(one)[one.get(ONE).digest].values()
     expected = Speed(**MACHINE, ratio=1.5, low=1.25, median_ms=12.5, seq=3)  # type: ignore[arg-type]
     assert speed == expected
+    one.check()
+
+
+def test_a_benchmark_that_an_earlier_build_logged_gets_its_timing(one: Home) -> None:
+    report, release = document(one, ONE, ratio(1.5)), one.get(ONE)
+    about = {"name": NAME, "time": "2026-01-01T00:00:00Z", "nonce": "ab" * 16, "manifest": release.digest}
+
+    def change(log: Log) -> Collection[Digest]:
+        log.append(Attest(**about, statement=log.attach(report), media_type=BENCHMARK))  # type: ignore[arg-type]
+        return []
+
+    with one.store.push() as push:
+        commit(one.store, push, NAME, change)
+    for _ in range(2):
+        time(one, ratio(1.5))
+    assert one.kinds() == ["publish", "attest", "timing"]
     one.check()
 
 
