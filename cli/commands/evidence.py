@@ -96,6 +96,8 @@ def measure(
 
     With --json: {ref, benchmark, speeds, logged}; benchmark is `reg builtin schemas benchmark`, speeds are by path.
     """
+    if on_device is not None and artifact:
+        raise InputError("--artifact chooses what is timed here", "leave it away with --on-device")
     if on_device is None:
         from onnxreg.cli.services import measure_version
         from onnxreg.registry.log.contents import read_version

@@ -96,6 +96,7 @@ def test_a_document_of_a_device_is_logged(reg: Reg, registry: Registry, verb: tu
     done = reg(verb[0], TWO, verb[1], "phone.json", "--json")
     assert (done.json["logged"], done.json["speeds"]) == (True, {INT8: {**phone, "ratio": 0.5, "low": 0.5}})
     assert reg("show", TWO).ended(0, "0.50 x, arm64")
+    assert reg("measure", TWO, "--on-device", "phone.json", "--artifact", INT8).status == 2
     wrong = [*(document(registry, ref, check(0.5), index=1) for ref in (ONE,)), b"{}", b"["]
     for data in wrong:
         Path("phone.json").write_bytes(data)
