@@ -14,6 +14,7 @@ import pytest
 from support.dossier.audited import make_audited
 from support.registries import owner, retrained
 from support.registries.drafts import write_draft
+from support.registries.judged import judged_draft
 from support.servers import showroom
 from support.servers.regserve import Answer, Site, running
 
@@ -590,3 +591,17 @@ def test_a_damaged_log_of_policies_is_never_no_policy(audited, tmp_path, damage)
         text = read(site, f"/models/{NAME}").text.partition("Newest release")[0]
     assert " met" not in text and ("does not resolve" in text or "is not known" in text)
     assert "no policy" not in text.partition("stable")[2]
+
+
+def test_only_the_limit_of_a_loss_is_called_one(tmp_path: Path) -> None:
+    registry, draft = Registry(tmp_path / "home"), judged_draft(tmp_path / "draft", 1, 2)
+    suite = {"dataset": str(Digest.of(b"suite")), "verdict": "pass"}
+    exact = {"name": "exact", "metric": "exact", "value": 0.9, "limit": 0.75, "direction": "higher"} | suite
+    artifacts = []
+    for item in draft.artifacts:
+        checks = [one for one in item.fields.get("checks", ()) if one["name"] != "quant_recall_delta"]
+        artifacts.append(replace(item, fields=item.fields | {"checks": [*checks, exact] if checks else []}))
+    registry.add(replace(draft, artifacts=tuple(artifacts)), "1.0.0")
+    with running(registry.store.root) as site:
+        page = Reader(site.get("/models/acme/tagger:1.0.0"))
+    assert page.says("limit 0.75") and "limit of the loss" not in page.text
