@@ -1,0 +1,76 @@
+"""What the outputs of a graph for an image or a sound mean."""
+
+import numpy as np
+import pytest
+
+from onnxreg.converters.evaluation.run_images import run_numbers
+from onnxreg.schema.core.errors import InputError
+
+LABELS = ["cat", "dog"]
+BOXES = [[[0.5, 0.5, 0.2, 0.4], [0.1, 0.2, 0.2, 0.2], [0.5, 0.5, 1.0, 1.0]]]
+WORDS = {"<pad>": 0, "|": 1, "a": 2, "b": 3}
+
+
+def answer(labels=LABELS, config=None, words=None, **outputs):
+    arrays = {name: np.array(value, np.float32) for name, value in outputs.items()}
+    return run_numbers(arrays, labels, config or {}, "model.onnx", words or {})
+
+
+def test_objects_are_those_that_no_further_class_outweighs():
+    logits = [[[0.0, 2.0, 0.0], [1.0, 0.0, 9.0], [4.0, 0.0, 0.0]]]
+    first, second = answer(logits=logits, pred_boxes=BOXES)["objects"]
+    assert (first["label"], second["label"]) == ("cat", "dog")
+    assert first["score"] == pytest.approx(np.exp(4) / (np.exp(4) + 2))
+    assert second["box"] == pytest.approx([0.4, 0.3, 0.6, 0.7])
+
+
+def test_each_class_has_a_score_of_its_own_if_none_means_no_object():
+    found = answer(logits=[[[0.1, 3.0], [-1.0, -0.1], [0.0, -2.0]]], pred_boxes=BOXES)["objects"]
+    assert [each["label"] for each in found] == ["dog", "cat"], "a score of one half counts"
+    assert found[0]["score"] == pytest.approx(1 / (1 + np.exp(-3)))
+
+
+def test_pixels_and_the_share_of_each_label():
+    found = answer(logits=[[[[0, 1], [0, 0]], [[1, 0], [1, 1]]]])
+    assert found["pixels"] == [[1, 0], [1, 1]]
+    assert found["segments"] == [{"label": "dog", "share": 0.75}, {"label": "cat", "share": 0.25}]
+
+
+@pytest.mark.parametrize(
+    ("best", "blank", "text"),
+    [
+        ([2, 2, 0, 2, 1, 3], 0, "aa b"),
+        ([1, 2, 2, 2, 3, 3, 1], 0, "ab"),
+        ([2, 3, 2], 3, "aa"),
+        ([0, 0], 0, ""),
+    ],
+)
+def test_a_transcript_has_repeated_tokens_once_and_no_blanks(best, blank, text):
+    logits = np.eye(4)[best][None]
+    assert answer(logits=logits, words=WORDS, config={"pad_token_id": blank}) == {"transcript": text}
+
+
+def test_frames_without_a_vocabulary_are_refused():
+    with pytest.raises(InputError, match=r"model\.onnx .*vocab\.json"):
+        answer(logits=np.zeros((1, 3, 4)))
+
+
+@pytest.mark.parametrize(
+    ("values", "vector", "pooling"),
+    [
+        ([[1.0, 2.0]], [1.0, 2.0], "graph"),
+        ([[[1.0, 2.0], [5.0, 6.0]]], [1.0, 2.0], "first"),
+        ([[[[1.0, 3.0]], [[5.0, 7.0]]]], [2.0, 6.0], "mean"),
+    ],
+)
+def test_another_output_is_a_vector(values, vector, pooling):
+    assert answer(last_hidden_state=values) == {"vector": vector, "pooling": pooling}
+
+
+def test_a_number_is_no_vector():
+    with pytest.raises(InputError, match=r"model\.onnx"):
+        answer(loss=[1.0])
+
+
+def test_depth_is_given_as_it_is():
+    assert answer(predicted_depth=[[[1.0, 2.0]]]) == {"depth": [[1.0, 2.0]]}
