@@ -167,8 +167,8 @@ def measure_version(
     }
     if not pairs or not pairs.keys() >= {*paths}:
         subject = min({*paths} - pairs.keys(), default="a file")
-        hint = f"made from a file in full precision are {', '.join(pairs) or 'no artifacts'}"
-        raise InputError(f"{version.ref} has no file in full precision to time {subject} beside", hint)
+        hint = f"files made from full precision: {', '.join(pairs) or 'none (export --quantize makes one)'}"
+        raise InputError(f"{version.ref} has no parent in full precision to time {subject} beside", hint)
     with needs("onnx", "reg measure"), ExitStack() as stack:
         from onnxreg.converters.evaluation.latency import compare_files
 
