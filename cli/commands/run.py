@@ -165,8 +165,8 @@ def _generate(
     tokenizer = _text_model(files).tokenizer
     if audio is None and "input_ids" in inputs:
         row = tokenizer.row((texts or [""])[0]).inputs
-        feed = {name: row[name] for name in inputs}
-    elif audio is not None and manifest.audio_preprocessing is not None:
+        feed = {name: row[name] for name in inputs if name in row}
+    elif audio is not None and manifest.audio_preprocessing is not None and len(inputs) == 1:
         feed = {inputs[0]: read_sound(audio, manifest.audio_preprocessing)}
     else:
         reads = "does not say how a sound becomes its input" if audio else "takes no text: it hears"
@@ -180,7 +180,9 @@ def _generate(
         raise InputError(f"{GENERATION_CONFIG} of {manifest.name} is not a JSON object")
     model = EncoderDecoder({files.manifest.members[part.artifact.path]: part.main for part in parts})
     start = {"decoder_start_token_id": config.get("decoder_start_token_id")}
-    ids, is_ended = generate(model, feed, start | settings, max_tokens)
+    limits = (config.get(key) for key in ("max_target_positions", "max_position_embeddings"))
+    positions = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
+    ids, is_ended = generate(model, feed, start | settings, max_tokens, positions)
     text = tokenizer.text(ids)
     generated = {"text": text, "tokens": len(ids), "finish": "end" if is_ended else "length"}
     end = "the model" if is_ended else "the limit of tokens"
@@ -245,6 +247,9 @@ def _look(files: "UnpackedArtifact", image: Path | None, sound: Path | None) -> 
     vocabulary = _companions(files).get("vocab.json")
     words = {} if vocabulary is None else read_json(vocabulary)
     outputs = Runnable(files.main).run({inputs[0].name: numbers})
+    if manifest.labels or manifest.task == "image-classification":  # a module may name its classes otherwise
+        outputs = {"logits": next(iter(outputs.values())), **outputs}
+    words = words if isinstance(words, dict) else {}
     answer = run_numbers(outputs, manifest.labels or (), _config(files), files.artifact.path, words)
     return answer, _number_lines(answer)
 

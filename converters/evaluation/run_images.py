@@ -17,7 +17,7 @@ import numpy as np
 
 from onnxreg.converters.evaluation.metric import Floats
 from onnxreg.converters.evaluation.run_texts import Answer, classes_of, refuse
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 LEAST_SCORE = 0.5
 """Objects with a lower score are not shown, as in pipelines of transformers."""
@@ -40,17 +40,21 @@ def run_numbers(
         words: the numbers of tokens (`vocab.json`), for CTC.
 
     Returns one of `{objects}`, `{depth}`, `{segments, pixels}`, `{transcript}`, `{classes, activation}`, `{vector, pooling}`.
-    Raises InputError if the outputs are not of these kinds.
+    Raises InputError if the outputs are not of these kinds, ConversionError for another number of labels.
     """
-    rows = {key: np.asarray(array[0], np.float64) for key, array in outputs.items()}
-    logits = rows.get("logits")
-    if logits is None and "predicted_depth" in rows:
-        return {"depth": rows["predicted_depth"].tolist()}
+    if not outputs or any(array.dtype.kind not in "fiu" or not array.size for array in outputs.values()):
+        raise InputError(f"{name} gives no numbers", "run it on tensors: --input")
+    rows = {key: np.atleast_1d(array)[0].astype(np.float64) for key, array in outputs.items()}
+    logits, depth = rows.get("logits"), rows.get("predicted_depth")
+    if logits is None and depth is not None and depth.ndim == 2:
+        return {"depth": depth.tolist()}
     if logits is None:
         return _vector(next(iter(rows.values())), name)
-    if "pred_boxes" in rows:
-        return {"objects": _objects(logits, rows["pred_boxes"], labels)}
+    boxes = rows.get("pred_boxes")
+    if boxes is not None and logits.ndim == 2 and boxes.shape == (len(logits), 4):
+        return {"objects": _objects(logits, boxes, _enough(labels, 1, name))}
     if logits.ndim == 3:
+        labels = _enough(labels, len(logits), name)
         pixels = logits.argmax(0)
         shares = np.bincount(pixels.reshape(-1), minlength=len(labels)) / pixels.size
         order = np.argsort(-shares, kind="stable")
@@ -58,7 +62,17 @@ def run_numbers(
         return {"segments": segments, "pixels": pixels.tolist()}
     if logits.ndim == 2:
         return {"transcript": _transcript(logits, words, config, name)}
-    return classes_of(logits, labels, config, name)
+    if logits.ndim == 1:
+        return classes_of(logits, labels, config, name)
+    raise InputError(f"{name} gives logits of {logits.ndim} axes for a row", "run it on tensors: --input")
+
+
+def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
+    """The labels; ConversionError, naming the graph, if there are fewer than `count`."""
+    if len(labels) < count:
+        message = f"{name} gives {count} classes or more, and the version has {len(labels)} labels"
+        raise ConversionError(message, "the number of labels in config.json must be that of the classes")
+    return labels
 
 
 def _objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> list[Answer]:
@@ -79,8 +93,8 @@ def _objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> list[Answe
 
 def _transcript(logits: Floats, words: Mapping[str, int], config: Mapping[str, Any], name: str) -> str:
     """The text of the best path: repeated tokens once, without the blank, which is the padding."""
-    if not words:
-        raise refuse(name, "gives a value for each frame, and its version has no vocab.json")
+    if not words or any(not isinstance(number, int) for number in words.values()):
+        raise refuse(name, "gives a value for each frame, and its version has no vocab.json of one language")
     tokens, blank = {number: token for token, number in words.items()}, config.get("pad_token_id", 0)
     best = logits.argmax(1)
     starts = best[np.concatenate([[True], best[1:] != best[:-1]])]

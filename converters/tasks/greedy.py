@@ -79,7 +79,7 @@ class Rules(msgspec.Struct, frozen=True):
 
         penalty, size = self.repetition_penalty or 1.0, self.no_repeat_ngram_size or 0
         if penalty != 1.0:
-            earlier = sorted({*ids})
+            earlier = sorted(token for token in {*ids} if 0 <= token < len(scores))
             scores[earlier] = np.where(
                 scores[earlier] < 0, scores[earlier] * penalty, scores[earlier] / penalty
             )
@@ -118,14 +118,19 @@ class EncoderDecoder:
     def _decoder(self, step: int) -> str:
         return MERGED if MERGED in self._paths else NEXT if step else DECODER
 
-    def _run(self, member: str, feed: Feed) -> dict[str, Any]:
-        return samples.outputs(self._sessions[member], feed, self._paths[member].name)
+    def _run(self, member: str, feed: Feed, needed: str) -> dict[str, Any]:
+        outputs = samples.outputs(self._sessions[member], feed, name := self._paths[member].name)
+        if needed not in outputs:
+            raise InputError(
+                f"{name} gives no {needed}: it is no {member} of Optimum", "see docs/howto-speech.md"
+            )
+        return outputs
 
     def decoding(self, feed: Feed) -> Callable[[Any], Any]:
         """Encode rows. Return a function from the next tokens, `[rows, n]`, to the logits of the token after them."""
         import numpy as np
 
-        state = {HIDDEN: self._run(ENCODER, feed)["last_hidden_state"]}
+        state = {HIDDEN: self._run(ENCODER, feed, "last_hidden_state")["last_hidden_state"]}
         state |= {MASK: feed["attention_mask"]} if "attention_mask" in feed else {}
         rows, step = len(state[HIDDEN]), 0
         for item in self._sessions[MERGED].get_inputs() if MERGED in self._paths else ():
@@ -136,7 +141,7 @@ class EncoderDecoder:
         def decode(tokens: Any) -> Any:
             nonlocal step
             feed = {**state, TOKENS: tokens, SWITCH: np.array([step > 0])}
-            outputs, step = self._run(self._decoder(step), feed), step + 1
+            outputs, step = self._run(self._decoder(step), feed, "logits"), step + 1
             logits = outputs.pop("logits")[:, -1]
             state.update({f"{PAST}{name.removeprefix(PRESENT)}": array for name, array in outputs.items()})
             return logits
@@ -145,7 +150,11 @@ class EncoderDecoder:
 
 
 def generate(
-    model: EncoderDecoder, feed: Feed, settings: Mapping[str, Any], max_tokens: int | None = None
+    model: EncoderDecoder,
+    feed: Feed,
+    settings: Mapping[str, Any],
+    max_tokens: int | None = None,
+    positions: int | None = None,
 ) -> tuple[list[int], bool]:
     """Answer one row: return the tokens that follow the prompt, and True if the model ended them itself.
 
@@ -154,6 +163,7 @@ def generate(
     Args:
         settings: the fields of `generation_config.json`, of which nulls count as absent.
         max_tokens: the most tokens; by default what the settings state.
+        positions: the most tokens that the decoder takes with the prompt, if it has such a limit.
     """
     import numpy as np
 
@@ -168,6 +178,8 @@ def generate(
         raise InputError(message, "generate with Transformers.js or Optimum: docs/howto-speech.md")
     prompt = _prompt(model, feed, rules)
     limit, ends = rules.limit(len(prompt), max_tokens), _several(rules.eos_token_id)
+    if positions is not None:
+        limit = max(1, min(limit, positions - len(prompt) + 1))
     decode, ids, tokens = model.decoding(feed), list(prompt), prompt
     for count in range(1, limit + 1):
         scores = decode(np.array([tokens]))[0].astype(np.float64)
@@ -191,8 +203,9 @@ def _prompt(model: EncoderDecoder, feed: Feed, rules: Rules) -> list[int]:
     if rules.language is not None and languages:
         prompt[1:2] = [languages.get(rules.language, languages.get(f"<|{rules.language}|>"))]
     elif languages and (len(prompt) == 1 or prompt[1] is None):
-        logits, ids = model.decoding(feed)(np.array([[start]]))[0], sorted(languages.values())
-        prompt[1:2] = [ids[int(logits[ids].argmax())]]
+        logits = model.decoding(feed)(np.array([[start]]))[0]
+        ids = sorted(token for token in languages.values() if 0 <= token < len(logits))
+        prompt[1:2] = [ids[int(logits[ids].argmax())] if ids else None]
     if is_stated and not {*prompt} & {*tasks.values()}:
         prompt.append(tasks.get(rules.task or "transcribe"))
     prompt.append(rules.no_timestamps_token_id)

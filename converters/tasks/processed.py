@@ -24,6 +24,8 @@ PHOTOGRAPHS = ((97, 131), (160, 120), (64, 64), (211, 90))
 """Height and width of the drawn photographs: wide, high and square."""
 SECONDS = (0.5, 0.73, 0.41, 1.02)
 """The lengths of the drawn sounds."""
+MAX_RATE = 1_000_000
+"""The most samples a second of a sound that is drawn."""
 LOADERS: Mapping[Modality, tuple[str, str]] = {
     "image": ("AutoImageProcessor", "image processor"),
     "audio": ("AutoFeatureExtractor", "feature extractor"),
@@ -104,6 +106,8 @@ class Processor:
         options: dict[str, Any] = {}
         if self.modality == "audio":
             options["sampling_rate"] = rate = self.processor.sampling_rate
+            if not 0 < rate <= MAX_RATE:
+                raise ValueError(f"{rate} samples a second")
             drawn = [draw_sound(rate, seconds) for seconds in SECONDS]
         else:
             drawn = draw_photographs(self.is_square)

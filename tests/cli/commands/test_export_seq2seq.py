@@ -12,7 +12,7 @@ from support.tasks.seq2seq import KINDS, SPEECH, save
 
 from onnxreg.converters import export
 from onnxreg.converters.tasks import checkpoint
-from onnxreg.converters.tasks.greedy import ENCODER, MERGED, STAGES, EncoderDecoder
+from onnxreg.converters.tasks.greedy import ENCODER, MERGED, STAGES, EncoderDecoder, generate
 from onnxreg.converters.tasks.seq2seq import Proof, Seq2Seq
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
@@ -103,6 +103,28 @@ def test_the_published_files_generate_what_the_model_generates(kind: str, reg: R
         assert reg("run", "acme/m", "--audio", "a.wav").ended(2, "does not say how a sound")
         assert reg("run", "acme/m", "--text", "a", "--context", "b").ended(2, "one text at a time")
         one_wrong_token_is_found(tmp_path / "out")
+        absurd_settings_end_in_an_answer_or_an_error(tmp_path / "out")
+
+
+def absurd_settings_end_in_an_answer_or_an_error(files: Path) -> None:
+    model = EncoderDecoder({name: files / STAGES[name] for name in (ENCODER, MERGED)})
+    feed = {"input_ids": np.array([[9, 8, 7]]), "attention_mask": np.ones((1, 3), np.int64)}
+    start = {"decoder_start_token_id": 0}
+    for absurd in (
+        {"lang_to_id": {"en": 10**7, "de": -1}},
+        {"decoder_start_token_id": -1, "repetition_penalty": 2.0},
+        {"suppress_tokens": [-1, 10**9], "no_repeat_ngram_size": 10**9, "bad_words_ids": [[]]},
+        {"max_new_tokens": -5, "max_length": -1},
+    ):
+        assert len(generate(model, feed, start | absurd, 2)[0]) == 2
+    assert len(generate(model, feed, start | {"max_new_tokens": 10**9}, positions=3)[0]) == 3
+    for wrong in (
+        {"decoder_start_token_id": 2**70},
+        {"decoder_start_token_id": 10**9},
+        {"eos_token_id": "a"},
+    ):
+        with pytest.raises((ConversionError, InputError)):
+            generate(model, feed, start | wrong, 2)
 
 
 def one_wrong_token_is_found(files: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.command_line import Reg
+from support.tasks.saved_images import photograph
 
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.registry import Registry
@@ -204,7 +205,7 @@ def test_the_factory_that_a_recipe_names_makes_the_module_of_a_directory(export,
     assert reg(*words, *leave).ended(0, "nothing new") and reg(*words).status == 2
 
 
-def test_heads_labels_preprocessing_and_shape_are_in_the_manifest(export, project):
+def test_heads_labels_preprocessing_and_shape_are_in_the_manifest(export, project, reg):
     labels, about = [str(digit) for digit in range(10)], {"mean": [0.3], "std": [0.4], "color": "L"}
     fixed = {"dynamic_axes": False, "validation_samples": 3}
     manifest = export(fixed, options={"labels": labels, "preprocessing": about}).json["manifest"]
@@ -212,6 +213,8 @@ def test_heads_labels_preprocessing_and_shape_are_in_the_manifest(export, projec
     assert manifest["preprocessing"] == {**about, "size": [8, 8], "layout": "NCHW"}
     shape = manifest["artifacts"][0]["metadata"]["inputs"][0]["shape"]
     assert [dim.get("value") for dim in shape] == [1, 1, 8, 8]
+    seen = reg("run", "acme/digits", "--image", photograph(project / "a.png"), "--json").json
+    assert sorted(one["label"] for one in seen["classes"]) == labels  # of an output called `output`
     weights(project, "Heads")
     done = export({}, "net.py:Heads", options={"outputs": ["kind", "state"]})
     checks = done.json["manifest"]["artifacts"][0]["checks"]
