@@ -187,3 +187,11 @@ def test_weights_that_are_also_inputs_are_changed(tmp_path, work):
     after, _ = run_and_compare("step", work(rows), model_file.load(tmp_path / "model.onnx"), feeds=rows)
     assert model_file.weight_bytes(after) < 3 * weight.nbytes / 4
     assert ([value.name for value in after.graph.input], after.ir_version >= 4) == (["x"], True)
+
+
+def test_a_data_file_with_a_second_link_is_read_as_a_cache_or_registry_keeps_it(tmp_path: Path) -> None:
+    path = write(tmp_path, 64)
+    before = stored(model_file.load(path))
+    (tmp_path / "second.bin").hardlink_to(tmp_path / "weights.bin")
+    after = stored(model_file.load(path))
+    assert before.keys() == after.keys() and all(np.array_equal(before[name], after[name]) for name in before)
