@@ -122,7 +122,7 @@ class EncoderDecoder:
         outputs = samples.outputs(self._sessions[member], feed, name := self._paths[member].name)
         if needed not in outputs:
             raise InputError(
-                f"{name} gives no {needed}: it is no {member} of Optimum", "see docs/howto-speech.md"
+                f"{name} gives no {needed}, as a file for {member} does", "see docs/howto-speech.md"
             )
         return outputs
 
