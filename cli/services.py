@@ -160,6 +160,9 @@ def measure_version(
     from onnxreg.registry.transfer.export_files import fetched
 
     manifest = version.manifest
+    if manifest.stages:
+        message = f"{version.ref} is made of several graphs, and only single graphs are timed"
+        raise InputError(message, "time them in an app, with the clients in examples/")
     pairs = {
         item.path: (item, parent)
         for item in manifest.artifacts

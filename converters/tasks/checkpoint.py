@@ -164,6 +164,10 @@ ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURE
 """The heads of classes without one, such as `ViTModel`."""
 
 
+SPEAKERS = ("Whisper", "Moonshine")
+"""Families that hear, also if the settings of their processor are missing."""
+
+
 def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
     """The head of the first architecture in a parsed config.json; None if no row has that architecture.
 
@@ -171,6 +175,7 @@ def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
     """
     names = config.get("architectures") if isinstance(config, dict) else None
     name = str(names[0]) if isinstance(names, list) and names else ""
+    modality = "audio" if name.startswith(SPEAKERS) else modality
     rows = [head for head in HEADS if name.endswith(head.suffix)]
     row = next((head for head in rows if head.modality == modality), rows[0] if rows else None)
     return ENCODERS.get(modality) if row is None and modality and name.endswith("Model") else row

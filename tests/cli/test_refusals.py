@@ -157,8 +157,8 @@ REFUSED = """
 2 | archive package acme/pii file/deeper/still | file/deeper/still is a file, or below one
 2 | archive package acme/pii mine | mine holds x, which no earlier package wrote
 3 | run tiny --input x=1,2 | --input takes a .npz or .json file, such as {"x": [[1, 2, 3, 4]]}
-2 | run tiny | one of --self-test, --text, --image and --input
-2 | run tiny --self-test --text x | one of --self-test, --text, --image and --input
+2 | run tiny | one of --self-test, --text, --audio, --image and --input
+2 | run tiny --self-test --text x | one of --self-test, --text, --audio, --image and --input
 2 | run tiny --text x | tiny has no tokenizer.json
 2 | add model.onnx | --name
 2 | add file --name x | file

@@ -47,6 +47,7 @@ def named(name: str, **files: Any) -> dict[str, Any]:
         (named("HubertForSequenceClassification") | AUDIO, "audio-classification", ""),
         (named("Wav2Vec2ForCTC") | BOTH, "automatic-speech-recognition", ""),
         (named("WhisperForConditionalGeneration") | AUDIO, "automatic-speech-recognition", ""),
+        (named("WhisperForConditionalGeneration") | WORDS, "automatic-speech-recognition", ""),
         (named("HubertModel") | AUDIO, "audio-feature-extraction", ""),
         (named("LayoutLMv3ForTokenClassification") | IMAGE | WORDS, "token-classification", ""),
     ],
