@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self, TypeVar
 import msgspec
 
 from onnxreg.schema.core.bounds import BYTES_PER_VALUE, MAX_DEPTH, MAX_RECORD_BYTES
-from onnxreg.schema.core.errors import InputError, value_error
+from onnxreg.schema.core.errors import InputError
 
 MAX_INTEGER = 2**53 - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
@@ -184,4 +184,8 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _parse(kind: Any, value: Any) -> Any:
-    return value_error(kind.parse)(value)
+    """As `value_error`, but without a function for each of half a million values in a list of models."""
+    try:
+        return kind.parse(value)
+    except InputError as error:
+        raise ValueError(error.message) from error
