@@ -184,7 +184,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _parse(kind: Any, value: Any) -> Any:
-    """As `value_error`, but without a function for each of half a million values in a list of models."""
+    """Parse a value, as `value_error` does. A list of many models has half a million values, so no function is made for each."""
     try:
         return kind.parse(value)
     except InputError as error:

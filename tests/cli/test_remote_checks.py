@@ -34,6 +34,7 @@ VERBS = {
     "lock": [NAME],
     "log": [NAME],
     "ls": [NAME],
+    "measure": [VERSION],
     "pin": [VERSION],
     "policy set": ["policy.toml", "--yes"],
     "policy show": [],

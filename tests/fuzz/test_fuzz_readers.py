@@ -21,7 +21,7 @@ from onnxreg.schema.log.logline import LogLine
 
 READERS = (
     *("index", "lookup", "state", "line", "segment", "checkpoint", "manifest", "stored manifest"),
-    *("diff of a manifest", "recipe", "diff", "identity", "remotes", "ref", "delta", "table of deltas"),
+    *("diff of a manifest", "recipe", "identity", "remotes", "ref", "delta", "table of deltas"),
     *("owner's facts", "dossier profile"),
 )
 SAMPLE, LARGE = 250, 13_000

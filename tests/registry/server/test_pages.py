@@ -555,10 +555,10 @@ def test_what_is_in_production_comes_first(audited):
 
 def test_the_log_says_promotion_policy_signature_and_rollout(audited):
     newest, first = page(audited), page(audited, "?before=20")
-    assert re.search(r"rollout nightly [0-9.]+ → to 1.1.0halted ada@<lab> too many crashes", newest)
-    assert re.search(r"rollout nightly [0-9.]+ → to 1.1.05 %", newest)
-    assert re.search(r"promote stable 1.0.0 → to 1.1.0policy [0-9a-f]{12} evidence [0-9a-f]{12}", first)
-    assert "attest 1.1.0signature by release" in first
+    assert re.search(r"rollout nightly [0-9.]+ → to 1.1.0 halted ada@<lab> too many crashes", newest)
+    assert re.search(r"rollout nightly [0-9.]+ → to 1.1.0 5 %", newest)
+    assert re.search(r"promote stable 1.0.0 → to 1.1.0 policy [0-9a-f]{12} evidence [0-9a-f]{12}", first)
+    assert "attest 1.1.0 signature by release" in first
 
 
 def test_the_dossier_has_the_rollouts(audited):

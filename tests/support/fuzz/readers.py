@@ -83,8 +83,8 @@ def readers(directory: Path) -> dict[str, Reader]:
     segments = tuple(files[blob_path(digest)] for digest in sealed.segments)
     checkpoints = tuple(files[blob_path(digest)] for digest in (sealed.checkpoint,) if digest)
     manifests = tuple(specimens.manifest(*about).encode() for about in _published())
-    first, second = (Manifest.decode(data) for data in manifests[:2])
-    recipes = tuple(canonical.encode(manifest.to_json()["recipe"]) for manifest in (first,))
+    first = Manifest.decode(manifests[0])
+    recipes = (canonical.encode(first.to_json()["recipe"]),)
     identity = new_identity("f" * 32).replace(b"\n", b"")
     names = {str((directory / "home").resolve()): {"origin": str(directory)}}
     remotes = canonical.encode({"names": names, "pins": {str(directory): "f" * 32}})
@@ -125,7 +125,6 @@ def readers(directory: Path) -> dict[str, Reader]:
         ),
         "diff of a manifest": Reader(manifests, lambda data: _diff(first, data)),
         "recipe": Reader(recipes, lambda data: _document(Recipe, data)),
-        "diff": Reader((diff(first, second).encode(),), lambda data: _document(ManifestDiff, data)),
         "identity": Reader((identity,), _identity),
         "remotes": Reader((remotes,), lambda data: _remotes(directory, data)),
         "ref": Reader(words, _ref),

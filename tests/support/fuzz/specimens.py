@@ -12,6 +12,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.delta.delta_format import Delta, encode_table
+from onnxreg.schema.gates.statements import BenchmarkDocument
 from onnxreg.schema.log import events as kinds
 from onnxreg.schema.log.logline import Via
 from onnxreg.schema.log.state import SEGMENT_LINES, State
@@ -102,6 +103,11 @@ def _eventful(author: _Author) -> Iterator[kinds.Event]:
     yield author.say(
         kinds.Attest, manifest=two["manifest"], statement=Digest.of(STATEMENT), media_type="application/json"
     )
+    timed = benchmark(author.name)
+    author.put(timed)
+    speeds = BenchmarkDocument.decode(timed, "a benchmark").speeds
+    blob = Descriptor(Digest.of(timed), len(timed))
+    yield author.say(kinds.Timing, manifest=two["manifest"], speeds=speeds, blobs=(blob,))
     yield author.say(kinds.Yank, **rc)
     yield author.say(kinds.Pin, **one)
     yield author.say(kinds.Unpin, **one)
@@ -125,6 +131,29 @@ def _eventful(author: _Author) -> Iterator[kinds.Event]:
     )
     yield author.say(kinds.Deltas, **two, table=Digest.of(table), blobs=tuple(blobs))
     yield author.say(kinds.RolloutStep, tag="stable", expects=two["manifest"], **one, **share)
+
+
+def benchmark(name: str) -> bytes:
+    """The latency of an INT8 file beside its float32 file."""
+    parent, artifact = manifest(name, "1.1.0").artifacts[:2]
+    check = {
+        "name": "latency, short",
+        "metric": "ratio",
+        "value": 0.5,
+        "verdict": "info",
+        "interval": [0.4, 0.6],
+    }
+    timed = {"artifact": artifact.digest, "path": artifact.path, "parent": parent.digest, "checks": [check]}
+    machine = {
+        "cpu": "Z80",
+        "isa": "z80",
+        "runtime": "onnxruntime 1.31.1",
+        "threads": 1,
+        "warm_up": 1,
+        "runs": 9,
+    }
+    about = {"format": "onnxreg-benchmark", "format_version": 1}
+    return canonical.encode({**about, **machine, "artifacts": [timed]})
 
 
 def delta_table() -> bytes:
