@@ -82,7 +82,7 @@ def test_the_published_files_generate_what_the_model_generates(kind: str, reg: R
     ids, text = answer(source, sound)
     run = reg("run", "acme/m", *given, "--max-tokens", str(STEPS), "--json").json
     assert run["generated"] == {"text": text, "tokens": STEPS, "finish": "length"}
-    assert run["paths"] == ["encoder_model.onnx", "decoder_model_merged.onnx"] and len({*ids}) > 2
+    assert run["paths"] == ["encoder_model.onnx", "decoder_model_merged.onnx"] and len({*ids}) > 1
     if quantize:
         small = reg("run", "acme/m", *given, "--max-tokens", "9", "--precision", "int8", "--json").json
         assert small["paths"] == ["encoder_model_int8.onnx", "decoder_model_merged_int8.onnx"]
