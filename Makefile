@@ -13,9 +13,10 @@ INSTALLED = $(VENV)/.installed
 
 env: $(INSTALLED)
 
+# To compile all packages takes a minute of processor time, most of it for modules that nothing imports.
 $(INSTALLED): pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt --editable '.[dev]'
 	touch $@
 
 demo: env
