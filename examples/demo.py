@@ -27,8 +27,8 @@ VERSIONS = ("0.1.0", "0.2.0")
 DEVICE = "ort-android-1.23"
 SUITES = ("heldout.jsonl", "confirm.jsonl")
 NO_CANDIDATE = 7
-CERTIFICATE = "certificates/model_int8.onnx.json"
 """The exit status of an export that could not be made as asked for."""
+CERTIFICATE = "certificates/model_int8.onnx.json"
 CANDIDATES = ("int8-int8-embeddings", "weights8-32-int8-embeddings", "mixed-int8-int8-embeddings", "fp16")
 """A small and fast one that loses too much, an accurate and slow one, one between both, and the usual float16."""
 
