@@ -7,7 +7,7 @@ suite that judges it, or, in `compare_files`, on drawn inputs.
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import groupby
 from math import sqrt
@@ -225,9 +225,9 @@ def compare_files(pairs: Sequence[tuple[FileOf, FileOf]], max_tokens: int | None
     Raises ConversionError, naming the file, if one does not load or run on these inputs.
     """
     lengths = sorted({min(tokens, max_tokens or tokens) for tokens in TOKENS})
-    latencies = []
+    latencies, load = list[Latency](), cache(partial(load_session, prepacking=True))
     for (path, file), (parent_path, parent) in pairs:
-        own, other = (load_session(item, prepacking=True) for item in (file, parent))
+        own, other = load_session(file, prepacking=True), load(parent)
         bounds = samples.index_bounds(load_onnx(parent)) if parent.suffix == ".onnx" else {}
         sizes = [{BATCH_AXIS: 1}] * len(lengths)
         feeds = samples.draw(samples.taken_by(other), bounds, sizes=sizes, lengths=lengths)

@@ -32,6 +32,8 @@ NORMALIZATIONS = frozenset(
     f"{kind}Normalization" for kind in ("Layer", "SimplifiedLayer", "RMS", "SkipLayer", "SkipSimplifiedLayer")
 )
 """Normalizations that are one operator; others end with a Mul and an Add of stored vectors."""
+SHARES = tuple(number / 64 for number in range(64, 7, -1))
+"""Shares of the whole range of an activation that calibration by squared error compares."""
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 MASK_SIZE = 1e3
 """A constant of at least this size that reaches an operator of `MASKED` counts as a mask, whose exact size means nothing."""
@@ -106,14 +108,15 @@ class OnnxDynamicQuantization(QuantizationPass):
             if not is_product or node.name in self.excluded or node.input[1] not in stored:
                 nodes.append(node)
                 continue
-            activation, weight = node.input[:2]
+            value, weight = node.input[:2]
             if weight not in codes_of:
                 codes_of[weight] = self._coded(stored[weight])
+            activation = f"{value}_input" if value in stored else value  # it may be a weight elsewhere
             if activation not in activations:
                 activations.add(activation)
                 outputs = [f"{activation}_{part}" for part in ("quantized", "scale", "zero_point")]
                 name = f"{activation}_QuantizeLinear"
-                nodes.append(onnx.helper.make_node("DynamicQuantizeLinear", [activation], outputs, name))
+                nodes.append(onnx.helper.make_node("DynamicQuantizeLinear", [value], outputs, name))
             nodes += _product(node, activation, weight)
             if node.op_type == "Conv" and len(node.input) > 2:
                 shape = np.array([1, -1, *[1] * (len(stored[weight].dims) - 2)], np.int64)
@@ -392,7 +395,8 @@ class OnnxStaticQuantization(QuantizationPass):
     every operator that ONNX Runtime can quantize. Every constant weight of a Conv, Gemm or MatMul among them
     is quantized, or the pass fails. Nodes that make or apply an attention mask, or compute an index, stay in
     floating point (`float_nodes` in the result): beside a mask of -1e4 or -inf, 8 bits cannot hold the
-    scores, and a rounded index would select another row. `percentile` belongs to the method `Percentile`.
+    scores, and a rounded index would select another row. `percentile` belongs to the method `Percentile`;
+    `MSE` takes the range whose codes have the least squared error on the data.
     """
 
     id = "OnnxStaticQuantization"
@@ -402,7 +406,7 @@ class OnnxStaticQuantization(QuantizationPass):
         weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
         activation_type: Literal["QInt8", "QUInt8"] = "QUInt8"
         quant_format: Literal["QDQ"] = "QDQ"
-        calibrate_method: Literal["MinMax", "Entropy", "Percentile"] = "MinMax"
+        calibrate_method: Literal["MinMax", "Entropy", "Percentile", "MSE"] = "MinMax"
         percentile: float = Field(99.999, gt=50, le=100)
         per_channel: bool = True
         reduce_range: bool = False
@@ -444,27 +448,31 @@ class OnnxStaticQuantization(QuantizationPass):
 
     def _quantize(self, source: Path, target: Path, is_large: bool) -> None:
         from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+        from onnxruntime.quantization.calibrate import save_tensors_data
         from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
-        params = self.params
-        operators = params.op_types_to_quantize
+        params, method, ranges = self.params, self.params.calibrate_method, None
+        data = SimpleNamespace(get_next=partial(next, map(dict, self.data or ()), None))
+        # sorted: ONNX Runtime's own default is in hash order, and so is what it writes
+        operators = sorted(params.op_types_to_quantize or {*QDQRegistry, *QLinearOpsRegistry})
         symmetric = [{"symmetric": params.weight_type == "QInt8"}]
+        if method == "MSE":
+            method, ranges = "MinMax", target.with_suffix(".json")
+            save_tensors_data(nearest_ranges(source, data, operators, is_large), ranges)
         quantize_static(
             source,
             target,
-            SimpleNamespace(get_next=partial(next, map(dict, self.data or ()), None)),
+            data,
             quant_format=QuantFormat[params.quant_format],
-            # sorted: ONNX Runtime's own default is in hash order, and so is what it writes
-            op_types_to_quantize=sorted(
-                {*QDQRegistry, *QLinearOpsRegistry} if operators is None else operators
-            ),
+            op_types_to_quantize=operators,
             per_channel=params.per_channel,
             reduce_range=params.reduce_range,
             activation_type=QuantType[params.activation_type],
             weight_type=QuantType[params.weight_type],
             nodes_to_exclude=[*params.nodes_to_exclude, *self._float_nodes],
             use_external_data_format=is_large,
-            calibrate_method=CalibrationMethod[params.calibrate_method],
+            calibrate_method=CalibrationMethod[method],
+            calibration_cache_path=ranges,
             extra_options={
                 "CalibPercentile": params.percentile,
                 "TensorQuantOverrides": dict.fromkeys(self._stacks, symmetric),
@@ -475,6 +483,35 @@ class OnnxStaticQuantization(QuantizationPass):
     def products(self) -> frozenset[str]:
         operators = self.params.op_types_to_quantize
         return PRODUCTS if operators is None else PRODUCTS & set(operators)
+
+
+def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool) -> Any:
+    """Return the range of each activation whose 256 codes have the least squared error on the data, of `SHARES` of its range.
+
+    Errors are those of a histogram (`onnxruntime.quantization.calibrate.TensorsData`); each range contains 0.
+    """
+    import numpy as np
+    from onnxruntime.quantization import CalibrationMethod, create_calibrator
+    from onnxruntime.quantization.calibrate import TensorsData
+
+    calibrator = create_calibrator(
+        source,
+        operators,
+        source.with_suffix(".augmented.onnx"),
+        CalibrationMethod.Percentile,
+        is_large,
+        extra_options={"symmetric": False},
+    )
+    calibrator.collect_data(data)
+    ranges, shares = {}, np.array(SHARES, np.float32)[:, None]
+    for name, (counts, edges, least, most, _) in calibrator.collector.get_histogram_dict().items():
+        values = (edges[:-1] + edges[1:]) / 2
+        low, high = shares * min(least, 0), shares * max(most, 0)
+        steps = np.maximum((high - low) / 255, np.finfo(np.float32).tiny)
+        codes = np.clip(np.rint(values / steps), np.rint(low / steps), np.rint(high / steps))
+        nearest = np.argmin((values - codes * steps) ** 2 @ counts)
+        ranges[name] = low[nearest, 0], high[nearest, 0]
+    return TensorsData(CalibrationMethod.MinMax, ranges)
 
 
 def float_nodes(model: Any) -> list[str]:

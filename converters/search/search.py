@@ -101,11 +101,22 @@ def _pass(name: str, data: str | None = None, **params: Any) -> dict[str, Any]:
     return value if data is None else {**value, "data": data}
 
 
-PEERS = {
-    name: Candidate(name, (_pass("OrtDynamicQuantization", per_channel=per_channel),), "int8", (8, 8, 32))
-    for name, per_channel in (("ort-dynamic", False), ("optimum-arm64", True), ("optimum-avx512-vnni", True))
-}
-"""Recipes of other tools, tried only if named: ONNX Runtime's default, and Optimum's `AutoQuantizationConfig`."""
+def named(head: str) -> list[Candidate]:
+    """The candidates that are tried only if named: recipes of other tools, and 4 bits for all products but the head.
+
+    ONNX Runtime's own default, Olive's (after basic optimization), and Optimum's `AutoQuantizationConfig`; `head` is the last
+    product of the graph (`head_of`).
+    """
+    plain, channels = (_pass("OrtDynamicQuantization", per_channel=one) for one in (False, True))
+    optimized = _pass("OrtTransformersOptimization", opt_level=1, only_onnxruntime=True)
+    body, bits = _blocks(4, 32, nodes_to_exclude=[head]), 4 + (SCALE_BITS + 4) / 32
+    return [
+        Candidate("ort-dynamic", (plain,), "int8", (8, 8, 32)),
+        Candidate("olive-dynamic", (optimized, plain), "int8", (8, 8, 32)),
+        Candidate("optimum-arm64", (channels,), "int8", (8, 8, 32)),
+        Candidate("optimum-avx512-vnni", (channels,), "int8", (8, 8, 32)),
+        Candidate("weights4-int8-head", (body, _blocks(8, 32)), "int4", (bits, 32, 32)),
+    ]
 
 
 def library(has_tables: bool, calibration: str | None) -> list[Candidate]:
@@ -133,27 +144,30 @@ def library(has_tables: bool, calibration: str | None) -> list[Candidate]:
         plain.append(Candidate(name, (blocks,), "int8", (bits, 32, 32)))
         tables.append(Candidate(f"{name}-int8-embeddings", (blocks, rows), "int8", (bits, 8, 32)))
         tables.append(Candidate(f"{name}-fp16-embeddings", (blocks, halves), "int8", (bits, 16, 32)))
-    fine = _blocks(8, MIXED_BLOCK, INT8_ACTIVATIONS)
+    fine = _blocks(8, MIXED_BLOCK, accuracy_level=INT8_ACTIVATIONS)
     plain.append(Candidate(MIXES[0], (fine,), "int8", (MIXED_BITS, 32, 32)))
     tables.append(Candidate(MIXES[1], (fine, rows), "int8", (MIXED_BITS, 8, 32)))
     for size in (16, 32, 64, 128):
-        name, blocks, bits = f"w8a8-{size}", _blocks(8, size, INT8_ACTIVATIONS), 8 + SCALE_BITS / size
+        blocks = _blocks(8, size, accuracy_level=INT8_ACTIVATIONS)
+        name, bits = f"w8a8-{size}", 8 + SCALE_BITS / size
         plain.append(Candidate(name, (blocks,), "int8", (bits, 32, 32)))
         tables.append(Candidate(f"{name}-int8-embeddings", (blocks, rows), "int8", (bits, 8, 32)))
     if calibration is not None:
         clipped = {"calibrate_method": "Percentile", "percentile": 99.99}
-        for name, params in (("static-int8", {}), ("static-int8-percentile", clipped)):
+        near = {"calibrate_method": "MSE"}
+        for suffix, params in (("", {}), ("-percentile", clipped), ("-mse", near)):
             static = {**_pass("OnnxStaticQuantization", calibration), "params": params}
-            plain.append(Candidate(name, (static,), "int8", (8, 32, 32)))
+            plain.append(Candidate(f"static-int8{suffix}", (static,), "int8", (8, 32, 32)))
     return plain + tables if has_tables else plain
 
 
-def choose_candidates(request: SearchRequest, has_tables: bool) -> Iterator[Candidate]:
-    """Yield the requested candidates, in the order of the request.
+def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> Iterator[Candidate]:
+    """Yield the requested candidates for a graph, in the order of the request. `head` is the name of the last product.
 
     Raises InputError for an unknown name, or two candidates of one name.
     """
-    own = PEERS | {candidate.name: candidate for candidate in library(True, request.calibration)}
+    built_in = (*named(head), *library(True, request.calibration))
+    own = {candidate.name: candidate for candidate in built_in}
     usable = [candidate.name for candidate in library(has_tables, request.calibration)]
     names = set()
     for choice in request.candidates or usable:
@@ -204,6 +218,13 @@ def product_groups(model: Any) -> list[list[str]]:
     return [groups[key] for key, _ in sizes.most_common()]
 
 
+def head_of(model: Any) -> str:
+    """The name of the last product with a constant weight; empty if it has no name."""
+    weights = graph.factors(model, frozenset(PRODUCTS)).keys()
+    products = (node for node in reversed(model.graph.node) if node.op_type in PRODUCTS)
+    return next((node.name for node in products if not weights.isdisjoint(node.input)), "")
+
+
 def _transformed(model: Any, passes: Sequence[Mapping[str, Any]]) -> Any:
     for work in passes:
         model, _ = run(work["pass"], find(work["pass"])(**work["params"]), model)
@@ -221,10 +242,11 @@ def _dynamic(*operators: str) -> dict[str, Any]:
     return _pass("OnnxDynamicQuantization", op_types_to_quantize=list(operators))
 
 
-def _blocks(bits: int, size: int, level: int = 0) -> dict[str, Any]:
-    fields = {"accuracy_level": level} if level else {}
-    params = {"bits": bits, "block_size": size, "is_symmetric": bits == 8, "gemm": True, **fields}
-    return {"pass": "OnnxBlockWiseRtnQuantization", "params": params}
+def _blocks(bits: int, size: int, **more: Any) -> dict[str, Any]:
+    symmetric = bits == 8
+    return _pass(
+        "OnnxBlockWiseRtnQuantization", bits=bits, block_size=size, is_symmetric=symmetric, gemm=True, **more
+    )
 
 
 Trial = dict[str, Any]
@@ -302,7 +324,7 @@ class Search:
         )
         if not is_split:
             choose, confirm = own, own.model_copy(update={"suite": request.confirm})
-        final_plans = [self._final(candidate, confirm) for candidate in choose_candidates(request, True)]
+        final_plans = [self._final(candidate, confirm) for candidate in choose_candidates(request, True, "")]
         self._choose, self._confirm = (
             plan_evaluation(half.model_copy(update={"artifacts": ()}), plan.task.id, plan.directory, ())
             for half in (choose, confirm)
@@ -357,9 +379,10 @@ class Search:
         self.latencies: dict[str, list[Latency]] = {}
         base = self._execute(self._alone((), self._request.input, self._request.output), "base")
         self.base = base.root / base.artifacts[0].path
-        weights = measure_weights(load_onnx(self.base), self.base.stat().st_size)
+        model = load_onnx(self.base)
+        weights = measure_weights(model, self.base.stat().st_size)
         ordered = sorted(
-            choose_candidates(self._request, has_tables=weights.tables > 0),
+            choose_candidates(self._request, weights.tables > 0, head_of(model)),
             key=lambda candidate: candidate.estimate(weights),
         )
         candidates = {candidate.name: candidate for candidate in ordered}

@@ -173,11 +173,11 @@ SHARED = {
     "under a second name": "again = Identity(first) h = Gemm<transB=1>(x, first) y = Gemm<transB=1>(h, again)",
     "with a bias": "b = Constant<value_float=1.0>() h = Gemm<transB=1>(x, first, b) y = Gemm<transB=1>(h, first, b)",
 }
-WORKS = {
-    "per channel": lambda: DYNAMIC(),
-    "per tensor": lambda: DYNAMIC(per_channel=False),
+WORKS = {  # 7 bits, because sums of two products of 8 bits overflow on processors without VNNI
+    "per channel": lambda: DYNAMIC(reduce_range=True),
+    "per tensor": lambda: DYNAMIC(per_channel=False, reduce_range=True),
     "blocks": lambda: BLOCKS(bits=8, block_size=16, gemm=True),
-    "static": lambda: STATIC(rows(3, 40)),
+    "static": lambda: STATIC(rows(3, 40), reduce_range=True),
 }
 
 
@@ -188,7 +188,7 @@ WORKS = {
 def test_a_matrix_that_nodes_share_gives_the_numbers_of_a_copy_for_each(name: str, kind: str) -> None:
     subject, work = matrices(SHARED[name], first=(40, 40)), WORKS[kind]
     _, step = run_and_compare("int8", work(), subject, feeds=rows(3, 40))
-    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.999
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.995
 
 
 @pytest.mark.parametrize(
@@ -281,6 +281,14 @@ def test_a_stack_of_matrices_has_one_scale_and_the_others_one_for_each_channel(w
 
 
 # Dynamic INT8
+
+
+def test_a_matrix_may_be_a_weight_of_one_product_and_the_left_side_of_another() -> None:
+    body = "t = Transpose <perm = [1, 0]> (w) y = MatMul(x, t) z = MatMul(t, v)"
+    subject = graph(body, outputs="float[n, 8] y, float[40, 6] z", w=(8, 40), v=(8, 6))
+    _, step = run_and_compare("int8", DYNAMIC(), subject)
+    assert step.result["operators"]["MatMulInteger"] == 2
+    assert all(one["cosine"] > 0.95 for one in step.result["parity"]["outputs"].values())
 
 
 @pytest.mark.parametrize("reduce_range", [False, True])
@@ -641,3 +649,14 @@ def test_every_row_keeps_its_own_scale_by_standard_operators() -> None:
     assert step.result["embeddings"] == tables
     assert step.result["quantized_bytes"] == ROWS * SIZE * 4
     assert step.result["weight_bytes"]["after"] == ROWS * SIZE + ROWS * 4
+
+
+def test_calibration_by_squared_error_leaves_out_a_rare_value() -> None:
+    """One value in 160,000 is half as large again as the others: to keep it costs all others more than it gains."""
+    data = rows(500, 40, count=8)
+    data[0]["x"][0, 0] = 10.0
+    kept, clipped = (
+        run("int8", STATIC(data, calibrate_method=method), matrices())[0] for method in ("MinMax", "MSE")
+    )
+    whole, least = (stored(model)["x_scale"] for model in (kept, clipped))
+    assert 0.5 * whole < least < 0.95 * whole

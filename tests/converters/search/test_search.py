@@ -344,7 +344,7 @@ def test_static_quantization_is_tried_if_there_are_rows_to_calibrate_on(
     rows["input_ids"] = np.arange(24).reshape(4, 6) % 40
     rows["token_type_ids"] *= 0
     np.savez(tmp_path / "rows.npz", **rows)
-    names = ["static-int8", "static-int8-percentile", "fp16"]
+    names = ["static-int8", "static-int8-percentile", "static-int8-mse", "fp16"]
     fields = {"confirm": str(confirm), "candidates": names, "calibration": str(tmp_path / "rows.npz")}
     found = record(search(choose, objective="latency", **fields))
     states = {trial["candidate"]: trial["state"] for trial in found["candidates"]}
@@ -632,11 +632,22 @@ def test_recipes_of_other_tools_are_tried_only_if_named(
     search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
-    names = ["ort-dynamic", "optimum-arm64", "optimum-avx512-vnni"]
+    names = ["ort-dynamic", "olive-dynamic", "optimum-arm64", "optimum-avx512-vnni"]
     assert {candidate.name for candidate in library(True, None)}.isdisjoint(names)
     found = record(search(choose, confirm=str(confirm), candidates=names, objective="latency", limit=0.3))
-    tensor, *channels = ({**trial, "candidate": ""} for trial in found["candidates"])
-    assert channels[0] == channels[1] and channels[0]["bytes"] > tensor["bytes"]
+    tensor, olive, *channels = ({**trial, "candidate": ""} for trial in found["candidates"])
+    assert channels[0] == channels[1] and channels[0]["bytes"] > tensor["bytes"] > olive["bytes"] * 0.9
+
+
+def test_the_head_may_have_8_bits_beside_4(
+    search: Callable[..., Draft], write_suite: Callable[..., Path]
+) -> None:
+    choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
+    draft = search(choose, confirm=str(confirm), candidates=["weights4-int8-head"], limit=0.9)
+    nodes = [
+        node for node in load_onnx(draft.root / "model_int4.onnx").graph.node if node.op_type == "MatMulNBits"
+    ]
+    assert [next(item.i for item in node.attribute if item.name == "bits") for node in nodes[-2:]] == [4, 8]
 
 
 @pytest.mark.more
