@@ -8,7 +8,8 @@
  *     arriving/<hex>/<offset>   the part of a piece that arrived, and `etag`; only a resumed download reads these
  */
 
-import { concat, RemoteError } from './http.mjs'
+import { concat, sha256 } from './documents.mjs'
+import { RemoteError } from './http.mjs'
 import { platform } from './platform.mjs'
 import { hexOf, IntegrityError, NotFoundError } from './values.mjs'
 
@@ -23,11 +24,6 @@ const STORE_AFTER = 1000
 /** How many pieces of a file are on their way at once. */
 const PARALLEL = 4
 const GENERATIONS = ['', '.1', '.2', '.3', '.4', '.5', '.6', '.7']
-
-/** The SHA-256 of some bytes, in hex. @param {Uint8Array} bytes */
-export async function sha256(bytes) {
-  return Array.from(await platform.sha256(bytes), (byte) => byte.toString(16).padStart(2, '0')).join('')
-}
 
 /** The parts of a file that are verified one by one. @param {File} file @returns {Piece[]} */
 export function piecesOf({ digest, size, pieces }) {

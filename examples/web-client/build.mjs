@@ -13,9 +13,9 @@ import { build } from 'esbuild'
 
 const root = import.meta.dirname
 const at = (/** @type {string} */ path) => join(root, path)
-const names = ['onnxreg', 'benchmark', 'browser-stores', 'directory-store', 'golden-test', 'react-native', 'transformers']
+const names = ['onnxreg', 'benchmark', 'browser-stores', 'directory-store', 'golden-test', 'react-native', 'signatures', 'transformers']
 const entries = names.map((name) => at(`${name}.mjs`))
-const options = { bundle: true, minify: true, keepNames: true, target: 'es2022', legalComments: /** @type {const} */ ('none'), absWorkingDir: root }
+const options = { bundle: true, minify: true, target: 'es2022', legalComments: /** @type {const} */ ('none'), absWorkingDir: root }
 
 rmSync(at('dist'), { recursive: true, force: true })
 await build({ ...options, entryPoints: entries, outdir: at('dist'), format: 'esm', splitting: true, external: ['node:*'] })

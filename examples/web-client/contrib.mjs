@@ -86,7 +86,11 @@ for (const row of ROWS) {
 
 export const DOMAIN = 'com.microsoft'
 
-/** Whether a release has all that is needed. @param {string[]} needs @param {[major: number, minor: number]} release */
-export function meets(needs, [major, minor]) {
-  return needs.every((need) => FIRST.has(need) && (major > 1 || (major === 1 && /** @type {number} */ (FIRST.get(need)) <= minor)))
+/** The first need that a release such as 1.23 lacks, in words; undefined if it meets all. @param {string[]} needs @param {string} release */
+export function problem(needs, release) {
+  const [major, minor] = release.split('.').map(Number)
+  const lacking = needs.find((need) => !FIRST.has(need) || (major === 1 && /** @type {number} */ (FIRST.get(need)) > minor))
+  if (!lacking) return undefined
+  const first = FIRST.get(lacking)
+  return `needs ${lacking}, ${first ? `ONNX Runtime ${release} lacks it, 1.${first} has it` : 'which no release of ONNX Runtime known here runs on the CPU'}`
 }

@@ -24,33 +24,38 @@ const SPAN = 20
 /**
  * The bytes of the new file, in parts of at most 1 MiB. Throws IntegrityError if the delta is malformed.
  *
- * @param {AsyncIterable<Uint8Array> | Iterable<Uint8Array>} chunks of the delta
+ * @param {Uint8Array} delta
  * @param {{digest: string, old: string[]}} expected digests of the new file and the old ones
  * @param {ReadOld} readOld bytes of an old file; fewer than asked for if it ends
  * @returns {AsyncGenerator<Uint8Array>}
  */
-export async function* applyDelta(chunks, expected, readOld) {
-  const input = new Input(chunks)
-  const { next, old } = await readHeader(input)
+export async function* applyDelta(delta, expected, readOld) {
+  let at = 0
+  const take = (/** @type {number} */ size) => {
+    at += size
+    if (at > delta.length) throw malformed('is cut short')
+    return delta.subarray(at - size, at)
+  }
+  const { next, old } = readHeader(take)
   if (next.digest !== expected.digest || old.map((file) => file.digest).join() !== expected.old.join()) {
     throw malformed('is for other files than its table says')
   }
   for (let rest = next.size; rest > 0; ) {
-    const span = readSpan(await input.take(SPAN), rest, old)
+    const span = readSpan(take(SPAN), rest, old)
     rest -= span.length
     if (span.op === COPY) yield* copy(span, readOld)
-    else yield make(span, await input.take(span.payload), readOld)
+    else yield make(span, take(span.payload), readOld)
   }
-  if (!(await input.isAtEnd())) throw malformed('goes on after its last span')
+  if (at < delta.length) throw malformed('goes on after its last span')
 }
 
-/** @param {Input} input @returns {Promise<Header>} */
-async function readHeader(input) {
-  if (String.fromCharCode(...(await input.take(MAGIC.length))) !== MAGIC) throw malformed('is none, or of a later format')
-  const size = view(await input.take(4)).getUint32(0, true)
+/** @param {(size: number) => Uint8Array} take the next bytes @returns {Header} */
+function readHeader(take) {
+  if (String.fromCharCode(...take(MAGIC.length)) !== MAGIC) throw malformed('is none, or of a later format')
+  const size = view(take(4)).getUint32(0, true)
   if (size > MAX_HEADER) throw malformed('has a header that is too long')
   try {
-    const header = mapping(JSON.parse(platform.decode(await input.take(size))))
+    const header = mapping(JSON.parse(platform.decode(take(size))))
     only(header, ['format', 'format_version', 'new', 'old'])
     const old = items(header.old, descriptor)
     const isKnown = header.format === 'onnxreg-delta' && header.format_version === 1
@@ -214,51 +219,3 @@ const view = (bytes) => new DataView(bytes.buffer, bytes.byteOffset, bytes.lengt
 
 /** @param {string} what */
 const malformed = (what) => new IntegrityError(`a delta ${what}`)
-
-/** Chunks, read in parts of any size. */
-class Input {
-  #chunks
-  /** @type {Uint8Array} */
-  #rest = new Uint8Array()
-
-  /** @param {AsyncIterable<Uint8Array> | Iterable<Uint8Array>} chunks */
-  constructor(chunks) {
-    this.#chunks = (async function* () {
-      yield* chunks
-    })()
-  }
-
-  /** The next bytes, exactly so many. @param {number} size */
-  async take(size) {
-    if (size <= this.#rest.length) return this.#cut(size)
-    const out = new Uint8Array(size)
-    for (let at = 0; at < size; ) {
-      if (!this.#rest.length && !(await this.#more())) throw malformed('is cut short')
-      const part = this.#cut(Math.min(size - at, this.#rest.length))
-      out.set(part, at)
-      at += part.length
-    }
-    return out
-  }
-
-  async isAtEnd() {
-    return !this.#rest.length && !(await this.#more())
-  }
-
-  /** @param {number} size */
-  #cut(size) {
-    const part = this.#rest.subarray(0, size)
-    this.#rest = this.#rest.subarray(size)
-    return part
-  }
-
-  async #more() {
-    for (let found = await this.#chunks.next(); !found.done; found = await this.#chunks.next()) {
-      if (found.value.length) {
-        this.#rest = found.value
-        return true
-      }
-    }
-    return false
-  }
-}

@@ -1,21 +1,23 @@
 /**
  * A device: an app's description of its ONNX Runtime and its phone, as tests of artifacts.
  *
- * `docs/resolve.md` is the specification. A test returns a code if an artifact does not meet it, otherwise null.
+ * `docs/resolve.md` is the specification.
  */
 
-import { DOMAIN, meets } from './contrib.mjs'
+import { DOMAIN, problem } from './contrib.mjs'
 import { readBuild } from './operators.mjs'
-import { InputError, items, mapping, optional, own, positive, size, text, version } from './values.mjs'
+import { figure, InputError, items, mapping, optional, own, positive, size, text, version } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
-/** @typedef {(artifact: Json, download: number) => boolean} Meets */
-/** @typedef {[code: string, meets: Meets]} Requirement */
+/**
+ * A requirement on an artifact: `lacks` says in words why it is not met, and returns nothing if it is.
+ * @typedef {[code: string, lacks: (artifact: Json, download: number) => string | false | null | undefined]} Requirement
+ */
 /**
  * `build` is tested after the requirements: it reads an artifact's operator set.
  * `isSlow` says that an artifact is known to be slower than full precision. `ram` and `space` are bytes, or null. The requirements are those for a context of so many tokens, null for the longest.
  * @typedef {{ram: number | null, space: number | null, requirements: Requirement[],
- *   isSlow: (artifact: Json) => boolean,   build: import('./operators.mjs').Build | null}} Device
+ *   isSlow: (artifact: Json) => boolean, build: import('./operators.mjs').Build | null}} Device
  */
 
 /**
@@ -55,13 +57,14 @@ export function readDevice(value, context = null) {
   if (unknown !== undefined) throw new InputError(`a device has no ${unknown.slice(0, 40)}`)
   for (const key of ['name', 'platform', 'locale']) optional(found, key, text, null)
   optional(found, 'app_version', version, null)
-  const number = releaseNumber(optional(found, 'ort', text, ''))
-  const release = runtime(number)
+  const ort = optional(found, 'ort', text, '')
+  const release = runtime(ort)
+  const loads = `ONNX Runtime ${ort} loads`
   const minimal = optional(found, 'build', build, 'full') === 'minimal'
   const config = optional(found, 'operators', text, null)
   if (minimal !== (config !== null)) throw new InputError('operators and a minimal build belong together')
   const domains = [...BUILT_IN, ...optional(found, 'domains', texts, [])]
-  const providers = optional(found, 'providers', texts, ['CPU']).map(provider)
+  const providers = optional(found, 'providers', texts, ['CPU'])
   const ram = optional(found, 'ram', size, Infinity)
   const space = optional(found, 'free_space', size, Infinity)
   const most = optional(found, 'max_latency_ratio', positive, Infinity)
@@ -73,16 +76,34 @@ export function readDevice(value, context = null) {
     isSlow: (artifact) => speedsOn(family, artifact).some(({ low }) => low > 1),
     build: config === null ? null : readBuild(config),
     requirements: [
-      ['runtime', (artifact) => artifact.format !== 'openvino-ir'],
-      ['ort-format', (artifact) => (isOrt(artifact) ? loads(artifact.ort_format, release.format) : !minimal)],
-      ['opset', (artifact) => (artifact.opset ?? Infinity) <= release.opset],
-      ['ir-version', (artifact) => isOrt(artifact) || (artifact.ir_version ?? 0) <= release.ir],
-      ['domain', (artifact) => minimal || all(artifact.domains, (name) => domains.includes(name))],
-      ['provider', (artifact) => runsOn(artifact).some((name) => providers.includes(provider(name)))],
-      ['ram', (artifact) => weights(artifact) + cache(artifact, context) <= ram],
-      ['space', (_, download) => download <= space],
-      ['latency', (artifact) => latency(family, artifact) <= most],
-      ['contrib', (artifact) => runsContrib(artifact, number)],
+      ['runtime', ({ format }) => format === 'openvino-ir' && `is ${format}, which is not for ONNX Runtime`],
+      ['ort-format', (artifact) => {
+        const number = artifact.ort_format
+        if (!isOrt(artifact)) return minimal && 'is ONNX, a minimal build loads only ORT format'
+        if (number === undefined) return 'is of an ORT format whose number is not recorded'
+        const isLoaded = number >= OLDEST_FORMAT && number <= release.format
+        return !isLoaded && `is of ORT format ${number}, ${loads} ${OLDEST_FORMAT} to ${release.format}`
+      }],
+      ['opset', ({ opset = null }) => opset === null ? 'has an opset that is not recorded'
+        : opset > release.opset && `has opset ${opset}, ${loads} up to ${release.opset}`],
+      ['ir-version', (artifact) => !isOrt(artifact) && artifact.ir_version > release.ir
+        && `has ONNX IR version ${artifact.ir_version}, ${loads} up to ${release.ir}`],
+      ['domain', (artifact) => {
+        const missing = minimal ? [] : (artifact.domains ?? []).filter((/** @type {string} */ name) => !domains.includes(name))
+        return missing.length > 0 && `needs operators of ${missing.join(' and ')}`
+      }],
+      ['provider', (artifact) => {
+        const usable = runsOn(artifact)
+        return !usable.some((name) => providers.map(provider).includes(provider(name)))
+          && `runs on ${usable.join(' and ')}, this build on ${providers.join(' and ') || 'nothing'}`
+      }],
+      ['ram', (artifact) => memoryProblem(artifact, context, ram)],
+      ['space', (_, download) => download > space && `needs ${download} bytes of ${space} that are free`],
+      ['latency', (artifact) => latencyProblem(artifact, speedsOn(family, artifact), most)],
+      ['contrib', ({ format, contrib = [], domains: needed }) => { // the table is of the CPU
+        if (format === 'webgpu') return null
+        return needed?.includes(DOMAIN) && !contrib.length ? 'has contrib operators that are not recorded' : problem(contrib, ort)
+      }],
     ],
   }
 }
@@ -99,26 +120,11 @@ function speedsOn(family, { speeds = [] }) {
   )
 }
 
-/** The largest measured ratio to the latency in full precision; Infinity if none is known. @param {string | null} family @param {Json} artifact */
-function latency(family, artifact) {
-  const ratios = speedsOn(family, artifact).map(({ ratio }) => ratio)
-  return ratios.length ? Math.max(...ratios) : artifact.precision === 'float32' ? 1 : Infinity
-}
-
-/**
- * True if a release runs the contrib operators of an artifact; what is not recorded is not proven. The table is of the
- * CPU: formats for another provider are not looked at.
- * @param {Json} artifact
- * @param {[major: number, minor: number]} release
- */
-function runsContrib({ format, contrib = [], domains }, release) {
-  if (format === 'webgpu') return true
-  return meets(contrib, release) && (contrib.length > 0 || !domains?.includes(DOMAIN))
-}
-
-/** @param {string[] | undefined} names @param {(name: string) => boolean} test */
-function all(names, test) {
-  return (names ?? []).every(test)
+/** The largest measured ratio to the latency in full precision is the one that counts. @param {Json} artifact @param {Json[]} speeds @param {number} most */
+function latencyProblem({ precision }, speeds, most) {
+  if (!speeds.length && precision !== 'float32') return most < Infinity && 'has no measured latency on such a device'
+  const ratio = Math.max(...(speeds.length ? speeds.map((speed) => speed.ratio) : [1]))
+  return ratio > most && `takes ${figure(ratio, 3)} times as long as full precision, at most ${figure(most)} is wanted`
 }
 
 /** @param {any} value */
@@ -132,15 +138,10 @@ function texts(value) {
   return items(value, text)
 }
 
-/** The major and minor number of a release such as 1.23.2. @param {string} written @returns {[number, number]} */
-function releaseNumber(written) {
-  const found = /^([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?$/.exec(written)
-  if (!found) throw new InputError(`not a release of ONNX Runtime: ${written.slice(0, 40)}`)
-  return [Number(found[1]), Number(found[2])]
-}
-
-/** The formats and opsets that a release loads. @param {[major: number, minor: number]} release */
-function runtime([major, minor]) {
+/** The formats and opsets that a release such as 1.23.2 loads. @param {string} written */
+function runtime(written) {
+  if (!/^[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?$/.test(written)) throw new InputError(`not a release of ONNX Runtime: ${written.slice(0, 40)}`)
+  const [major, minor] = written.split('.').map(Number)
   const known = RELEASES.filter((release) => major > 1 || (major === 1 && release.minor <= minor)).at(-1)
   if (!known) throw new InputError(`ONNX Runtime ${major}.${minor} is older than 1.15, the oldest known here`)
   return known
@@ -149,11 +150,6 @@ function runtime([major, minor]) {
 /** @param {Json} artifact */
 function isOrt(artifact) {
   return own(artifact, 'ort_format') !== undefined || ['ort', 'ort-android'].includes(artifact.format)
-}
-
-/** @param {number | undefined} number @param {number} newest */
-function loads(number, newest) {
-  return number !== undefined && number >= OLDEST_FORMAT && number <= newest
 }
 
 /**
@@ -172,13 +168,12 @@ function provider(name) {
   return short === 'wasm' ? 'cpu' : short
 }
 
-/** Bytes that must fit into memory at least. @param {Json} artifact */
-function weights({ size: main, files = [] }) {
+/** The weights must fit into memory at least, and the keys and values of a decoder. @param {Json} artifact @param {number | null} context @param {number} ram */
+function memoryProblem({ size: main, files = [], kv_cache: cache }, context, ram) {
   const external = files.filter((/** @type {Json} */ file) => file.role === 'external-data')
-  return external.reduce((/** @type {number} */ sum, /** @type {Json} */ file) => sum + file.size, main)
-}
-
-/** Bytes of the keys and values of a decoder. @param {Json} artifact @param {number | null} context */
-function cache({ kv_cache: cached }, context) {
-  return cached ? cached.bytes_per_token * (context ?? cached.max_tokens) : 0
+  const weights = external.reduce((/** @type {number} */ sum, /** @type {Json} */ file) => sum + file.size, main)
+  const tokens = context ?? cache?.max_tokens
+  const bytes = weights + (cache ? cache.bytes_per_token * tokens : 0)
+  const parts = cache ? `: ${weights} of weights, and ${cache.bytes_per_token} for each of ${tokens} tokens` : ''
+  return bytes > ram && `has ${bytes} bytes to hold in ${ram} bytes of memory${parts}`
 }

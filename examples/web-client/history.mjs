@@ -5,13 +5,15 @@
  * only if a line is about it, a yank that no line takes back stays, and so does a verdict.
  */
 
-import { sha256 } from './blobs.mjs'
+import { canonical, picked, sha256 } from './documents.mjs'
 import { platform } from './platform.mjs'
-import { canonical } from './summary.mjs'
 import { IntegrityError } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
-/** @typedef {{seq: number, prev: string, head: string, event: Json}} Line a line of the log, its digest and its event */
+/**
+ * A line of the log, and its digest.
+ * @typedef {{seq: number, prev: string, head: string, event: Json, sig?: string, via?: Json}} Line
+ */
 
 export const CHANNEL = ['version', 'manifest', 'seq', 'policy', 'evidence']
 export const ENTRY = ['manifest', 'size', 'seq', 'yanks', 'pinned', 'gone', 'held', 'attested']
@@ -137,9 +139,4 @@ function isSame(one, other, keys) {
 /** @param {Json} table @param {(item: Json) => Json} change @returns {Json} */
 export function each(table, change) {
   return Object.fromEntries(Object.entries(table).map(([key, item]) => [key, change(item)]))
-}
-
-/** @param {Json | undefined} value @param {string[]} keys @returns {Json} with null for missing keys */
-export function picked(value, keys) {
-  return Object.fromEntries(keys.map((key) => [key, value?.[key] ?? null]))
 }

@@ -2,6 +2,7 @@
  * Requests to a static tree: limited waits, and errors that say whether a retry may help.
  */
 
+import { concat } from './documents.mjs'
 import { platform } from './platform.mjs'
 import { InputError, NotFoundError, RegError } from './values.mjs'
 
@@ -12,6 +13,7 @@ const MAX_PAUSE_SECONDS = 30
 
 /** The server or the network failed. `passing`: a retry may help, after some seconds. */
 export class RemoteError extends RegError {
+  static name = 'RemoteError'
   /** @param {string} message @param {boolean} passing @param {number} [status] @param {number} [seconds] */
   constructor(message, passing, status, seconds = 0) {
     super(message, 'remote')
@@ -206,16 +208,3 @@ async function joined(found, path) {
   }
   return concat(parts)
 }
-
-/** @param {Uint8Array[]} parts */
-export function concat(parts) {
-  if (parts.length === 1) return parts[0]
-  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0))
-  let end = 0
-  for (const part of parts) {
-    whole.set(part, end)
-    end += part.length
-  }
-  return whole
-}
-

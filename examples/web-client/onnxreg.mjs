@@ -15,14 +15,15 @@
  * takes part in rollouts.
  */
 
-import { Blobs, piecesOf, sha256 } from './blobs.mjs'
+import { Blobs, piecesOf } from './blobs.mjs'
+import { decode, sha256 } from './documents.mjs'
 import { Http, RemoteError } from './http.mjs'
 import { readNeeds } from './operators.mjs'
 import { platform } from './platform.mjs'
 import { isShared, resolve } from './resolve.mjs'
 import { newSeed } from './rollout.mjs'
 import { decide, refusing, undone, withdrawals } from './slot.mjs'
-import { checkContinues, decode, readIndex } from './state.mjs'
+import { checkContinues, linesFrom, readIndex } from './state.mjs'
 import { isSummaryOf, summarize } from './summary.mjs'
 import { chooseDeltas, makeByDelta, offeredDeltas } from './updates.mjs'
 import { hexOf, InputError, IntegrityError, isVersion, mapping, modelName, NotFoundError, own, RegError } from './values.mjs'
@@ -67,6 +68,7 @@ export { resolve, sha256 }
 
 /** No artifact answers; `rejected` says why of each. */
 export class NothingFitsError extends NotFoundError {
+  static name = 'NothingFitsError'
   /** @param {string} name @param {Rejection[]} rejected */
   constructor(name, rejected) {
     super(`${name} has no artifact for this device and query`)
@@ -76,6 +78,7 @@ export class NothingFitsError extends NotFoundError {
 
 /** The new release failed its self-test on this device; the current one stays. */
 export class SelfTestError extends RegError {
+  static name = 'SelfTestError'
   /** @param {Release} release @param {unknown} [cause] */
   constructor(release, cause) {
     super(`${release.name}:${release.version} failed its self-test on this device`, 'integrity')
@@ -88,13 +91,15 @@ export class Registry {
   #http
   #store
   #blobs
+  #trust
 
   /**
    * @param {string} url of the registry's tree
    * @param {Store} store of this registry alone
-   * @param {ConstructorParameters<typeof Http>[1]} [options]
+   * @param {ConstructorParameters<typeof Http>[1] & {trust?: import('./signatures.mjs').Trust}} [options] `trust` says what must be signed
    */
-  constructor(url, store, options) {
+  constructor(url, store, { trust, ...options } = {}) {
+    this.#trust = trust
     this.#http = new Http(url, options)
     this.#store = store
     this.#blobs = new Blobs(this.#http, store)
@@ -110,21 +115,26 @@ export class Registry {
   async state(name, signal) {
     const seen = await this.#load(`index/${modelName(name)}`)
     const document = (/** @type {string} */ digest) => this.#blobs.document(digest)
+    const checks = this.#trust?.lines ?? ''
+    const isChecked = seen?.checks === checks
     let [state, offline, stale] = [seen?.state, false, false]
     try {
-      let index = await this.#index(name, '', seen?.etag, signal)
+      let index = await this.#index(name, '', isChecked ? seen.etag : null, signal)
       if (index?.state.seq < state?.seq) index = await this.#index(name, `?after=${index?.state.seq}`, null, signal)
       stale = index?.state.seq < state?.seq
-      if (index && stale) await checkContinues(index.state, seen, document)
-      else if (index) {
+      if (index && stale) {
+        await checkContinues(index.state, seen, document)
+        if (!isChecked) throw new RemoteError(`index/${name}.jsonl is older than the one that was seen before`, true)
+      } else if (index) {
         const lines = seen ? await checkContinues(state, index, document) : []
+        if (checks) await this.#trust?.checkLines(index.state, await linesFrom(isChecked ? state.seq : 1, index.state, index.lines, document))
         await this.#checkIdentity(index.state.registry)
         const withdrawn = withdrawals(seen?.withdrawn ?? [], state?.rollouts, lines)
-        await this.#save(`index/${name}`, { ...index, withdrawn, confirmed: seen?.confirmed ?? false })
+        await this.#save(`index/${name}`, { ...index, checks, withdrawn, confirmed: seen?.confirmed ?? false })
         state = index.state
       }
     } catch (error) {
-      if (!(error instanceof RemoteError && seen)) throw error
+      if (!(error instanceof RemoteError && isChecked)) throw error
       offline = true
     }
     return { state, offline, stale }
@@ -350,6 +360,11 @@ export class Registry {
       throw new IntegrityError(`the index file of ${state.name} says of ${version} what its manifest does not`)
     }
     await this.#confirm(state.name)
+    if (this.#trust) {
+      const { lines, state: seen } = await this.#load(`index/${state.name}`)
+      const read = (/** @type {string} */ digest) => this.#blobs.document(digest, signal)
+      await this.#trust.checkRelease(state.name, version, entry.manifest, await linesFrom(1, seen, lines, read), read)
+    }
     const artifact = manifest.artifacts.find((/** @type {Json} */ each) => each.path === summary.path)
     const shared = (manifest.files ?? []).filter(isShared)
     const files = [{ ...artifact, role: 'artifact' }, ...(artifact.files ?? []), ...shared].map(fileOf)

@@ -15,19 +15,21 @@ import { InputError, items, mapping, own, text } from './values.mjs'
 
 const GLOBAL = '!globally_allowed_types;'
 const ALL = '!no_ops_specified_means_all_ops_are_required'
+const UNRECORDED = 'types that are not recorded'
+const MAX_LISTED = 3
 
 /**
- * The code of what a build lacks for these operators, or null if it has all.
+ * What a build lacks for these operators, by a code and in words; undefined if it has all.
  * @param {Build} build
  * @param {Need[]} needs
+ * @returns {[code: string, detail: string] | undefined}
  */
 export function shortfall(build, needs) {
-  const { operators, types, everywhere } = build
-  if (operators && needs.some((need) => !operators.has(key(need.domain, need.opset, need.name)))) return 'operators'
-  const fine = needs.every((need) =>
-    everywhere ? isAllowed(seen(need), everywhere) : fitsTypes(need, types.get(key(need.domain, need.name))),
-  )
-  return fine ? null : 'types'
+  const { operators } = build
+  const missing = operators ? needs.filter((need) => !operators.has(key(need.domain, need.opset, need.name))).map(named) : []
+  if (missing.length) return ['operators', `needs ${few(missing)}, which this build lacks`]
+  const faults = needs.map((need) => [named(need), wrongTypes(need, build)]).filter(([, fault]) => fault)
+  return faults.length ? ['types', `needs ${few(faults.map((each) => each.join(' with ')))}`] : undefined
 }
 
 /** @param {(string | number)[]} parts */
@@ -35,26 +37,33 @@ function key(...parts) {
   return parts.join(';')
 }
 
-/** Every type of an operator. @param {Need} need */
-function seen({ inputs = {}, outputs = {} }) {
-  return [...Object.values(inputs), ...Object.values(outputs)].flat()
+/** @param {Need} need */
+function named({ domain, name, opset }) {
+  return `${domain}:${name} (opset ${opset})`
+}
+
+/** @param {string[]} names */
+function few(names) {
+  const more = names.length - MAX_LISTED
+  return [...names.slice(0, MAX_LISTED), ...(more > 0 ? [`${more} more`] : [])].join(' and ')
+}
+
+/** The needed types of an operator that a build lacks, in words; empty if it lacks none. @param {Need} need @param {Build} build */
+function wrongTypes(need, { types, everywhere }) {
+  const { inputs = {}, outputs = {} } = need
+  if (everywhere) return without([...Object.values(inputs), ...Object.values(outputs)].flat(), everywhere)
+  const restriction = types.get(key(need.domain, need.name))
+  if (!restriction) return ''
+  if (restriction.custom || isOneHot(need)) return wrongTriple(inputs, restriction.custom ?? [])
+  const sides = [[inputs, restriction.inputs], [outputs, restriction.outputs]]
+  const faults = sides.flatMap(([found, allowed]) =>
+    Object.entries(allowed).map(([position, names]) => without(own(found, position) ?? [], names)))
+  return faults.find(Boolean) ?? ''
 }
 
 /** Types that nobody recorded are not proven. @param {string[]} found @param {string[]} allowed */
-function isAllowed(found, allowed) {
-  return found.length > 0 && found.every((name) => allowed.includes(name))
-}
-
-/** @param {Need} need @param {Restriction | undefined} restriction */
-function fitsTypes(need, restriction) {
-  if (!restriction) return true
-  if (restriction.custom || isOneHot(need)) return fitsTriples(need.inputs ?? {}, restriction.custom ?? [])
-  return [
-    [need.inputs ?? {}, restriction.inputs],
-    [need.outputs ?? {}, restriction.outputs],
-  ].every(([found, allowed]) =>
-    Object.entries(allowed).every(([position, names]) => isAllowed(own(found, position) ?? [], names)),
-  )
+function without(found, allowed) {
+  return found.length ? [...new Set(found)].filter((name) => !allowed.includes(name)).sort().join(' and ') : UNRECORDED
 }
 
 /** Its types are always triples: a config in any other form allows none. @param {Need} need */
@@ -63,13 +72,11 @@ function isOneHot({ domain, name }) {
 }
 
 /** OneHot is built for triples of types: of its indices, values and depth, which are inputs 0, 2 and 1. */
-function fitsTriples(/** @type {Types} */ inputs, /** @type {string[][]} */ allowed) {
-  const [indices, values, depths] = ['0', '2', '1'].map((position) => own(inputs, position) ?? [])
-  const listed = new Set(allowed.map((triple) => triple.join(' ')))
-  const wanted = indices.flatMap((/** @type {string} */ a) =>
-    values.flatMap((/** @type {string} */ b) => depths.map((/** @type {string} */ c) => `${a} ${b} ${c}`)),
-  )
-  return wanted.length > 0 && wanted.every((/** @type {string} */ triple) => listed.has(triple))
+function wrongTriple(/** @type {Types} */ inputs, /** @type {string[][]} */ allowed) {
+  const [indices, values, depths] = ['0', '2', '1'].map((position) => [...(own(inputs, position) ?? [])].sort())
+  const listed = allowed.map((triple) => triple.join(', '))
+  const wanted = indices.flatMap((a) => values.flatMap((b) => depths.map((c) => `${a}, ${b}, ${c}`)))
+  return wanted.length ? wanted.find((triple) => !listed.includes(triple)) ?? '' : UNRECORDED
 }
 
 /** Read an operator config. @param {string} config @returns {Build} */

@@ -8,7 +8,7 @@ import { readDevice } from './device.mjs'
 import { shortfall } from './operators.mjs'
 import { admits } from './rollout.mjs'
 import {
-  codeUnits, count, digest, flag, InputError, isPrerelease, isVersion, items, mapping, NotFoundError, optional, own, precedence,
+  codeUnits, count, digest, figure, flag, InputError, isPrerelease, isVersion, items, mapping, NotFoundError, optional, own, precedence,
   share, size, text, WithdrawnError,
 } from './values.mjs'
 import { parse } from './where.mjs'
@@ -16,7 +16,7 @@ import { parse } from './where.mjs'
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {import('./device.mjs').Requirement} Requirement */
 /** @typedef {import('./operators.mjs').Need} Need */
-/** @typedef {{version: string, artifact: string | null, code: string}} Rejection */
+/** @typedef {{version: string, artifact: string | null, code: string, detail: string}} Rejection `detail` says the code in words */
 /**
  * What an artifact must be (docs/resolve.md, "Query"); a size is a number of bytes or a text such as `30MB`.
  * @typedef {{formats?: string[] | null, precision?: string | null, certified?: boolean | null, max_size?: number | string | null,
@@ -32,6 +32,14 @@ const PREFERENCE = ['onnx-int8', 'ort-android', 'onnx-android', 'ort', 'onnx']
 const RELEASES = 4
 const FLOATS = ['float32', 'float16', 'bfloat16']
 const MAX_CONDITIONS = 100
+/** The words for each reason why a version is a candidate only if it is named. @type {Record<string, string>} */
+const WITHHELD = {
+  yanked: 'is yanked',
+  prerelease: 'is a pre-release, which only its own tag or a channel means',
+  expired: 'has expired: its files are no longer here',
+  purged: 'was taken down',
+  dropped: 'was dropped',
+}
 const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'where', 'member', 'contract', 'context']
 
 /**
@@ -58,9 +66,10 @@ export async function resolve(state, { tag = null, query = {}, device = null, se
   let answer = { version: null, artifact: null, size: null, rejected }
   for (const version of versions) {
     const judged = await judge(state, version, asked, runtime, operatorSet)
-    const [best] = judged.filter(({ code }) => code === null).sort((a, b) => rank(a, b, asked, runtime))
+    const [best] = judged.filter(({ miss }) => !miss).sort((a, b) => rank(a, b, asked, runtime))
     for (const each of judged) {
-      if (each !== best) rejected.push({ version, artifact: each.artifact.path, code: each.code ?? 'ranked-lower' })
+      const [code, detail] = each.miss ?? ['ranked-lower', `${best.artifact.path} ranks higher`]
+      if (each !== best) rejected.push({ version, artifact: each.artifact.path, code, detail })
     }
     if (best) {
       answer = { version, artifact: best.artifact, size: best.download, rejected }
@@ -92,9 +101,14 @@ function usable(state, tag) {
     const channels = Object.keys(state.channels).join(', ') || 'none'
     throw new NotFoundError(`${state.name} has no ${tag}; its channels: ${channels}`)
   }
-  const reason = entry.gone?.how ?? (entry.yanks ? 'yanked' : null)
-  if (reason) throw new WithdrawnError(`${state.name}:${version} is ${reason}`)
+  const code = withheld(version, entry)
+  if (code && code !== 'prerelease') throw new WithdrawnError(`${state.name}:${version} ${WITHHELD[code]}`)
   return version
+}
+
+/** Why a version is a candidate only if it is named; null if it always is one. @param {string} version @param {Json} entry */
+function withheld(version, entry) {
+  return entry.gone?.how ?? (entry.yanks ? 'yanked' : isPrerelease(version) ? 'prerelease' : null)
 }
 
 /**
@@ -105,17 +119,17 @@ function usable(state, tag) {
 function passedOver(state, lowest) {
   const found = []
   for (const [version, entry] of Object.entries(state.versions)) {
-    const code = entry.gone?.how ?? (entry.yanks ? 'yanked' : isPrerelease(version) ? 'prerelease' : null)
+    const code = withheld(version, entry)
     if (code === null || code === 'dropped') continue
-    if (lowest === null || precedence(version, lowest) > 0) found.push({ version, artifact: null, code })
+    if (lowest === null || precedence(version, lowest) > 0) found.push({ version, artifact: null, code, detail: WITHHELD[code] })
   }
   return found
 }
 
-/** @typedef {{artifact: Json, download: number, code: string | null}} Judged */
+/** @typedef {{artifact: Json, download: number, miss?: [code: string, detail: string]}} Judged */
 
 /**
- * Each artifact of a version with the code of the first requirement that it does not meet. If one of them failed on this
+ * Each artifact of a version with the first requirement that it does not meet, if there is one. If one of them failed on this
  * device, only certified ones may take its place.
  * @param {Json} state
  * @param {string} version
@@ -133,11 +147,11 @@ async function judge(state, version, query, device, operatorSet) {
   const standing = standingOf(state, version)
   /** @type {Requirement[]} */
   const requirements = [
-    ['failed', (artifact) => !hasFailed(artifact) && !query.failed.includes(manifest)],
-    ['not-certified', (artifact) => !onlyCertified || artifact.state === 'certified'],
+    ['failed', (artifact) => (hasFailed(artifact) || query.failed.includes(manifest)) && 'failed on this device, or was rolled back'],
+    ['not-certified', (artifact) => onlyCertified && artifact.state !== 'certified' && `is ${artifact.state}`],
     ...query.requirements,
-    ['where', (artifact) => !query.where || query.where({ ...contents(summary, artifact), ...standing })],
-    ['not-held', (artifact) => !held || held.includes(artifact.path)],
+    ['where', (artifact) => query.where && !query.where({ ...contents(summary, artifact), ...standing }) && `does not meet ${query.expression}`],
+    ['not-held', (artifact) => held && !held.includes(artifact.path) && 'is not held here'],
     ...(device?.requirements ?? []),
   ]
   const found = []
@@ -146,22 +160,20 @@ async function judge(state, version, query, device, operatorSet) {
     const speeds = own(own(state.speeds ?? {}, manifest) ?? {}, stated.digest)
     const artifact = { ...stated, ...(speeds && { speeds }), ...(refused && { state: 'refused' }) }
     const download = downloadSize(artifact, summary)
-    const missed = requirements.find(([, meets]) => !meets(artifact, download))
-    const code = missed ? missed[0] : device ? await lacks(device, artifact, operatorSet) : null
-    found.push({ artifact, download, code })
+    /** @type {Judged} */
+    const judged = { artifact, download }
+    for (const [code, lacks] of requirements) {
+      const detail = lacks(artifact, download)
+      if (detail) judged.miss ??= [code, detail]
+      if (detail) break
+    }
+    if (!judged.miss && device?.build) {
+      judged.miss = artifact.operators ? shortfall(device.build, await operatorSet(artifact.operators))
+        : ['operators', 'has operators that are not recorded']
+    }
+    found.push(judged)
   }
   return found
-}
-
-/**
- * The code of the operators that a device lacks, or null.
- * @param {import('./device.mjs').Device} device
- * @param {Json} artifact
- * @param {(digest: string) => Promise<Need[]>} operatorSet
- */
-async function lacks({ build }, artifact, operatorSet) {
-  if (!build) return null
-  return artifact.operators ? shortfall(build, await operatorSet(artifact.operators)) : 'operators'
 }
 
 /** @param {string} digest @returns {Promise<never>} */
@@ -210,7 +222,8 @@ function rank(a, b, { formats, precision }, device) {
 }
 
 /**
- * @typedef {{formats: string[], precision: string | null, context: number | null, requirements: Requirement[], where: import('./where.mjs').Predicate | null}} Conditions
+ * @typedef {{formats: string[], precision: string | null, context: number | null, requirements: Requirement[],
+ *   expression: string | null, where: import('./where.mjs').Predicate | null}} Conditions
  */
 
 /** @param {any} value @returns {Conditions} */
@@ -227,20 +240,39 @@ function readQuery(value) {
   const contracts = limited('contract', optional(found, 'contract', digests, []))
   const context = optional(found, 'context', count, null)
   const least = limited('min_recall', Object.entries(optional(found, 'min_recall', recalls, {})))
+  const expression = optional(found, 'where', text, null)
   return {
     formats,
     precision,
     context,
-    where: optional(found, 'where', (expression) => parse(text(expression)), null),
+    expression,
+    where: optional(found, 'where', parse, null),
     requirements: [
-      ['member', (artifact) => (artifact.member ?? null) === member],
-      ['contract', (artifact) => !contracts.length || contracts.includes(artifact.contract)],
-      ['format', (artifact) => !formats.length || formats.includes(artifact.format)],
-      ['precision', (artifact) => precision === null || artifact.precision === precision],
-      ['not-certified', (artifact) => !certified || artifact.state === 'certified'],
-      ['too-large', (_, download) => download <= most],
-      ['recall', ({ recall = {} }) => least.every(([label, bound]) => (own(recall, label) ?? -1) >= bound)],
-      ['context', ({ kv_cache: cache }) => context === null || context <= (cache?.max_tokens ?? -1)],
+      ['member', (artifact) => {
+        if (member === null) return artifact.member && `is one stage of several: ${artifact.member}`
+        return artifact.member !== member && `is ${artifact.member ?? 'not a member of a family'}, wanted ${member}`
+      }],
+      ['contract', ({ contract }) => {
+        if (!contracts.length || contracts.includes(contract)) return null
+        const other = `has the contract ${contract?.slice(7, 19)}..., and the app was written for another one`
+        return contract ? other : 'has no recorded contract'
+      }],
+      ['format', ({ format }) => formats.length > 0 && !formats.includes(format) && `is ${format}, wanted ${formats.join(' or ')}`],
+      ['precision', (artifact) => precision !== null && artifact.precision !== precision && `is ${artifact.precision}, wanted ${precision}`],
+      ['not-certified', ({ state }) => certified && state !== 'certified' && `is ${state}`],
+      ['too-large', (_, download) => download > most && `takes ${download} bytes to download, at most ${most} are wanted`],
+      ['recall', ({ recall = {} }) => {
+        const miss = least.find(([label, bound]) => !(own(recall, label) >= bound))
+        if (!miss) return null
+        const [label, bound] = miss
+        const measured = own(recall, label)
+        return measured === undefined ? `has no measured recall of ${label}`
+          : `has a recall of ${label} of ${figure(measured)}, wanted ${figure(bound)}`
+      }],
+      ['context', ({ kv_cache: cache }) => {
+        if (context === null || context <= cache?.max_tokens) return null
+        return cache ? `has a context of ${cache.max_tokens} tokens, ${context} are wanted` : 'has a context that is not recorded'
+      }],
     ],
   }
 }

@@ -2,8 +2,8 @@
  * Staged rollouts, as specified by `docs/rollouts.md`: each device decides by its own random seed whether it takes part.
  */
 
-import { sha256 } from './blobs.mjs'
 import { readDevice } from './device.mjs'
+import { sha256 } from './documents.mjs'
 import { platform } from './platform.mjs'
 import { InputError, count, digest, mapping, optional, text, version } from './values.mjs'
 import { parse } from './where.mjs'

@@ -5,11 +5,9 @@
  * a registry that goes back, or has another history.
  */
 
-import { sha256 } from './blobs.mjs'
-import { CHANNEL, checkChanges, each, ENTRY, picked } from './history.mjs'
-import { platform } from './platform.mjs'
+import { canonical, decode, picked, sha256 } from './documents.mjs'
+import { CHANNEL, checkChanges, each, ENTRY } from './history.mjs'
 import { readRollout } from './rollout.mjs'
-import { canonical } from './summary.mjs'
 import { count, digest, IntegrityError, InputError, items, mapping, positive, text, version } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
@@ -64,7 +62,7 @@ export async function checkContinues(seen, { state, lines }, document) {
  * @param {Line[]} tail
  * @param {(digest: string) => Promise<Uint8Array>} document
  */
-async function linesFrom(seq, state, tail, document) {
+export async function linesFrom(seq, state, tail, document) {
   const segments = state.segments.slice(Math.floor((seq - 1) / SEGMENT))
   const parts = await Promise.all(
     segments.map(async (/** @type {string} */ segment) => chain(linesOf(await document(segment)))),
@@ -101,25 +99,15 @@ async function chain(lines) {
   /** @type {Line[]} */
   const found = []
   for (const line of lines) {
-    const { seq, prev, event } = decode(line, 'event')
+    const value = /** @type {Line} */ (decode(line, 'event'))
+    const { seq, prev } = value
     const before = found.at(-1)
     if (before && (seq !== before.seq + 1 || prev !== before.head)) {
       throw new IntegrityError(`line ${seq} of a log does not follow the one before it`)
     }
-    found.push({ seq, prev, head: `sha256:${await sha256(line)}`, event })
+    found.push({ ...value, head: `sha256:${await sha256(line)}` })
   }
   return found
-}
-
-/** @param {Uint8Array} bytes @param {string[]} parts that are objects too @returns {Json} */
-export function decode(bytes, ...parts) {
-  try {
-    const value = mapping(JSON.parse(platform.decode(bytes)))
-    parts.forEach((part) => mapping(value[part]))
-    return value
-  } catch {
-    throw new IntegrityError('what the registry sent is malformed')
-  }
 }
 
 const SUMMARY = ['manifest', 'size', 'files', 'task', 'family', 'license']

@@ -3,7 +3,7 @@
  * and for versions that the index file no longer summarises.
  */
 
-import { sha256 } from './blobs.mjs'
+import { canonical, sha256 } from './documents.mjs'
 import { platform } from './platform.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
@@ -134,16 +134,4 @@ function listed(values) {
 /** An object without its unknown values. @param {Json} value @returns {Json} */
 function filled(value) {
   return Object.fromEntries(Object.entries(value).filter(([, item]) => (item ?? null) !== null))
-}
-
-/**
- * Canonical JSON (RFC 8785): JavaScript writes numbers and texts as it wants them.
- * @param {any} value
- * @returns {string}
- */
-export function canonical(value) {
-  if (Array.isArray(value)) return `[${value.map(canonical).join()}]`
-  if (typeof value !== 'object' || value === null) return JSON.stringify(value)
-  const keys = Object.keys(value).sort()
-  return `{${keys.map((key) => `${JSON.stringify(key)}:${canonical(value[key])}`).join()}}`
 }

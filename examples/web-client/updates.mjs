@@ -76,7 +76,7 @@ export async function makeByDelta(blobs, file, delta, present, signal) {
     const readOld = (/** @type {number} */ source, /** @type {number} */ offset, /** @type {number} */ length) =>
       old[source].read(offset, length)
     const sink = new PieceSink(store, file)
-    for await (const block of applyDelta([bytes], { digest: delta.new, old: delta.old }, readOld)) {
+    for await (const block of applyDelta(bytes, { digest: delta.new, old: delta.old }, readOld)) {
       signal?.throwIfAborted()
       await sink.write(block)
     }

@@ -5,6 +5,7 @@
 
 /** An error by what its reader can do next; `family` is one of `input`, `not-found`, `integrity`, `remote`. */
 export class RegError extends Error {
+  static name = 'RegError' // as in the other classes, for what a minifier leaves of their names
   /** @param {string} message */
   constructor(message, family = 'remote') {
     super(message)
@@ -15,6 +16,7 @@ export class RegError extends Error {
 
 /** A document or argument that means nothing. */
 export class InputError extends RegError {
+  static name = 'InputError'
   /** @param {string} message */
   constructor(message) {
     super(message, 'input')
@@ -23,6 +25,7 @@ export class InputError extends RegError {
 
 /** There is no such model, version, artifact or blob. */
 export class NotFoundError extends RegError {
+  static name = 'NotFoundError'
   /** @param {string} message */
   constructor(message) {
     super(message, 'not-found')
@@ -30,10 +33,13 @@ export class NotFoundError extends RegError {
 }
 
 /** The version was yanked, or its files are gone. */
-export class WithdrawnError extends NotFoundError {}
+export class WithdrawnError extends NotFoundError {
+  static name = 'WithdrawnError'
+}
 
 /** The bytes are not those that were promised. Nothing of them was handed out. */
 export class IntegrityError extends RegError {
+  static name = 'IntegrityError'
   /** @param {string} message */
   constructor(message) {
     super(message, 'integrity')
@@ -87,6 +93,11 @@ export function share(value) {
 export function positive(value) {
   if (!(Number.isFinite(value) && value > 0)) throw new InputError('not a number above 0')
   return value
+}
+
+/** A number in words. @param {number} value @param {number} [digits] that count */
+export function figure(value, digits = 6) {
+  return String(Number(value.toPrecision(digits)))
 }
 
 /**

@@ -4,9 +4,8 @@
  * `run-vectors.mjs` runs them in Node, `tests/examples/jsc_shell.mjs` in JavaScriptCore.
  */
 
-import { sha256 } from './blobs.mjs'
 import { applyDelta } from './delta.mjs'
-import { concat } from './http.mjs'
+import { concat, sha256 } from './documents.mjs'
 import { readNeeds } from './operators.mjs'
 import { platform } from './platform.mjs'
 import { resolve } from './resolve.mjs'
@@ -141,7 +140,8 @@ async function answer(document, vector) {
     const { tag, query, device, seed = null } = vector
     const operatorSet = async (/** @type {string} */ digest) => readNeeds(document.operator_sets[digest])
     const found = await resolve(document.states[vector.state], { tag, query, device, seed }, operatorSet)
-    return { ...found, artifact: found.artifact?.path ?? null }
+    const rejected = found.rejected.map(({ detail, ...each }) => (detail ? each : { ...each, detail }))
+    return { ...found, artifact: found.artifact?.path ?? null, rejected }
   } catch (error) {
     if (error instanceof RegError) return { error: error.family }
     throw error
@@ -173,15 +173,10 @@ async function applied(vector) {
   const readOld = async (/** @type {number} */ source, /** @type {number} */ offset, /** @type {number} */ length) =>
     old[source].slice(offset, offset + length)
   const parts = []
-  for await (const part of applyDelta(inChunks(delta), expected, readOld)) parts.push(part)
+  for await (const part of applyDelta(delta, expected, readOld)) parts.push(part)
   const bytes = concat(parts)
   if (`sha256:${await sha256(bytes)}` !== expected.digest) throw new IntegrityError('other bytes')
   return bytes
-}
-
-/** @param {Uint8Array} bytes */
-function* inChunks(bytes) {
-  for (let at = 0; at < bytes.length; at += 7) yield bytes.subarray(at, at + 7)
 }
 
 /** Throw an error unless two JSON values are the same. @param {any} found @param {any} expected */

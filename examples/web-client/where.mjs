@@ -36,6 +36,7 @@ const WRITTEN = {
 
 /** An expression that means nothing; `span` is the part at fault, in code points. */
 export class ExpressionError extends InputError {
+  static name = 'ExpressionError'
   /** @param {string} message @param {[number, number]} span */
   constructor(message, span) {
     super(`the expression cannot be read: ${message}`)

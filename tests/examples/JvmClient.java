@@ -184,7 +184,8 @@ public final class JvmClient {
     private static List<Object> rejected(List<Rejection> rejections) {
         List<Object> rows = new ArrayList<>();
         rejections.forEach(each -> rows.add(
-                row("version", each.version, "artifact", each.artifact, "code", each.code)));
+                row("version", each.version, "artifact", each.artifact, "code", each.code,
+                        "detail", each.detail)));
         return rows;
     }
 

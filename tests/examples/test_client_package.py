@@ -31,8 +31,9 @@ needs_jsc = pytest.mark.skipif(JSC is None, reason="no jsc: apt-get install libj
 needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed")
 
 USE = """
-import { memoryStore, preset, Registry } from '@onnxreg/client'
+import * as client from '@onnxreg/client'
 import { directoryStore } from '@onnxreg/client/node'
+const { memoryStore, preset, Registry } = client
 const [url, directory] = process.argv.slice(2)
 const store = directory ? directoryStore(directory) : memoryStore()
 const registry = new Registry(url, store)
@@ -41,7 +42,8 @@ const bytes = await registry.read(release, release.artifact.path)
 const failed = (...words) => registry.update(...words).catch(({ name, message }) => [name, message])
 const unknown = await failed('acme/none')
 const misspelt = await failed('acme/pii', { chanel: 'stable' })
-console.log(JSON.stringify({ version: release.version, size: bytes.length, errors: [unknown[0], ...misspelt] }))
+const renamed = Object.entries(client).filter(([name, { prototype }]) => prototype instanceof Error && prototype.constructor.name !== name)
+console.log(JSON.stringify({ version: release.version, size: bytes.length, renamed, errors: [unknown[0], ...misspelt] }))
 """
 TEST = """
 import * as ort from 'onnxruntime-web'
@@ -64,9 +66,11 @@ console.log(JSON.stringify({ current: (await registry.slot('acme/golden')).curre
 TYPED = """
 import { memoryStore, preset, Registry, type Update } from '@onnxreg/client'
 import { directoryStore } from '@onnxreg/client/node'
+import { signedBy } from '@onnxreg/client/signatures'
 import { serveTransformers } from '@onnxreg/client/transformers'
 
-const registry = new Registry('https://models.example', directoryStore('x'), { token: 't' })
+const trust = signedBy([`ed25519:${btoa('0'.repeat(32))}`], { releases: true })
+const registry = new Registry('https://models.example', directoryStore('x'), { token: 't', trust })
 const { release, changed }: Update = await registry.update('acme/pii', { tag: 'stable', device: preset('ort-web-1.30') })
 const bytes: Uint8Array = await registry.read(release, release.artifact.path)
 serveTransformers({}, new Registry('https://models.example', memoryStore()), { query: { certified: true } })
@@ -134,7 +138,7 @@ def test_an_app_uses_it(app, url, tmp_path, store):
     (app / "use.mjs").write_text(USE)
     answer = json.loads(run("node", app / "use.mjs", url, store and tmp_path / store))
     *names, message = answer.pop("errors")
-    assert answer == {"version": "1.0.0", "size": 100_000}
+    assert answer == {"version": "1.0.0", "size": 100_000, "renamed": []}
     assert names == ["NotFoundError", "InputError"] and "chanel" in message
 
 
@@ -210,14 +214,15 @@ def test_the_core_names_nothing_of_a_page():
     """Only the store of a browser may; the platform is replaceable."""
     pages = {"stores.mjs", "browser-stores.mjs", "build.mjs", "run-vectors.mjs"}
     for path in CLIENT.glob("*.mjs"):
-        text = re.sub(r"/\*.*?\*/|//.*", "", path.read_text("utf-8"), flags=re.DOTALL)
+        text = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text("utf-8"), flags=re.DOTALL)
         of_pages = r"\b(?:document\.(?:get|query|create|body)|window\.|navigator\.|localStorage|indexedDB)"
         names = re.findall(of_pages, text)
         used = re.findall(r"\b(crypto|TextDecoder|TextEncoder|DecompressionStream|performance)\b", text)
         assert path.name in pages or not names, path.name
-        assert path.name in pages | {"platform.mjs", "directory-store.mjs", "react-native.mjs"} or not used, (
-            path.name
-        )
+        assert (
+            path.name in pages | {"platform.mjs", "directory-store.mjs", "react-native.mjs", "signatures.mjs"}
+            or not used
+        ), path.name
 
 
 @needs_node

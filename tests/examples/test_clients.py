@@ -22,9 +22,11 @@ from support.servers.faults import Proxy, at
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.resolution import contracts_of
+from onnxreg.registry.resolution import NoAnswerError, contracts_of
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.query.device import Device
+from onnxreg.schema.query.requirements import Query
 
 REPOSITORY = Path(__file__).parents[2]
 VECTORS = REPOSITORY / "tests" / "vectors"
@@ -113,11 +115,33 @@ def test_a_client_measures_for_the_registry(release, call, registry, site, tmp_p
     assert {each["code"] for each in outcome["rejected"]} == {"latency"}
 
 
-def test_reasons_of_an_update_without_a_match(release, call, client, site, tmp_path):
-    release("1.0.0")
-    outcome = call("update", {"query": {"certified": True, "max_size": 10}})
-    assert outcome["error"] == "not-found"
-    assert [each["code"] for each in outcome["rejected"]] == ["not-certified", "too-large"]
+QUESTIONS: list[tuple[dict[str, Any], dict[str, Any] | None]] = [
+    ({"certified": True, "max_size": 10}, None),
+    ({"formats": ["ort", "webgpu"]}, None),
+    ({"precision": "int4"}, None),
+    ({"min_recall": {"NAME": 0.95}}, None),
+    ({"member": "ocr"}, None),
+    ({"context": 9}, None),
+    ({"contract": f"sha256:{'0' * 64}"}, None),
+    ({"where": "size = 7B"}, None),
+    ({}, {"ort": "1.30", "ram": 10}),
+    ({}, {"ort": "1.30", "free_space": 10}),
+    ({}, {"ort": "1.30", "providers": []}),
+    ({}, {"ort": "1.30", "max_latency_ratio": 0.25}),
+    ({}, {"ort": "1.30", "build": "minimal", "operators": "ai.onnx;18;Add"}),
+]
+
+
+def test_without_a_match_the_reasons_are_those_of_the_command_line(
+    registry, release, call, client, site, tmp_path
+):
+    release("1.0.0", checks=CHECKS)
+    for query, device in QUESTIONS:
+        with pytest.raises(NoAnswerError) as caught:
+            registry.resolve(NAME, Query.read(query), device=device and Device.read(device))
+        outcome = call("update", {"query": query, "device": device})
+        assert outcome["error"] == "not-found"
+        assert outcome["rejected"] == caught.value.to_json()["rejected"]
     assert client(site.url, tmp_path / "store", "update", "acme/none")["error"] == "not-found"
     assert client(site.url, tmp_path / "store", "update", "../pii")["error"] == "input"
 

@@ -6,6 +6,7 @@ import { createInterface } from 'node:readline'
 import { directoryStore } from '../../examples/web-client/directory-store.mjs'
 import { benchmark } from '../../examples/web-client/benchmark.mjs'
 import { memoryStore, Registry, RegError } from '../../examples/web-client/onnxreg.mjs'
+import { signedBy } from '../../examples/web-client/signatures.mjs'
 
 const delays = [1, 1, 1]
 delete AbortSignal.any // React Native and older browsers lack it
@@ -74,7 +75,9 @@ function failure(error) {
 async function answer({ url, directory, call, words, token }) {
   try {
     const store = directory === null ? memoryStore() : directoryStore(directory)
-    const registry = new Registry(url, store, { delays, patience: 500, token: token ?? undefined })
+    const demands = words[2] ?? {}
+    const trust = demands.keys && signedBy(demands.keys, demands)
+    const registry = new Registry(url, store, { delays, patience: 500, token: token ?? undefined, trust })
     return (await calls[call](registry, ...words)) ?? null
   } catch (error) {
     return failure(error)

@@ -20,26 +20,16 @@ public final class Answer {
     public final boolean isOffline;
     /** True if the registry answered with an older state than the one seen last, which answered instead. */
     public final boolean isStale;
-    /** The state that answered; null before it is known. */
+    /** The state that answered. */
     final State state;
 
-    Answer(String version, Artifact artifact, List<Rejection> rejected) {
+    Answer(String version, Artifact artifact, List<Rejection> rejected, State state, boolean isOffline,
+            boolean isStale) {
         this.version = version;
         this.artifact = artifact == null ? null : artifact.path;
         this.digest = artifact == null ? null : artifact.digest;
         this.size = artifact == null ? 0 : artifact.download;
         this.rejected = Collections.unmodifiableList(rejected);
-        this.isOffline = false;
-        this.isStale = false;
-        this.state = null;
-    }
-
-    Answer(Answer answer, State state, boolean isOffline, boolean isStale) {
-        this.version = answer.version;
-        this.artifact = answer.artifact;
-        this.digest = answer.digest;
-        this.size = answer.size;
-        this.rejected = answer.rejected;
         this.state = state;
         this.isOffline = isOffline;
         this.isStale = isStale;

@@ -38,6 +38,10 @@ final class Artifact {
         return !"certificate".equals(role) && !"item-scores".equals(role);
     }
 
+    boolean isCertified() {
+        return state.equals("certified");
+    }
+
     boolean isOrt() {
         return value.containsKey("ort_format") || format.equals("ort") || format.equals("ort-android");
     }
@@ -68,21 +72,13 @@ final class Artifact {
         return value.get(key) == null ? absent : Values.number(value.get(key));
     }
 
-    /**
-     * Return the bytes that must fit into memory at least: the weights, and the keys and values of a
-     * decoder.
-     *
-     * @param context the tokens that it keeps; null for its longest context
-     */
-    double memory(Long context) {
-        double sum = size;
+    /** Return the bytes of the weights. */
+    long weights() {
+        long sum = size;
         for (Map<String, Object> file : files()) {
             sum += "external-data".equals(file.get("role")) ? Values.count(file.get("size")) : 0;
         }
-        Map<String, Object> cache = mapping("kv_cache");
-        return cache.isEmpty() ? sum
-                : sum + Values.number(cache.get("bytes_per_token"))
-                        * (context == null ? Values.number(cache.get("max_tokens")) : context);
+        return sum;
     }
 
     private long downloadSize(List<Map<String, Object>> shared) {

@@ -93,9 +93,17 @@ final class Contrib {
 
     private Contrib() {}
 
-    /** Return true if a release has every need. */
-    static boolean meets(RuntimeRelease release, List<String> needs) {
-        return needs.stream().allMatch(
-                need -> FIRST.containsKey(need) && FIRST.get(need).compareTo(release) <= 0);
+    /** Return the first need that a release lacks, in words; null if it has all. */
+    static String problem(RuntimeRelease release, List<String> needs) {
+        for (String need : needs) {
+            RuntimeRelease first = FIRST.get(need);
+            if (first == null) {
+                return "needs " + need + ", which no release of ONNX Runtime known here runs on the CPU";
+            }
+            if (first.compareTo(release) > 0) {
+                return "needs " + need + ", ONNX Runtime " + release + " lacks it, " + first + " has it";
+            }
+        }
+        return null;
     }
 }

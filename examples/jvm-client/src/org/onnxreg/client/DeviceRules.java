@@ -1,5 +1,6 @@
 package org.onnxreg.client;
 
+import java.math.BigInteger;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -31,7 +32,7 @@ final class DeviceRules {
 
     private final RuntimeRelease release;
     private final MinimalBuild build;
-    private final Set<String> providers = new HashSet<>();
+    private final List<String> providers;
     private final Set<String> domains = new HashSet<>(BUILT_IN);
     private final long ram;
     private final long freeSpace;
@@ -57,9 +58,7 @@ final class DeviceRules {
         }
         build = config == null ? null : new MinimalBuild(config);
         domains.addAll(Values.field(fields, "domains", Values::texts, Collections.emptyList()));
-        for (String name : Values.field(fields, "providers", Values::texts, Collections.singletonList("CPU"))) {
-            providers.add(provider(name));
-        }
+        providers = Values.field(fields, "providers", Values::texts, Collections.singletonList("CPU"));
         ram = Values.field(fields, "ram", Values::size, Long.MAX_VALUE);
         freeSpace = Values.field(fields, "free_space", Values::size, Long.MAX_VALUE);
         maxLatencyRatio = Values.field(
@@ -87,47 +86,60 @@ final class DeviceRules {
     }
 
     /**
-     * Return the code of the first requirement that an artifact does not meet; null if it meets all.
+     * Test the requirements on an artifact. The operator set of an artifact that meets all others is read.
      *
      * @param context the tokens that a decoder keeps; null for its longest context
      * @param operatorSets the operator sets by their digests, as JSON
      */
-    String unmet(Artifact artifact, Long context, Function<String, Object> operatorSets) {
-        if (artifact.format.equals("openvino-ir")) {
-            return "runtime";
+    void test(Artifact artifact, Long context, Function<String, Object> operatorSets, Miss miss) {
+        String loads = "ONNX Runtime " + release + " loads ";
+        miss.unless(!artifact.format.equals("openvino-ir"), "runtime", () ->
+                "is " + artifact.format + ", which is not for ONNX Runtime");
+        Object format = artifact.value.get("ort_format");
+        double number = artifact.number("ort_format", OLDEST_ORT_FORMAT);
+        miss.unless(artifact.isOrt() || build == null, "ort-format", () ->
+                "is ONNX, a minimal build loads only ORT format");
+        miss.unless(!artifact.isOrt() || format != null, "ort-format", () ->
+                "is of an ORT format whose number is not recorded");
+        miss.unless(number >= OLDEST_ORT_FORMAT && number <= release.ortFormat(), "ort-format", () ->
+                "is of ORT format " + format + ", " + loads + OLDEST_ORT_FORMAT + " to " + release.ortFormat());
+        Object opset = artifact.value.get("opset");
+        miss.unless(opset != null, "opset", () -> "has an opset that is not recorded");
+        miss.unless(artifact.number("opset", 0) <= release.opset(), "opset", () ->
+                "has opset " + opset + ", " + loads + "up to " + release.opset());
+        double version = artifact.isOrt() ? 0 : artifact.number("ir_version", 0);
+        miss.unless(version <= release.irVersion(), "ir-version", () ->
+                "has ONNX IR version " + (long) version + ", " + loads + "up to " + release.irVersion());
+        List<String> missing = new ArrayList<>(artifact.texts("domains"));
+        missing.removeAll(domains);
+        miss.unless(build != null || missing.isEmpty(), "domain", () ->
+                "needs operators of " + String.join(" and ", missing));
+        List<String> usable = usableProviders(artifact);
+        miss.unless(usable.stream().anyMatch(this::hasProvider), "provider", () ->
+                "runs on " + String.join(" and ", usable) + ", this build on "
+                        + (providers.isEmpty() ? "nothing" : String.join(" and ", providers)));
+        testMemory(artifact, context, miss);
+        miss.unless(artifact.download <= freeSpace, "space", () ->
+                "needs " + artifact.download + " bytes of " + freeSpace + " that are free");
+        double latency = latency(artifact);
+        miss.unless(latency <= maxLatencyRatio, "latency", () -> latency == Double.POSITIVE_INFINITY
+                ? "has no measured latency on such a device"
+                : "takes " + Values.figure(latency, 3) + " times as long as full precision, at most "
+                        + Values.figure(maxLatencyRatio, 6) + " is wanted");
+        if (!artifact.format.equals("webgpu")) { // the table of contrib operators is of the CPU
+            List<String> needs = artifact.texts("contrib");
+            boolean isRecorded = !needs.isEmpty() || !artifact.texts("domains").contains(Contrib.DOMAIN);
+            miss.unless(isRecorded, "contrib", () -> "has contrib operators that are not recorded");
+            String problem = Contrib.problem(release, needs);
+            miss.unless(problem == null, "contrib", () -> problem);
         }
-        if (!loadsFormat(artifact)) {
-            return "ort-format";
+        if (build != null && miss.code == null) {
+            String operators = artifact.text("operators");
+            miss.unless(operators != null, "operators", () -> "has operators that are not recorded");
+            if (operators != null) {
+                build.test(operatorSets.apply(operators), miss);
+            }
         }
-        if (artifact.number("opset", Double.POSITIVE_INFINITY) > release.opset()) {
-            return "opset";
-        }
-        if (!artifact.isOrt() && artifact.number("ir_version", 0) > release.irVersion()) {
-            return "ir-version";
-        }
-        if (build == null && !domains.containsAll(artifact.texts("domains"))) {
-            return "domain";
-        }
-        if (!hasProvider(artifact)) {
-            return "provider";
-        }
-        if (artifact.memory(context) > ram) {
-            return "ram";
-        }
-        if (artifact.download > freeSpace) {
-            return "space";
-        }
-        if (latency(artifact) > maxLatencyRatio) {
-            return "latency";
-        }
-        if (!runsContrib(artifact)) {
-            return "contrib";
-        }
-        if (build == null) {
-            return null;
-        }
-        String operators = artifact.text("operators");
-        return operators == null ? "operators" : build.shortfall(operatorSets.apply(operators));
     }
 
     /** Return true if an artifact is known to be slower than full precision on such a device. */
@@ -149,29 +161,33 @@ final class DeviceRules {
                         || family.equals(Values.text(speed.get("isa")).split("\\+", 2)[0]));
     }
 
-    private boolean loadsFormat(Artifact artifact) {
-        if (!artifact.isOrt()) {
-            return build == null;
-        }
-        double number = artifact.number("ort_format", -1);
-        return number >= OLDEST_ORT_FORMAT && number <= release.ortFormat();
-    }
-
-    private boolean hasProvider(Artifact artifact) {
+    /** Every artifact but one for WebGPU runs on the CPU too. */
+    private static List<String> usableProviders(Artifact artifact) {
         List<String> names = new ArrayList<>(artifact.texts("providers"));
         if (!artifact.format.equals("webgpu")) {
-            names.add("CPU");
+            names.add(0, "CPU");
         } else if (names.isEmpty()) {
             names.add("WebGPU");
         }
-        return names.stream().anyMatch(name -> providers.contains(provider(name)));
+        return names;
     }
 
-    /** What is not recorded is not proven. The table is of the CPU: an artifact for WebGPU is not tested. */
-    private boolean runsContrib(Artifact artifact) {
-        List<String> needs = artifact.texts("contrib");
-        boolean isRecorded = !needs.isEmpty() || !artifact.texts("domains").contains(Contrib.DOMAIN);
-        return artifact.format.equals("webgpu") || (isRecorded && Contrib.meets(release, needs));
+    private boolean hasProvider(String name) {
+        return providers.stream().anyMatch(each -> provider(each).equals(provider(name)));
+    }
+
+    /** The weights must fit into memory at least, and the keys and values of a decoder. */
+    private void testMemory(Artifact artifact, Long context, Miss miss) {
+        Map<String, Object> cache = artifact.mapping("kv_cache");
+        long weights = artifact.weights();
+        long perToken = cache.isEmpty() ? 0 : Values.count(cache.get("bytes_per_token"));
+        long tokens = cache.isEmpty() ? 0 : context == null ? Values.count(cache.get("max_tokens")) : context;
+        BigInteger bytes = BigInteger.valueOf(perToken).multiply(BigInteger.valueOf(tokens))
+                .add(BigInteger.valueOf(weights));
+        String parts = cache.isEmpty() ? ""
+                : ": " + weights + " of weights, and " + perToken + " for each of " + tokens + " tokens";
+        miss.unless(bytes.compareTo(BigInteger.valueOf(ram)) <= 0, "ram", () ->
+                "has " + bytes + " bytes to hold in " + ram + " bytes of memory" + parts);
     }
 
     /** NnapiExecutionProvider and NNAPI are the same, and WASM is the CPU. */

@@ -16,11 +16,22 @@ final class Downloads {
     final Storage storage;
     private final Http http;
 
-    /** Takes the bytes of a part of a blob at its position, which it moves. */
-    private abstract static class Target {
-        abstract long position();
+    /** Takes the bytes of a blob. */
+    private interface Sink {
+        void write(long position, byte[] buffer, int offset, int length) throws IOException;
+    }
 
-        abstract void write(byte[] buffer, int offset, int length) throws IOException;
+    /** A part of a blob that arrives. */
+    private static final class Part {
+        long position;
+        final long end;
+        final Sink sink;
+
+        Part(long start, long end, Sink sink) {
+            this.position = start;
+            this.end = end;
+            this.sink = sink;
+        }
     }
 
     Downloads(Http http, Storage storage) {
@@ -68,22 +79,15 @@ final class Downloads {
      * repaired.
      */
     int complete(ReleaseFile file, PartialFile partial, Progress progress) throws IOException {
-        receive(file, file.size, progress.cancellation(), new Target() {
-            @Override
-            long position() {
-                return partial.skipped();
-            }
-
-            @Override
-            void write(byte[] buffer, int offset, int length) throws IOException {
-                partial.write(buffer, offset, length);
-            }
-        });
+        Part rest = new Part(partial.skipped(), file.size,
+                (position, buffer, offset, length) -> partial.write(buffer, offset, length));
+        receive(file, rest, progress.cancellation());
         List<Integer> wrong = Collections.emptyList();
         if (!partial.isRight()) {
             wrong = partial.wrongPieces();
             for (int piece : wrong) {
-                receivePiece(file, partial, piece, progress.cancellation());
+                Part repaired = new Part(partial.start(piece), partial.end(piece), partial::replace);
+                receive(file, repaired, progress.cancellation());
             }
             partial.rehash();
             if (!partial.isRight()) {
@@ -107,66 +111,48 @@ final class Downloads {
         }
     }
 
-    private void receivePiece(ReleaseFile file, PartialFile partial, int piece, Cancellation cancellation)
-            throws IOException {
-        receive(file, partial.end(piece), cancellation, new Target() {
-            private long position = partial.start(piece);
-
-            @Override
-            long position() {
-                return position;
-            }
-
-            @Override
-            void write(byte[] buffer, int offset, int length) throws IOException {
-                partial.replace(position, buffer, offset, length);
-                position += length;
-            }
-        });
-    }
-
-    /** Receive bytes up to an end; give up if several attempts in a row bring nothing. */
-    private void receive(ReleaseFile file, long end, Cancellation cancellation, Target target)
-            throws IOException {
+    /** Receive bytes of a part; give up if several attempts in a row bring nothing. */
+    private void receive(ReleaseFile file, Part part, Cancellation cancellation) throws IOException {
         int failures = 0;
-        while (target.position() < end) {
-            long before = target.position();
+        while (part.position < part.end) {
+            long before = part.position;
             try {
-                receiveOnce(file, end, cancellation, target);
+                receiveOnce(file, part, cancellation);
             } catch (RegException.Remote error) {
-                failures = target.position() > before ? 0 : failures;
+                failures = part.position > before ? 0 : failures;
                 http.waitBefore(failures++, error, cancellation);
             }
         }
     }
 
-    private void receiveOnce(ReleaseFile file, long end, Cancellation cancellation, Target target)
-            throws IOException {
-        long start = target.position();
-        boolean isWhole = start == 0 && end == file.size;
+    private void receiveOnce(ReleaseFile file, Part part, Cancellation cancellation) throws IOException {
+        long start = part.position;
+        boolean isWhole = start == 0 && part.end == file.size;
         Map<String, String> headers = isWhole ? Collections.emptyMap()
-                : Collections.singletonMap("Range", "bytes=" + start + "-" + (end - 1));
+                : Collections.singletonMap("Range", "bytes=" + start + "-" + (part.end - 1));
         try (HttpResponse response = fromAnyKey(file.digest, path -> http.open(path, headers, cancellation))) {
             String range = response.header("Content-Range");
             boolean isPart = response.status == 206;
             if (isPart && !range.isEmpty() && !range.startsWith("bytes " + start + "-")) {
                 throw new RegException.Remote("the registry sent another part than the requested one", true);
             }
-            copy(response, isPart ? 0 : start, end, target);
+            copy(response, isPart ? 0 : start, part);
         }
     }
 
-    private void copy(HttpResponse response, long skip, long end, Target target) throws IOException {
+    private static void copy(HttpResponse response, long skip, Part part) throws IOException {
         byte[] buffer = new byte[BUFFER];
         long left = skip;
-        while (target.position() < end) {
+        while (part.position < part.end) {
             int count = response.read(buffer);
             if (count < 0) {
                 throw new RegException.Remote("the registry sent fewer bytes than the manifest says", true);
             }
             int offset = (int) Math.min(left, count);
             left -= offset;
-            target.write(buffer, offset, (int) Math.min(count - offset, end - target.position()));
+            int length = (int) Math.min(count - offset, part.end - part.position);
+            part.sink.write(part.position, buffer, offset, length);
+            part.position += length;
         }
     }
 }

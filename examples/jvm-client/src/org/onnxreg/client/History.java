@@ -241,12 +241,9 @@ final class History {
     }
 
     private static boolean isSame(State one, State other) {
-        for (String key : Values.keys("tombstones refused")) {
-            if (!Values.textsOrEmpty(one.value.get(key)).equals(Values.textsOrEmpty(other.value.get(key)))) {
-                return false;
-            }
-        }
-        return Values.agree(one.value, other.value, STATE)
+        return Values.keys("tombstones refused").stream().allMatch(key ->
+                        Values.textsOrEmpty(one.value.get(key)).equals(Values.textsOrEmpty(other.value.get(key))))
+                && Values.agree(one.value, other.value, STATE)
                 && one.rollouts().equals(other.rollouts())
                 && agreeInEach(one.channels(), other.channels(), CHANNEL)
                 && agreeInEach(one.versions(), other.versions(), ENTRY);

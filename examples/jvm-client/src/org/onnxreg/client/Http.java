@@ -64,9 +64,7 @@ final class Http {
                 url = redirected(path, url, location);
             }
             throw new RegException.Remote(path + " is redirected too often", false);
-        } catch (IOException error) {
-            throw failure(path, error);
-        } catch (IllegalArgumentException error) {
+        } catch (IOException | IllegalArgumentException error) {
             throw failure(path, error);
         }
     }
@@ -102,8 +100,7 @@ final class Http {
         if (!etag.isEmpty()) {
             headers.put("If-None-Match", etag);
         }
-        HttpResponse response = open(path, headers, cancellation);
-        try {
+        try (HttpResponse response = open(path, headers, cancellation)) {
             byte[] bytes = readAll(response, path);
             if (response.status == 304 && headers.containsKey("If-None-Match")) {
                 return null;
@@ -112,8 +109,6 @@ final class Http {
                 throw new RegException.Remote(path + " answers " + response.status, true);
             }
             return new Document(bytes, response.header("ETag"));
-        } finally {
-            response.close();
         }
     }
 

@@ -5,9 +5,11 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeSet;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -15,6 +17,7 @@ import java.util.regex.Pattern;
 final class MinimalBuild {
     private static final String GLOBAL = "!globally_allowed_types;";
     private static final String ALL = "!no_ops_specified_means_all_ops_are_required";
+    private static final int MAX_LISTED_NAMES = 3;
     private static final Pattern OPSET = Pattern.compile("[0-9]{1,9}");
     private static final Pattern MARK = Pattern.compile("\"(?:[^\"\\\\]|\\\\.)*\"|[{}]");
     private final Set<String> operators = new HashSet<>();
@@ -36,23 +39,35 @@ final class MinimalBuild {
         hasAll &= operators.isEmpty();
     }
 
-    /** Return the code of the first thing that the build lacks for an operator set; null if it has all. */
-    String shortfall(Object operatorSet) {
-        List<Operator> needs = Values.each(operatorSet, Operator::new);
-        for (Operator need : needs) {
+    /** Test that the build has the operators of an operator set, and then their types. */
+    void test(Object operatorSet, Miss miss) {
+        List<String> missing = new ArrayList<>();
+        List<String> unfit = new ArrayList<>();
+        for (Operator need : Values.each(operatorSet, Operator::new)) {
+            String fault = wrongTypes(need);
             if (!hasAll && !operators.contains(key(need.domain, need.opset, need.name))) {
-                return "operators";
+                missing.add(need.toString());
+            } else if (!fault.isEmpty()) {
+                unfit.add(need + " with " + fault);
             }
         }
-        return needs.stream().allMatch(this::hasTypes) ? null : "types";
+        miss.unless(missing.isEmpty(), "operators", () -> "needs " + few(missing) + ", which this build lacks");
+        miss.unless(unfit.isEmpty(), "types", () -> "needs " + few(unfit));
     }
 
-    private boolean hasTypes(Operator need) {
+    private static String few(List<String> names) {
+        int more = names.size() - MAX_LISTED_NAMES;
+        return String.join(" and ", names.subList(0, Math.min(names.size(), MAX_LISTED_NAMES)))
+                + (more > 0 ? " and " + more + " more" : "");
+    }
+
+    /** Return the needed types of an operator that the build lacks, in words; empty if it lacks none. */
+    private String wrongTypes(Operator need) {
         if (globalTypes != null) {
-            return TypeRestriction.allows(globalTypes, need.elementTypes());
+            return TypeRestriction.without(need.elementTypes(), globalTypes);
         }
         TypeRestriction restriction = restrictions.get(need.domain + ";" + need.name);
-        return restriction == null || restriction.allows(need);
+        return restriction == null ? "" : restriction.fault(need);
     }
 
     private void readLine(String line) {
@@ -154,9 +169,14 @@ final class Operator {
     }
 
     static Map<String, List<String>> types(Object value) {
-        Map<String, List<String>> types = new HashMap<>();
+        Map<String, List<String>> types = new LinkedHashMap<>();
         Values.mappingOrEmpty(value).forEach((position, names) -> types.put(position, Values.texts(names)));
         return types;
+    }
+
+    @Override
+    public String toString() {
+        return domain + ":" + name + " (opset " + opset + ")";
     }
 
     List<String> elementTypes() {
@@ -169,6 +189,8 @@ final class Operator {
 
 /** The element types for which a minimal build has an operator. */
 final class TypeRestriction {
+    private static final String UNRECORDED = "types that are not recorded";
+    private static final List<String> NONE = Collections.emptyList();
     private final Map<String, List<String>> inputs;
     private final Map<String, List<String>> outputs;
     /** Combinations of the types of inputs 0, 2 and 1; null if the types are given by position. */
@@ -186,38 +208,41 @@ final class TypeRestriction {
         }
     }
 
-    /** Return true if every type is recorded and allowed. */
-    static boolean allows(List<String> allowed, List<String> types) {
-        return types != null && !types.isEmpty() && allowed.containsAll(types);
+    /** Return the types that are not allowed, in words; those that nobody recorded are not proven. */
+    static String without(List<String> types, List<String> allowed) {
+        TreeSet<String> wrong = new TreeSet<>(types);
+        wrong.removeAll(allowed);
+        return types.isEmpty() ? UNRECORDED : String.join(" and ", wrong);
     }
 
-    boolean allows(Operator operator) {
+    /** Return the types of an operator that are not allowed, in words; empty if all are. */
+    String fault(Operator operator) {
         // ONNX Runtime restricts OneHot by triples only: a config in another form allows none.
         if (triples != null || (operator.domain.equals("ai.onnx") && operator.name.equals("OneHot"))) {
-            return allowsTriples(operator.inputs);
+            return wrongTriple(operator.inputs);
         }
-        return allowsPositions(inputs, operator.inputs) && allowsPositions(outputs, operator.outputs);
+        String fault = wrongPosition(inputs, operator.inputs);
+        return fault.isEmpty() ? wrongPosition(outputs, operator.outputs) : fault;
     }
 
-    private static boolean allowsPositions(
-            Map<String, List<String>> allowed, Map<String, List<String>> types) {
+    private static String wrongPosition(Map<String, List<String>> allowed, Map<String, List<String>> types) {
         return allowed.entrySet().stream()
-                .allMatch(entry -> allows(entry.getValue(), types.get(entry.getKey())));
+                .map(entry -> without(types.getOrDefault(entry.getKey(), NONE), entry.getValue()))
+                .filter(fault -> !fault.isEmpty()).findFirst().orElse("");
     }
 
-    private boolean allowsTriples(Map<String, List<String>> types) {
-        boolean isAny = false;
-        List<String> none = Collections.emptyList();
-        for (String indices : types.getOrDefault("0", none)) {
-            for (String values : types.getOrDefault("2", none)) {
-                for (String depth : types.getOrDefault("1", none)) {
+    private String wrongTriple(Map<String, List<String>> types) {
+        String fault = UNRECORDED;
+        for (String indices : new TreeSet<>(types.getOrDefault("0", NONE))) {
+            for (String values : new TreeSet<>(types.getOrDefault("2", NONE))) {
+                for (String depth : new TreeSet<>(types.getOrDefault("1", NONE))) {
                     if (triples == null || !triples.contains(Arrays.asList(indices, values, depth))) {
-                        return false;
+                        return indices + ", " + values + ", " + depth;
                     }
-                    isAny = true;
+                    fault = "";
                 }
             }
         }
-        return isAny;
+        return fault;
     }
 }

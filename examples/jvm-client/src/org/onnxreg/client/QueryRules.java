@@ -2,7 +2,7 @@ package org.onnxreg.client;
 
 import java.util.Arrays;
 import java.util.Collections;
-import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -22,10 +22,11 @@ final class QueryRules {
     private final boolean isCertified;
     private final long maxSize;
     private final String member;
-    private final Map<String, Double> minRecall = new HashMap<>();
+    private final Map<String, Double> minRecall = new LinkedHashMap<>();
     private final List<String> contracts;
-    /** The condition of {@code where}; null if there is none. */
+    /** The condition of {@code where} and its text; null if there is none. */
     final Expression where;
+    final String source;
     /** The tokens that a decoder must keep; null if the query does not say. */
     final Long context;
 
@@ -48,34 +49,37 @@ final class QueryRules {
             throw RegException.input("a query has more than " + MAX_ENTRIES
                     + " formats, recalls or contracts");
         }
-        String source = Values.field(fields, "where", Values::text, null);
+        source = Values.field(fields, "where", Values::text, null);
         where = source == null ? null : Expression.ofCandidate(source);
     }
 
-    /** Return the code of the first requirement that an artifact does not meet; null if it meets all. */
-    String unmet(Artifact artifact) {
-        if (!Objects.equals(artifact.text("member"), member)) {
-            return "member";
-        }
-        if (!contracts.isEmpty() && !contracts.contains(artifact.text("contract"))) {
-            return "contract";
-        }
-        if (!formats.isEmpty() && !formats.contains(artifact.format)) {
-            return "format";
-        }
-        if (precision != null && !precision.equals(artifact.precision)) {
-            return "precision";
-        }
-        if (isCertified && !artifact.state.equals("certified")) {
-            return "not-certified";
-        }
-        if (artifact.download > maxSize) {
-            return "too-large";
-        }
-        if (!hasRecall(artifact.mapping("recall"))) {
-            return "recall";
-        }
-        return hasContext(artifact.mapping("kv_cache")) ? null : "context";
+    void test(Artifact artifact, Miss miss) {
+        String stage = artifact.text("member");
+        String contract = artifact.text("contract");
+        miss.unless(member != null || stage == null, "member", () -> "is one stage of several: " + stage);
+        miss.unless(Objects.equals(stage, member), "member", () ->
+                "is " + (stage == null ? "not a member of a family" : stage) + ", wanted " + member);
+        miss.unless(contracts.isEmpty() || contracts.contains(contract), "contract", () ->
+                contract == null ? "has no recorded contract" : "has the contract "
+                        + contract.substring(7, 19) + "..., and the app was written for another one");
+        miss.unless(formats.isEmpty() || formats.contains(artifact.format), "format", () ->
+                "is " + artifact.format + ", wanted " + String.join(" or ", formats));
+        miss.unless(precision == null || precision.equals(artifact.precision), "precision", () ->
+                "is " + artifact.precision + ", wanted " + precision);
+        miss.unless(!isCertified || artifact.isCertified(), "not-certified", () -> "is " + artifact.state);
+        miss.unless(artifact.download <= maxSize, "too-large", () ->
+                "takes " + artifact.download + " bytes to download, at most " + maxSize + " are wanted");
+        minRecall.forEach((label, least) -> {
+            Object recall = artifact.mapping("recall").get(label);
+            miss.unless(recall != null, "recall", () -> "has no measured recall of " + label);
+            miss.unless(recall == null || Values.number(recall) >= least, "recall", () ->
+                    "has a recall of " + label + " of " + Values.figure(Values.number(recall), 6)
+                            + ", wanted " + Values.figure(least, 6));
+        });
+        Object tokens = artifact.mapping("kv_cache").get("max_tokens");
+        miss.unless(context == null || tokens != null, "context", () -> "has a context that is not recorded");
+        miss.unless(context == null || tokens == null || context <= Values.count(tokens), "context", () ->
+                "has a context of " + tokens + " tokens, " + context + " are wanted");
     }
 
     /** Return a negative number if the first artifact ranks higher on a device, which may be null. */
@@ -92,7 +96,7 @@ final class QueryRules {
     }
 
     private int[] rank(Artifact artifact, DeviceRules device) {
-        int state = artifact.state.equals("certified") ? 0 : artifact.state.equals("refused") ? 2 : 1;
+        int state = artifact.isCertified() ? 0 : artifact.state.equals("refused") ? 2 : 1;
         boolean isOpen = formats.isEmpty() && precision == null;
         boolean isUnproven = isOpen && state != 0 && !FULL_PRECISION.contains(artifact.precision);
         int place = listed.indexOf(artifact.format);
@@ -100,16 +104,5 @@ final class QueryRules {
         boolean isSlow = device != null && device.isSlow(artifact);
         return new int[] {state, isUnproven ? 1 : 0, isSlow ? 1 : 0, isPreferred ? 0 : 1,
             place < 0 ? listed.size() : place};
-    }
-
-    private boolean hasContext(Map<String, Object> cache) {
-        return context == null || (!cache.isEmpty() && context <= Values.count(cache.get("max_tokens")));
-    }
-
-    private boolean hasRecall(Map<String, Object> recall) {
-        return minRecall.entrySet().stream().allMatch(bound -> {
-            Object measured = recall.get(bound.getKey());
-            return measured != null && Values.number(measured) >= bound.getValue();
-        });
     }
 }

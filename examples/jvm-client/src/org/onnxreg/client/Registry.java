@@ -209,8 +209,7 @@ public final class Registry {
         String seed = hasRollouts && state.rollout(tag) != null ? seed() : null;
         Resolver resolver = new Resolver(state, question.query, question.device, seed, slot(name).refused,
                 digest -> JsonReader.read(documents.read(digest)));
-        return new Answer(resolver.resolve(tag), state, contact.isOffline,
-                index.isStale && !contact.isOffline);
+        return resolver.resolve(tag, contact.isOffline, index.isStale && !contact.isOffline);
     }
 
     /** Return the release of an answer. It is an integrity error if it is not what its publisher says. */

@@ -8,15 +8,18 @@ public final class Rejection {
     public final String artifact;
     /** The first requirement that the candidate does not meet. */
     public final String code;
+    /** The code in words, for people. They may change. */
+    public final String detail;
 
-    Rejection(String version, String artifact, String code) {
+    Rejection(String version, String artifact, String code, String detail) {
         this.version = version;
         this.artifact = artifact;
         this.code = code;
+        this.detail = detail;
     }
 
     @Override
     public String toString() {
-        return version + " " + (artifact == null ? "" : artifact + " ") + code;
+        return version + " " + (artifact == null ? "" : artifact + " ") + detail;
     }
 }

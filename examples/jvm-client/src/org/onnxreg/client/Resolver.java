@@ -16,6 +16,10 @@ import java.util.function.Function;
  */
 final class Resolver {
     private static final int MAX_RELEASES = 4;
+    private static final Map<String, Object> WITHHELD = Values.table(
+            "yanked", "is yanked", "expired", "has expired: its files are no longer here",
+            "purged", "was taken down", "dropped", "was dropped",
+            "prerelease", "is a pre-release, which only its own tag or a channel means");
     private final State state;
     private final QueryRules query;
     private final DeviceRules device;
@@ -50,8 +54,12 @@ final class Resolver {
         this.operatorSets = operatorSets;
     }
 
-    /** @param tag a version or a channel; null for the newest release that matches */
-    Answer resolve(String tag) {
+    /**
+     * @param tag a version or a channel; null for the newest release that matches
+     * @param isOffline true if the registry could not be reached for the state
+     * @param isStale true if the registry answered with an older state
+     */
+    Answer resolve(String tag, boolean isOffline, boolean isStale) {
         List<String> versions = tag == null ? releases() : versions(tag);
         Artifact best = null;
         String answer = null;
@@ -64,7 +72,7 @@ final class Resolver {
         }
         Comparator<Rejection> byVersion = Comparator.comparing(rejection -> Version.parse(rejection.version));
         rejected.sort(byVersion.reversed());
-        return new Answer(best == null ? null : answer, best, rejected);
+        return new Answer(best == null ? null : answer, best, rejected, state, isOffline, isStale);
     }
 
     /** Return the versions that a name without a tag may mean, newest first. */
@@ -106,7 +114,7 @@ final class Resolver {
         }
         String withdrawal = state.withdrawal(version);
         if (withdrawal != null) {
-            throw new Withdrawn(state.name + ":" + version + " is " + withdrawal);
+            throw new Withdrawn(state.name + ":" + version + " " + WITHHELD.get(withdrawal));
         }
         return version;
     }
@@ -119,7 +127,7 @@ final class Resolver {
             String code = withdrawal != null ? withdrawal : version.isPrerelease() ? "prerelease" : null;
             boolean isAbove = lowest == null || version.compareTo(Version.parse(lowest)) > 0;
             if (code != null && !code.equals("dropped") && isAbove) {
-                rejected.add(new Rejection(text, null, code));
+                rejected.add(new Rejection(text, null, code, (String) WITHHELD.get(code)));
             }
         }
     }
@@ -137,38 +145,37 @@ final class Resolver {
         List<Map<String, Object>> items = Values.mappings(summary.get("artifacts"));
         boolean isManifestFailed = failed.contains(Values.digest(state.version(version).get("manifest")));
         boolean isOnlyCertified = items.stream().anyMatch(item -> failed.contains(item.get("digest")));
-        Map<Artifact, String> codes = new LinkedHashMap<>();
+        Object held = state.version(version).get("held");
+        Map<Artifact, Miss> misses = new LinkedHashMap<>();
         Artifact best = null;
         for (Map<String, Object> item : items) {
             boolean isRefused = state.isRefused(version, Values.digest(item.get("digest")));
             Artifact artifact = new Artifact(state.timed(version, item), shared, isRefused);
-            String code = isManifestFailed || failed.contains(artifact.digest) ? "failed"
-                    : isOnlyCertified && !artifact.state.equals("certified") ? "not-certified"
-                    : unmet(version, summary, artifact);
-            if (code == null && (best == null || query.compare(artifact, best, device) < 0)) {
+            Miss miss = new Miss();
+            miss.unless(!isManifestFailed && !failed.contains(artifact.digest), "failed", () ->
+                    "failed on this device, or was rolled back");
+            miss.unless(!isOnlyCertified || artifact.isCertified(), "not-certified", () ->
+                    "is " + artifact.state);
+            query.test(artifact, miss);
+            miss.unless(query.where == null || query.where.matches(candidate(version, summary, artifact)),
+                    "where", () -> "does not meet " + query.source);
+            miss.unless(held == null || Values.texts(held).contains(artifact.path), "not-held", () ->
+                    "is not held here");
+            if (device != null) {
+                device.test(artifact, query.context, operatorSets, miss);
+            }
+            if (miss.code == null && (best == null || query.compare(artifact, best, device) < 0)) {
                 best = artifact;
             }
-            codes.put(artifact, code == null ? "ranked-lower" : code);
+            misses.put(artifact, miss);
         }
-        codes.remove(best);
-        codes.forEach((artifact, code) -> rejected.add(new Rejection(version, artifact.path, code)));
+        Artifact chosen = best;
+        misses.remove(chosen);
+        misses.forEach((artifact, miss) -> {
+            miss.unless(false, "ranked-lower", () -> chosen.path + " ranks higher");
+            rejected.add(new Rejection(version, artifact.path, miss.code, miss.detail));
+        });
         return best;
-    }
-
-    /** Return the code of the first requirement that an artifact does not meet; null if it meets all. */
-    private String unmet(String version, Map<String, Object> summary, Artifact artifact) {
-        String code = query.unmet(artifact);
-        if (code != null) {
-            return code;
-        }
-        if (query.where != null && !query.where.matches(candidate(version, summary, artifact))) {
-            return "where";
-        }
-        Object held = state.version(version).get("held");
-        if (held != null && !Values.texts(held).contains(artifact.path)) {
-            return "not-held";
-        }
-        return device == null ? null : device.unmet(artifact, query.context, operatorSets);
     }
 
     private Map<String, Object> candidate(String version, Map<String, Object> summary, Artifact artifact) {

@@ -14,10 +14,12 @@ final class RuntimeRelease implements Comparable<RuntimeRelease> {
         {21, 22, 10, 6}, {23, 23, 11, 6}, {24, 25, 13, 6}, {25, 26, 13, 6},
     };
 
+    private final String text;
     private final int major;
     private final int minor;
 
-    private RuntimeRelease(int major, int minor) {
+    private RuntimeRelease(String text, int major, int minor) {
+        this.text = text;
         this.major = major;
         this.minor = minor;
     }
@@ -27,7 +29,8 @@ final class RuntimeRelease implements Comparable<RuntimeRelease> {
         if (!match.matches()) {
             throw RegException.input("not a release of ONNX Runtime: " + Values.brief(text));
         }
-        return new RuntimeRelease(Integer.parseInt(match.group(1)), Integer.parseInt(match.group(2)));
+        return new RuntimeRelease(
+                text, Integer.parseInt(match.group(1)), Integer.parseInt(match.group(2)));
     }
 
     int opset() {
@@ -53,6 +56,11 @@ final class RuntimeRelease implements Comparable<RuntimeRelease> {
             throw RegException.input("ONNX Runtime " + major + "." + minor + " is older than 1.15");
         }
         return row;
+    }
+
+    @Override
+    public String toString() {
+        return text;
     }
 
     @Override

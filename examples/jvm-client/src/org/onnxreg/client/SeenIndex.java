@@ -2,6 +2,7 @@ package org.onnxreg.client;
 
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
@@ -18,6 +19,7 @@ final class SeenIndex {
     final Withdrawals withdrawals;
     /** True if the registry answered with an older one. */
     final boolean isStale;
+    private final Map<String, Object> header;
     private final byte[] bytes;
 
     private SeenIndex(Map<String, Object> header, byte[] bytes, State state) {
@@ -26,12 +28,14 @@ final class SeenIndex {
         this.hasWrongSummaries = header.containsKey("wrong_summaries");
         this.withdrawals = Withdrawals.read(header.get("withdrawn"));
         this.isStale = header.containsKey("stale");
+        this.header = header;
         this.bytes = bytes;
         this.state = state;
     }
 
     static SeenIndex of(byte[] bytes, State state, String etag, String lineChecks, Withdrawals withdrawals) {
-        return new SeenIndex(header(etag, lineChecks, withdrawals), bytes, state);
+        return new SeenIndex(Values.table(
+                "etag", etag, "line_checks", lineChecks, "withdrawn", withdrawals.toJson()), bytes, state);
     }
 
     static SeenIndex read(byte[] file) {
@@ -52,16 +56,12 @@ final class SeenIndex {
     }
 
     private SeenIndex with(String tag, String mark) {
-        Map<String, Object> header = header(tag, lineChecks, withdrawals);
-        header.put(mark, true);
-        return new SeenIndex(header, bytes, state);
+        Map<String, Object> copy = new LinkedHashMap<>(header);
+        copy.putAll(Values.table("etag", tag, mark, true));
+        return new SeenIndex(copy, bytes, state);
     }
 
     byte[] write() {
-        Map<String, Object> header = header(etag, lineChecks, withdrawals);
-        if (hasWrongSummaries) {
-            header.put("wrong_summaries", true);
-        }
         byte[] line = (JsonWriter.write(header) + "\n").getBytes(StandardCharsets.UTF_8);
         return Sha256.join(line, bytes);
     }
@@ -69,10 +69,6 @@ final class SeenIndex {
     /** Read the lines, too. */
     IndexFile index() {
         return IndexFile.read(bytes, state.name);
-    }
-
-    private static Map<String, Object> header(String etag, String lineChecks, Withdrawals withdrawals) {
-        return Values.table("etag", etag, "line_checks", lineChecks, "withdrawn", withdrawals.toJson());
     }
 
     private static int lineEnd(byte[] bytes, int start) {

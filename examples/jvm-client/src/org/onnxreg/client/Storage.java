@@ -19,6 +19,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.UUID;
+import java.util.stream.Collectors;
 
 /**
  * The directory of a client.
@@ -69,11 +70,8 @@ final class Storage {
 
     /** Return the names of the models that have a slot. */
     private List<String> models() {
-        List<String> names = new ArrayList<>();
-        for (File file : list("slots", false)) {
-            names.add(file.getName().replace('~', '/'));
-        }
-        return names;
+        return list("slots", false).stream().map(file -> file.getName().replace('~', '/'))
+                .collect(Collectors.toList());
     }
 
     /** Return the complete files of a folder, or the temporary ones. */

@@ -1,6 +1,8 @@
 package org.onnxreg.client;
 
+import java.math.BigDecimal;
 import java.math.BigInteger;
+import java.math.MathContext;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -58,6 +60,11 @@ final class Values {
             throw RegException.input("not " + name);
         }
         return type.cast(value);
+    }
+
+    /** Write a number with as many digits that count at most. */
+    static String figure(double number, int digits) {
+        return new BigDecimal(number).round(new MathContext(digits)).stripTrailingZeros().toPlainString();
     }
 
     static double share(Object value) {

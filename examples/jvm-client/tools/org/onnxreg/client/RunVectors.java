@@ -123,13 +123,13 @@ public final class RunVectors {
             Resolver resolver = new Resolver(
                     new State(state), vector.get("query"), vector.get("device"), seed,
                     Values.textsOrEmpty(vector.get("failed")), sets::get);
-            Answer answer = resolver.resolve((String) vector.get("tag"));
+            Answer answer = resolver.resolve((String) vector.get("tag"), false, false);
             List<Object> rejected = new ArrayList<>();
             for (Rejection rejection : answer.rejected) {
                 Map<String, Object> row = new HashMap<>();
                 row.put("version", rejection.version);
                 row.put("artifact", rejection.artifact);
-                row.put("code", rejection.code);
+                row.put("code", rejection.detail.isEmpty() ? "no detail" : rejection.code);
                 rejected.add(row);
             }
             outcome.put("version", answer.version);
@@ -240,7 +240,7 @@ public final class RunVectors {
         Decision decision = Decision.of("acme/pii", slot, tag, (asked, isOther) -> {
             String seed = isOther ? null : (String) question.get("seed");
             return new Resolver(state, question.get("query"), null, seed, slot.refused, digest -> null)
-                    .resolve(asked);
+                    .resolve(asked, false, false);
         }, () -> Withdrawals.read(vector.get("withdrawn")));
         Map<String, Object> actual = new HashMap<>();
         if (decision.answer != null) {

@@ -1,4 +1,4 @@
-"""The client in examples/jvm-client accepts only releases and lines that a trusted key signed, if the app wants that."""
+"""Both clients accept only releases and lines that a trusted key signed, if the app wants that."""
 
 import json
 from base64 import b64decode, b64encode
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import jvm
 from support.registries import owner
 from support.registries.for_devices import publish
 from support.servers import static
@@ -19,18 +18,11 @@ from onnxreg.registry.signing import PrivateKey, generate
 from onnxreg.schema.signing.dsse import MEDIA_TYPE, PAYLOAD_TYPE, pae
 
 NAME = "acme/pii"
-pytestmark = pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)
 
 
 @pytest.fixture(scope="module", params=["ecdsa-p256", "ed25519"])
 def key(request: pytest.FixtureRequest) -> PrivateKey:
     return generate(request.param)
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Call]:
-    with jvm.running() as call:
-        yield call
 
 
 @pytest.fixture
