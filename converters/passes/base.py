@@ -4,12 +4,13 @@ The design follows the passes of onnx/ir-py: the caller runs `requires`, `apply`
 cannot forget its own postconditions.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from onnxreg.converters.onnx.onnx_graph import check_light, graph_inputs
 from onnxreg.converters.onnx.tensors import tensor_bytes, without_weights
@@ -30,14 +31,6 @@ class PassParams(BaseModel):
     """Parameters of a pass: immutable, without unknown keys. Lists, as in JSON documents, become tuples."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _tuples(cls, value: Any) -> Any:
-        def tuples(item: Any) -> Any:
-            return tuple(map(tuples, item)) if isinstance(item, list) else item
-
-        return {key: tuples(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 class Pass(ABC, Generic[In, Out]):
@@ -63,7 +56,7 @@ class Pass(ABC, Generic[In, Out]):
     def read(cls, params: Mapping[str, Any]) -> PassParams:
         """Return the checked parameters. Raises InputError, naming the first invalid parameter."""
         try:
-            return cls.Params(**params)
+            return cls.Params.model_validate_json(json.dumps(params, default=repr))
         except ValidationError as error:
             raise invalid(error, f"a parameter of pass {cls.id}", cls.Params.model_fields) from error
 

@@ -77,7 +77,7 @@ class OnnxFloatToFloat16(HalfPass):
     """
 
     id = "OnnxFloatToFloat16"
-    version = 5
+    version = 6
 
     class Params(PassParams):
         min_positive_val: float = Field(SMALLEST, ge=SMALLEST, lt=1)
@@ -149,7 +149,7 @@ class OrtMixedPrecision(HalfPass):
     """
 
     id = "OrtMixedPrecision"
-    version = 4
+    version = 5
 
     class Params(PassParams):
         op_block_list: tuple[str, ...] | None = None
@@ -252,10 +252,7 @@ def to_float16(
 
     graph.inline_functions(model)
     nodes = {*nodes, *crashing_transposes(model)}
-    outer = {value.name for value in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
-    inferred = graph.infer_values(model)
-    graph.clear_value_info(model)
-    model.graph.value_info.extend(value for name, value in inferred.items() if name not in outer)
+    graph.infer_types(model)
     with graph.tool("float16", "ONNX Runtime could not convert the graph to float16"):
         half = convert_float_to_float16(
             model,
@@ -267,9 +264,11 @@ def to_float16(
             node_block_list=nodes,
         )
     graph.clear_value_info(half)
-    _drop_repeated_nodes(half)
-    _join_float32(half)
-    graph.sort_nodes(half)
+    for body in within(half.graph):
+        first: dict[str, Any] = {}  # the converter adds an equal Cast for each reader
+        graph.replace_nodes(body, [one for one in body.node if first.setdefault(one.output[0], one) is one])
+    with graph.edited(half) as light:
+        _join_float32(light.graph)
     return half
 
 
@@ -291,42 +290,25 @@ def crashing_transposes(model: Any) -> Iterator[str]:
             yield node.name
 
 
-def _drop_repeated_nodes(model: Any) -> None:
-    """Keep one of several nodes that make the same value, in place: the converter adds an equal Cast for each reader."""
-    for body in within(model.graph):
-        first: dict[str, Any] = {}
-        nodes = [
-            node for node in body.node if not node.output or first.setdefault(node.output[0], node) is node
-        ]
-        if len(nodes) < len(body.node):
-            graph.replace_nodes(body, nodes)
-
-
-def _join_float32(model: Any) -> None:
-    """Remove, in place, the float16 values between two nodes that stay float32.
+def _join_float32(body: Any) -> None:
+    """Remove from a graph (`onnx_ir.Graph`) the float16 values between two nodes that stay float32.
 
     The converter casts every output of such a node to float16 and back, which loses the accuracy of float32.
     """
-    halved = {node.output[0]: node.input[0] for node in model.graph.node if _is_cast(node, FLOAT16)}
-    widened = {
-        node.output[0]: halved[node.input[0]]
-        for node in model.graph.node
-        if _is_cast(node, FLOAT) and node.input[0] in halved
-    }
-    public = {value.name for value in model.graph.output}
-    nodes = []
-    for node in model.graph.node:
-        if node.output and node.output[0] in widened:
-            if node.output[0] not in public:
-                continue
-            node.op_type, node.input[0] = "Identity", widened[node.output[0]]
-            del node.attribute[:]
-        nodes.append(node)
-    graph.replace_nodes(model.graph, nodes)
-    graph.rename_values(model, {name: origin for name, origin in widened.items() if name not in public})
-    read = {name for body in within(model.graph) for node in body.node for name in node.input} | public
-    nodes = [node for node in model.graph.node if node.op_type != "Cast" or read & set(node.output)]
-    graph.replace_nodes(model.graph, nodes)
+    for node in body:
+        halved = node.inputs[0].producer() if _is_cast(node, FLOAT) else None
+        if halved is None or not _is_cast(halved, FLOAT16):
+            continue
+        if node.outputs[0].is_graph_output():
+            node.op_type = "Identity"
+            node.attributes.clear()
+            node.replace_input_with(0, halved.inputs[0])
+        else:
+            node.outputs[0].replace_all_uses_with(halved.inputs[0])
+    for node in reversed(body):
+        value = node.outputs[0]
+        if node.op_type == "Cast" and not value.is_graph_output() and not value.uses():
+            body.remove(node, safe=True)
 
 
 def _is_cast(node: Any, element: int) -> bool:
@@ -334,7 +316,7 @@ def _is_cast(node: Any, element: int) -> bool:
     inserted = node.name.endswith(("_cast_to_fp16_node", "_cast_to_fp32_node")) or node.name.startswith(
         ("graph_input_cast", "graph_output_cast")
     )
-    return inserted and node.op_type == "Cast" and bool(graph.attribute(node, "to", 0) == element)
+    return bool(inserted and node.op_type == "Cast" and node.attributes["to"].value == element)
 
 
 def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
@@ -350,12 +332,11 @@ def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
     computed = {name for node in subject.graph.node if node.op_type != "Constant" for name in node.output}
     others = {tensor.name for tensor in subject.graph.initializer if tensor.data_type != FLOAT}
     exposed = without_weights(subject, others)
+    graph.infer_types(exposed)
+    values = (*exposed.graph.value_info, *exposed.graph.output)
+    floats = [one for one in values if one.name in computed and one.type.tensor_type.elem_type == FLOAT]
     del exposed.graph.output[:]
-    exposed.graph.output.extend(
-        value
-        for name, value in graph.infer_values(subject).items()
-        if name in computed and value.type.tensor_type.elem_type == FLOAT
-    )
+    exposed.graph.output.extend(floats)
     watched = model_file.session(exposed, "the graph with all its values as outputs")
     inputs = {item.name for item in watched.get_inputs()}
     weights = {tensor.name: to_array(tensor) for tensor in subject.graph.initializer if tensor.name in inputs}

@@ -4,14 +4,16 @@ A rewrite takes an `Emitter` for one node, whose last operator replaces the node
 equivalence cannot be shown (for example, the element type or rank is unknown); then the node stays.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS
 from onnxreg.converters.passes.base import Facts, Pass
 from onnxreg.converters.passes.tools import graph
 from onnxreg.schema.core.errors import ConversionError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
 """TensorProto element types without NaN: signed and unsigned integers of 8 to 64 bits."""
@@ -39,12 +41,10 @@ class MobileSafeRewrite(Pass[Any, Any]):
     def apply(self, subject: Any) -> Any:
         if not REWRITES.keys() & graph.count_operators(subject).keys():
             return subject
-        values = graph.infer_values(subject)
-        for body in within(subject.graph):
-            _rewrite(body, values)
-        for body in (body for function in subject.functions for body in within(function)):
-            _rewrite(body, {})
-        graph.clear_value_info(subject)
+        with graph.edited(subject) as light:
+            bodies: list[Any] = [light.graph, *light.functions.values()]
+            for node in [node for body in bodies for node in body.all_nodes()]:
+                _rewrite(node, node.graph)
         return subject
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
@@ -62,105 +62,82 @@ def _outputs(subject: Any) -> list[bytes]:
     return [value.SerializeToString(deterministic=True) for value in subject.graph.output]
 
 
-def _rewrite(body: Any, values: Mapping[str, Any]) -> None:
-    """Rewrite the nodes of one graph or function in place.
+def _rewrite(node: "ir.Node", body: "ir.Graph") -> None:
+    """Replace a node of a graph or function, if there is a rewrite for it.
 
-    `values` are the main graph's values, which its subgraphs can read; in a function the same names mean other values.
-    A node with an attribute that refers to a parameter of the function stays, because the parameter has no value here.
+    A node with an attribute that refers to a parameter of its function stays, because the parameter has no value here.
     """
-    import onnx
+    import onnx_ir as ir
 
-    constants = {
-        node.output[0]: onnx.numpy_helper.to_array(attribute.t)
-        for node in body.node
-        if node.op_type == "Constant"
-        for attribute in node.attribute
-        if attribute.name == "value"
-    }
-    nodes: list[Any] = []
-    for node in body.node:
-        is_open = any(entry.ref_attr_name for entry in node.attribute)
-        rewrite = REWRITES.get(node.op_type) if graph.is_standard(node) and not is_open else None
-        emitter = Emitter(node, values, constants)
-        if rewrite is None or rewrite(emitter, *node.input) is False:
-            nodes.append(node)
-            continue
-        emitter.nodes[-1].output[0] = node.output[0]
-        emitter.nodes[-1].name = node.name or emitter.nodes[-1].name
-        nodes += emitter.nodes
-    graph.replace_nodes(body, nodes)
+    is_open = any(entry.is_ref() for entry in node.attributes.values())
+    rewrite = None if node.domain or is_open else REWRITES.get(node.op_type)
+    emitter = Emitter(node)
+    if rewrite is None or rewrite(emitter, *node.inputs) is False:
+        return
+    last = emitter.nodes[-1]
+    last.name = node.name or last.name
+    ir.convenience.replace_nodes_and_values(body, node, [node], emitter.nodes, node.outputs, last.outputs)
 
 
 class Emitter:
-    """Collects the nodes that replace `node`, with names made from the name of `node`; the last one makes the output.
+    """Collects the nodes that replace `node`, with names made from the name of its output; the last one makes the output."""
 
-    Args:
-        values: the ValueInfoProto of each value whose type is known.
-        constants: the numpy array of each small constant by value name.
-    """
-
-    def __init__(self, node: Any, values: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
+    def __init__(self, node: "ir.Node") -> None:
         self.node = node
-        self.nodes: list[Any] = []
-        self.constants = constants
-        self._types = {name: value.type.tensor_type for name, value in values.items()}
+        self.nodes: list[ir.Node] = []
 
-    def op(self, name: str, *inputs: str, **attributes: Any) -> str:
-        """Append an operator with one output and return the output's name."""
-        import onnx
+    def op(self, operator: str, *inputs: "ir.Value", **attributes: Any) -> "ir.Value":
+        """Append an operator with one output and return the output."""
+        import onnx_ir as ir
 
-        output = f"{self.node.output[0]}/mobile_safe/{len(self.nodes)}_{name}"
-        self.nodes.append(onnx.helper.make_node(name, list(inputs), [output], name=output, **attributes))
-        return output
+        name = f"{self.node.outputs[0].name}/mobile_safe/{len(self.nodes)}_{operator}"
+        self.nodes.append(ir.node(operator, inputs, attributes, name=name))
+        self.nodes[-1].outputs[0].name = name
+        return self.nodes[-1].outputs[0]
 
-    def const(self, values: int | Sequence[int]) -> str:
+    def const(self, values: int | Sequence[int]) -> "ir.Value":
         """Append an int64 constant, a scalar or a vector."""
         import numpy as np
-        import onnx
+        import onnx_ir as ir
 
-        tensor = onnx.numpy_helper.from_array(np.asarray(values, dtype=np.int64), "value")
-        return self.op("Constant", value=tensor)
+        return self.op("Constant", value=ir.tensor(np.asarray(values, dtype=np.int64), name="value"))
 
-    def element(self, value: str) -> int:
-        """Return the TensorProto element type of a value, 0 if the type is unknown."""
-        return self._types[value].elem_type if value in self._types else 0
-
-    def rank(self, value: str) -> int | None:
-        """Return the number of axes of a value, None if the number is unknown."""
-        kind = self._types.get(value)
-        return len(kind.shape.dim) if kind is not None and kind.HasField("shape") else None
-
-    def has_no_nan(self, *values: str) -> bool:
-        """Return True if every value is known to have an integer type."""
-        return all(self.element(value) in INTEGERS for value in values)
+    def attribute(self, name: str, default: int) -> int:
+        """Return the number of an attribute of the node, or `default` if the node lacks the attribute."""
+        return int(self.node.attributes[name].value) if name in self.node.attributes else default
 
 
-def less_or_equal(emit: Emitter, a: str, b: str) -> None:
+def has_no_nan(*values: "ir.Value") -> bool:
+    """Return True if every value is known to have an integer type."""
+    return all(value.dtype in INTEGERS for value in values)
+
+
+def less_or_equal(emit: Emitter, a: "ir.Value", b: "ir.Value") -> None:
     """Rewrite a <= b to not b < a, or if NaN may occur to a < b or a = b, since every comparison with NaN is false."""
-    if emit.has_no_nan(a, b):
+    if has_no_nan(a, b):
         emit.op("Not", emit.op("Less", b, a))
     else:
         emit.op("Or", emit.op("Less", a, b), emit.op("Equal", a, b))
 
 
-def extreme(emit: Emitter, inputs: Sequence[str], is_maximum: bool) -> bool:
+def extreme(emit: Emitter, inputs: Sequence["ir.Value"], is_maximum: bool) -> bool:
     """Rewrite Max or Min to a chain over the inputs from left to right; a NaN on either side wins, as in ONNX Runtime."""
     result, *others = inputs
-    if not {emit.element(value) for value in inputs} & SELECTABLE:
+    if not {value.dtype for value in inputs} & SELECTABLE:
         return False
     if not others:
         emit.op("Identity", result)
     for other in others:
         second = emit.op("Less", *((result, other) if is_maximum else (other, result)))
-        if not emit.has_no_nan(*inputs):
+        if not has_no_nan(*inputs):
             second = emit.op("Or", second, emit.op("Not", emit.op("Equal", other, other)))
         result = emit.op("Where", second, other, result)
     return True
 
 
-def flatten(emit: Emitter, x: str) -> bool:
+def flatten(emit: Emitter, x: "ir.Value") -> bool:
     """Rewrite Flatten(x, k) to Reshape(x, [d0 * ... * d(k-1), -1]), with the leading product from the shape of x."""
-    axis = graph.attribute(emit.node, "axis", 1)
+    axis = emit.attribute("axis", 1)
     if axis < 0:
         return False
     if axis < 2:
@@ -174,15 +151,20 @@ def flatten(emit: Emitter, x: str) -> bool:
     return True
 
 
-def cumulative_sum(emit: Emitter, x: str, axis_name: str) -> bool:
+def cumulative_sum(emit: Emitter, x: "ir.Value", axis: "ir.Value") -> bool:
     """Rewrite CumSum over the last axis to x @ T with T[i, j] = 1 where i <= j.
 
     For integers only, whose sum is exact; an infinity or NaN of a float would spread through the whole product.
     """
-    axis, rank, element = emit.constants.get(axis_name), emit.rank(x), emit.element(x)
-    if axis is None or rank is None or element not in (6, 7) or int(axis.reshape(-1)[0]) % rank != rank - 1:
+    import onnx_ir as ir
+
+    constant = ir.convenience.get_const_tensor(axis) if axis.producer() else None
+    rank = None if x.shape is None else x.shape.rank()
+    if constant is None or rank is None or x.dtype not in (6, 7):
         return False
-    if graph.attribute(emit.node, "reverse", 0) or graph.attribute(emit.node, "exclusive", 0):
+    if constant.numpy().item() % rank != rank - 1:
+        return False
+    if emit.attribute("reverse", 0) or emit.attribute("exclusive", 0):
         return False
     size = emit.op("Shape", x, start=rank - 1)
     limit = emit.op("Squeeze", size, emit.const([0]))
@@ -190,7 +172,7 @@ def cumulative_sum(emit: Emitter, x: str, axis_name: str) -> bool:
     row = emit.op("Unsqueeze", steps, emit.const([1]))
     column = emit.op("Unsqueeze", steps, emit.const([0]))
     reaches = emit.op("Not", emit.op("Less", column, row))
-    emit.op("MatMul", x, emit.op("Cast", reaches, to=element))
+    emit.op("MatMul", x, emit.op("Cast", reaches, to=x.dtype))
     return True
 
 

@@ -6,7 +6,7 @@ coded by ONNX Runtime's formulas (`compute_scale_zp` and `quantize_nparray`), wi
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from functools import partial
 from io import StringIO
@@ -222,6 +222,7 @@ class OrtDynamicQuantization(GraphPass):
     """
 
     id = "OrtDynamicQuantization"
+    version = 2
 
     class Params(PassParams):
         weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
@@ -229,31 +230,37 @@ class OrtDynamicQuantization(GraphPass):
         reduce_range: bool = False
 
     def apply(self, subject: Any) -> Any:
-        graph.clear_value_info(subject)
-        graph.name_nodes(subject)
-        with (
-            model_file.scratch() as directory,
-            graph.tool(self.id, "ONNX Runtime could not quantize the graph"),
-        ):
+        def quantize(*files: Path, **options: Any) -> None:
             from onnxruntime.quantization import QuantType, quantize_dynamic
 
-            source, target, options = (
-                directory / "float.onnx",
-                directory / "int8.onnx",
-                self.params.model_dump(),
-            )
-            is_large = len(model_file.save(subject, source)) > 1
-            options["weight_type"] = QuantType[self.params.weight_type]
-            quantize_dynamic(source, target, use_external_data_format=is_large, **options)
-            quantized = model_file.load(target)
-        graph.clear_value_info(quantized)
-        graph.drop_unused_imports(quantized)
-        return quantized
+            weight_type = QuantType[self.params.weight_type]
+            quantize_dynamic(*files, **options, **self.params.model_dump() | {"weight_type": weight_type})
+
+        return by_files(self.id, subject, quantize)
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
         sizes = result["weight_bytes"]
         return {**result, "quantized_bytes": (sizes["before"] - sizes["after"]) * 4 // 3}
+
+
+def by_files(label: str, subject: Any, quantize: Callable[..., None]) -> Any:
+    """Quantize a graph with a function of ONNX Runtime on two files, which has the parameter `use_external_data_format`.
+
+    Nodes without a name get one, and the runtime's notes are left out. Raises ConversionError, naming `label`, if it fails.
+    """
+    graph.clear_value_info(subject)
+    graph.name_nodes(subject)
+    failure, printed = "ONNX Runtime could not quantize the graph", redirect_stdout(StringIO())
+    with model_file.scratch() as directory, graph.tool(label, failure), printed:
+        source, target = directory / "float.onnx", directory / "quantized.onnx"
+        quantize(source, target, use_external_data_format=len(model_file.save(subject, source)) > 1)
+        quantized = model_file.load(target)
+    del quantized.metadata_props[:]
+    quantized.metadata_props.extend(subject.metadata_props)
+    graph.clear_value_info(quantized)
+    graph.drop_unused_imports(quantized)
+    return quantized
 
 
 class OnnxBlockWiseRtnQuantization(QuantizationPass):
@@ -353,9 +360,7 @@ def quantize_tables(subject: Any) -> dict[str, Any]:
         table = onnx.numpy_helper.to_array(tensor).astype(np.float32)
         if not np.isfinite(table).all():
             raise ConversionError(f"the table {tensor.name} holds NaN or infinity")
-        scales = (np.abs(table).max(axis=1, keepdims=True) / np.float32(LIMIT)).astype(np.float32)
-        scales[scales == 0] = 1.0
-        values = np.clip(np.rint(table / scales), -LIMIT, LIMIT).astype(np.int8)
+        values, scales, _ = _code(table, 0, -LIMIT, LIMIT)
         for array, part in ((values, "codes"), (scales, "scales")):
             name = graph.fresh_name(subject, f"{tensor.name}_{part}")
             names.setdefault(tensor.name, []).append(name)
@@ -418,24 +423,12 @@ class OnnxStaticQuantization(QuantizationPass):
         samples.check(self.data or (), subject, self.id)
 
     def apply(self, subject: Any) -> Any:
-        graph.clear_value_info(subject)
         graph.name_nodes(subject)
         # ONNX Runtime (1.31) gives all readers of a matrix the channels of the first, transposed or not
         graph.unfold_gemms(subject, only_shared=True)
         self._float_nodes = float_nodes(subject)
         self._stacks = self.stacks(subject) if self.params.per_channel else []
-        with model_file.scratch() as directory:
-            source, target = directory / "float.onnx", directory / "quantized.onnx"
-            is_large = len(model_file.save(subject, source)) > 1
-            failure, printed = "ONNX Runtime could not quantize the graph", redirect_stdout(StringIO())
-            with graph.tool(self.id, failure), printed:  # it prints the progress of a calibration
-                self._quantize(source, target, is_large)
-            quantized = model_file.load(target)
-        del quantized.metadata_props[:]
-        quantized.metadata_props.extend(subject.metadata_props)
-        graph.clear_value_info(quantized)
-        graph.drop_unused_imports(quantized)
-        return quantized
+        return by_files(self.id, subject, self._quantize)
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
@@ -446,7 +439,7 @@ class OnnxStaticQuantization(QuantizationPass):
             result["float_nodes"] = self._float_nodes
         return {**result, "calibration": calibration, "operators": graph.count_operators(after)}
 
-    def _quantize(self, source: Path, target: Path, is_large: bool) -> None:
+    def _quantize(self, source: Path, target: Path, use_external_data_format: bool) -> None:
         from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
         from onnxruntime.quantization.calibrate import save_tensors_data
         from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
@@ -458,7 +451,8 @@ class OnnxStaticQuantization(QuantizationPass):
         symmetric = [{"symmetric": params.weight_type == "QInt8"}]
         if method == "MSE":
             method, ranges = "MinMax", target.with_suffix(".json")
-            save_tensors_data(nearest_ranges(source, data, operators, is_large), ranges)
+            nearest = nearest_ranges(source, data, operators, use_external_data_format)
+            save_tensors_data(nearest, ranges)
         quantize_static(
             source,
             target,
@@ -470,7 +464,7 @@ class OnnxStaticQuantization(QuantizationPass):
             activation_type=QuantType[params.activation_type],
             weight_type=QuantType[params.weight_type],
             nodes_to_exclude=[*params.nodes_to_exclude, *self._float_nodes],
-            use_external_data_format=is_large,
+            use_external_data_format=use_external_data_format,
             calibrate_method=CalibrationMethod[method],
             calibration_cache_path=ranges,
             extra_options={

@@ -3,9 +3,8 @@
 from collections import ChainMap, Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from graphlib import CycleError, TopologicalSorter
 from itertools import chain, count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.onnx.graph_operators import containers, subgraphs, within
 from onnxreg.converters.onnx.quiet import quiet
@@ -13,6 +12,9 @@ from onnxreg.converters.onnx.tensors import replace_but_weights, without_weights
 from onnxreg.converters.runtime.sessions import silent_runtime
 from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, why
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 FLOATS = frozenset({1, 10})
 """TensorProto element types of weights that can be quantized: float and float16."""
@@ -105,13 +107,13 @@ def has_size(dim: Any) -> bool:
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 
-def infer_values(model: Any) -> dict[str, Any]:
-    """Return the ValueInfoProto of each value of the main graph with an inferred type; large weights are not copied."""
+def infer_types(model: Any) -> None:
+    """Infer the types of the intermediate values of the main graph, in place; large weights are not copied."""
     import onnx
 
     inferred = onnx.shape_inference.infer_shapes(without_weights(model), data_prop=True).graph
-    values = [*inferred.value_info, *inferred.input, *inferred.output]
-    return {value.name: value for value in values}
+    clear_value_info(model)
+    model.graph.value_info.extend(inferred.value_info)
 
 
 def clear_value_info(model: Any) -> None:
@@ -184,28 +186,27 @@ def name_nodes(model: Any) -> None:
             node.name = "" if name in taken else name
 
 
-def sort_nodes(model: Any) -> None:
-    """Put each node of a graph after the nodes whose values it reads, in place; a valid order does not change.
+@contextmanager
+def edited(model: Any) -> Iterator["ir.Model"]:
+    """Yield the graph as onnx_ir holds it, with inferred types, and write back to `model` what the block changes, sorted.
 
-    Raises ConversionError for a graph with a cycle.
+    Large weights are inputs there, which are not copied. The types of intermediate values are left out of the result, and
+    weights keep their order. Imported operator sets do not change.
     """
+    import onnx_ir as ir
 
-    def read(node: Any) -> set[str]:
-        inner = (body for item in node.attribute for graph in subgraphs(item) for body in within(graph))
-        return {*node.input, *(name for body in inner for one in body.node for name in one.input)}
-
-    for body in within(model.graph):
-        makers = {name: index for index, node in enumerate(body.node) for name in node.output if name}
-        needs = {
-            index: sorted({makers[name] for name in read(node) if name in makers})
-            for index, node in enumerate(body.node)
-        }
-        if all(needed[-1] < index for index, needed in needs.items() if needed):
-            continue
-        try:
-            replace_nodes(body, [body.node[index] for index in TopologicalSorter(needs).static_order()])
-        except CycleError as error:
-            raise ConversionError("the graph reads a value before it is made, in a circle") from error
+    proto = without_weights(model)
+    infer_types(proto)
+    light = ir.from_proto(proto)
+    yield light
+    light.graph.sort()
+    places = {tensor.name: index for index, tensor in enumerate(model.graph.initializer)}
+    result = ir.to_proto(light)
+    del result.opset_import[:]
+    result.opset_import.extend(model.opset_import)
+    replace_but_weights(model, result)
+    model.graph.initializer.sort(key=lambda tensor: places[tensor.name])
+    clear_value_info(model)
 
 
 def replace_nodes(body: Any, nodes: Collection[Any]) -> None:
