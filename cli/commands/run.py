@@ -153,7 +153,7 @@ def _generate(
     max_tokens: int | None,
 ) -> "Answer":
     from onnxreg.converters.source.source_files import GENERATION_CONFIG, read_json
-    from onnxreg.converters.tasks.greedy import EncoderDecoder, generate
+    from onnxreg.converters.tasks.greedy import Generator, generate
     from onnxreg.converters.tasks.sound import read_sound
 
     files = parts[0]
@@ -178,7 +178,7 @@ def _generate(
     settings = config if stated is None else read_json(stated)
     if not isinstance(settings, dict):
         raise InputError(f"{GENERATION_CONFIG} of {manifest.name} is not a JSON object")
-    model = EncoderDecoder({files.manifest.members[part.artifact.path]: part.main for part in parts})
+    model = Generator({files.manifest.members[part.artifact.path]: part.main for part in parts})
     start = {"decoder_start_token_id": config.get("decoder_start_token_id")}
     limits = (config.get(key) for key in ("max_target_positions", "max_position_embeddings"))
     positions = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)

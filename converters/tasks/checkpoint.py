@@ -1,4 +1,4 @@
-"""Load checkpoints of transformers without random weights and without code that nobody allowed, and write their companions.
+"""Load checkpoints of transformers without random weights and without code that nobody allowed.
 
 A `TaskHead` describes the class of transformers that loads a checkpoint, and the outputs of the graph.
 """
@@ -21,10 +21,8 @@ from onnxreg.converters.source.source_files import (
     PROCESSOR,
     TOKENIZER,
     WEIGHTS,
-    copy_scrubbed,
     digest_files,
     read_json,
-    scrub,
     taking_part,
     weight_files,
 )
@@ -32,8 +30,7 @@ from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource, Modality, TaskHead
 from onnxreg.converters.tasks.torch_weights import some
 from onnxreg.schema.core.canonical import convert
-from onnxreg.schema.core.errors import ConversionError, InputError, why
-from onnxreg.schema.manifest.draft import DraftFile
+from onnxreg.schema.core.errors import InputError, why
 from onnxreg.schema.manifest.manifest import Source
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -444,75 +441,6 @@ def _encoded(backend: Any) -> list[Any]:
         [text if normalizer is None else normalizer.normalize_str(text) for text in TRIAL_TEXTS],
         [(one.ids, one.type_ids, one.offsets) for one in encodings],
     ]
-
-
-LABELS = "id2label.json"
-PLAIN_CLASS = "PreTrainedTokenizerFast"
-"""The class that loads any tokenizer.json; transformers 4 and 5 both know this name."""
-# fmt: off
-_LOCAL_KEYS = {
-    "_attn_implementation", "_attn_implementation_internal", "_commit_hash", "attn_implementation", "backend", "cache_dir",
-    "is_local", "local_files_only", "special_tokens_map_file", "tokenizer_file", "vocab_file",
-}
-# fmt: on
-"""Keys whose values come from the machine that loaded a checkpoint, not from the checkpoint."""
-
-
-def write_companions(
-    directory: Path,
-    checkpoint: LoadedCheckpoint,
-    name: str,
-    length: int,
-    inputs: Sequence[str],
-    settings: Any,
-) -> tuple[list[DraftFile], list[str]]:
-    """Write config, labels and tokenizer; return the files, and the fields of `config.json` that named a local path.
-
-    Args:
-        name: the published name, written as `_name_or_path`.
-        length: in tokens, written as `max_sequence_length`.
-        inputs: the inputs of the graph, as the tokenizer's `model_input_names`.
-        settings: further keys of `config.json`.
-    """
-    source, files = checkpoint.directory, [DraftFile("config", CONFIG)]
-    config = json.loads(checkpoint.config.to_json_string(use_diff=False))
-    config |= {"_name_or_path": name, "max_sequence_length": length, **settings}
-    for key in ("id2label", "label2id"):
-        config.pop(key, None)
-    cleaned, replaced = scrub(_without_local_keys(config), name, source)
-    if labels := {str(index): label for index, label in enumerate(checkpoint.labels)}:
-        cleaned |= {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
-        _write(directory / LABELS, labels, sort_keys=False)
-        files.append(DraftFile("labels", LABELS))
-    _write(directory / CONFIG, cleaned)
-    if checkpoint.tokenizer is not None:
-        saved = {Path(path).name for path in checkpoint.tokenizer.save_pretrained(directory)}
-        names = sorted(file for file in saved if (directory / file).is_file())
-        if TOKENIZER_FILE not in names:
-            raise ConversionError(f"transformers did not write a {TOKENIZER_FILE} for this tokenizer")
-        files += [DraftFile("tokenizer", path) for path in names]
-        path = directory / "tokenizer_config.json"
-        if path.is_file():
-            cleaned, _ = scrub(_without_local_keys(json.loads(path.read_bytes())), name, source)
-            if cleaned.get("tokenizer_class") == "TokenizersBackend":
-                cleaned["tokenizer_class"] = PLAIN_CLASS
-            _write(path, {**cleaned, "model_input_names": list(inputs)})
-        template = directory / "chat_template.jinja"
-        if template.is_file():
-            copy_scrubbed(template, template, name, source)
-    return files, [f"{CONFIG}:{key}" for key in replaced]
-
-
-def _without_local_keys(value: Any) -> Any:
-    """Return a JSON value without `_LOCAL_KEYS` at any depth."""
-    if isinstance(value, dict):
-        return {key: _without_local_keys(child) for key, child in value.items() if key not in _LOCAL_KEYS}
-    return [_without_local_keys(child) for child in value] if isinstance(value, list) else value
-
-
-def _write(path: Path, value: Any, sort_keys: bool = True) -> None:
-    text = json.dumps(value, indent=2, sort_keys=sort_keys, ensure_ascii=False, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
 
 
 MODULES_FILE, SETTINGS_FILE = "modules.json", "config_sentence_transformers.json"

@@ -1,4 +1,4 @@
-"""Greedy generation by the graphs of an encoder-decoder in ONNX Runtime, with the rules of `generation_config.json`.
+"""Greedy generation by graphs in ONNX Runtime, with the rules of `generation_config.json`.
 
 | member | file | from, to |
 |---|---|---|
@@ -104,8 +104,8 @@ def _several(value: int | Tokens | None) -> Tokens:
     return (value,) if isinstance(value, int) else value or ()
 
 
-class EncoderDecoder:
-    """The loaded graphs of an encoder-decoder: its encoder, and its merged decoder or both its decoders."""
+class Generator:
+    """The loaded graphs of an encoder-decoder (its encoder, and its merged decoder or both its decoders), or a decoder alone."""
 
     def __init__(self, paths: Mapping[str, Path]) -> None:
         self._paths = paths
@@ -116,7 +116,7 @@ class EncoderDecoder:
         return self._paths[self._decoder(step)].name
 
     def _decoder(self, step: int) -> str:
-        return MERGED if MERGED in self._paths else NEXT if step else DECODER
+        return MERGED if MERGED in self._paths else NEXT if step and NEXT in self._paths else DECODER
 
     def _run(self, member: str, feed: Feed, needed: str) -> dict[str, Any]:
         outputs = samples.outputs(self._sessions[member], feed, name := self._paths[member].name)
@@ -127,21 +127,28 @@ class EncoderDecoder:
         return outputs
 
     def decoding(self, feed: Feed) -> Callable[[Any], Any]:
-        """Encode rows. Return a function from the next tokens, `[rows, n]`, to the logits of the token after them."""
+        """Encode rows, if there is an encoder. Return a function from the next tokens, `[rows, n]`, to the logits after them."""
         import numpy as np
 
-        state = {HIDDEN: self._run(ENCODER, feed, "last_hidden_state")["last_hidden_state"]}
-        state |= {MASK: feed["attention_mask"]} if "attention_mask" in feed else {}
-        rows, step = len(state[HIDDEN]), 0
-        for item in self._sessions[MERGED].get_inputs() if MERGED in self._paths else ():
-            if item.name.startswith(PAST):  # empty, but for axes of a fixed size
-                shape = [rows, *(size if isinstance(size, int) else 0 for size in item.shape[1:])]
-                state[item.name] = np.zeros(shape, numpy_type(item.type))
+        state, count = dict[str, Any](), 0
+        if ENCODER in self._paths:
+            state[HIDDEN] = self._run(ENCODER, feed, "last_hidden_state")["last_hidden_state"]
+            state |= {MASK: feed["attention_mask"]} if "attention_mask" in feed else {}
 
         def decode(tokens: Any) -> Any:
-            nonlocal step
-            feed = {**state, TOKENS: tokens, SWITCH: np.array([step > 0])}
-            outputs, step = self._run(self._decoder(step), feed, "logits"), step + 1
+            nonlocal count
+            rows, new = tokens.shape
+            member, count = self._decoder(count), count + new
+            for item in self._sessions[member].get_inputs() if count == new else ():
+                if item.name.startswith(PAST):  # empty, but for axes of a fixed size
+                    shape = [rows, *(size if isinstance(size, int) else 0 for size in item.shape[1:])]
+                    state[item.name] = np.zeros(shape, numpy_type(item.type))
+            alone = {
+                "attention_mask": np.ones((rows, count)),
+                "position_ids": [range(count - new, count)] * rows,
+            }
+            feed = {**state, **alone, TOKENS: tokens, SWITCH: np.array([count > new])}
+            outputs = self._run(member, feed, "logits")
             logits = outputs.pop("logits")[:, -1]
             state.update({f"{PAST}{name.removeprefix(PRESENT)}": array for name, array in outputs.items()})
             return logits
@@ -150,7 +157,7 @@ class EncoderDecoder:
 
 
 def generate(
-    model: EncoderDecoder,
+    model: Generator,
     feed: Feed,
     settings: Mapping[str, Any],
     max_tokens: int | None = None,
@@ -191,7 +198,7 @@ def generate(
     return ids[len(prompt) :], False
 
 
-def _prompt(model: EncoderDecoder, feed: Feed, rules: Rules) -> list[int]:
+def _prompt(model: Generator, feed: Feed, rules: Rules) -> list[int]:
     """The tokens before the answer: the start, and for Whisper the language, stated or heard, the task, and no timestamps."""
     import numpy as np
 

@@ -1,24 +1,19 @@
 """Models of images and sounds as transformers saves them: the sample comes from the checkpoint's own processor."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from onnxreg.converters.onnx.quiet import silent_transformers
-from onnxreg.converters.passes import conversion
-from onnxreg.converters.passes.conversion import TorchModel
-from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, copy_scrubbed, role_of
-from onnxreg.converters.source.toolchain import refuse_missing, require
-from onnxreg.converters.tasks.checkpoint import CTC, DEPTH, LABELS, find_checkpoint, load_located
+from onnxreg.converters.source.source_files import PROCESSOR, TOKENIZER
+from onnxreg.converters.source.toolchain import refuse_missing
+from onnxreg.converters.tasks.checkpoint import CTC, DEPTH, LoadedCheckpoint
 from onnxreg.converters.tasks.pixels import preprocessing_of
+from onnxreg.converters.tasks.saved import MAX_GOLDEN_VALUES, Graphs, Saved, part_of
 from onnxreg.converters.tasks.sound import audio_of
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Modality, Sample, Task
-from onnxreg.converters.tasks.text import described
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Modality, Part
 from onnxreg.schema.core.errors import InputError, why
-from onnxreg.schema.manifest.draft import DraftFile
 
 PHOTOGRAPHS = ((97, 131), (160, 120), (64, 64), (211, 90))
 """Height and width of the drawn photographs: wide, high and square."""
@@ -31,21 +26,20 @@ LOADERS: Mapping[Modality, tuple[str, str]] = {
     "audio": ("AutoFeatureExtractor", "feature extractor"),
 }
 """The class of transformers that loads a processor, and the name of its kind."""
-MAX_GOLDEN_VALUES = 2**19
-"""The most values of the input of golden vectors, which are -1, 0 and 1: about 2.6 bytes each."""
 
 
-class Processed(Task):
+class Processed(Saved):
     """A checkpoint with an image processor or a feature extractor, whose numbers are the graph's only input.
 
     The batch is dynamic, and if the processor gives other sizes for other samples, so are the axes that the head names.
     """
 
     exporter = "TransformersExport"
+    modules = (*Saved.modules, "PIL")
     products: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm", "Conv")
 
     def find(self, source: str) -> LocatedSource:
-        located = find_checkpoint(source, self.head, self.trust_remote_code)
+        located = super().find(source)
         if not any((located.location / name).is_file() for name in PROCESSOR):
             modality, kind = self.head.modality, LOADERS[self.head.modality][1]
             message = f"the checkpoint has no {kind}: {PROCESSOR[0]} says how the {modality} becomes numbers"
@@ -54,26 +48,16 @@ class Processed(Task):
         return replace(located, lacks_tokenizer=False)  # none is needed
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
-        require("torch", "transformers", "PIL")
-        alone = replace(source, lacks_tokenizer=True)
-        checkpoint = load_located(alone, name, self.head, self.trust_remote_code)
+        return super().load(replace(source, lacks_tokenizer=True), name, directory)
+
+    def beside(self, directory: Path) -> Sequence[str]:
+        return (*PROCESSOR, *(TOKENIZER if self.head is CTC else ()))
+
+    def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         processor = Processor(checkpoint.directory, self.head.modality, self.trust_remote_code)
         takes_squares = self.head is DEPTH  # they are what such a model is trained on
-        subject, sample = processor.sample(checkpoint.model, self.head.axes, self.head.outputs, takes_squares)
-
-        companions = [CONFIG, *PROCESSOR, *(TOKENIZER if self.head is CTC else ())]
-        companions = [file for file in companions if (checkpoint.directory / file).is_file()]
-        for file in companions:
-            copy_scrubbed(checkpoint.directory / file, directory / file, name)
-        files = [DraftFile(role_of(file), file) for file in companions]
-        fields = described(self.id, checkpoint.directory, checkpoint.config.model_type)
-        fields |= {"config_path": CONFIG, **processor.contract()}
-        if checkpoint.labels:
-            text = json.dumps(dict(enumerate(checkpoint.labels)), indent=2, ensure_ascii=False)
-            (directory / LABELS).write_text(f"{text}\n", "utf-8")
-            files.append(DraftFile("labels", LABELS))
-            fields |= {"labels": list(checkpoint.labels), "label_map_path": LABELS}
-        return ExportSubject(checkpoint.source, sample, subject, tuple(files), fields, loaded=checkpoint)
+        part = processor.part(checkpoint.model, self.head.axes, self.head.outputs, takes_squares)
+        return Graphs({"": part}, fields=processor.contract())
 
 
 class Processor:
@@ -114,14 +98,14 @@ class Processor:
         values = [self.processor(one, return_tensors="np", **options)[self.input] for one in drawn]
         return drawn, [np.asarray(value, np.float32) for value in values]
 
-    def sample(
+    def part(
         self,
         model: Any,
         names: Mapping[int, str],
         outputs: Mapping[str, Sequence[str]],
         takes_squares: bool = False,
-    ) -> tuple[TorchModel, Sample]:
-        """Make two things: the module with an example of two rows, and a sample with one and three rows and several sizes.
+    ) -> Part:
+        """Make a sample with several numbers of rows and, if they vary, several sizes.
 
         With `takes_squares`, only square images are drawn if their sizes vary along an axis without a name.
 
@@ -139,31 +123,27 @@ class Processor:
             shapes = ", ".join(map(str, sorted({row.shape[1:] for row in self.rows})))
             message = f"the {LOADERS[self.modality][1]} gives numbers of several sizes: {shapes}"
             raise InputError(message, f"state one size in {PROCESSOR[0]}")
-        if varying:
-            example, *feeds = (
+        batches = (
+            [np.concatenate(self.rows[:1]), np.concatenate(self.rows[1:])]
+            if not varying
+            else [
                 np.concatenate([row, row[..., ::-1], row / 2][:count])
-                for row, count in zip(self.rows, (2, 1, 3), strict=False)
-            )
-            feeds.append(example)
-        else:
-            batch = np.concatenate(self.rows)
-            example, feeds = batch[:2], [batch[:1], batch[1:]]
-        axes: dict[str, dict[int, str]] = {
-            self.input: {0: "batch", **{at: names[at] for at in sorted(varying)}}
-        }
+                for row, count in zip(self.rows, (1, 3, 2), strict=False)
+            ]
+        )
+        axes = {self.input: {0: "batch", **{at: names[at] for at in sorted(varying)}}}
         axes |= {key: dict(enumerate(at if varying else at[:1])) for key, at in outputs.items()}
-        subject = TorchModel(model, {self.input: torch.from_numpy(example)}, tuple(outputs), axes)
         try:
             with torch.no_grad():
-                model(**subject.inputs)
+                model(**{self.input: torch.from_numpy(batches[-1])})
         except Exception as error:
-            sizes = list(example.shape[1:])
+            sizes = list(batches[-1].shape[1:])
             message = f"the model does not take the {sizes} of its {LOADERS[self.modality][1]}: {why(error)}"
             raise InputError(message, f"{PROCESSOR[0]} must be that of this model") from error
-        runs: list[Feed] = [{self.input: array} for array in feeds]
-        tiles = np.random.default_rng(0).integers(-1, 2, feeds[0][:1].shape).astype(np.float32)
+        part = part_of(model, [{self.input: batch} for batch in batches], axes, tuple(outputs), example=-1)
+        tiles = np.random.default_rng(0).integers(-1, 2, batches[0][:1].shape).astype(np.float32)
         golden = {"tiles": {self.input: tiles}} if tiles.size <= MAX_GOLDEN_VALUES else {}
-        return subject, Sample(runs, conversion.run(subject, runs), golden=golden)
+        return replace(part, sample=replace(part.sample, golden=golden))
 
     def _varying(self) -> set[int]:
         """The axes of a batch along which the rows have several sizes."""

@@ -1,7 +1,6 @@
 """Tasks of checkpoints that read tokens: one for each kind of head, with a fixed sample, and one for `ModelBuilder`."""
 
 import inspect
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,34 +9,27 @@ from typing import Any
 
 from pydantic import PositiveInt
 
-from onnxreg.converters.passes import conversion
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.location import locate
-from onnxreg.converters.source.source_files import CONFIG, copy_scrubbed, read_license, taking_part
-from onnxreg.converters.source.toolchain import require
+from onnxreg.converters.source.source_files import taking_part
 from onnxreg.converters.tasks.checkpoint import (
     DECODER,
     ENCODER,
-    LABELS,
     PER_TOKEN,
     Dense,
     LoadedCheckpoint,
     Mode,
     SentenceConfig,
-    find_checkpoint,
     head_of,
-    load_located,
     located_source,
     read_config,
     read_pooling,
     require_weights,
     sentence_files,
-    write_companions,
 )
+from onnxreg.converters.tasks.saved import Graphs, Saved, described, part_of
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.draft import DraftFile
 
 REQUIRED = ("input_ids", "attention_mask")
 OTHER_INPUTS = ("bbox", "pixel_values", "input_features", "input_values")
@@ -87,16 +79,6 @@ def sample_feeds(tokenizer: Any, config: Any, inputs: Sequence[str], max_length:
     return feeds
 
 
-def measure(subject: conversion.TorchModel, feeds: Sequence[Feed]) -> Sample:
-    """Run a module on feeds; return the feeds and outputs as a sample."""
-    axes = {name: subject.axes_of(name) for name in subject.outputs}
-    per_token = frozenset(name for name, axis_names in axes.items() if axis_names.get(1) == "sequence")
-    expected = conversion.run(subject, feeds)
-    vectors = (array.shape[2:] for name, array in expected[0].items() if name in per_token)
-    width = max((math.prod(shape) for shape in vectors), default=1)
-    return Sample(feeds, expected, per_token, golden.feeds_of(feeds, width))
-
-
 def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:
     """The inputs of the graph; `token_type_ids` only if the tokenizer gives several types and the model distinguishes them.
 
@@ -136,40 +118,35 @@ class TextOptions(TaskOptions, title="Options"):
     max_seq_length: PositiveInt = 512
 
 
-class TextTask(Task):
-    """A Hugging Face checkpoint with a head and a fast tokenizer; `Task.of` makes the class for a head.
+class TextTask(Saved):
+    """A Hugging Face checkpoint with a head and a fast tokenizer.
 
     The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`, and gives only the
     head's outputs, in float32. With the encoder alone, all files of sentence-transformers become companions.
     """
 
-    version = 2
     exporter = "OnnxConversion"
     Options = TextOptions
-
-    def find(self, source: str) -> LocatedSource:
-        return find_checkpoint(source, self.head, self.trust_remote_code)
 
     def pooling(self, directory: Path) -> SentenceConfig | None:
         """Return how to make one vector from token vectors; None for a task without pooling."""
         return None
 
-    def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
-        require("torch", "transformers")
-        import torch
-        from tokenizers import normalizers
-        from tokenizers.normalizers import Lowercase
+    def beside(self, directory: Path) -> Sequence[str]:
+        return sentence_files(directory, all_modules=True) if self.head is ENCODER else ()
 
-        checkpoint = load_located(source, name, self.head, self.trust_remote_code)
+    def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         module, tokenizer, length = checkpoint.model, checkpoint.tokenizer, int(self.options.max_seq_length)
         pooling, settings, resolved = self.pooling(checkpoint.directory), {}, dict[str, Any]()
         if pooling is not None:
             mode = pooling.mode or "mean"
             if pooling.lower_case and tokenizer is not None:
+                from tokenizers import normalizers
+
                 backend = tokenizer.backend_tokenizer
-                backend.normalizer = normalizers.Sequence([Lowercase(), *filter(None, [backend.normalizer])])
-            own = getattr(tokenizer, "model_max_length", length)
-            length = min(length, pooling.max_length or own)
+                own = filter(None, [backend.normalizer])
+                backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+            length = min(length, pooling.max_length or getattr(tokenizer, "model_max_length", length))
             module = pooled(module, mode, pooling.normalize, pooling.dense)
             prompt = {"prompt": pooling.prompt} if pooling.prompt else {}
             resolved["pooling"] = {"mode": mode, "normalize": pooling.normalize, **prompt}
@@ -180,29 +157,8 @@ class TextTask(Task):
         feeds = sample_feeds(tokenizer, checkpoint.config, inputs, length)
         axis_names = {**dict.fromkeys(inputs, PER_TOKEN), **self.head.outputs}
         axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
-        examples = {name: torch.from_numpy(array) for name, array in feeds[1].items()}
-        subject = conversion.TorchModel(module, examples, tuple(self.head.outputs), axes)
-        sample = measure(subject, feeds)
-
-        files, scrubbed = write_companions(directory, checkpoint, name, length, inputs, settings)
-        for path in sentence_files(source.location, all_modules=True) if self.head is ENCODER else ():
-            copy_scrubbed(source.location / path, directory / path, name, source.location)
-            files.append(DraftFile("other", path))
-        fields = described(self.id, checkpoint.directory, checkpoint.config.model_type)
-        fields |= {"config_path": CONFIG, "max_sequence_length": length}
-        if tokenizer is not None:
-            paths = [file.path for file in files if file.role == "tokenizer"]
-            fields["tokenizer"] = {"path": ".", "files": paths}
-        if checkpoint.labels:
-            fields |= {"labels": list(checkpoint.labels), "label_map_path": LABELS}
-        resolved |= {"max_seq_length": length, **({"scrubbed": scrubbed} if scrubbed else {})}
-        return ExportSubject(checkpoint.source, sample, subject, tuple(files), fields, resolved, checkpoint)
-
-
-def described(task: str, directory: Path, family: object) -> dict[str, Any]:
-    """The manifest keys that every checkpoint has: the task, the family, and the licence if the model card states one."""
-    fields = {"task": task, "family": family, "license": read_license(directory)}
-    return {name: value for name, value in fields.items() if value is not None}
+        part = part_of(module, feeds, axes, self.head.outputs, "row")
+        return Graphs({"": part}, inputs, length, settings, resolved=resolved)
 
 
 class PoolingOptions(TextOptions, title="Options"):

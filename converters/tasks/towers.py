@@ -8,20 +8,16 @@
 The vectors are called `text_embeds` and `image_embeds`, in SigLIP `pooler_output` both. They are not of length 1.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.passes.conversion import TorchModel
-from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, copy_scrubbed
-from onnxreg.converters.source.toolchain import require
-from onnxreg.converters.tasks.checkpoint import load_located, write_companions
+from onnxreg.converters.source.source_files import TOKENIZER
+from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint
 from onnxreg.converters.tasks.processed import Processed, Processor
-from onnxreg.converters.tasks.task import SAVE_TOKENIZER, ExportSubject, LocatedSource, Part, Sample
-from onnxreg.converters.tasks.text import REQUIRED, TextOptions, described, longest, measure, sample_feeds
+from onnxreg.converters.tasks.saved import Graphs, Saved, part_of
+from onnxreg.converters.tasks.task import SAVE_TOKENIZER, ExportSubject, LocatedSource
+from onnxreg.converters.tasks.text import REQUIRED, TextOptions, longest, sample_feeds
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.draft import DraftFile
 
 TEXT, VISION = "text", "vision"
 MASKED = "clip"
@@ -42,29 +38,21 @@ class Towers(Processed):
         return located
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
-        require("torch", "transformers", "PIL")
-        checkpoint = load_located(source, name, self.head, self.trust_remote_code)
+        return Saved.load(self, source, name, directory)  # with a tokenizer
+
+    def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         model, has_mask = checkpoint.model, checkpoint.config.model_type == MASKED
         length = longest(int(self.options.max_seq_length), model.text_model)
-        inputs = REQUIRED if has_mask else REQUIRED[:1]
+        inputs, row = (REQUIRED, {0: "batch", 1: "sequence"}) if has_mask else (REQUIRED[:1], {0: "batch"})
         texts = _texts(checkpoint.tokenizer, checkpoint.config.text_config, length, has_mask)
+        text, image = ("text_embeds", "image_embeds") if has_mask else ("pooler_output", "pooler_output")
+        axes = {**dict.fromkeys(inputs, row), text: {0: "batch"}}
         processor = Processor(checkpoint.directory, self.head.modality, self.trust_remote_code)
-        outputs = ("text_embeds", "image_embeds") if has_mask else ("pooler_output", "pooler_output")
-        text = text_part(vectors(model.get_text_features), texts, outputs[0], has_mask)
-        image = processor.sample(vectors(model.get_image_features), {}, {outputs[1]: ("batch",)})
-
-        files, scrubbed = write_companions(directory, checkpoint, name, length, inputs, {})
-        for file in (file for file in PROCESSOR if (checkpoint.directory / file).is_file()):
-            copy_scrubbed(checkpoint.directory / file, directory / file, name)
-            files.append(DraftFile("other", file))
-        fields = described(self.id, checkpoint.directory, checkpoint.config.model_type)
-        fields |= {"config_path": CONFIG, "max_sequence_length": length, **processor.contract()}
-        paths = [file.path for file in files if file.role == "tokenizer"]
-        fields["tokenizer"] = {"path": ".", "files": paths}
-        resolved = {"max_seq_length": length, **({"scrubbed": scrubbed} if scrubbed else {})}
-        parts = {TEXT: text, VISION: Part(*image)}
-        nothing = Sample((), ())
-        return ExportSubject(checkpoint.source, nothing, None, tuple(files), fields, resolved, parts=parts)
+        parts = {
+            TEXT: part_of(vectors(model.get_text_features), texts, axes, (text,), "text"),
+            VISION: processor.part(vectors(model.get_image_features), {}, {image: ("batch",)}),
+        }
+        return Graphs(parts, inputs, length, fields=processor.contract())
 
 
 def vectors(features: Any) -> Any:
@@ -80,16 +68,6 @@ def vectors(features: Any) -> Any:
             return features(**inputs, return_dict=True).pooler_output
 
     return Vectors().eval()
-
-
-def text_part(module: Any, texts: Sequence[Any], output: str, has_mask: bool) -> Part:
-    import torch
-
-    rows = {0: "batch", 1: "sequence"} if has_mask else {0: "batch"}
-    examples = {name: torch.from_numpy(array) for name, array in texts[1].items()}
-    subject = TorchModel(module, examples, (output,), {**dict.fromkeys(examples, rows), output: {0: "batch"}})
-    sample = measure(subject, texts)
-    return Part(subject, sample if has_mask else replace(sample, golden={"text": texts[0]}))
 
 
 def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any]:

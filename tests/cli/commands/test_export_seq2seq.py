@@ -12,8 +12,9 @@ from support.tasks.seq2seq import KINDS, SPEECH, save
 
 from onnxreg.converters import export
 from onnxreg.converters.tasks import checkpoint
-from onnxreg.converters.tasks.greedy import ENCODER, MERGED, STAGES, EncoderDecoder, generate
-from onnxreg.converters.tasks.seq2seq import Proof, Seq2Seq
+from onnxreg.converters.tasks.greedy import ENCODER, MERGED, STAGES, Generator, generate
+from onnxreg.converters.tasks.proof import Answer, Proof
+from onnxreg.converters.tasks.seq2seq import Seq2Seq
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
@@ -107,7 +108,7 @@ def test_the_published_files_generate_what_the_model_generates(kind: str, reg: R
 
 
 def absurd_settings_end_in_an_answer_or_an_error(files: Path) -> None:
-    model = EncoderDecoder({name: files / STAGES[name] for name in (ENCODER, MERGED)})
+    model = Generator({name: files / STAGES[name] for name in (ENCODER, MERGED)})
     feed = {"input_ids": np.array([[9, 8, 7]]), "attention_mask": np.ones((1, 3), np.int64)}
     start = {"decoder_start_token_id": 0}
     for absurd in (
@@ -132,7 +133,7 @@ def one_wrong_token_is_found(files: Path) -> None:
     ids, mask = np.array([[9, 8, 7, 6, 11, 12], [5, 9, 10, 0, 0, 0]]), np.array([[1] * 6, [1] * 3 + [0] * 3])
     feed = {"input_ids": ids, "attention_mask": mask}
     paths = {name: files / STAGES[name] for name in (ENCODER, MERGED)}
-    decode, tokens = EncoderDecoder(paths).decoding(feed), [np.zeros((2, 1), np.int64)]
+    decode, tokens = Generator(paths).decoding(feed), [np.zeros((2, 1), np.int64)]
     for _ in range(STEPS):
         tokens.append(decode(tokens[-1]).argmax(1)[:, None])
     expected = np.concatenate(tokens[1:], axis=1)
@@ -146,14 +147,13 @@ def one_wrong_token_is_found(files: Path) -> None:
         kept = tuple(piece for piece in pieces if piece.path in stages.values())
         family = {"members": [{"name": name, "artifacts": [path]} for name, path in stages.items()]}
         draft = Draft("acme/m", files, kept, (), {"model_family": family})
-        proven = Proof(0, [feed], [expected])(draft)
+        proven = Proof([Answer(feed, tokens[0], expected)])(draft)
         assert {piece.fields["checks"][0]["value"] for piece in proven.artifacts} == {1}
         with pytest.raises(ConversionError, match=rf"{file}\.onnx generates another text .*: token 5"):
-            Proof(0, [feed], [wrong])(draft)
+            Proof([Answer(feed, tokens[0], wrong)])(draft)
 
 
 def bad(directory: Path, name: str) -> Path:
-
     save("t5", directory, layers=1)
     if name == "processor":
         (directory / "preprocessor_config.json").write_text("{}")
