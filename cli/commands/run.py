@@ -75,7 +75,7 @@ def command(
     With --self-test, a difference beyond the tolerances is exit status 8. With --remote the files are fetched for this
     run only. --text shows, by the task of the model: spans, classes, the part of --context that answers a question,
     vectors, the text that follows, or the text that an encoder-decoder makes of it; --audio shows what is said, --image
-    shows classes, objects, segments, depth or a vector (docs/tasks.md).
+    shows classes, objects, segments, depth, a vector or what is written (docs/tasks.md).
 
     With --json: {name, version, path, runtime}, with --self-test {passed, cases: [{case, output, values,
     max_abs_error, atol, rtol, beyond, passed}]}, with --input {outputs: {name: {dtype, shape, data}}}, with
@@ -95,7 +95,7 @@ def command(
         check_given(feeds, hint='--input takes a .npz or .json file, such as {"x": [[1, 2, 3, 4]]}')
     reader = session.reader(remote)
     device_ = read_one_device(device)
-    answers = _resolve(reader, Ref.parse(ref), query, device_, is_whole=bool(text) or audio is not None)
+    answers = _resolve(reader, Ref.parse(ref), query, device_, is_whole=bool(text or audio or image))
     answer = answers[0]
     for warning in dict.fromkeys(warning for one in answers for warning in one.warnings):
         session.warn(warning)
@@ -112,7 +112,7 @@ def command(
             parts = [stack.enter_context(unpacked(reader, one, progress)) for one in answers]
         files = parts[0]
         if len(parts) > 1:
-            result, lines = _generate(parts, text, passage, audio, max_tokens)
+            result, lines = _generate(parts, text, passage, image, audio, max_tokens)
         elif text:
             result, lines = _answer(files, text, passage, max_tokens or MAX_NEW_TOKENS)
         elif image is not None or audio is not None:
@@ -149,12 +149,12 @@ def _generate(
     parts: "list[UnpackedArtifact]",
     texts: list[str] | None,
     passage: str | None,
+    image: Path | None,
     audio: Path | None,
     max_tokens: int | None,
 ) -> "Answer":
     from onnxreg.converters.source.source_files import GENERATION_CONFIG, read_json
     from onnxreg.converters.tasks.greedy import Generator, generate
-    from onnxreg.converters.tasks.sound import read_sound
 
     files = parts[0]
     manifest, inputs = files.manifest, [item.name for item in files.artifact.metadata.inputs]
@@ -163,15 +163,14 @@ def _generate(
             "an encoder-decoder takes one text at a time", "leave --context and the other texts out"
         )
     tokenizer = _text_model(files).tokenizer
-    if audio is None and "input_ids" in inputs:
-        row = tokenizer.row((texts or [""])[0]).inputs
+    if not texts:
+        feed = {inputs[0]: _numbers(files, image, audio)}
+    elif "input_ids" in inputs:
+        row = tokenizer.row(texts[0]).inputs
         feed = {name: row[name] for name in inputs if name in row}
-    elif audio is not None and manifest.audio_preprocessing is not None and len(inputs) == 1:
-        feed = {inputs[0]: read_sound(audio, manifest.audio_preprocessing)}
     else:
-        reads = "does not say how a sound becomes its input" if audio else "takes no text: it hears"
         raise InputError(
-            f"{manifest.name} {reads}", "run it on tensors: --input" if audio else "--audio FILE"
+            f"{manifest.name} takes no text: it reads {inputs[0]}", "--audio FILE, or --image FILE"
         )
     stated = _companions(files).get(GENERATION_CONFIG)
     config = _config(files)
@@ -226,24 +225,30 @@ def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
     return {"outputs": outputs}, table(("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"), rows)
 
 
-def _look(files: "UnpackedArtifact", image: Path | None, sound: Path | None) -> "Answer":
-    """The answer of a graph to an image or a sound."""
-    from onnxreg.converters.evaluation.run_images import run_numbers
-    from onnxreg.converters.runtime.golden import Runnable
-    from onnxreg.converters.source.source_files import read_json
+def _numbers(files: "UnpackedArtifact", image: Path | None, sound: Path | None) -> Any:
+    """The input that a graph takes for an image or a sound. InputError if the manifest does not say how to make it."""
     from onnxreg.converters.tasks.pixels import read_image
     from onnxreg.converters.tasks.sound import read_sound
 
     manifest, inputs = files.manifest, files.artifact.metadata.inputs
     axes = len(inputs[0].shape) if len(inputs) == 1 else 0
     if image is not None and manifest.preprocessing is not None and axes == 4:
-        numbers = read_image(image, manifest.preprocessing)
-    elif sound is not None and manifest.audio_preprocessing is not None and axes in (2, 3):
-        numbers = read_sound(sound, manifest.audio_preprocessing)
-    else:
-        kind = "an image" if sound is None else "a sound"
-        message = f"{manifest.name} does not say how {kind} becomes its input"
-        raise InputError(message, "run it on tensors: --input")
+        return read_image(image, manifest.preprocessing)
+    if sound is not None and manifest.audio_preprocessing is not None and axes in (2, 3):
+        return read_sound(sound, manifest.audio_preprocessing)
+    kind = "an image" if sound is None else "a sound"
+    message = f"{manifest.name} does not say how {kind} becomes its input"
+    raise InputError(message, "run it on tensors: --input")
+
+
+def _look(files: "UnpackedArtifact", image: Path | None, sound: Path | None) -> "Answer":
+    """The answer of a graph to an image or a sound."""
+    from onnxreg.converters.evaluation.run_images import run_numbers
+    from onnxreg.converters.runtime.golden import Runnable
+    from onnxreg.converters.source.source_files import read_json
+
+    manifest, inputs = files.manifest, files.artifact.metadata.inputs
+    numbers = _numbers(files, image, sound)
     vocabulary = _companions(files).get("vocab.json")
     words = {} if vocabulary is None else read_json(vocabulary)
     outputs = Runnable(files.main).run({inputs[0].name: numbers})

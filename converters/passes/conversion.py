@@ -284,7 +284,13 @@ def export(subject: TorchModel, opset: int, is_dynamo: bool, is_dynamic: bool, f
     with model_file.scratch() as directory:
         path = directory / "model.onnx"
         try:
-            with quiet(), _without_graphs(), one_torch_thread(), sorted_sets(subject.module), torch.no_grad():
+            with (
+                quiet(),
+                _without_graphs(),
+                one_torch_thread(),
+                traced_builtins(subject.module),
+                torch.no_grad(),
+            ):
                 program = torch.onnx.export(
                     traceable(subject),
                     tuple(subject.inputs.values()),
@@ -331,20 +337,27 @@ class SortedSet(set[Any]):
         return iter(sorted(items) if all(isinstance(item, str) for item in items) else items)
 
 
+def first_size(value: Any) -> Any:
+    """The length of a value; of a tensor, other than `len`, a size that a trace keeps dynamic."""
+    return value.shape[0] if hasattr(value, "shape") else len(value)
+
+
 @contextmanager
-def sorted_sets(module: Any) -> Iterator[None]:
-    """Replace `set(...)` by `SortedSet` inside the block, in the code of a torch module's parts except PyTorch's own.
+def traced_builtins(module: Any) -> Iterator[None]:
+    """Replace `set` by `SortedSet` and `len` by `first_size` inside the block, in the code of a module except PyTorch's own.
 
     Tracing numbers values in the order of calls, and models such as ModernBERT call a part once for each of
     `set(config.layer_types)`: without this the names in the graph depend on `PYTHONHASHSEED`. Set literals do not change.
+    RT-DETR takes its batch from `len(tensor)`, a number that would be fixed.
     """
     names = {kind.__module__ for part in module.modules() for kind in type(part).__mro__}
     own = {name for name in names if name.partition(".")[0] not in ("builtins", "torch", "onnxreg")}
     with _lock, ExitStack() as undo:
         for source in (sys.modules[name] for name in sorted(own & sys.modules.keys())):
-            if "set" not in vars(source):
-                source.__dict__["set"] = SortedSet
-                undo.callback(delattr, source, "set")
+            for name, traced in (("set", SortedSet), ("len", first_size)):
+                if name not in vars(source):
+                    source.__dict__[name] = traced
+                    undo.callback(delattr, source, name)
         yield
 
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.passes.base import PassParams
-from onnxreg.converters.passes.conversion import ModuleExport, TorchModel, run, sorted_sets, traceable
+from onnxreg.converters.passes.conversion import ModuleExport, TorchModel, run, traceable, traced_builtins
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.converters.runtime.sessions import one_torch_thread
 from onnxreg.converters.source.toolchain import refuse_missing, require
@@ -87,7 +87,7 @@ def export(subject: TorchModel, opset: int) -> Any:
     config = OnnxConfig(dynamic_shapes=shapes, opset_version=opset)
     training = subject.module.training
     try:
-        with _silence(), one_torch_thread(), sorted_sets(subject.module):
+        with _silence(), one_torch_thread(), traced_builtins(subject.module):
             examples = {plain: subject.inputs[name] for plain, name in inputs.items()}
             program = OnnxExporter().export(ByName().eval(), examples, config).program
     except Exception as error:

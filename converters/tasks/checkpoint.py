@@ -98,7 +98,8 @@ IMAGE_FEATURES = TaskHead(
     aliases=("image-embedding", "image-embeddings"),
 )
 DEPTH = TaskHead(
-    "depth-estimation", "ForDepthEstimation", "a depth estimator", {"predicted_depth": PER_ROW}, modality="image",
+    "depth-estimation", "ForDepthEstimation", "a depth estimator", {"predicted_depth": ("batch", "height", "width")},
+    modality="image", axes={2: "height", 3: "width"},
 )
 SEGMENTS = TaskHead(
     "image-segmentation", "ForSemanticSegmentation", "a segmenter of images", {"logits": PER_ROW}, labelled=True,
@@ -135,6 +136,10 @@ SPEECH = TaskHead(
     "automatic-speech-recognition", "ForConditionalGeneration", "an encoder-decoder from sound to text", auto="ForSpeechSeq2Seq",
     modality="audio",
 )
+IMAGE_TEXTS = TaskHead(
+    "image-to-text", "VisionEncoderDecoderModel", "an encoder-decoder from images to text", auto="ForImageTextToText",
+    modality="image",
+)
 HEADS = (
     _elsewhere("table-question-answering", "TapasForQuestionAnswering"), _elsewhere("decision", "DecisionTransformerModel"),
     _elsewhere("mask-generation", "SamModel", "Sam2Model", modality="image"),
@@ -144,9 +149,9 @@ HEADS = (
     SPANS, IMAGES, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER,
     DEPTH, SEGMENTS, OBJECTS, TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way=ENCODER_ALONE),
     _elsewhere("multiple-choice", "ForMultipleChoice"),
-    SPEECH,
+    SPEECH, IMAGE_TEXTS,
     _elsewhere("image-text-to-text", "ForConditionalGeneration", "EncoderDecoderModel", modality="image", aliases=(
-        "any-to-any", "image-to-text", "visual-question-answering", "vqa",
+        "any-to-any", "visual-question-answering", "vqa",
     )),
     _elsewhere("document-question-answering", "ForDocumentQuestionAnswering", modality="image"),
     _elsewhere("image-segmentation", "ForUniversalSegmentation", "ForInstanceSegmentation", "ForSegmentation", modality="image"),

@@ -40,11 +40,7 @@ class Processed(Saved):
 
     def find(self, source: str) -> LocatedSource:
         located = super().find(source)
-        if not any((located.location / name).is_file() for name in PROCESSOR):
-            modality, kind = self.head.modality, LOADERS[self.head.modality][1]
-            message = f"the checkpoint has no {kind}: {PROCESSOR[0]} says how the {modality} becomes numbers"
-            save = f"{kind.replace(' ', '_')}.save_pretrained(DIRECTORY)"
-            raise InputError(message, f"save it beside the model: {save}")
+        require_processor(located.location, self.head.modality)
         return replace(located, lacks_tokenizer=False)  # none is needed
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
@@ -58,6 +54,15 @@ class Processed(Saved):
         takes_squares = self.head is DEPTH  # they are what such a model is trained on
         part = processor.part(checkpoint.model, self.head.axes, self.head.outputs, takes_squares)
         return Graphs({"": part}, fields=processor.contract())
+
+
+def require_processor(directory: Path, modality: Modality) -> None:
+    """Raise InputError for a checkpoint without the settings of a processor."""
+    if not any((directory / name).is_file() for name in PROCESSOR):
+        kind = LOADERS[modality][1]
+        message = f"the checkpoint has no {kind}: {PROCESSOR[0]} says how the {modality} becomes numbers"
+        save = f"{kind.replace(' ', '_')}.save_pretrained(DIRECTORY)"
+        raise InputError(message, f"save it beside the model: {save}")
 
 
 class Processor:
@@ -107,7 +112,7 @@ class Processor:
     ) -> Part:
         """Make a sample with several numbers of rows and, if they vary, several sizes.
 
-        With `takes_squares`, only square images are drawn if their sizes vary along an axis without a name.
+        With `takes_squares`, only square images are drawn if their sizes vary.
 
         Raises InputError if sizes still vary along such an axis, or if the model does not take the sizes.
         """
@@ -115,7 +120,7 @@ class Processor:
         import torch
 
         varying = self._varying()
-        if takes_squares and not names.keys() >= varying:
+        if takes_squares and varying:
             self.is_square = True
             self.drawn, self.rows = self._draw()
             varying = self._varying()

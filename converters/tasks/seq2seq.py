@@ -1,4 +1,4 @@
-"""Encoder-decoders of texts and of speech: graphs with the names of files and tensors that Optimum writes (`greedy`).
+"""Encoder-decoders of texts, speech and images: graphs with the names of files and tensors that Optimum writes (`greedy`).
 
 The graphs are published only if they generate what the model generates, from their files in ONNX Runtime alone.
 """
@@ -24,7 +24,7 @@ from onnxreg.converters.tasks.greedy import (
     STAGES,
     TOKENS,
 )
-from onnxreg.converters.tasks.processed import Processor
+from onnxreg.converters.tasks.processed import LOADERS, Processor, require_processor
 from onnxreg.converters.tasks.proof import Proof, answer_of
 from onnxreg.converters.tasks.saved import Graphs, Saved, part_of
 from onnxreg.converters.tasks.task import LocatedSource, Part, Sample, TaskOptions
@@ -76,23 +76,21 @@ class Seq2Seq(Saved):
             message = "the checkpoint has no decoder_start_token_id, with which an answer begins"
             raise InputError(message, "save the model again with one")
         feeds, axes, graphs = self.inputs(checkpoint, directory)
-        encoder = part_of(model.get_encoder(), feeds, axes, (STATES,), "sound")
+        encoder = part_of(
+            model.get_encoder(), feeds, axes, (STATES,), "image" if self.head.modality == "image" else "sound"
+        )
         proof = Proof([answer_of(model, feed, start) for feed in feeds[:2]])
         return replace(graphs, parts={ENCODER: encoder, **decoders(model, encoder)}, proof=proof)
 
 
-class SpeechSeq2Seq(Seq2Seq):
-    """An encoder-decoder from sound to text. The encoder takes what the checkpoint's feature extractor gives."""
+class ProcessedSeq2Seq(Seq2Seq):
+    """An encoder-decoder from sounds or images to text. The encoder takes what the checkpoint's processor gives."""
 
     Options = TaskOptions
 
     def find(self, source: str) -> LocatedSource:
         located = Saved.find(self, source)
-        if not any((located.location / name).is_file() for name in PROCESSOR):
-            raise InputError(
-                f"the checkpoint has no feature extractor: {PROCESSOR[0]} says how a sound becomes numbers",
-                "save it beside the model: feature_extractor.save_pretrained(DIRECTORY)",
-            )
+        require_processor(located.location, self.head.modality)
         return located
 
     def beside(self, directory: Path) -> Sequence[str]:
@@ -102,9 +100,12 @@ class SpeechSeq2Seq(Seq2Seq):
     def inputs(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Sequence[Feed], Axes, Graphs]:
         import numpy as np
 
-        own, model = Processor(checkpoint.directory, "audio", self.trust_remote_code), checkpoint.model
+        own, model = (
+            Processor(checkpoint.directory, self.head.modality, self.trust_remote_code),
+            checkpoint.model,
+        )
         if own.input != model.main_input_name:
-            message = f"the feature extractor gives {own.input}, and the model takes {model.main_input_name}"
+            message = f"the {LOADERS[own.modality][1]} gives {own.input}, and the model takes {model.main_input_name}"
             raise InputError(message, f"{PROCESSOR[0]} must be that of this model")
         one, two = own.rows[0], np.concatenate([own.rows[1], own.rows[1][:, ::-1]])
         feeds = [{own.input: array} for array in (one, two, own.rows[3])]

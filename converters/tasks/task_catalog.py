@@ -12,7 +12,7 @@ from onnxreg.converters.tasks.decoder import CausalDecoder
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.processed import Processed
-from onnxreg.converters.tasks.seq2seq import Seq2Seq, SpeechSeq2Seq
+from onnxreg.converters.tasks.seq2seq import ProcessedSeq2Seq, Seq2Seq
 from onnxreg.converters.tasks.task import Task
 from onnxreg.converters.tasks.text import Pooling, TextGeneration, TextTask
 from onnxreg.converters.tasks.towers import Towers
@@ -23,11 +23,12 @@ CLASSES: Sequence[type[Task]] = (
     Pooling.of(checkpoint.VECTORS),
     *map(TextTask.of, (checkpoint.SPANS, checkpoint.TEXTS, checkpoint.TOKENS, checkpoint.MASKED)),
     *map(Processed.of, (checkpoint.IMAGES, checkpoint.IMAGE_FEATURES, checkpoint.DEPTH, checkpoint.SEGMENTS)),
-    SpeechSeq2Seq.of(checkpoint.SPEECH),
+    ProcessedSeq2Seq.of(checkpoint.SPEECH),
     *map(Processed.of, (checkpoint.OBJECTS, checkpoint.CTC, checkpoint.SOUNDS, checkpoint.AUDIO_FEATURES)),
     Towers.of(checkpoint.TOWERS),
     ImageClassification,
     Seq2Seq.of(checkpoint.SEQ2SEQ),
+    ProcessedSeq2Seq.of(checkpoint.IMAGE_TEXTS),
     TextGeneration.of(checkpoint.DECODER),
     CausalDecoder.of(checkpoint.DECODER),
     OnnxFile,

@@ -96,7 +96,15 @@ def test_a_decoder_is_one_graph_with_keys_and_values_that_continues_a_text(reg: 
 
 @pytest.mark.more
 @pytest.mark.parametrize(
-    ("name", "key"), [("SegFormer", "segments"), ("DPT", "depth"), ("DINOv2", "vector"), ("YOLOS", "")]
+    ("name", "key"),
+    [
+        ("SegFormer", "segments"),
+        ("DPT", "depth"),
+        ("DINOv2", "vector"),
+        ("RT-DETR", "objects"),
+        ("TrOCR", "generated"),
+        ("YOLOS", ""),
+    ],
 )
 def test_an_image_is_answered_by_the_outputs_of_the_graph(
     name: str, key: str, reg: Reg, tmp_path: Path

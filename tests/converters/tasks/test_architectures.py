@@ -14,7 +14,7 @@ from support.tasks import architectures, table
 from support.tasks import vision_architectures as vision
 from support.tasks.architectures import TEXT, Architecture
 
-from onnxreg.converters.passes.conversion import sorted_sets
+from onnxreg.converters.passes.conversion import traced_builtins
 
 QUICK, MORE = ("BERT", "ResNet"), ("GPT-2", "T5")
 """The rows that every run sees, and those that `make test-more` adds; `make test-all` sees all."""
@@ -110,6 +110,6 @@ class Loop(torch.nn.Module):
 
 
 def test_sets_of_texts_are_sorted_only_inside():
-    with sorted_sets(torch.nn.Sequential(Loop())):
+    with traced_builtins(torch.nn.Sequential(Loop())):
         assert Loop()() == list("abcdefgh")
     assert "set" not in globals()

@@ -42,6 +42,7 @@ def named(name: str, **files: Any) -> dict[str, Any]:
         (named("ViTModel") | IMAGE, "image-feature-extraction", "an encoder without a head"),
         (named("DPTForDepthEstimation"), "depth-estimation", ""),
         (named("SegformerForSemanticSegmentation"), "image-segmentation", ""),
+        (named("VisionEncoderDecoderModel") | IMAGE | WORDS, "image-to-text", ""),
         (named("DetrForObjectDetection") | IMAGE, "object-detection", ""),
         (named("CLIPModel") | IMAGE | WORDS, "zero-shot-image-classification", "says CLIPModel"),
         (named("HubertForSequenceClassification") | AUDIO, "audio-classification", ""),
@@ -67,7 +68,7 @@ def write(directory: Path, files: dict[str, Any]) -> None:
     ("files", "message", "hint"),
     [
         (named("BertForPreTraining"), "pretraining", "feature-extraction"),
-        (named("VisionEncoderDecoderModel") | IMAGE, "image-text-to-text", "Optimum"),
+        (named("BlipForConditionalGeneration") | IMAGE, "image-text-to-text", "Optimum"),
         (named("SamModel") | IMAGE, "mask-generation", "Optimum"),
         (named("OwlViTForObjectDetection") | IMAGE, "zero-shot-object-detection", "Optimum"),
         (

@@ -204,7 +204,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         vision("Depth Anything", "depth_anything", "ForDepthEstimation", {"backbone_config": {"model_type": "dinov2", **DINO, "patch_size": 14, "image_size": 56, "num_hidden_layers": 4, "out_features": ["stage1", "stage2", "stage3", "stage4"], "reshape_hidden_states": False}, "patch_size": 14, "reassemble_hidden_size": 32, "neck_hidden_sizes": [8, 8, 8, 8], "fusion_hidden_size": 8, "head_hidden_size": 8, "backbone": None}, "DPT", {"size": {"height": 56, "width": 56}, "keep_aspect_ratio": True, "ensure_multiple_of": 14}, noise=0.2),
         vision("GLPN", "glpn", "ForDepthEstimation", {"num_encoder_blocks": 4, "hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 1, 2, 2], "decoder_hidden_size": 8}, "GLPN", {"size_divisor": 32}),
         vision("SAM", "sam", "", {"vision_config": {**NARROW, "image_size": 64, "output_channels": 16}, "prompt_encoder_config": {"hidden_size": 16, "image_size": 64}, "mask_decoder_config": {"hidden_size": 16, "num_hidden_layers": 1, "mlp_dim": 32, "iou_head_hidden_dim": 16}}, "Sam"),
-        vision("TrOCR", "vision-encoder-decoder", "ForImageTextToText", {"encoder": {"model_type": "vit", **IMAGE}, "decoder": {"model_type": "trocr", "d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 64, "vocab_size": 99}}, "ViT"),
+        Row("TrOCR", "vision-encoder-decoder", "ForImageTextToText", {"encoder": {"model_type": "vit", **IMAGE}, "decoder": {"model_type": "trocr", "d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 64, "max_position_embeddings": 64}}, "RobertaTokenizer", ("ViTImageProcessorPil", SQUARE), noise=0.3),
     ),
     "Audio": (
         audio("wav2vec2, CTC", "wav2vec2", "ForCTC", WAVE, tokenizer=CTC),
@@ -238,16 +238,18 @@ def save(row: Row, directory: Path) -> Path:
         special = {key: getattr(tokenizer, key) for key in ("pad_token_id", "bos_token_id", "eos_token_id")}
         special = {key: value for key, value in special.items() if value is not None}
         special["vocab_size"] = len(tokenizer) + SPARE * (row.auto != "ForCTC")
-        if row.auto in ("ForSeq2SeqLM", "ForSpeechSeq2Seq"):
+        if row.auto in ("ForSeq2SeqLM", "ForSpeechSeq2Seq") or "decoder" in row.config:
             special["decoder_start_token_id"] = special["pad_token_id"]
     config = dict(row.config)
-    if "text_config" in config:
+    if "decoder" in config:
+        config["decoder"] = {**config["decoder"], **special}
+    elif "text_config" in config:
         config["text_config"] = {**config["text_config"], **special}
     else:
         config |= special
     if row.kind == "vision-encoder-decoder":
         parts = [transformers.AutoConfig.for_model(**config[side]) for side in ("encoder", "decoder")]
-        made = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(*parts)
+        made = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(*parts, **special)
     else:
         made = transformers.AutoConfig.for_model(row.kind, **config)
     with torch.random.fork_rng(devices=[]):
