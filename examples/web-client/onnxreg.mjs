@@ -23,7 +23,7 @@ import { platform } from './platform.mjs'
 import { isShared, resolve } from './resolve.mjs'
 import { newSeed } from './rollout.mjs'
 import { decide, refusing, undone, withdrawals } from './slot.mjs'
-import { checkContinues, linesFrom, readIndex } from './state.mjs'
+import { checkContinues, checkFirst, linesFrom, readIndex } from './state.mjs'
 import { isSummaryOf, summarize } from './summary.mjs'
 import { chooseDeltas, makeByDelta, offeredDeltas } from './updates.mjs'
 import { hexOf, InputError, IntegrityError, isVersion, mapping, modelName, NotFoundError, own, RegError } from './values.mjs'
@@ -127,6 +127,7 @@ export class Registry {
         if (!isChecked) throw new RemoteError(`index/${name}.jsonl is older than the one that was seen before`, true)
       } else if (index) {
         const lines = seen ? await checkContinues(state, index, document) : []
+        if (!seen) await checkFirst(index)
         if (checks) await this.#trust?.checkLines(index.state, await linesFrom(isChecked ? state.seq : 1, index.state, index.lines, document))
         await this.#checkIdentity(index.state.registry)
         const withdrawn = withdrawals(seen?.withdrawn ?? [], state?.rollouts, lines)

@@ -33,6 +33,14 @@ export async function readIndex(bytes, name) {
 }
 
 /**
+ * Throw IntegrityError if a first state is not the result of its lines, when these are all there are.
+ * @param {Json} index its `state` and `lines`
+ */
+export async function checkFirst({ state, lines }) {
+  if (lines[0].seq === 1) await checkChanges({ seq: 0, channels: {}, versions: {} }, state, lines)
+}
+
+/**
  * The lines of a log after those that were seen. Throws IntegrityError if a new state does not continue the last one seen.
  * @param {Json} seen
  * @param {Json} index its `state` and `lines`

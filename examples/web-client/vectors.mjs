@@ -6,12 +6,14 @@
 
 import { applyDelta } from './delta.mjs'
 import { concat, sha256 } from './documents.mjs'
+import { Registry, SelfTestError } from './onnxreg.mjs'
 import { readNeeds } from './operators.mjs'
 import { platform } from './platform.mjs'
 import { resolve } from './resolve.mjs'
 import { admits } from './rollout.mjs'
 import { decide, undone, withdrawals } from './slot.mjs'
 import { checkContinues, readIndex } from './state.mjs'
+import { memoryStore } from './stores.mjs'
 import { chooseDeltas } from './updates.mjs'
 import { IntegrityError, RegError } from './values.mjs'
 import { ExpressionError, parse } from './where.mjs'
@@ -119,6 +121,18 @@ export async function runVectors(load, resolveFiles) {
     await check(`withdrawn: ${name}`, () => equal(withdrawals(before, rollouts, lines), expect))
   }
 
+  const behaviour = await load('behaviour.json')
+  for (const { name, steps } of behaviour.vectors) {
+    await check(`behaviour: ${name}`, async () => {
+      const store = memoryStore()
+      for (const step of steps) {
+        const registry = new Registry('https://models.invalid', store, { delays: [], fetch: serving(behaviour, step) })
+        const found = await behaved(registry, step)
+        equal(Object.fromEntries(Object.keys(step.expect).map((key) => [key, found[key]])), step.expect)
+      }
+    })
+  }
+
   for (const vector of (await load('delta/apply.json')).vectors) {
     await check(`delta: ${vector.name}`, async () => {
       const outcome = applied(vector).then((bytes) => [...bytes], (error) => error instanceof IntegrityError || error)
@@ -146,6 +160,45 @@ async function answer(document, vector) {
     if (error instanceof RegError) return { error: error.family }
     throw error
   }
+}
+
+/** What the server of a step answers. @param {Json} behaviour @param {Json} step @returns {any} */
+function serving({ trees, documents }, { tree, cached = tree, fault }) {
+  return async (/** @type {string} */ url) => {
+    if (fault === 'down') throw new TypeError('no network')
+    const [, path] = /^https:..models.invalid.([^?]*)/.exec(url) ?? []
+    const blob = path?.startsWith('blobs/') && fault !== 'absent' ? documents[path.split('/')[3]] : undefined
+    const text = path === 'registry.json' ? trees[tree].registry : path === 'index/acme/pii.jsonl' ? trees[url.includes('?') ? tree : cached].index : blob
+    const bytes = Uint8Array.from(text ?? '', (letter) => letter.charCodeAt(0))
+    if (fault === 'garbled' && text === blob && bytes.length) bytes[0] ^= 1
+    return { status: text === undefined ? 404 : 200, headers: { get: () => null }, arrayBuffer: async () => bytes.buffer }
+  }
+}
+
+/** The answer to a step, in the shape of its `expect`; every file of the releases that are kept is read. @param {Registry} registry @param {Json} step */
+async function behaved(registry, { call, question, bad = [], throws }) {
+  /** @type {string[]} */
+  const ran = []
+  const selfTest = (/** @type {import('./onnxreg.mjs').Release} */ { version, artifact }) => {
+    ran.push(artifact.path)
+    if (throws) throw new Error('the model cannot be loaded')
+    return !bad.includes(version) && !bad.includes(artifact.path)
+  }
+  /** @type {Record<string, () => Promise<Json>>} */
+  const calls = {
+    update: () => registry.update('acme/pii', question, { selfTest }).then(({ release, ...more }) => ({ ...release, ...more })),
+    resolve: () => registry.resolve('acme/pii', question),
+    rollback: () => registry.rollback('acme/pii'),
+    clear: async () => (await registry.clearRefusals('acme/pii')) ?? {},
+  }
+  /** @type {Json} */
+  const found = await calls[call]().catch((error) => {
+    if (!(error instanceof RegError)) throw error
+    return { error: error instanceof SelfTestError ? 'self-test' : error.family }
+  })
+  const { current, previous } = await registry.slot('acme/pii')
+  for (const release of [current, previous]) for (const { path } of release?.files ?? []) await registry.read(/** @type {any} */ (release), path)
+  return /** @type {Json} */ ({ ...found, artifact: found.artifact?.path, codes: found.rejected?.map((/** @type {Json} */ { code }) => code), ran, current: current?.version ?? null, previous: previous?.version ?? null })
 }
 
 /** @param {string} expression */

@@ -51,9 +51,6 @@ public final class JvmClient {
 
     private void call(String call) {
         switch (call) {
-            case "judged":
-                show(registry.update(name, question(), new UpdateOptions().selfTest(selfTest())).release);
-                break;
             case "update":
                 Update update = registry.update(name, question(), updateOptions());
                 outcome.putAll(row("changed", update.isChanged, "offline", update.isOffline));
@@ -73,9 +70,6 @@ public final class JvmClient {
                 break;
             case "rollback":
                 show(registry.rollback(name));
-                break;
-            case "clear":
-                registry.clearRefusals(name);
                 break;
             case "tidy":
                 registry.tidy(words.size() > 1 ? (Long) words.get(1) : Long.MAX_VALUE);
@@ -109,20 +103,6 @@ public final class JvmClient {
             throw new IllegalStateException(error);
         }
         return benchmark.toJson();
-    }
-
-    /** It fails for the paths of artifacts and versions that are `bad`, or throws; `ran` are those that it was run on. */
-    private SelfTest selfTest() {
-        List<Object> ran = new ArrayList<>();
-        List<String> bad = Values.texts(options.get("bad"));
-        outcome.put("ran", ran);
-        return (where, release) -> {
-            ran.add(release.artifact.path);
-            if (options.get("throws") != null) {
-                throw new IOException("the model cannot be loaded");
-            }
-            return !bad.contains(release.version) && !bad.contains(release.artifact.path);
-        };
     }
 
     private Question question() {

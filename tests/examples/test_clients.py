@@ -14,7 +14,7 @@ from examples.conftest import CLIENTS
 from support import jvm
 from support.fuzz.mutation import mutate
 from support.registries import owner
-from support.registries.for_devices import CHECKS, LIES, artifact, blob, edit_state, publish
+from support.registries.for_devices import CHECKS, blob, publish
 from support.sampling import sampled
 from support.servers import static
 from support.servers.faults import LIES as FALSE_ANSWERS
@@ -65,12 +65,17 @@ def test_vectors_pass_and_others_are_noticed(which, tmp_path):
     count, failed = (int(word) for word in done.stdout.split() if word.isdigit())
     assert (count > {"web": 450, "jvm": 900}[which], failed) == (True, 0)
     shutil.copytree(VECTORS, tmp_path / "vectors")
-    where = tmp_path / "vectors" / "where.json"
-    where.write_text(where.read_text().replace("format = onnx-int8", "format = onnx", 1))
+    changes = {
+        "where": ("format = onnx-int8", "format = onnx"),
+        "behaviour": ('"changed": true', '"changed": false'),
+    }
+    for name, change in changes.items():
+        path = tmp_path / "vectors" / f"{name}.json"
+        path.write_text(path.read_text().replace(*change, 1))
     for path in (tmp_path / "vectors" / "resolve").glob("*.json"):
         path.write_text(path.read_text().replace('"ranked-lower"', '"opset"', 1))
     done = vectors_of(which, tmp_path / "vectors")
-    assert done.returncode == 1 and 3 <= done.stderr.count("FAILED") <= 9, done.stderr
+    assert done.returncode == 1 and 4 <= done.stderr.count("FAILED") <= 9, done.stderr
 
 
 def test_update_returns_every_file_and_fetches_none_again(release, call, site):
@@ -228,26 +233,6 @@ def test_a_blob_under_a_generation_key(registry, release, call):
     assert call("update", store="fresh")["error"] == "not-found"
 
 
-def test_a_release_becomes_current_and_is_rolled_back(release, call, site):
-    first = release("1.0.0")
-    call("update")
-    second = release("1.1.0")
-    spoil(site, "garbled", "/blobs/")
-    assert call("update")["error"] == "integrity"
-    assert call("present")["files"] == first
-    spoil(site, None)
-    assert call("update")["files"] == second
-    assert call("present")["previous"] == "1.0.0"
-
-    spoil(site, "reset")
-    assert call("rollback")["files"] == first
-    assert call("rollback")["error"] == "not-found"
-    spoil(site, None)
-    assert call("update")["version"] == "1.0.0", "a release that was rolled back is not taken again"
-    release("1.2.0")
-    assert call("update")["version"] == "1.2.0"
-
-
 @pytest.fixture
 def two(registry: Registry, release: Publish) -> Registry:
     """Two versions, the first of which is stable."""
@@ -268,14 +253,6 @@ def test_a_rollout_reaches_a_device_by_its_own_seed(two, call, tmp_path):
     assert call("update", {**STABLE, "seed": None})["version"] == "1.0.0"
     assert call("update", STABLE)["version"] == "2.0.0"
     assert (tmp_path / "store" / "seed").read_text() == seed
-
-
-def test_a_share_that_was_changed_by_hand_is_detected(two, call):
-    owner.rollouts(two).start(Ref.parse(f"{NAME}:2.0.0"), "stable", 1)
-    call("resolve", STABLE)
-    owner.pin(two, f"{NAME}:1.0.0")
-    edit_state(two, lambda state: state["rollouts"]["stable"].update(percent=100))
-    assert "a rollout of" in call("resolve", STABLE)["message"]
 
 
 IMAGES = {"size": [8, 8], "mean": [0.485], "std": [0.229], "layout": "NCHW", "color": "L", "resize": 9}
@@ -304,34 +281,6 @@ def test_tidy_keeps_current_and_previous(release, call, tmp_path):
     assert count() == before - 3
     assert call("present")["files"] == files
     assert call("rollback")["version"] == "1.2.0"
-
-
-def test_without_a_network_the_state_seen_last_answers(release, call, site):
-    files = release("1.0.0")
-    spoil(site, "reset")
-    assert call("update")["error"] == "remote"
-    spoil(site, None)
-    call("update")
-    spoil(site, "reset")
-    assert call("update")["files"] == files
-    assert call("resolve")["offline"] is True
-
-
-def test_a_registry_that_goes_back_changes_nothing_and_another_history_is_refused(
-    registry, release, call, tmp_path, monkeypatch
-):
-    release("1.0.0")
-    old = index_of(registry).read_bytes()
-    release("1.1.0")
-    assert call("resolve")["version"] == "1.1.0"
-    new = index_of(registry).read_bytes()
-    index_of(registry).write_bytes(old)
-    assert call("resolve")["version"] == "1.1.0"
-    monkeypatch.setenv("REG_STATE", str(tmp_path / "of somebody else"))
-    publish(Registry(tmp_path / "home"), tmp_path / "other", "1.1.1")
-    assert "is not the one that was there before" in call("resolve")["message"]
-    index_of(registry).write_bytes(new)
-    assert call("resolve")["version"] == "1.1.0"
 
 
 @pytest.fixture(scope="module")
@@ -376,80 +325,6 @@ def test_a_version_that_only_the_checkpoint_has(long, client, tmp_path):
         found = update({"tag": "1.4.0"})
         assert (found["version"], found["artifact"]) == ("1.4.0", MODEL)
         assert update({"tag": "1.99.0"})["error"] == "not-found"
-
-
-def test_another_registry_is_refused(registry, release, call, tmp_path):
-    release("1.0.0")
-    call("resolve")
-    shutil.rmtree(registry.store.root)
-    again = Registry(tmp_path / "home")
-    DirectoryRegistry.create(again.store.root)
-    publish(again, tmp_path / "2", "1.0.0")
-    publish(again, tmp_path / "3", "1.0.1")
-    assert call("resolve")["error"] == "integrity"
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (b'"state":"unknown"', b'"state":"certified"'),
-        (b'"opset":18', b'"opset":17'),
-        (b'"precision":"int8"', b'"precision":"int4"'),
-        (b'"seq":', b'"seq":1'),
-        (b'"name":"acme/pii"', b'"name":"acme/pij"'),
-        (b"publish", b"unknown"),
-        (b'"opset":18', b'"opset":"x"'),
-    ],
-)
-def test_an_index_file_that_lies(registry, release, call, old, new):
-    release("1.0.0")
-    data = index_of(registry).read_bytes()
-    assert old in data
-    index_of(registry).write_bytes(data.replace(old, new))
-    assert call("update")["error"] == "integrity"
-    index_of(registry).write_bytes(data)
-    assert call("update")["version"] == "1.0.0", "what was garbled once does not block the client"
-
-
-@pytest.mark.parametrize("lie", LIES)
-def test_the_same_log_with_another_state_is_refused(registry, release, call, lie):
-    release("1.0.0")
-    release("1.1.0")
-    call("resolve")
-    edit_state(registry, LIES[lie])
-    found = call("resolve")
-    assert found["error"] == "integrity"
-    assert "the log is as it was, and its state is not" in found["message"]
-
-
-def test_keys_of_a_newer_build_are_not_compared(registry, release, call):
-    release("1.0.0", channel="stable")
-    call("resolve")
-
-    def encode_anew(state: Any) -> None:
-        parts = (state, state["channels"]["stable"], state["versions"]["1.0.0"], artifact(state))
-        for part in (*parts, state["summaries"]["1.0.0"]):
-            part["later"] = [1]
-
-    edit_state(registry, encode_anew)
-    assert call("resolve")["version"] == "1.0.0"
-    assert call("update", {"device": {"ort": "1.30"}})["version"] == "1.0.0"
-
-
-def test_the_metrics_of_an_index_file_are_those_of_the_manifest(registry, release, call):
-    release("1.0.0", checks=CHECKS)
-    question = {"query": {"where": "metric['character_recall/NAME'] >= 0.9"}}
-    right = index_of(registry).read_bytes()
-    for number, change in enumerate(({"sts/spearman": 0.99}, {"f1": 0.99}, None)):
-
-        def edit(state: Any, change: Any = change) -> None:
-            int8 = state["summaries"]["1.0.0"]["artifacts"][1]
-            int8["metrics"] = {} if change is None else int8["metrics"] | change
-
-        edit_state(registry, edit)
-        assert call("update", question, store=str(number))["error"] == "integrity"
-        index_of(registry).write_bytes(right)
-    assert call("update", question)["artifact"] == MODEL
 
 
 def test_a_token_is_sent_over_https_or_to_this_machine_only(client, tmp_path):

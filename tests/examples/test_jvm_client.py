@@ -16,7 +16,7 @@ from zipfile import ZipFile
 
 import pytest
 from support import jvm
-from support.registries.for_devices import LIES, blob, edit_state, publish
+from support.registries.for_devices import blob, publish
 from support.servers.web_client import Call, driven
 
 NAME = "acme/pii"
@@ -63,12 +63,6 @@ def test_the_jar_is_small_of_java_8_and_the_same_each_time(tmp_path):
 def client() -> Iterator[Call]:
     with jvm.running() as call:
         yield call
-
-
-def test_the_first_channels_must_be_those_of_the_lines(registry, call, tmp_path):
-    publish(registry, tmp_path / "1", "1.0.0")
-    edit_state(registry, LIES["a channel is added"])
-    assert "was moved without an event" in call("resolve")["message"]
 
 
 def test_tidy_keeps_current_releases_whatever_the_budget(registry, call, tmp_path):

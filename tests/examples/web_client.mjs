@@ -31,17 +31,6 @@ const calls = {
     const { release, changed, offline } = await registry.update(name, question, { onProgress, onArrival, signal: control.signal })
     return { ...(await whole(registry, release)), changed, offline, progress, arrivals }
   },
-  /** With a self-test that fails for these paths of artifacts and versions, or throws; `ran` are those that it was run on. */
-  async judged(registry, name, question, { bad, throws }) {
-    const ran = []
-    const selfTest = ({ version, artifact }) => {
-      ran.push(artifact.path)
-      if (throws) throw new Error('ONNX Runtime cannot load it')
-      return !bad.includes(version) && !bad.includes(artifact.path)
-    }
-    const outcome = registry.update(name, question, { selfTest }).then(({ release }) => whole(registry, release), failure)
-    return { ...(await outcome), ran }
-  },
   resolve: async (registry, name, question) => {
     const { version, artifact, rejected, offline, stale } = await registry.resolve(name, question)
     return { version, artifact: artifact?.path ?? null, rejected, offline, stale }
@@ -51,7 +40,6 @@ const calls = {
     return { ...(current && (await whole(registry, current))), previous: previous?.version ?? null }
   },
   rollback: async (registry, name) => whole(registry, await registry.rollback(name)),
-  clear: (registry, name) => registry.clearRefusals(name),
   tidy: (registry) => registry.tidy(),
   /** Time a model that takes half as long as in full precision. */
   async benchmark(registry, name, url) {
@@ -67,11 +55,6 @@ function spin(milliseconds) {
   for (const end = performance.now() + milliseconds; performance.now() < end; );
 }
 
-function failure(error) {
-  if (!(error instanceof RegError)) throw error
-  return { error: error.family, message: error.message, rejected: error.rejected }
-}
-
 async function answer({ url, directory, call, words, token }) {
   try {
     const store = directory === null ? memoryStore() : directoryStore(directory)
@@ -80,7 +63,8 @@ async function answer({ url, directory, call, words, token }) {
     const registry = new Registry(url, store, { delays, patience: 500, token: token ?? undefined, trust })
     return (await calls[call](registry, ...words)) ?? null
   } catch (error) {
-    return failure(error)
+    if (!(error instanceof RegError)) throw error
+    return { error: error.family, message: error.message, rejected: error.rejected }
   }
 }
 

@@ -1,6 +1,5 @@
 """A model as devices read it: one large and one small artifact a version, and index files that lie."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -74,16 +73,6 @@ def publish(
 def blob(registry: Registry, digest: str) -> Path:
     hexed = digest.removeprefix("sha256:")
     return registry.store.root / "blobs" / "sha256" / hexed[:2] / hexed
-
-
-def edit_state(registry: Registry, change: Callable[[Any], object]) -> None:
-    """Write the state line anew; the log is as it was."""
-    index = registry.store.root / "index" / "acme" / "pii.jsonl"
-    first, lines = index.read_bytes().split(b"\n", 1)
-    state = json.loads(first)
-    change(state)
-    index.chmod(0o600)
-    index.write_bytes(json.dumps(state).encode() + b"\n" + lines)
 
 
 OTHER = f"sha256:{'0' * 64}"

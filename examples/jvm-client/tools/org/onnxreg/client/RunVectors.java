@@ -40,6 +40,7 @@ public final class RunVectors {
         run.rollouts();
         run.history();
         run.device();
+        run.behaviour();
         run.deltas();
         run.choices();
         System.out.println(run.passed + " passed, " + run.failed + " failed");
@@ -230,6 +231,15 @@ public final class RunVectors {
             Withdrawals before = Withdrawals.read(vector.get("before"));
             check("withdrawn: " + vector.get("name"), vector.get("expect"),
                     before.after(new State(seen), lines).toJson());
+        }
+    }
+
+    private void behaviour() throws IOException {
+        Map<String, Object> document = load("behaviour.json");
+        for (Map<String, Object> vector : Values.mappings(document.get("vectors"))) {
+            List<Object> expected = Values.each(vector.get("steps"), step -> Values.mapping(step).get("expect"));
+            check("behaviour: " + vector.get("name"), expected,
+                    new Behaviour(document).play(vector.get("steps")));
         }
     }
 
