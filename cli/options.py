@@ -166,14 +166,10 @@ def query(
 
 
 def _recall(text: str) -> tuple[str, float]:
-    from onnxreg.schema.query.requirements import share
-
     label, _, least = text.rpartition("=")
-    try:
-        if label:
-            return label, share(float(least))
-    except (ValueError, InputError):
-        pass
+    with suppress(ValueError):
+        if label and 0 <= float(least) <= 1:
+            return label, float(least)
     raise InputError(f"not a least recall: {text[:80]!r}", "write --min-recall LABEL=0.95")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.output import counted, fold_line, number, printable, size, table
 from onnxreg.schema.core import canonical
-from onnxreg.schema.log.summary import RECALL, suite_checks
+from onnxreg.schema.log.state import RECALL, suite_checks
 from onnxreg.schema.manifest.vocabulary import UNJUDGED
 
 if TYPE_CHECKING:

@@ -35,8 +35,7 @@ from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 from onnxreg.schema.gates.policy import Policy, PolicyLog
 from onnxreg.schema.gates.rule import PromotionCandidate, PromotionEvidence, Rule
 from onnxreg.schema.inputs.trust_file import Trust
-from onnxreg.schema.log.events import Event, PolicyEvent, RolloutStep, Tag, check_channel
-from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.events import Event, LogLine, PolicyEvent, RolloutStep, Tag, check_channel
 from onnxreg.schema.log.state import Channel, Rollout, check_percent, no_channel
 from onnxreg.schema.query.cohort import parse_cohort
 from onnxreg.schema.signing.dsse import SignLine, sign_line
@@ -291,7 +290,7 @@ def with_policy(
     log: PolicyLog, policy: Policy, about: dict[str, Any], sign: SignLine | None = None
 ) -> PolicyLog:
     """Return the log with one more policy; nothing is written."""
-    event = PolicyEvent(**about, rules=policy.to_json())
+    event = PolicyEvent(**about, rules=policy.to_json()["rule"])
     line = LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)
     return PolicyLog(log.registry, (*log.lines, line))
 

@@ -14,7 +14,7 @@ from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.files import read_given
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.lockfile import ChosenArtifact, LockedArtifact, Lockfile
-from onnxreg.schema.log.summary import FileSummary
+from onnxreg.schema.log.state import FileSummary
 from onnxreg.schema.manifest.manifest import FileEntry
 from onnxreg.schema.query.resolve import ResolveRequest
 

@@ -9,7 +9,7 @@ from onnxreg.registry.trust import signatures
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.inputs.trust_file import Trust
-from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.events import LogLine
 from onnxreg.schema.log.state import Rollout
 
 

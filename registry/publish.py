@@ -21,8 +21,7 @@ from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.files import FileState
 from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.log.events import Hold, Publish
-from onnxreg.schema.log.state import VersionEntry
-from onnxreg.schema.log.summary import operator_set
+from onnxreg.schema.log.state import VersionEntry, operator_set
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.publish import Publisher
     from onnxreg.registry.resolution import Resolution
     from onnxreg.registry.store.hub import HubRegistry
-    from onnxreg.schema.log.logline import LogLine
+    from onnxreg.schema.log.events import LogLine
     from onnxreg.schema.log.state import State
     from onnxreg.schema.manifest.draft import Draft
     from onnxreg.schema.query.device import Device

@@ -1,4 +1,4 @@
-"""Remotes: registries that this user named, that are checked when they are read, and that are copied for offline work.
+"""Registries by URL or path, and remotes: registries that this user named, that are checked when they are read, and that are copied for offline work.
 
 All files are in the user's state directory, so another writer of a shared registry cannot change where `origin` is.
 `remotes.json` has the remotes of each registry path and, for each URL that was ever used, the first registry id found there:
@@ -7,6 +7,7 @@ files, byte by byte, and the sealed parts of their logs. This mirror is the proo
 index file, the remote sends the index file again only if it changed.
 """
 
+import errno
 import os
 import re
 import time
@@ -16,13 +17,13 @@ from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
 from shlex import quote
 from typing import BinaryIO, cast
+from urllib.parse import unquote, urlsplit
 
 from onnxreg.registry.log.log import Log, read_blob
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path, other_registry
-from onnxreg.registry.store.open import absolute, open_url, path_of
 from onnxreg.registry.store.protocol import IndexFile, ReaderWrapper, RegistryReader, RegistryStore
-from onnxreg.registry.support.disk import host_errors, read_bounded, replace_file
+from onnxreg.registry.support.disk import host_errors, path_text, read_bounded, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
@@ -36,15 +37,106 @@ from onnxreg.schema.core.errors import (
     NotFoundError,
     RegError,
     about,
+    hub_library,
+    missing_extra,
     suggest,
+    why,
 )
 from onnxreg.schema.core.ref import POLICY_LOG, REGISTRY_ID
 
 MAX_KEPT, MAX_KEPT_BYTES = 64, 2**18
 """Most documents of a remote that a reader keeps in memory, and most bytes of each document."""
+BUCKETS = ("s3", "gs", "az")
+SPELLINGS = "write a path, s3://bucket/prefix or hf://org/repo"
+_SECRET = re.compile(r"(?i)(^|&)[^=&]*(token|secret|password|signature|credential)[^=&]*=")
 TellAge = Callable[[str, float], None]
 """A function that is called with a model's name and the age of the model's index file in seconds."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+
+
+def open_url(
+    url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
+) -> RegistryStore:
+    """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, ...) or path.
+
+    With `create`, a missing registry is created; with `mirror_of`, as a mirror of that registry. A remote store may assume
+    that the registry's id is `known_id`, which saves a request; the first index file that it reads shows the id.
+    """
+    scheme = _scheme(url)
+    if scheme in BUCKETS:
+        try:
+            from onnxreg.registry.store.bucket import bucket_remote
+        except ModuleNotFoundError as error:
+            extra = "s3" if scheme == "s3" else "bucket"
+            raise missing_extra(error.name or "obstore", extra, f"a registry at {scheme}://") from None
+        return bucket_remote(url, create, mirror_of, known_id)
+    if scheme in ("http", "https"):
+        from onnxreg.registry.store.requests import http_remote
+
+        return http_remote(url, known_id)
+    if scheme == "hf":
+        with hub_library("a registry on the Hugging Face Hub"):
+            from onnxreg.registry.store.hub import open_hub
+        return open_hub(url, create, mirror_of, known_id)
+    path = path_of(url)
+    if path is None:
+        from onnxreg.registry.store.fsspec_store import file_remote
+
+        return file_remote(url, create, mirror_of)
+    try:
+        if path.is_file():
+            from onnxreg.registry.store.archive_reader import open_archive
+
+            return open_archive(path)
+        if create and path.suffix == ".onnxreg" and not path.exists():
+            raise InputError(f"{path} would be an archive", "`reg archive create` makes one")
+        return DirectoryRegistry.create(path, mirror_of=mirror_of) if create else DirectoryRegistry.open(path)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise InputError(f"{url[:80]}... is too long for a path", "name a shorter path") from error
+
+
+def path_of(address: str) -> Path | None:
+    """The path that a `file://` URL or a path names; None for any other URL."""
+    scheme, parts = _scheme(address), urlsplit(address)
+    if len(scheme) <= 1:  # no scheme, or the drive of Windows
+        try:
+            return Path(address).expanduser()
+        except RuntimeError as error:
+            raise InputError(f"{address}: {error}", "write the directory out in full") from error
+    if scheme != "file":
+        return None
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise InputError(f"{address} names the host {parts.netloc!r}", "write file:///absolute/path")
+    return Path(unquote(parts.path, errors="surrogateescape"))
+
+
+def _scheme(address: str) -> str:
+    """Return the scheme of a URL, "" for a path. InputError if the address is neither a URL nor a path."""
+    if "\0" in address:
+        raise InputError(f"not a path or URL: {address[:80]!r}", SPELLINGS)
+    try:
+        return urlsplit(address).scheme
+    except ValueError as error:
+        raise InputError(f"not a URL: {address[:80]!r}: {why(error)}", SPELLINGS) from error
+
+
+def absolute(address: str) -> str:
+    """Return an absolute path or a normalized URL. InputError if a URL has a secret: URLs are stored and shown."""
+    parts = urlsplit(address) if len(_scheme(address)) > 1 else None
+    if parts and (parts.password is not None or _SECRET.search(parts.query)):
+        hint = "leave them out: each kind of place finds them where its own tools do"
+        raise InputError("the URL holds credentials, which would be written to disk and shown", hint)
+    path = path_of(address)
+    if parts is None and path is not None:
+        return path_text(Path(os.path.abspath(path)))  # noqa: PTH100
+    if parts and parts.scheme in BUCKETS:
+        from onnxreg.registry.store.bucket_url import BucketUrl
+
+        return BucketUrl.parse(address).url
+    base, mark, options = address.partition("?")
+    return re.sub(r"(?<=[^:/])/+$", "", base) + mark + options
 
 
 class _Token(Record, frozen=True):

@@ -2,7 +2,7 @@
 
 `schema.query.resolve` decides. A `CheckedReader` compares index files with known heads and with the trust file
 when they are read. In addition, the version must be signed if the trust file demands a signature, and the channel of
-the query must meet the registry's policy. Imports little, as `lookup` does.
+the query must meet the registry's policy. Imports little.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,10 +18,9 @@ from onnxreg.registry.trust.known_heads import KnownHeads, trust_if_any
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, IntegrityError, NotFoundError, about
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.log.summary import ArtifactSummary, FileSummary
+from onnxreg.schema.log.state import ArtifactSummary, FileSummary
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import (
-    Rejection,
     ResolveOutcome,
     VersionCandidate,
     releases,
@@ -60,14 +59,10 @@ class Resolution:
     rollout: "Rollout | None" = None
 
     @property
-    def rejected(self) -> tuple[Rejection, ...]:
-        return self.outcome.rejected
-
-    @property
     def warnings(self) -> Iterator[str]:
         """Warn of an older release and of a refused artifact."""
         own, ref = self.located.version, self.located.ref
-        others = (item.version for item in self.rejected if item.artifact)
+        others = (item.version for item in self.outcome.rejected if item.artifact)
         if newer := next((other for other in others if other.precedence > own.precedence), None):
             yield f"warning: {ref} is older than {newer}, of which no artifact answers"
         if self.artifact.state == "refused":
@@ -85,7 +80,7 @@ class Resolution:
             "size": self.size,
             "artifact": {key: artifact[key] for key in ARTIFACT_KEYS if key in artifact},
             "files": [{**file.to_json(), "url": url} for file, url in self.files],
-            "rejected": [rejection.to_json() for rejection in self.rejected],
+            "rejected": [rejection.to_json() for rejection in self.outcome.rejected],
             **({"deltas": deltas} if deltas else {}),
             **({"rollout": {**rollout.to_json(), "in": is_by_rollout}} if rollout else {}),
         }

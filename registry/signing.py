@@ -17,8 +17,7 @@ from typing import Any
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError, missing_extra
-from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, Signature, Statement, pae
-from onnxreg.schema.signing.keys import SPKI, PublicKey
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, SPKI, Envelope, PublicKey, Signature, Statement, pae
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _PEM, _MAX_PEM_BYTES = "-----BEGIN", 64 * 1024
@@ -56,7 +55,7 @@ class PrivateKey:
 
     @classmethod
     def of(cls, key: Any) -> "PrivateKey":
-        """Wrap a key of the library. Raise InputError if `keys.SPKI` does not list the kind of the key."""
+        """Wrap a key of the library. Raise InputError if `dsse.SPKI` does not list the kind of the key."""
         form = library().form
         spki = key.public_key().public_bytes(form.Encoding.DER, form.PublicFormat.SubjectPublicKeyInfo)
         for kind, prefix in SPKI.items():

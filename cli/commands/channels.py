@@ -11,7 +11,7 @@ from onnxreg.cli.options import CHANNEL, NAME, REASON, REF, REMOTE, argument, fl
 from onnxreg.cli.output import counted, printable, table
 from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.events import LogLine
 
 if TYPE_CHECKING:
     from onnxreg.registry.gates import Promotions
@@ -64,7 +64,7 @@ def _policy_json(line: LogLine) -> dict[str, Any]:
 
     event = line.event
     values = (line.digest, line.seq, event.time, event.actor, event.reason)
-    return dict(zip(ABOUT, values, strict=True)) | {"rules": policy_of(line).to_json()}
+    return dict(zip(ABOUT, values, strict=True)) | {"rules": policy_of(line).to_json()["rule"]}
 
 
 def _shown(document: dict[str, Any]) -> Iterator[str]:
@@ -117,7 +117,7 @@ def policy_set(
     is_new = not log.lines or log.policy != policy
     stopped = list(blocked_channels(reader, policy))
     if not session.as_json:
-        before, after = list(_rules(log.policy.to_json())), list(_rules(policy.to_json()))
+        before, after = (list(_rules(item.to_json()["rule"])) for item in (log.policy, policy))
         session.say(*list(unified_diff(before, after, lineterm="", n=len(before)))[3:])
     for channel in stopped:
         session.warn(f"stops: {channel['why']}")

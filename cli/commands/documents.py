@@ -44,7 +44,7 @@ def sbom(
     from onnxreg.registry.log.log import load
     from onnxreg.registry.trust.known_heads import load_trust
     from onnxreg.registry.trust.signatures import latest_proofs
-    from onnxreg.schema.formats.sbom import BomSubject, bill
+    from onnxreg.schema.formats.sbom import bill
 
     if timestamp is not None and not TIME.fullmatch(timestamp):
         raise InputError(f"not a time: {timestamp[:40]!r}", "write --timestamp 2026-01-31T12:00:00Z")
@@ -54,8 +54,8 @@ def sbom(
     if proofs:
         ledger = load(reader, published.name)
         recorded = latest_proofs(ledger, published.digest, published.manifest, load_trust())
-    subject = BomSubject(published.manifest, published.digest, published.version, published.states)
-    value = bill(subject, timestamp, recorded)
+    manifest, digest, states = published.manifest, published.digest, published.states
+    value = bill(manifest, digest, published.version, states, timestamp, recorded)
     if out is None:
         write_json(value)
         return

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from onnxreg.cli.errors import needs
 from onnxreg.cli.options import REASON, REF, REMOTE, flag, option
 from onnxreg.cli.output import counted, number, printable, table, write_file
 from onnxreg.cli.versions import benchmark, blocks, doubts
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.files import read_given
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.log.contents import Release
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.gates.statements import EvaluationDocument, MetricRecord
-    from onnxreg.schema.log.summary import ArtifactState
+    from onnxreg.schema.log.state import ArtifactState
     from onnxreg.schema.manifest.manifest import Artifact
 
 EXAMPLES = (
@@ -58,8 +60,10 @@ def attest(
     from onnxreg.registry.signing import signing_key
     from onnxreg.registry.trust.signatures import attest as attest_evaluation
 
-    data = read_given(report)
-    if b'"onnxreg-benchmark"' in data:
+    data, value = read_given(report), None
+    with suppress(InputError):  # the reader of evaluations says what is wrong
+        value = canonical.decode(data)
+    if isinstance(value, dict) and value.get("format") == "onnxreg-benchmark":
         if key is not None:
             raise InputError("a benchmark is not signed: no gate reads it", "leave --key away")
         _log_benchmark(session, ref, data, str(report), remote)
@@ -271,7 +275,7 @@ def _certificates(reader: "RegistryReader", published: "Release") -> Certificate
     """
     from onnxreg.registry.log.log import read_blob
     from onnxreg.schema.gates.statements import EvaluationDocument
-    from onnxreg.schema.log.summary import CERTIFICATE
+    from onnxreg.schema.log.state import CERTIFICATE
 
     artifacts = {artifact.digest: artifact for artifact in published.manifest.artifacts}
     entries = [entry for entry in published.manifest.files if entry.role == CERTIFICATE]

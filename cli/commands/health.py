@@ -223,7 +223,7 @@ def doctor(
     do. With --clear {registry, cleared}.
     """
     from onnxreg.registry.maintain.verification import clear_leftovers, examine
-    from onnxreg.registry.store.open import open_url
+    from onnxreg.registry.remotes import open_url
 
     remotes = session.remotes()
     url = remotes.registry.url if remote is None else remotes.url_of(remote)

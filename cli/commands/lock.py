@@ -85,7 +85,7 @@ def command(
     }
     listed = [{"ref": ref, **rollout.to_json()} for ref, rollout in rollouts.items()]
     rows = [
-        (item.name, item.version, item.path, item.artifact.format, size(item.size), item.manifest)
+        (item.name, item.version, item.artifact.path, item.artifact.format, size(item.size), item.manifest)
         for item in lock.models.values()
     ]
     unchanged = f"nothing changed: {path} is what the registry answers"

@@ -148,4 +148,4 @@ def _pull_locked(session: Session, file: Path, remote: str | None, out: Path | N
 
 
 def _facts(item: "FetchedEntry") -> tuple[str, str, str]:
-    return item.entry.name, item.entry.version, item.entry.path
+    return item.entry.name, item.entry.version, item.entry.artifact.path

@@ -76,7 +76,7 @@ def command(
 
 
 def _lines(resolution: Resolution, explain: bool) -> Iterator[str]:
-    artifact, rejected = resolution.artifact, resolution.rejected
+    artifact, rejected = resolution.artifact, resolution.outcome.rejected
     doubt = f" by a later evaluation; its manifest says {artifact.stated}" if artifact.stated else ""
     state = f"{paint(artifact.state)}{doubt}"
     yield f"{resolution.located.ref}  {artifact.format}  {artifact.precision}  {state}"

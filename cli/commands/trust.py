@@ -7,7 +7,7 @@ from onnxreg.cli.options import argument, flag, option
 from onnxreg.cli.output import table, write_json
 
 if TYPE_CHECKING:
-    from onnxreg.schema.signing.keys import PublicKey
+    from onnxreg.schema.signing.dsse import PublicKey
 
 EXAMPLES = (
     "reg trust show",

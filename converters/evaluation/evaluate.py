@@ -37,7 +37,7 @@ from onnxreg.schema.core.errors import ConversionError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION, EvaluationDocument
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, MetricLimit
-from onnxreg.schema.log.summary import CERTIFICATE, ITEM_SCORES
+from onnxreg.schema.log.state import CERTIFICATE, ITEM_SCORES
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 SCORES, SCORES_VERSION = "scores", 7

@@ -23,8 +23,7 @@ from onnxreg.schema.core.files import read_given, read_yaml
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts, ProfileField
 from onnxreg.schema.gates.policy import policy_of
-from onnxreg.schema.log.events import Publish, RolloutStep, Tag, Untag
-from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.events import LogLine, Publish, RolloutStep, Tag, Untag
 
 EXTRA, DOCUMENT, PAGE = "dossier", "dossier.json", "dossier.html"
 FACTS_FILE = "owner.yaml"
@@ -74,7 +73,7 @@ class Source(NamedTuple):
 
     @classmethod
     def of_line(cls, line: LogLine) -> "Source":
-        name = {"log": line.name, "line": line.seq, "digest": str(line.digest)}
+        name = {"log": line.event.name, "line": line.seq, "digest": str(line.digest)}
         return cls(name, canonical.decode(line.raw, "log line"))
 
     def cite(self, location: str) -> dict[str, Any]:
@@ -372,6 +371,6 @@ def _refuse_wrong(line: LogLine, verdict: SignatureVerdict) -> None:
     """Raise IntegrityError if the signature on a line is wrong, because a dossier must not state anything then."""
     if verdict.status == "invalid":
         raise IntegrityError(
-            f"line {line.seq} of the log of {line.name} has a signature that is wrong: {verdict.detail}",
+            f"line {line.seq} of the log of {line.event.name} has a signature that is wrong: {verdict.detail}",
             "`reg verify --signatures` lists the signatures",
         )

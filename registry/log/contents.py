@@ -17,8 +17,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Attest, OptionalEvent, Tag, Yank
-from onnxreg.schema.log.state import VersionEntry
-from onnxreg.schema.log.summary import EVIDENCE, ArtifactStates, artifact_states, operator_set, verdicts_of
+from onnxreg.schema.log.state import EVIDENCE, ArtifactStates, VersionEntry, artifact_states, operator_set
 
 if TYPE_CHECKING:
     from onnxreg.schema.compare.version_history import HistoryEntry
@@ -248,9 +247,8 @@ class Release:
     def of(cls, log: Log, version: Version, entry: VersionEntry) -> Release:
         """The release of a version of a log. Raise IntegrityError or NotFoundError if its manifest cannot be read."""
         manifest, data = log.read_manifest(entry.manifest), log.fetch(entry.manifest)
-        state = log.state
-        timed = state.speeds.get(entry.manifest, {})
-        states = artifact_states(verdicts_of(manifest), entry.attested, state.refused, timed)
+        timed = log.state.speeds.get(entry.manifest, {})
+        states = artifact_states(manifest, entry.attested, log.state.refused, timed)
         return cls(
             log.name, version, entry.manifest, manifest, data,
             held=entry.held, states=states, index=log.index,
@@ -297,7 +295,7 @@ def read_history(log: Log, limit: int) -> list[HistoryEntry]:
             status=entry.status(state.effective_summary(version)),
             channels=tuple(sorted(tag for tag, item in state.channels.items() if item.version == version)),
         )
-        verdicts, timed = verdicts_of(manifest) if manifest else (), state.speeds.get(entry.manifest, {})
-        states = artifact_states(verdicts, entry.attested, state.refused, timed)
+        timed = state.speeds.get(entry.manifest, {})
+        states = artifact_states(manifest, entry.attested, state.refused, timed)
         records.append(HistoryEntry(row, manifest, states))
     return records

@@ -42,8 +42,7 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
 from onnxreg.schema.log import events
-from onnxreg.schema.log.events import Event, VersionEvent, Yank, check_channel
-from onnxreg.schema.log.logline import LogLine, Via, genesis, walk_chain
+from onnxreg.schema.log.events import Event, LogLine, Via, Yank, check_channel, genesis, walk_chain
 from onnxreg.schema.log.state import (
     SEGMENT_LINES,
     Channel,
@@ -53,12 +52,14 @@ from onnxreg.schema.log.state import (
     Speeds,
     State,
     VersionEntry,
+    VersionSummary,
     newest_of,
     no_channel,
     no_version,
+    summarize,
     version_of,
+    worst,
 )
-from onnxreg.schema.log.summary import VersionSummary, summarize, worst
 from onnxreg.schema.signing.dsse import Sign, sign_line
 
 if TYPE_CHECKING:
@@ -124,9 +125,8 @@ class Replay:
             case events.Tag():
                 self._expect(event.tag, event.expects)
                 self._present(event)
-                self.channels[event.tag] = Channel(
-                    event.version, event.manifest, seq, event.policy, event.evidence
-                )
+                channel = Channel(event.version, event.manifest, seq, event.policy, event.evidence)
+                self.channels[event.tag] = channel
                 self.rollouts.pop(event.tag, None)
             case events.Untag():
                 self._expect(event.tag, event.expects)
@@ -282,13 +282,13 @@ class Replay:
             by_now = f"channel {tag} of {self.name} holds {holder} by now"
             raise ConflictError(by_now, "look at `reg log` and decide again")
 
-    def _known(self, event: VersionEvent | events.Deltas | events.RolloutStep) -> VersionEntry:
+    def _known(self, event: events.VersionEvent | events.Deltas | events.RolloutStep) -> VersionEntry:
         entry = None if event.version is None else self.versions.get(event.version)
         if entry is None or entry.manifest != event.manifest:
             raise ConflictError(f"{self.name}:{event.version} is not published here with that manifest")
         return entry
 
-    def _present(self, event: VersionEvent | events.Deltas | events.RolloutStep) -> VersionEntry:
+    def _present(self, event: events.VersionEvent | events.Deltas | events.RolloutStep) -> VersionEntry:
         entry = self._known(event)
         if entry.gone is not None:
             gone = f"{self.name}:{event.version} is {entry.gone.how}"
@@ -538,9 +538,8 @@ class Log:
         has_member = member is None or (summary is not None and bool(summary.members))
         if summary is None or summary.manifest != target.entry.manifest or not has_member:
             summary = self.summarize(target.entry.manifest, member)
-        return summary.after(
-            self.state.verdicts(target.entry), self.state.speeds.get(target.entry.manifest, {})
-        )
+        speeds = self.state.speeds.get(target.entry.manifest, {})
+        return summary.after(self.state.verdicts(target.entry), speeds)
 
     def check_unyanked(self, version: Version) -> None:
         """Raise ConflictError if a version is yanked, so that no channel moves to a yanked version."""

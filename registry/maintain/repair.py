@@ -24,7 +24,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.log.logline import LogLine, genesis
+from onnxreg.schema.log.events import LogLine, genesis
 from onnxreg.schema.log.state import State
 
 LOGS = frozenset({"index", "log", "state"})

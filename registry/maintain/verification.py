@@ -79,16 +79,11 @@ class VerifyReport:
     unpromoted: list[Damage] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "ok": not self.damages,
-            "models": self.models,
-            "versions": self.versions,
-            "blobs": self.blobs,
-            "bytes": self.size,
-            "unreferenced": self.unreferenced,
-            "damages": [damage.to_json() for damage in self.damages],
-            "unpromoted": [{"name": item.name, "detail": item.detail} for item in self.unpromoted],
-        }
+        counts = {key: getattr(self, key) for key in ("models", "versions", "blobs", "unreferenced")}
+        damages = [damage.to_json() for damage in self.damages]
+        unpromoted = [{"name": item.name, "detail": item.detail} for item in self.unpromoted]
+        lists = {"damages": damages, "unpromoted": unpromoted}
+        return {"ok": not self.damages, **counts, "bytes": self.size, **lists}
 
     def add(self, default_kind: str, name: str, error: RegError, digest: Digest | None = None) -> None:
         """Add the damage that an error describes; its kind is `unreadable` if the remote or the disk failed."""

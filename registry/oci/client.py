@@ -320,9 +320,7 @@ class OciClient:
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
         """Store a document whose blobs are there; return the answer's headers. InputError above `MAX_OCI_BYTES`."""
         if len(document.data) > MAX_OCI_BYTES:
-            problem = (
-                f"a document of this version has more than the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest"
-            )
+            problem = f"a document of this version exceeds the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest"
             raise InputError(problem, "a version of fewer files fits")
         key = f"manifests/{reference or document.digest}"
         headers = {"Content-Type": document.media_type}

@@ -11,8 +11,8 @@ all files checked, and the statements.
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from io import BytesIO
-from typing import Any, BinaryIO, NamedTuple
+from functools import partial
+from typing import Any, BinaryIO
 
 from onnxreg.registry.log.commit import line_signer
 from onnxreg.registry.log.contents import Reference, Release, read_version
@@ -23,20 +23,27 @@ from onnxreg.registry.publish import Publisher
 from onnxreg.registry.resolution import check_version_trust
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push, RegistryReader
-from onnxreg.registry.store.streams import metered
+from onnxreg.registry.store.streams import Content, metered
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.transfer.exchange import BlobMover
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.registry.trust.signatures import RecordedStatement, attestations, read_speeds
+from onnxreg.registry.trust.signatures import RecordedStatement, attestations
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_REFERRER_BYTES, MAX_STATEMENTS
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError, RemoteError
+from onnxreg.schema.core.errors import (
+    ConflictError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    RemoteError,
+    about,
+)
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import counted
-from onnxreg.schema.formats.sbom import BomSubject, bill
-from onnxreg.schema.gates.statements import EVALUATION
+from onnxreg.schema.formats.sbom import bill
+from onnxreg.schema.gates.statements import EVALUATION, BenchmarkDocument
 from onnxreg.schema.log.events import BENCHMARK
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
@@ -152,49 +159,32 @@ def publish(
     result = PublishResult(published, OciTarget(target.host, target.repository, tag, version.digest))
 
     if before is None:
-        files = [_Blob(file.path, file.digest, file.size) for file in published.manifest.all_files()]
-        blobs = [*files, _Blob.of("config", config.data), _Blob.of("manifest", published.data)]
-        _send(client, reader, blobs, progress, result)
+        blobs = [
+            Content(file.path, file.size, file.digest, partial(reader.open_blob, file.digest))
+            for file in published.manifest.all_files()
+        ]
+        blobs += [Content.of("config", config.data), Content.of("manifest", published.data)]
+        _send(client, blobs, progress, result)
         client.put_manifest(version, tag)
     present = {str(entry["digest"]) for entry in client.referrers(version.digest, {*STATEMENTS, SBOM})}
-    missing: list[tuple[OciDocument, _Blob]] = []
-    for blob, about in _statements(reader, published):
-        layer, empty = descriptor(blob.path, blob.digest, blob.size), OciDocument(EMPTY_CONFIG, EMPTY)
-        referrer = _manifest(blob.path, empty, [layer], about, version)
+    missing: list[tuple[OciDocument, Content]] = []
+    for blob, annotations in _statements(reader, published):
+        layer, empty = descriptor(blob.label, blob.digest, blob.size), OciDocument(EMPTY_CONFIG, EMPTY)
+        referrer = _manifest(blob.label, empty, [layer], annotations, version)
         result.referrers += 1
         if str(referrer.digest) not in present:
             missing.append((referrer, blob))
     if missing:
-        blobs = [_Blob.of("empty", EMPTY_CONFIG), *(blob for _, blob in missing)]
-        _send(client, reader, blobs, progress, result)
+        _send(client, [Content.of("empty", EMPTY_CONFIG), *(blob for _, blob in missing)], progress, result)
     for referrer, _ in missing:
         client.put_referrer(referrer, version.digest)
     return result
 
 
-class _Blob(NamedTuple):
-    """A blob to send: the bytes in `data`, or if that is None, the blob in the registry."""
-
-    path: str
-    digest: Digest
-    size: int
-    data: bytes | None = None
-
-    @classmethod
-    def of(cls, path: str, data: bytes) -> "_Blob":
-        return cls(path, Digest.of(data), len(data), data)
-
-
-def _send(
-    client: OciClient,
-    reader: RegistryReader,
-    blobs: Iterable[_Blob],
-    progress: Progress,
-    result: PublishResult,
-) -> None:
+def _send(client: OciClient, blobs: Iterable[Content], progress: Progress, result: PublishResult) -> None:
     """Send the blobs that the repository lacks, several at a time, large ones first. Count them in `result`."""
 
-    def send(blob: _Blob) -> None:
+    def send(blob: Content) -> None:
         sent = 0
 
         def advance(count: int) -> None:
@@ -202,12 +192,11 @@ def _send(
             sent += count
             show(count)
 
-        with progress.file(blob.path, blob.size) as show:
+        with progress.file(blob.label, blob.size) as show:
 
             def body() -> BinaryIO:
                 advance(-sent)  # a broken upload begins again
-                stream = BytesIO(blob.data) if blob.data is not None else reader.open_blob(blob.digest)
-                return metered(stream, advance, f"reading {blob.path}", blob.size)
+                return metered(blob.open(), advance, f"reading {blob.label}", blob.size)
 
             client.upload(blob.digest, blob.size, body)
 
@@ -221,14 +210,14 @@ def _send(
     result.size += sum(blob.size for blob in missing)
 
 
-def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[_Blob, Mapping[str, str]]]:
-    """Yield each attested statement about the version, then the bill of materials; `path` is the media type."""
+def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[Content, Mapping[str, str]]]:
+    """Yield each attested statement about the version, then the bill of materials; the label is the media type."""
     ledger = load(reader, published.name)
     for event in attestations(ledger, published.digest, published.manifest):
         about = {"org.onnxreg.artifact": str(event.artifact)} if event.artifact else {}
-        yield _Blob.of(event.media_type, read_blob(reader, event.statement)), about
-    subject = BomSubject(published.manifest, published.digest, published.version, published.states)
-    yield _Blob.of(SBOM, canonical.encode(bill(subject))), {}
+        yield Content.of(event.media_type, read_blob(reader, event.statement)), about
+    materials = bill(published.manifest, published.digest, published.version, published.states)
+    yield Content.of(SBOM, canonical.encode(materials)), {}
 
 
 def fetch_version(
@@ -298,13 +287,9 @@ def _read_statements(
         statement, media_type = Digest.parse(layers[0]["digest"]), str(layers[0].get("mediaType"))
         data = read_blob(client, statement, MAX_OCI_BYTES)
         size += len(data)
-        try:
+        hint = "add --no-statements to leave the statements out"
+        with about(f"{client.url} has a malformed statement {statement.short}", IntegrityError, hint):
             evaluation = RecordedStatement.decode(media_type, data).report("evaluation")
             if media_type == BENCHMARK:
-                read_speeds(data)
-        except InputError as error:
-            raise IntegrityError(
-                f"{client.url} has a malformed statement {statement.short}: {error.message}",
-                "add --no-statements to leave the statements out",
-            ) from error
+                _ = BenchmarkDocument.decode(data, "the benchmark").speeds  # which may be malformed, too
         yield data, media_type, (evaluation.artifact, evaluation.state) if evaluation else None

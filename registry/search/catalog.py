@@ -29,8 +29,14 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.state import Checkpoint, State, VersionEntry
-from onnxreg.schema.log.summary import VersionSummary, effective_state, summarize
+from onnxreg.schema.log.state import (
+    Checkpoint,
+    State,
+    VersionEntry,
+    VersionSummary,
+    effective_state,
+    summarize,
+)
 from onnxreg.schema.query.expression import Expression, spend
 from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind, of_artifact, of_version
 

@@ -28,6 +28,7 @@ from onnxreg.registry.server.served_registry import Queue, Search, ServedRegistr
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.layout import CATALOG, BlobKey, model_of
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, check_name
@@ -126,7 +127,7 @@ class Api:
         body = await read_body(request, self._limits)
 
         def begin() -> bytes | ResolveRequest:
-            question = ResolveRequest.decode(body)
+            question = ResolveRequest.read(canonical.decode(body, "the request"))
             return question if question.query.where is not None else self._resolve(base, body, question)
 
         answer = await self._plain.run(begin)

@@ -249,7 +249,7 @@ class DirectoryStore(ObjectStore):
         self.url = url or path_text(root)
 
     def open_file(self, key: str) -> BinaryIO:
-        """Open a regular file of the tree. FileNotFoundError if the file is absent."""
+        """Open a regular file of the tree; a server's store looks closer. FileNotFoundError if the file is absent."""
         return open_regular(self.root / key)
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:

@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.protocol import ObjectStore, RegistryStore, StoredObject, TreeFile, open_registry
-from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
@@ -64,23 +63,18 @@ class FileStore(ObjectStore):
                 return None
         return cast(BinaryIO, io.BufferedReader(_Stream(stream, asking)))
 
-    def has(self, keys: Iterable[str]) -> set[str]:
-        key_list = list(keys)
-        with self._asking("looking for objects"):
-            present = run_parallel(self._is_file, key_list)
-        return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
-
-    def _is_file(self, key: str) -> bool:
-        try:
-            return bool(self._files.info(self._path(key))["type"] == "file")  # isfile() hides every error
-        except FileNotFoundError:
-            return False
+    def is_there(self, key: str) -> bool:
+        with self._asking(f"looking for {key}"):
+            try:
+                return bool(self._files.info(self._path(key))["type"] == "file")  # isfile() hides every error
+            except FileNotFoundError:
+                return False
 
     def create(self, key: str, source: BinaryIO) -> bool:
         with SpooledTemporaryFile(SPOOL_BYTES) as spool:
             streams.pump(source, cast(BinaryIO, spool))
             with self._writing(f"writing {key}"):
-                if self._is_file(key):
+                if self.is_there(key):
                     return False
                 self._put(key, cast(BinaryIO, spool))
         return True

@@ -55,7 +55,7 @@ from onnxreg.registry.store.layout import (
 from onnxreg.registry.store.protocol import MissingBlobError, Push, RegistryStore, StoredObject, TreeFile
 from onnxreg.schema.core.canonical import Record, decode_json
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError
+from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError, about
 from onnxreg.schema.core.files import VALUE_ERRORS
 from onnxreg.schema.core.ref import POLICY_LOG, check_path
 from onnxreg.schema.core.units import format_size
@@ -100,14 +100,11 @@ class RepositoryLayout(Record, frozen=True):
         data = at.read(LAYOUT)
         if data is None:
             return None
-        try:
+        hint = "delete it there, then push again with --layout hub"
+        with about(f"{LAYOUT} is damaged", IntegrityError, hint):
             layout = decode_json(data, cls, LAYOUT)
             if any(is_reserved(check_path(path)) for path in layout.files):
                 raise InputError("it lists a file of the registry")
-        except InputError as error:
-            raise IntegrityError(
-                f"{LAYOUT} is damaged: {error.message}", "delete it there, then push again with --layout hub"
-            ) from error
         return layout
 
     @classmethod

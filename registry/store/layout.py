@@ -13,10 +13,13 @@ import json
 import os
 import re
 from collections.abc import Collection
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
+from msgspec import Meta
+
+from onnxreg.schema.core.canonical import Record, decode_json
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import HostError, IntegrityError, LostRaceError
+from onnxreg.schema.core.errors import HostError, IntegrityError, LostRaceError, about
 from onnxreg.schema.core.ref import POLICY_LOG, REGISTRY_ID, is_name
 
 LAYOUT_VERSION = 1
@@ -103,7 +106,17 @@ CATALOG = "search/catalog.jsonl.gz"
 """The path of the published catalog."""
 
 
-def new_identity(registry_id: str | None = None, mirror: bool = False, **more: Any) -> bytes:
+class Identity(Record, frozen=True):
+    """The content of `registry.json`: the registry's id, and the layouts that a reader and a writer must support at least."""
+
+    id: Annotated[str, Meta(pattern=rf"\A{REGISTRY_ID.pattern}\Z")]
+    layout: Literal["onnxreg"]
+    min_reader: int
+    min_writer: int = LAYOUT_VERSION
+    mirror: bool = False
+
+
+def new_identity(registry_id: str | None = None, mirror: bool = False) -> bytes:
     """Return the bytes of a new `registry.json`. Without a `registry_id` the id is random."""
     value = {
         "id": registry_id or os.urandom(16).hex(),
@@ -112,7 +125,6 @@ def new_identity(registry_id: str | None = None, mirror: bool = False, **more: A
         "min_reader": LAYOUT_VERSION,
         "min_writer": LAYOUT_VERSION,
         **({"mirror": True} if mirror else {}),
-        **more,
     }
     return json.dumps(value, indent=2).encode() + b"\n"
 
@@ -123,25 +135,18 @@ def other_registry(url: str, actual_id: str, known_id: str) -> IntegrityError:
     return IntegrityError(problem, f"find out who changed it; if that is meant: reg trust reset {known_id}")
 
 
-def read_identity(data: bytes, url: str) -> dict[str, Any]:
+def read_identity(data: bytes, url: str) -> Identity:
     """Decode `registry.json`. HostError if this build is too old for the layout, IntegrityError if the file is damaged."""
-    try:
-        value: dict[str, Any] = json.loads(data)
-        layout, reader, identity = value["layout"], value["min_reader"], value["id"]
-        writer = value.get("min_writer", LAYOUT_VERSION)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        hint = "restore it from a backup, or copy a mirror's and write false for its `mirror`"
-        raise IntegrityError(f"registry.json of {url} is damaged", hint) from None
-    are_valid = isinstance(reader, int) and isinstance(writer, int) and isinstance(identity, str)
-    if layout != "onnxreg" or not are_valid or REGISTRY_ID.fullmatch(identity) is None:
-        raise IntegrityError(f"registry.json of {url} does not describe an onnxreg registry")
-    if reader > LAYOUT_VERSION:
-        message = f"{url} has layout {str(reader)[:20]}, this onnxreg reads up to {LAYOUT_VERSION}"
+    hint = "restore it from a backup, or copy a mirror's and write false for its `mirror`"
+    with about(f"registry.json of {url} is damaged", IntegrityError, hint):
+        identity = decode_json(data, Identity, "it")
+    if identity.min_reader > LAYOUT_VERSION:
+        message = f"{url} has layout {identity.min_reader}, this onnxreg reads up to {LAYOUT_VERSION}"
         raise HostError(message, UPGRADE)
-    return value
+    return identity
 
 
-def check_writer(identity: dict[str, Any], url: str) -> None:
+def check_writer(identity: Identity, url: str) -> None:
     """Raise HostError if only newer builds may write to the registry."""
-    if identity.get("min_writer", LAYOUT_VERSION) > LAYOUT_VERSION:
+    if identity.min_writer > LAYOUT_VERSION:
         raise HostError(f"{url} is written by a newer onnxreg only", UPGRADE)

@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import Any, BinaryIO, NamedTuple, NoReturn, Protocol, cast
+from typing import BinaryIO, NamedTuple, NoReturn, Protocol, cast
 
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.layout import (
     NOTE,
     PROBE,
     BlobKey,
+    Identity,
     Kind,
     check_writer,
     index_path,
@@ -31,6 +32,7 @@ from onnxreg.registry.store.layout import (
     usable_key,
 )
 from onnxreg.registry.store.streams import Hasher, HashingReader
+from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, InputError, LostRaceError, NotFoundError, RemoteError
 from onnxreg.schema.core.ref import Version
@@ -249,7 +251,14 @@ class ObjectStore(Protocol):
         """Open a stream over an object from an offset; None if absent. A read returns as many bytes as requested."""
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        """Return the keys under which an object exists."""
+        """Return the keys under which an object exists, by default by a call of `is_there` for each, several at a time."""
+        key_list = list(keys)
+        present = run_parallel(self.is_there, key_list)
+        return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
+
+    def is_there(self, key: str) -> bool:
+        """True if an object exists under a key."""
+        return bool(self.has([key]))
 
     def create(self, key: str, source: BinaryIO) -> bool:
         """Write a new object; return False, and write nothing, if the object exists.
@@ -342,7 +351,7 @@ class RegistryStore(RegistryReader):
     def __init__(self, store: ObjectStore, known_id: str | None = None) -> None:
         self.store = store
         self._known_id = known_id
-        self._identity: dict[str, Any] | None = None
+        self._identity: Identity | None = None
 
     @property
     def url(self) -> str:
@@ -350,14 +359,14 @@ class RegistryStore(RegistryReader):
 
     @property
     def registry_id(self) -> str:
-        return self._known_id or str(self.identity["id"])
+        return self._known_id or self.identity.id
 
     @property
     def is_mirror(self) -> bool:
-        return self.identity.get("mirror") is True
+        return self.identity.mirror
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Identity:
         """The content of `registry.json`, which is read once. NotFoundError if there is no registry."""
         if self._identity is not None:  # cached_property would hold a lock of all registries meanwhile
             return self._identity
@@ -368,8 +377,8 @@ class RegistryStore(RegistryReader):
                 hint = f"there was one; if it was deleted for good: reg trust reset {self._known_id}"
             raise NotFoundError(f"there is no registry in {self.url}", hint)
         identity = read_identity(stored[0], self.url)
-        if self._known_id not in (None, identity["id"]):
-            raise other_registry(self.url, identity["id"], str(self._known_id))
+        if self._known_id not in (None, identity.id):
+            raise other_registry(self.url, identity.id, str(self._known_id))
         self._identity = identity
         return identity
 

@@ -489,12 +489,7 @@ class HttpStore(ReadOnlyStore):
             answer.close()
             raise
 
-    def has(self, keys: Iterable[str]) -> set[str]:
-        key_list = list(keys)
-        present = parallel.run_parallel(self._is_there, key_list)
-        return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
-
-    def _is_there(self, key: str) -> bool:
+    def is_there(self, key: str) -> bool:
         try:
             return self.ask("HEAD", key, {}, lambda answer: True)
         except RefusedError as error:

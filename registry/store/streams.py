@@ -3,9 +3,9 @@
 import hashlib
 import io
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.support.parallel import check_stop
@@ -91,6 +91,19 @@ def check(actual: Digest, expected: Digest, label: str) -> None:
             f"{label} is damaged: its bytes have the digest {actual.short}..., not {expected.short}...",
             "fetch a good copy: reg verify --repair --from OTHER, with --remote REMOTE for a registry elsewhere",
         )
+
+
+class Content(NamedTuple):
+    """Bytes to copy: a label for people, the size and the digest, and a function that opens a stream over the bytes."""
+
+    label: str
+    size: int
+    digest: Digest
+    open: Callable[[], BinaryIO]
+
+    @classmethod
+    def of(cls, label: str, data: bytes) -> "Content":
+        return cls(label, len(data), Digest.of(data), lambda: io.BytesIO(data))
 
 
 class Readable(io.RawIOBase):

@@ -50,10 +50,8 @@ def default_root() -> Path:
     if home := _named("REG_HOME"):
         return home
     if _home() is None:
-        raise HostError(
-            "this account has no home directory, so there is no default registry",
-            "set REG_HOME to a directory of yours, or name the registry: reg --registry DIRECTORY",
-        )
+        hint = "set REG_HOME to a directory of yours, or name the registry: reg --registry DIRECTORY"
+        raise HostError("this account has no home directory, so there is no default registry", hint)
     from platformdirs import user_data_path
 
     return user_data_path("onnxreg", appauthor=False)

@@ -11,9 +11,8 @@ from contextvars import ContextVar, copy_context
 from typing import TypeVar
 
 from onnxreg.schema.core.errors import RegError
-from onnxreg.schema.core.progress import count_cores
 
-WORKERS = min(8, count_cores() * 4)
+WORKERS = 8
 """The number of threads for one piece of work."""
 JOIN_TIMEOUT_SECONDS = 1.0
 """Seconds after Ctrl-C to wait for threads that do not react, such as a thread that waits for a server."""

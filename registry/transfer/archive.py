@@ -6,9 +6,8 @@ hashed while they are copied. The file gets its name after all of its bytes are 
 
 import stat
 import zipfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
@@ -25,9 +24,8 @@ from onnxreg.registry.store.archive_reader import (
 from onnxreg.registry.store.directory import staging
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity
 from onnxreg.registry.store.protocol import Carried, RegistryReader
-from onnxreg.registry.store.streams import copy_verified
+from onnxreg.registry.store.streams import Content, copy_verified
 from onnxreg.registry.support.disk import Disk, host_errors
-from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
@@ -40,19 +38,6 @@ class ArchiveResult(NamedTuple):
     carried: Carried
     blobs: int
     size: int
-
-
-class _Entry(NamedTuple):
-    """One file in the archive; messages name it by `label`."""
-
-    label: str
-    size: int
-    digest: Digest
-    open: Callable[[], BinaryIO]
-
-    @classmethod
-    def of(cls, label: str, data: bytes) -> "_Entry":
-        return cls(label, len(data), Digest.of(data), lambda: BytesIO(data))
 
 
 def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
@@ -90,7 +75,7 @@ def create_archive(
         except RegError as error:
             raise InputError(f"{target} exists, and is not an archive", "name another file") from error
     carried = {name: frozenset(versions) for name, versions in chosen.items()}
-    entries: dict[str, _Entry] = {}
+    entries: dict[str, Content] = {}
     for name in sorted(carried):
         entries |= _model_entries(source, name, carried[name])
     blobs = len(entries) - len(carried)
@@ -100,7 +85,7 @@ def create_archive(
         ABOUT: encode_about(carried),
         POLICIES: policies.data if policies else None,
     }
-    entries |= {name: _Entry.of(name, data) for name, data in parts.items() if data is not None}
+    entries |= {name: Content.of(name, data) for name, data in parts.items() if data is not None}
     if limit := excess(entries):
         raise InputError(f"the archive {limit}", "make several, of fewer models or versions")
     destination, disk = target.resolve(), Disk()
@@ -112,23 +97,23 @@ def create_archive(
         return ArchiveResult(source.registry_id, carried, blobs, destination.stat().st_size)
 
 
-def _model_entries(source: RegistryReader, name: str, versions: Collection[Version]) -> dict[str, _Entry]:
+def _model_entries(source: RegistryReader, name: str, versions: Collection[Version]) -> dict[str, Content]:
     """Return, by path, the archive's files of a model and these versions. IntegrityError if the model's log is damaged."""
     ledger = load(source, name)
     assert ledger.index is not None
     ledger.prove()
-    entries = {index_path(name): _Entry.of(index_path(name), ledger.index.data)}
+    entries = {index_path(name): Content.of(index_path(name), ledger.index.data)}
     blobs = [*documents(ledger)]
     for version in sorted(versions):
         blobs += files(ledger, version, ledger.versions[version])
     for blob in blobs:
         size = len(ledger.fetch(blob.digest)) if blob.size is None else blob.size
-        entry = _Entry(blob.path, size, blob.digest, partial(source.open_blob, blob.digest))
+        entry = Content(blob.path, size, blob.digest, partial(source.open_blob, blob.digest))
         entries.setdefault(blob_path(blob.digest), entry)
     return entries
 
 
-def _write(path: Path, entries: Mapping[str, _Entry], progress: Progress) -> None:
+def _write(path: Path, entries: Mapping[str, Content], progress: Progress) -> None:
     progress.plan(len(entries), sum(entry.size for entry in entries.values()))
     with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as archive:
         for name, entry in sorted(entries.items()):

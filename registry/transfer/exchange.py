@@ -48,8 +48,19 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.events import Attest, Hold, OptionalEvent, Publish, Restore, Tag, Timing, Unyank, Yank
-from onnxreg.schema.log.logline import LogLine, Via
+from onnxreg.schema.log.events import (
+    Attest,
+    Hold,
+    LogLine,
+    OptionalEvent,
+    Publish,
+    Restore,
+    Tag,
+    Timing,
+    Unyank,
+    Via,
+    Yank,
+)
 from onnxreg.schema.log.state import Channel
 
 if TYPE_CHECKING:
@@ -271,17 +282,13 @@ def _check_present(source: Log, versions: Collection[Version]) -> None:
 def _check_arrived(source: Log, destination: Log, versions: Collection[Version]) -> None:
     """Raise IntegrityError if source and destination disagree about a version, or at the same head in their state lines."""
     if source.head == destination.head and source.versions != destination.versions:
-        raise IntegrityError(
-            f"two copies of one log of {source.name} say different things of its versions",
-            "the state line of one of them is wrong: run `reg verify` in both",
-        )
+        problem = f"two copies of one log of {source.name} say different things of its versions"
+        raise IntegrityError(problem, "the state line of one of them is wrong: run `reg verify` in both")
     for version in versions if source.registry != destination.registry else ():
         arrived, published = destination.versions.get(version), source.versions.get(version)
         if arrived is None or published is None or arrived.manifest != published.manifest:
-            raise IntegrityError(
-                f"the log of {source.name} does not publish {version} as its state line says",
-                "run `reg verify` in the registry that it comes from",
-            )
+            problem = f"the log of {source.name} does not publish {version} as its state line says"
+            raise IntegrityError(problem, "run `reg verify` in the registry that it comes from")
 
 
 def blobs_of(
@@ -313,9 +320,7 @@ def blobs_of(
         if entry.manifest in stored:
             needed[entry.manifest] = stored[entry.manifest]
             if len(source.fetch(entry.manifest)) != entry.size:
-                raise IntegrityError(
-                    f"{source.name}:{version} was published with another size of its manifest"
-                )
+                raise IntegrityError(f"{source.name}:{version} was published with another manifest size")
         if entry.gone is None:
             entry = entry.replace(held=selected.get(version, entry.held))
             needed |= {file.digest: file for file in files(source, version, entry)}
@@ -448,8 +453,8 @@ class BlobMover:
             return Arrival(file.path, digest, size, moved, None, reason, is_doubt)
 
 
-SEVERITY = (IntegrityError, ConflictError, NotFoundError)
-"""Error families by severity, the worst first; other errors rank after these."""
+SEVERITY = (IntegrityError, ConflictError, NotFoundError, RegError)
+"""Error families by severity, the worst first; RegError is any other."""
 SMALL_TRANSFER_BYTES = 2**20
 """Blobs of at most this many bytes in total move within the commit, to ask the destination only once for missing blobs."""
 
@@ -634,9 +639,7 @@ def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
 def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
     """Return the most severe error in the list; None if no user must act."""
     errors = [item.error for item in skipped]
-    return next(
-        (error for kind in (*SEVERITY, RegError) for error in errors if isinstance(error, kind)), None
-    )
+    return next((error for kind in SEVERITY for error in errors if isinstance(error, kind)), None)
 
 
 def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version], registry_id: str) -> None:

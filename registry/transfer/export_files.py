@@ -84,9 +84,8 @@ def check_target(
             raise InputError(f"{target} is a link to nothing", "name a new directory, or remove the link")
         path = target.resolve()
         if not next(above for above in (path, *path.parents) if above.exists()).is_dir():
-            raise InputError(
-                f"{target} is a file, or below one", f"name a new directory, or an earlier {kind}"
-            )
+            hint = f"name a new directory, or an earlier {kind}"
+            raise InputError(f"{target} is a file, or below one", hint)
         if registry is not None and path.is_relative_to(registry.resolve()):
             raise InputError(f"{target} is inside the registry", "name a directory outside of it")
         if Path.cwd().is_relative_to(path):

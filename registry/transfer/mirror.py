@@ -45,17 +45,10 @@ class MirrorResult:
     skipped: list[SkippedVersion] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "destination": self.destination,
-            "models": self.models,
-            "versions": self.versions,
-            "events": self.events,
-            "blobs": self.blobs,
-            "bytes": self.size,
-            "freed": {"blobs": len(self.freed.freed), "bytes": self.freed.size},
-            "skipped": [skipped.to_json() for skipped in self.skipped],
-        }
+        keys = ("source", "destination", "models", "versions", "events", "blobs")
+        freed = {"blobs": len(self.freed.freed), "bytes": self.freed.size}
+        counts = {key: getattr(self, key) for key in keys} | {"bytes": self.size, "freed": freed}
+        return {**counts, "skipped": [skipped.to_json() for skipped in self.skipped]}
 
     def add(self, result: TransferResult) -> None:
         self.versions += result.new

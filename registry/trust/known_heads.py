@@ -29,7 +29,7 @@ from onnxreg.registry.store.protocol import (
 from onnxreg.registry.support.disk import host_errors, refuse_unlisted, replace_file
 from onnxreg.registry.support.environment import state_directory, trust_file
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
-from onnxreg.schema.core.canonical import Count, Record
+from onnxreg.schema.core.canonical import Count, Record, check_size, decode_json
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
@@ -246,7 +246,8 @@ class KnownHeads:
                 return None
         damaged, reset = f"the known head of {name} is damaged", f"reg trust reset {registry_id} {name}"
         with about(damaged, IntegrityError, reset):
-            return KnownHead.decode(data, "it", MAX_DOCUMENT_BYTES) if data else None
+            check_size(data, "it", MAX_DOCUMENT_BYTES)
+            return decode_json(data, KnownHead, "it") if data else None
 
     def knows(self, registry_id: str, name: str) -> bool:
         return self._path(registry_id, name).is_file()
@@ -414,7 +415,7 @@ def trust_digest() -> str:
 def add_key(name: str, text: str, models: Collection[str]) -> Path:
     """Add a key to the trust file. Raise ConflictError if the file has the name or the key already."""
     from onnxreg.schema.inputs.trust_file import read_trust
-    from onnxreg.schema.signing.keys import PublicKey
+    from onnxreg.schema.signing.dsse import PublicKey
 
     public, trust, path = PublicKey.parse(text), load_trust(), trust_file()
     if (key := trust.keys.get(public.id) or trust.named(name)) is not None:

@@ -27,13 +27,13 @@ from onnxreg.schema.log.events import (
     Deltas,
     Event,
     Hold,
+    LogLine,
     OptionalEvent,
     RolloutStep,
     Tag,
     Timing,
 )
-from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.log.summary import Speed, effective_state
+from onnxreg.schema.log.state import effective_state
 from onnxreg.schema.signing.dsse import (
     EVALUATED,
     MEDIA_TYPE,
@@ -44,6 +44,7 @@ from onnxreg.schema.signing.dsse import (
     read_sig,
     release_statement,
     released_version,
+    signed_bytes,
 )
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ class SignatureJudge:
             signature = read_sig(line.sig)
         except InputError as error:
             return SignatureVerdict("invalid", detail=error.message)
-        return self.verdict(signature.keyid, signature.sig, line.signed_bytes(self.registry), line.seq)
+        covered = signed_bytes(self.registry, line.to_json())
+        return self.verdict(signature.keyid, signature.sig, covered, line.seq)
 
     def envelope(self, envelope: Envelope | None, seq: int) -> list[SignatureVerdict]:
         """Judge the signatures of a statement that line `seq` announced; none if there is no envelope."""
@@ -186,9 +188,8 @@ def evaluation_of(log: Log, event: Attest) -> EvaluationDocument | None:
     """
     data = log.fetch(event.statement)
     try:
-        evaluation: EvaluationDocument | None = RecordedStatement.decode(event.media_type, data).report(
-            "evaluation"
-        )
+        statement = RecordedStatement.decode(event.media_type, data)
+        evaluation: EvaluationDocument | None = statement.report("evaluation")
     except InputError as error:
         raise IntegrityError(f"{error.message} of {log.name}", error.hint) from error
     verdict = (evaluation.artifact, evaluation.state) if evaluation else (None, None)
@@ -199,18 +200,13 @@ def evaluation_of(log: Log, event: Attest) -> EvaluationDocument | None:
     return evaluation
 
 
-def read_speeds(data: bytes) -> dict[Digest, Speed]:
-    """The speeds in a benchmark document. Raise InputError if it is malformed."""
-    from onnxreg.schema.gates.statements import BenchmarkDocument
-
-    return BenchmarkDocument.decode(data, "the benchmark").speeds
-
-
 def check_timing(log: Log, event: Timing) -> None:
     """Raise IntegrityError if an event says other speeds than its benchmark document."""
+    from onnxreg.schema.gates.statements import BenchmarkDocument
+
     (document,) = event.blobs
     with about(f"a timing event of {log.name} cannot be checked", IntegrityError):
-        speeds = read_speeds(log.fetch(document.digest))
+        speeds = BenchmarkDocument.decode(log.fetch(document.digest), "the benchmark").speeds
     if speeds != event.speeds:
         raise IntegrityError(
             f"a timing event of {log.name} says other speeds than its benchmark {document.digest.short}...",

@@ -12,7 +12,7 @@ from onnxreg.schema.compare.json_changes import JsonChange, NamedList, compare, 
 from onnxreg.schema.compare.severity import LISTS, SEVERE, SEVERITIES, Severity, rule_for
 from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.document import Document
-from onnxreg.schema.log.summary import ArtifactStates
+from onnxreg.schema.log.state import ArtifactStates
 from onnxreg.schema.manifest.manifest import Manifest
 
 Part = TypeVar("Part", bound=Document)

@@ -34,7 +34,7 @@ from onnxreg.schema.compare.severity import (
 )
 from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.units import counted
-from onnxreg.schema.log.summary import ArtifactState, ArtifactStates, Speed
+from onnxreg.schema.log.state import ArtifactState, ArtifactStates, Speed
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import ASIDE, UNJUDGED
 

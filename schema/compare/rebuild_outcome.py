@@ -83,9 +83,7 @@ def compare(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Rebuil
         facts[kind].append(Fact(name=path, recorded=change.old, rebuilt=change.new))
     is_bad = any(file.state in FAILED_STATES for file in files)
     matches = not (facts["checks"] or facts["fields"] or is_bad)
-    return RebuildComparison(
-        matches=matches, files=files, **{kind: tuple(items) for kind, items in facts.items()}
-    )
+    return RebuildComparison(matches, files, *map(tuple, facts.values()))
 
 
 def _with_parent_paths(manifest: Manifest) -> dict[str, Any]:

@@ -31,11 +31,6 @@ CAUSES = {
 """The reason why the bytes differ, by graph and weights, if the comparison of both is known."""
 
 
-def check_key(item: Any) -> str:
-    """The name of a check, followed by its metric; with a direction the name alone, which then includes the metric."""
-    return str(item["name"]) if item.get("direction") else f"{item['name']}/{item['metric']}"
-
-
 def _named(*keys: str) -> NamedList:
     """A `NamedList` that names objects by texts made from their keys."""
 
@@ -47,7 +42,10 @@ def _named(*keys: str) -> NamedList:
 
 _ITSELF = NamedList((lambda item, _: str(item),))
 _IN_PLACE = _ITSELF._replace(positions=True)
-CHECKS = NamedList((lambda item, _: check_key(item),))
+CHECKS = NamedList(
+    (lambda item, _: item["name"] if item.get("direction") else f"{item['name']}/{item['metric']}",)
+)
+"""Checks by name, followed by the metric; with a direction by the name alone, which then includes the metric."""
 ARTIFACTS = _named("{format}/{precision}/{path}", "{format}/{precision}", "{format}/{path}")
 _TENSORS = NamedList((lambda item, _: item["name"], lambda _, index: str(index)))
 

@@ -10,7 +10,7 @@ from onnxreg.schema.compare.overview import ArtifactSide, artifact_side
 from onnxreg.schema.core.canonical import Record
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, suggest
-from onnxreg.schema.log.summary import RECALL, ArtifactStates
+from onnxreg.schema.log.state import RECALL, ArtifactStates
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS

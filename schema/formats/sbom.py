@@ -6,8 +6,6 @@ a bill has a time only if one is given. Facts without a place in the standard ar
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -15,35 +13,29 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.statements import RecordedProof
-from onnxreg.schema.log.summary import ArtifactStates
+from onnxreg.schema.log.state import ArtifactStates
 from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Artifact, FileEntry, Manifest
 from onnxreg.schema.manifest.parts import Check, Recipe
 from onnxreg.schema.manifest.vocabulary import spdx_expression
 
-NO_PROOFS: Mapping[str, RecordedProof] = MappingProxyType({})
 Json = dict[str, Any]
 Facts = Iterable[tuple[str, object]]
 
 
-@dataclass(frozen=True)
-class BomSubject:
-    """The version that a bill describes; `digest` is the digest of the manifest's exact bytes.
-
-    `states` are the states of the artifacts after later evaluations; without `states` the manifest's states count.
-    """
-
-    manifest: Manifest
-    digest: Digest
-    version: Version
-    states: ArtifactStates = ()
-
-
 def bill(
-    subject: BomSubject, timestamp: str | None = None, proofs: Mapping[str, RecordedProof] = NO_PROOFS
+    manifest: Manifest,
+    digest: Digest,
+    version: Version,
+    artifact_states: ArtifactStates = (),
+    timestamp: str | None = None,
+    proofs: Mapping[str, RecordedProof] = {},
 ) -> Json:
-    """Make the bill of materials as a JSON value, with this time (RFC 3339) and the proofs by the artifacts' paths."""
-    manifest, states = subject.manifest, {item.path: item.state for item in subject.states}
-    ref = f"{manifest.name}:{subject.version}@{subject.digest}"
+    """Make the bill of materials as a JSON value, with this time (RFC 3339) and the proofs by the artifacts' paths.
+
+    `digest` is of the manifest's exact bytes. Without the states after later evaluations the manifest's states count.
+    """
+    states = {item.path: item.state for item in artifact_states}
+    ref = f"{manifest.name}:{version}@{digest}"
     sidecars = [entry for artifact in manifest.artifacts for entry in artifact.files]
     files = {entry.path: entry for entry in reversed([*sidecars, *manifest.files])}
     artifacts = {_ref_of(artifact): artifact for artifact in manifest.artifacts}
@@ -56,7 +48,7 @@ def bill(
         "metadata": {
             **({} if timestamp is None else {"timestamp": timestamp}),
             "tools": {"components": [{"type": "application", "name": "onnxreg"}]},
-            "component": _version(subject),
+            "component": _version(manifest, digest, version),
         },
         "components": [
             *(_artifact(item, states.get(item.path), proofs.get(item.path)) for item in artifacts.values()),
@@ -74,9 +66,8 @@ def bill(
     }
 
 
-def _version(subject: BomSubject) -> Json:
+def _version(manifest: Manifest, digest: Digest, version: Version) -> Json:
     """The version as a component; its model card has the intended use and the limits."""
-    manifest = subject.manifest
     group, _, name = manifest.name.rpartition("/")
     parameters = {"task": manifest.task, "architectureFamily": manifest.family}
     limits = []
@@ -84,9 +75,9 @@ def _version(subject: BomSubject) -> Json:
         limits.append(f"inputs of at most {manifest.max_sequence_length} tokens")
     if manifest.labels is not None:
         limits.append(f"finds only these labels: {', '.join(manifest.labels)}")
-    value = _component("machine-learning-model", "version", name, subject.digest) | {
+    value = _component("machine-learning-model", "version", name, digest) | {
         **({"group": group} if group else {}),
-        "version": str(subject.version),
+        "version": str(version),
         "mime-type": MEDIA_TYPE,
         "modelCard": {
             "modelParameters": {key: text for key, text in parameters.items() if text is not None},

@@ -1,7 +1,9 @@
 """Policies: rules that a version must meet before a channel may point to it. TOML for people, JSON in the policy log."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from pydantic import Field
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import WrittenDocument
@@ -9,23 +11,15 @@ from onnxreg.schema.core.errors import IntegrityError, about
 from onnxreg.schema.core.files import read_toml
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.gates.rule import Rule
-from onnxreg.schema.log.events import UPGRADE, PolicyEvent
-from onnxreg.schema.log.logline import LogLine, genesis, walk_chain
+from onnxreg.schema.log.events import UPGRADE, LogLine, PolicyEvent, genesis, walk_chain
 
 TAMPERED = "the registry was tampered with or damaged: compare policy.jsonl with a mirror's"
 
 
-class _PolicyFile(WrittenDocument):
-    """A policy as people write it."""
-
-    rule: tuple[Rule, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(WrittenDocument):
     """The rules of a registry. If several rules cover a channel of a model, the version must meet all of them."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: Annotated[tuple[Rule, ...], Field(alias="rule")] = ()
 
     @property
     def signers(self) -> frozenset[str]:
@@ -36,24 +30,19 @@ class Policy:
         """The rules that a channel of a model must meet; empty if no rule covers the channel."""
         return tuple(rule for rule in self.rules if rule.covers(model, channel))
 
-    def to_json(self) -> list[Any]:
-        return [rule.to_json() for rule in self.rules]
-
-    @classmethod
-    def read(cls, value: Any, label: str = "the policy") -> "Policy":
-        """Read the rules from JSON. Raise InputError, naming the rule and the key, if they are malformed."""
-        return cls(_PolicyFile.from_json({"rule": value}, label).rule)
+    def to_json(self) -> dict[str, Any]:
+        return {"rule": [rule.to_json() for rule in self.rules]}
 
 
 def read_policy(data: bytes, label: str) -> Policy:
     """Read a policy file. Raise InputError, naming the file and the rule, if the file is malformed."""
-    return Policy(_PolicyFile.from_json(read_toml(data, label), label).rule)
+    return Policy.from_json(read_toml(data, label), label)
 
 
 def policy_of(line: LogLine) -> Policy:
     """The policy that a line of a `PolicyLog` sets. Raise IntegrityError if this build cannot read the line."""
     with about(f"line {line.seq} of policy.jsonl cannot be read", IntegrityError, UPGRADE):
-        return Policy.read(cast("PolicyEvent", line.event).rules)
+        return Policy.from_json({"rule": cast("PolicyEvent", line.event).rules}, "the policy")
 
 
 @dataclass(frozen=True)

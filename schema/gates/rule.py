@@ -21,7 +21,7 @@ from onnxreg.schema.core.document import Document, First, Items, JsonObject, Tab
 from onnxreg.schema.core.errors import GateError, InputError, value_error
 from onnxreg.schema.gates.statements import FULL_PRECISION, EvaluationDocument, RecordedProof
 from onnxreg.schema.log.events import check_channel
-from onnxreg.schema.log.summary import VersionSummary, effective_state, operator_set, summarize, worst
+from onnxreg.schema.log.state import VersionSummary, effective_state, operator_set, summarize, worst
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.operators import Need, read_operator_set
 from onnxreg.schema.manifest.parts import Check
@@ -369,9 +369,7 @@ class Rule(WrittenDocument):
         if not self.checks:
             raise ValueError(f"the rule for {self.channel} demands nothing")
         if self.signatures is not None and self.signatures > len(self.signed_by):
-            raise ValueError(
-                f"signatures is {self.signatures}, and signed_by names {len(self.signed_by)} keys"
-            )
+            raise ValueError(f"signatures is {self.signatures}, but signed_by has {len(self.signed_by)} keys")
         if self.loss_interval and self.max_recall_loss is None:
             raise ValueError("loss_interval says what max_recall_loss is held against, which is missing")
         return self

@@ -10,7 +10,7 @@ latency.
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -19,7 +19,7 @@ from onnxreg.schema.core.bounds import MAX_MACHINE_CHARS, MAX_SPEEDS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, First, Items, JsonObject, RelPath, Text
 from onnxreg.schema.core.errors import InputError, about
-from onnxreg.schema.log.summary import Speed
+from onnxreg.schema.log.state import Speed
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS
@@ -177,9 +177,8 @@ class RecordedProof:
 def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact | None:
     """The artifact that a proof compares with: the nearest float32 ancestor, else the parent; None without a parent."""
     lineage = manifest.ancestors(artifact)
-    return next(
-        (item for item in lineage if item.precision == FULL_PRECISION), lineage[0] if lineage else None
-    )
+    exact = (item for item in lineage if item.precision == FULL_PRECISION)
+    return next(chain(exact, lineage), None)
 
 
 class TimedArtifact(Document):

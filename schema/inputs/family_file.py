@@ -170,11 +170,8 @@ class FamilyFile(WrittenDocument):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        stated = (
-            self.limits.model_fields_set & {"ood_true_positive"} and self.limits.ood_true_positive is not None
-        )
-        if stated and (self.ood is None or self.ood.outliers is None):
-            raise ValueError(
-                "limits.ood_true_positive is stated, and cannot be measured without ood.outliers"
-            )
+        limits, has_outliers = self.limits, self.ood is not None and self.ood.outliers is not None
+        is_stated = "ood_true_positive" in limits.model_fields_set and limits.ood_true_positive is not None
+        if is_stated and not has_outliers:
+            raise ValueError("limits.ood_true_positive cannot be measured without ood.outliers")
         return self

@@ -17,7 +17,7 @@ from onnxreg.schema.core.canonical import Record, convert
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import Ref, Version, check_name, check_registry_id
-from onnxreg.schema.log.summary import FileSummary
+from onnxreg.schema.log.state import FileSummary
 from onnxreg.schema.query.resolve import ResolveRequest
 
 FILENAME = "onnxreg.lock"
@@ -52,16 +52,12 @@ class LockedArtifact(Record, frozen=True):
         check_registry_id(self.registry)
         if check_name(self.name) != self.request.ref.name:
             raise InputError(f"it is about {self.name}, and asks for {self.request.ref.name}")
-        if [file.path for file in self.files if file.role == "artifact"] != [self.path]:
-            raise InputError(f"{self.path} is not the one file with the role artifact")
+        if [file.path for file in self.files if file.role == "artifact"] != [self.artifact.path]:
+            raise InputError(f"{self.artifact.path} is not the one file with the role artifact")
 
     @property
     def request(self) -> ResolveRequest:
         return ResolveRequest.read(self.question)
-
-    @property
-    def path(self) -> str:
-        return self.artifact.path
 
     @property
     def ref(self) -> Ref:
@@ -142,9 +138,7 @@ class Lockfile:
         """Read a lock in any spelling. Raise InputError, naming `label` and the entry, if the lock is malformed."""
         value = canonical.decode(data, label)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
-            raise InputError(
-                f"{label} is not a lock: its format is not {FORMAT!r}", "`reg lock REF` writes one"
-            )
+            raise InputError(f"{label} is not a lock: its format is not {FORMAT!r}", "`reg lock` writes one")
         if value.get("format_version") != FORMAT_VERSION:
             raise InputError(f"{label} has an unknown format_version", "upgrade onnxreg to read a newer one")
         with about(label):

@@ -17,7 +17,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.files import read_toml
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
-from onnxreg.schema.signing.keys import PublicKey
+from onnxreg.schema.signing.dsse import PublicKey
 
 ID_ADVICE = "`reg log NAME --json` shows it"
 SIGNED = "signed lines, the last line that you saw and mirrors reveal a changed history"
@@ -171,17 +171,11 @@ def read_trust(data: bytes, label: str) -> Trust:
             lineages[name] = {item.name for item in trust.lineage(key)}
             replaced = {item.replaces for item in trust.lineage(key) if item.replaces}
             if unknown := replaced - named.keys():
-                raise InputError(
-                    f"key {name[:80]!r} replaces {min(unknown)[:80]!r}, which is not among the keys"
-                )
+                raise InputError(f"key {name[:80]!r} replaces {min(unknown)[:80]!r}, which the file lacks")
             if len(replaced) == len(lineages[name]):
                 raise InputError(f"key {name[:80]!r} replaces itself")
-        requirements = tuple(
-            structs.replace(need, keys=(*need.keys, *_heirs(need.keys, lineages))) for need in file.require
-        )
-        return Trust(trust.keys, requirements)
-
-
-def _heirs(names: Iterable[str], lineages: Mapping[str, set[str]]) -> list[str]:
-    """The keys that replace one of these keys, directly or not, and so also count for a requirement."""
-    return [name for name, lineage in lineages.items() if name not in names and not lineage.isdisjoint(names)]
+        requirements = []
+        for need in file.require:  # a key that replaces one of its keys, directly or not, counts too
+            heirs = (name for name, lineage in lineages.items() if not lineage.isdisjoint(need.keys))
+            requirements.append(structs.replace(need, keys=tuple(dict.fromkeys((*need.keys, *heirs)))))
+        return Trust(trust.keys, tuple(requirements))

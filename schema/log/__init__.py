@@ -4,6 +4,6 @@ An event (`Publish`, `Tag`, `Attest`, ...) is a self-contained fact. A `LogLine`
 previous line. The `State` is the result of replaying the log; it is the first line of an index file, and answers most
 questions in one request.
 
-Start with `events.py`, `logline.py`, `state.py`. The rules in words: docs/format.md.
+Start with `events.py`, then `state.py`. The rules in words: docs/format.md.
 Must not import: `query`, `gates`, `inputs`, `compare`, `formats`.
 """

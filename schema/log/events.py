@@ -1,23 +1,30 @@
-"""Events: self-contained facts about one model, which `logline` puts in order.
+"""Events: self-contained facts about one model; and the hash-chained lines that put events in order.
 
 The id of an event is the SHA-256 of its canonical bytes, so that any registry's log recognises the event.
+
+A line is one registry's statement that the event came next: `{"seq", "prev", "event", "via"?, "sig"?}`. `prev` is the
+digest of the previous line (of `genesis` for the first line), `via` says from which registry's log the event was taken, and
+`sig` is a signature over the line without `sig` (`dsse.sign_line`). A line's digest covers its `sig` too, so removing a
+signature changes the chain.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
+import msgspec
 from msgspec import Meta, field
 
-from onnxreg.schema.core.bounds import MAX_EVENT_BYTES, MAX_SPEEDS
-from onnxreg.schema.core.canonical import Count, Record
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_EVENT_BYTES, MAX_LINE_BYTES, MAX_SIGNATURE_BYTES, MAX_SPEEDS
+from onnxreg.schema.core.canonical import Count, Record, decode_json, text_of
 from onnxreg.schema.core.digest import Descriptor, Digest
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name, check_tag
-from onnxreg.schema.log.state import Percent, Salt, check_held, check_percent
-from onnxreg.schema.log.summary import STATES, Speed
+from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name, check_registry_id, check_tag
+from onnxreg.schema.log.state import STATES, Percent, Salt, Speed, check_held, check_percent
+from onnxreg.schema.signing.dsse import SignLine
 
 BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
 """The media type of benchmark documents."""
@@ -48,6 +55,8 @@ class Event(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
         if self.name != POLICY_LOG:
             check_name(self.name)
         check_time(self.time)
+        if (channel := getattr(self, "tag", None)) is not None:
+            check_channel(channel)
 
     @property
     def kind(self) -> str:
@@ -60,10 +69,8 @@ class Event(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
     def check_fits(self) -> None:
         """Raise InputError if the event is too large for a log line."""
         if (size := len(self.encode())) > MAX_EVENT_BYTES:
-            raise InputError(
-                f"the {self.kind} event on {self.name} would have {size} bytes, a log holds {MAX_EVENT_BYTES}",
-                self.shorten,
-            )
+            problem = f"the {self.kind} event on {self.name} would have {size} bytes"
+            raise InputError(f"{problem}, a log holds {MAX_EVENT_BYTES}", self.shorten)
 
 
 class VersionEvent(Event, frozen=True, kw_only=True):
@@ -91,20 +98,12 @@ class Tag(VersionEvent, frozen=True, kw_only=True, tag="tag"):
     policy: Digest | None = None
     evidence: Digest | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_channel(self.tag)
-
 
 class Untag(Event, frozen=True, kw_only=True, tag="untag"):
     """A channel was removed."""
 
     tag: str
     expects: Digest
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_channel(self.tag)
 
 
 class Yank(VersionEvent, frozen=True, kw_only=True, tag="yank"):
@@ -184,9 +183,7 @@ class Hold(VersionEvent, frozen=True, kw_only=True, tag="hold"):
     This event is about one registry and is never sent to another. A registry always has the shared companion files.
     """
 
-    shorten: ClassVar[str] = (
-        "it names every artifact that is here: take the whole version, or fewer artifacts of it"
-    )
+    shorten: ClassVar[str] = "it names every artifact here: take the whole version, or fewer artifacts"
     paths: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -236,13 +233,8 @@ class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.table is None) != (self.table_file is None):
+        if self.table is not None and all(blob.digest != self.table for blob in self.blobs):
             raise InputError("the table of a deltas event is not one of its blobs")
-
-    @property
-    def table_file(self) -> Descriptor | None:
-        """The digest and the size of the table."""
-        return next((blob for blob in self.blobs if blob.digest == self.table), None)
 
 
 class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
@@ -264,7 +256,6 @@ class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_channel(self.tag)
         parts = (self.version, self.manifest, self.percent, self.salt)
         if any(part is None for part in parts) != all(part is None for part in parts):
             raise InputError("a rollout event says only a part of its rollout")
@@ -347,12 +338,126 @@ def check_time(time: str) -> None:
 def check_channel(tag: str) -> str:
     """Return the tag of a channel unchanged. Raise InputError for a version, which never moves, and for a malformed tag."""
     if Version.is_version(check_tag(tag)):
-        raise InputError(
-            f"{tag} is a version, not a channel", "a version never moves; name a channel, such as stable"
-        )
+        hint = "a version never moves; name a channel, such as stable"
+        raise InputError(f"{tag} is a version, not a channel", hint)
     return tag
 
 
 def _check_ascending(digests: Sequence[Digest], label: str) -> None:
     if list(digests) != sorted(set(digests)):
         raise InputError(f"the {label} of an optional event are not in ascending order, each once")
+
+
+_WITH_FLOATS = PolicyEvent | RolloutStep | Timing | UnknownEvent
+"""The events that may have a float or a non-ASCII key, which msgspec does not write as RFC 8785 demands."""
+
+
+class Via(Record, frozen=True, forbid_unknown_fields=True):
+    """The origin of a line: the other registry's id, the line's number and digest in its log, and the arrival time here."""
+
+    registry: str
+    seq: Count
+    head: Digest
+    time: Time | None = None
+
+    def __post_init__(self) -> None:
+        check_registry_id(self.registry)
+        if self.time is not None:
+            check_time(self.time)
+
+
+class _Links(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The keys of a line other than its event."""
+
+    seq: Count
+    prev: Digest
+    via: Via | None = None
+    sig: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_SIGNATURE_BYTES)] | None = None
+
+
+class LogLine(_Links, frozen=True, kw_only=True, dict=True):
+    """One line of a registry's log of one model."""
+
+    event: ModelEvent | PolicyEvent
+
+    @cached_property
+    def raw(self) -> bytes:
+        """The canonical bytes of the line, without the newline."""
+        if isinstance(self.event, _WITH_FLOATS):
+            return self.encode()
+        return msgspec.json.encode(self, enc_hook=text_of, order="sorted")
+
+    @cached_property
+    def digest(self) -> Digest:
+        return Digest.of(self.raw)
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"event": self.event.to_json()}
+
+    @property
+    def time(self) -> str:
+        """The time at which this registry says that it wrote the line."""
+        return (self.via and self.via.time) or self.event.time
+
+    @classmethod
+    def make(
+        cls, seq: int, prev: Digest, event: Event, via: Via | None = None, sign: SignLine | None = None
+    ) -> "LogLine":
+        """Make a line of a registry's log; `sign`, if given, makes its `sig`. Raise InputError if the line is too long."""
+        line = cls(seq=seq, prev=prev, event=cast("ModelEvent", event), via=via)
+        if sign is not None:
+            line = line.replace(sig=sign(line.to_json()))
+        if len(line.raw) > MAX_LINE_BYTES:
+            problem = f"the {event.kind} event on {event.name} is longer than {MAX_LINE_BYTES} bytes"
+            raise InputError(problem, event.shorten)
+        return cls.decode(line.raw)
+
+    @classmethod
+    def decode(cls, data: bytes, label: str = "log line", max_bytes: int = MAX_LINE_BYTES) -> "LogLine":
+        """Read one line. Raise InputError unless its bytes are canonical and its kind and keys are known."""
+        canonical.check_size(data, label, max_bytes)
+        try:
+            line = decode_json(data, cls, label)
+        except InputError as error:
+            line = _unknown(data, label, error)
+        if line.raw != data:
+            raise InputError(f"{label} is not canonical JSON")
+        return line
+
+
+def _unknown(data: bytes, label: str, error: InputError) -> LogLine:
+    """Read a line with an optional event of an unknown kind. Raise `error` for a known kind, InputError if not optional."""
+    value = canonical.decode(data, label)
+    event = value.pop("event", None) if isinstance(value, dict) else None
+    if not isinstance(event, dict) or event.get("kind") in (*KINDS, "policy"):
+        raise error
+    links, unknown_event = _Links.read(value), cast("ModelEvent", UnknownEvent.keep(event))
+    return LogLine(seq=links.seq, prev=links.prev, event=unknown_event, via=links.via, sig=links.sig)
+
+
+def walk_chain(
+    lines: Iterable[LogLine],
+    name: str,
+    prev: Digest,
+    hint: str,
+    seq: int = 0,
+    head: tuple[int, Digest] | None = None,
+) -> Iterator[LogLine]:
+    """Yield the lines after line `seq`, whose digest is `prev`; each line must name the digest of the line before it.
+
+    Raise IntegrityError at the first break, and if the last line is not `head` (its number and digest).
+    """
+    for line in lines:
+        seq += 1
+        if (line.seq, line.prev, line.event.name) != (seq, prev, name):
+            log = "policy.jsonl" if name == POLICY_LOG else f"the log of {name}"
+            raise IntegrityError(f"{log} is broken at line {seq}", hint)
+        prev = line.digest
+        yield line
+    if head is not None and (seq, prev) != head:
+        raise IntegrityError(f"the log of {name} does not end in the head that its state names", hint)
+
+
+def genesis(registry: str, name: str) -> Digest:
+    """The digest that the first line of a log has as `prev`: it binds the chain to one registry and model."""
+    return Digest.of(canonical.encode({"name": name, "registry": registry}))

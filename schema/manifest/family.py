@@ -22,9 +22,7 @@ Role = Literal["backbone", "head", "ood", "stage", "metadata"]
 MEMBER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$"
 MemberName = Annotated[str, Field(pattern=MEMBER_NAME)]
 ClassId = Annotated[str, Field(min_length=1, max_length=200)]
-MEMBERS_ADVICE = (
-    "files of one model are alternatives; for graphs that work together name each: --member NAME=FILE"
-)
+MEMBERS_ADVICE = "files of one model are alternatives; name graphs that work together: --member NAME=FILE"
 
 Graph = tuple[Mapping[str, Tensor], Mapping[str, Tensor]]
 """The inputs and the outputs of a graph, by name."""

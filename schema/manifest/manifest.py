@@ -337,9 +337,7 @@ def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1"
     """Read a manifest of any version that this build knows. Raise InputError for another version or document."""
     value = canonical.decode(data, label)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise InputError(
-            f"{label} is not a manifest: its format is not {FORMAT!r}", f"expected an {FILENAME}"
-        )
+        raise InputError(f"{label} is not a manifest: its format is not {FORMAT!r}", f"expected {FILENAME}")
     version = value.get("format_version")
     if version == 1 and version is not True:
         from onnxreg.schema.manifest.manifest_v1 import ManifestV1
@@ -347,10 +345,8 @@ def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1"
         return ManifestV1.decode(data, label)
     if version == 2:
         return Manifest.decode(data, label)
-    raise InputError(
-        f"{label} has format_version {str(version)[:40]!r}; this build reads 1 and 2",
-        "upgrade onnxreg to read a newer version",
-    )
+    hint = "upgrade onnxreg to read a newer version"
+    raise InputError(f"{label} has format_version {str(version)[:40]!r}; this build reads 1 and 2", hint)
 
 
 def contract_of(manifest: Manifest, artifact: Artifact) -> Digest | None:

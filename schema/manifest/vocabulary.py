@@ -33,9 +33,7 @@ _HUB_NAMES = (
 )
 HUB_NAMES = frozenset(_HUB_NAMES.split())
 """The licence names that a model card on the Hub may have; some are not SPDX identifiers."""
-LICENSE_HINT = (
-    "write an SPDX expression such as 'MIT OR Apache-2.0', LicenseRef-NAME for your own licence, or other"
-)
+LICENSE_HINT = "write an SPDX expression such as 'MIT OR Apache-2.0', LicenseRef-NAME for your own, or other"
 
 
 def spdx_expression(text: str) -> str | None:

@@ -14,7 +14,7 @@ import msgspec
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.summary import ArtifactSummary, Speed
+from onnxreg.schema.log.state import ArtifactSummary, Speed
 from onnxreg.schema.query.requirements import Miss, Requirements, read_document
 from onnxreg.schema.query.runtimes import DOMAIN, OLDEST_FORMAT, RELEASES, Runtime, problem, runtime
 
@@ -71,9 +71,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         if device.build not in BUILDS:
             raise InputError(f"build is {device.build[:40]!r}", f"write {' or '.join(BUILDS)}")
         if device.build == "minimal" and device.operators is None:
-            raise InputError(
-                "a minimal build has only some operators", "give its operator config as operators"
-            )
+            raise InputError("a minimal build has only some operators", "give its config as operators")
         if device.build == "full" and device.operators is not None:
             raise InputError("operators belongs to a minimal build", 'write "build": "minimal"')
         _ = device.runtime, device.built
@@ -122,7 +120,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         providers = {*map(provider, self.providers)}
 
         def misses(artifact: ArtifactSummary, download: int) -> Iterator[Miss]:
-            number, digest, is_ort = artifact.ort_format, artifact.operators, is_ort_format(artifact)
+            number, digest = artifact.ort_format, artifact.operators
+            is_ort = number is not None or artifact.format in ORT_FORMATS  # not ONNX
             if artifact.format in FOREIGN:
                 yield Miss("runtime", f"is {artifact.format}, which is not for ONNX Runtime")
             if not is_ort and self.build != "full":
@@ -174,7 +173,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
     def _memory_problem(self, artifact: ArtifactSummary, context: int | None) -> str:
         """Say that weights, and keys and values for `context` (None: the longest), exceed the memory; else ""."""
-        weights, kv_cache = artifact.weight_size, artifact.kv_cache
+        parts = (file.size for file in artifact.files if file.role == "external-data")
+        weights, kv_cache = artifact.size + sum(parts), artifact.kv_cache
         size = weights + (0 if kv_cache is None else kv_cache.size(context))
         if self.ram is None or size <= self.ram:
             return ""
@@ -183,11 +183,6 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
             return detail
         tokens = kv_cache.max_tokens if context is None else context
         return f"{detail}: {weights} of weights, and {kv_cache.bytes_per_token} for each of {tokens} tokens"
-
-
-def is_ort_format(artifact: ArtifactSummary) -> bool:
-    """True if the main file is in ORT format (`.ort`), not in ONNX format."""
-    return artifact.ort_format is not None or artifact.format in ORT_FORMATS
 
 
 def provider(name: str) -> str:

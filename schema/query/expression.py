@@ -20,7 +20,7 @@ from onnxreg.schema.core.bounds import MAX_DEPTH, MAX_DIGITS, MAX_EXPRESSION_CHA
 from onnxreg.schema.core.errors import InputError, nearest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.core.units import parse_size
-from onnxreg.schema.log.summary import RECALL
+from onnxreg.schema.log.state import RECALL
 from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind, FieldValues
 
 MAX_COLUMNS = 76
@@ -224,10 +224,8 @@ def spend(steps: int) -> None:
     if budget is not None:
         budget.left -= steps
         if budget.left < 0:
-            raise InputError(
-                f"the question takes more than {budget.steps:,} steps",
-                "use fewer or simpler tests, or ask the registry itself instead of a server",
-            )
+            hint = "use fewer or simpler tests, or ask the registry itself instead of a server"
+            raise InputError(f"the question takes more than {budget.steps:,} steps", hint)
 
 
 class Token(NamedTuple):

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from onnxreg.schema.core.ref import Version
-    from onnxreg.schema.log.state import State, VersionEntry
-    from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
+    from onnxreg.schema.log.state import ArtifactSummary, State, VersionEntry, VersionSummary
 
 FieldValues = Mapping[str, Any]
 
@@ -34,28 +33,16 @@ FIELDS: Final[dict[str, FieldKind]] = {
     "version": FieldKind.VERSION,
     "manifest": FieldKind.TEXT,
     "channels": FieldKind.LIST,
-    "newest": FieldKind.FLAG,
-    "prerelease": FieldKind.FLAG,
-    "yanked": FieldKind.FLAG,
-    "pinned": FieldKind.FLAG,
+    **dict.fromkeys(("newest", "prerelease", "yanked", "pinned"), FieldKind.FLAG),
     "latency": FieldKind.NUMBER,
-    "task": FieldKind.TEXT,
-    "family": FieldKind.TEXT,
-    "license": FieldKind.TEXT,
-    "profile": FieldKind.TEXT,
-    "format": FieldKind.TEXT,
-    "precision": FieldKind.TEXT,
-    "path": FieldKind.TEXT,
-    "digest": FieldKind.TEXT,
-    "size": FieldKind.SIZE,
-    "download_size": FieldKind.SIZE,
+    **dict.fromkeys(("task", "family", "license", "profile"), FieldKind.TEXT),
+    **dict.fromkeys(("format", "precision", "path", "digest"), FieldKind.TEXT),
+    **dict.fromkeys(("size", "download_size"), FieldKind.SIZE),
     "state": FieldKind.TEXT,
     "certified": FieldKind.FLAG,
-    "opset": FieldKind.COUNT,
-    "ort_format": FieldKind.COUNT,
+    **dict.fromkeys(("opset", "ort_format"), FieldKind.COUNT),
     "providers": FieldKind.LIST,
-    "recall": FieldKind.SHARE,
-    "min_recall": FieldKind.SHARE,
+    **dict.fromkeys(("recall", "min_recall"), FieldKind.SHARE),
     "metric": FieldKind.NUMBER,
 }
 """The kind of every field."""

@@ -14,7 +14,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.core.units import size
-from onnxreg.schema.log.summary import STATES, ArtifactSummary, VersionSummary
+from onnxreg.schema.log.state import STATES, ArtifactSummary, VersionSummary
 from onnxreg.schema.query.expression import Expression, parse
 from onnxreg.schema.query.fields import FieldValues
 
@@ -34,15 +34,10 @@ CODES = tuple(_CODES.split())
 Document = TypeVar("Document", bound=msgspec.Struct)
 
 
-def _digests(value: Any) -> tuple[Digest, ...]:
-    """Read one digest or a list of digests."""
-    return tuple(Digest.parse(item) for item in (value if isinstance(value, list) else [value]))
-
-
 _READERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("max_size", "ram", "free_space"), size),
     "app_version": lambda value: str(Version.parse(str(value))),
-    "contract": _digests,
+    "contract": lambda value: tuple(map(Digest.parse, value if isinstance(value, list) else [value])),
     "where": lambda value: parse(str(value)),
 }
 """Functions that read the values of keys whose types JSON does not have."""
@@ -163,16 +158,6 @@ def presence(paths: Collection[str] | None) -> Requirements:
             yield Miss("not-held", "is not held here")
 
     return misses
-
-
-def share(value: Any) -> float:
-    """Return a number from 0 to 1. Raise InputError for any other value."""
-    try:
-        return msgspec.convert(value, Share)
-    except msgspec.ValidationError as error:
-        raise InputError(
-            f"not a share: {str(value)[:40]!r}", "write a number from 0 to 1, such as 0.95"
-        ) from error
 
 
 class Ranking(NamedTuple):

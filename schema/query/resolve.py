@@ -9,14 +9,13 @@ An unknown key is refused, because an answer that ignored a condition would be w
 """
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.log.state import State, VersionEntry
-from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
+from onnxreg.schema.log.state import ArtifactSummary, State, VersionEntry, VersionSummary
 from onnxreg.schema.query.fields import FieldValues, of_artifact, of_version
 from onnxreg.schema.query.requirements import CODES, Query, Ranking, judge, presence
 
@@ -33,11 +32,6 @@ class ResolveRequest(NamedTuple):
     ref: Ref
     query: Query
     device: "Device | None" = None
-
-    @classmethod
-    def decode(cls, data: bytes) -> "ResolveRequest":
-        """Read a request from bytes; see `read`."""
-        return cls.read(canonical.decode(data, "the request"))
 
     @classmethod
     def read(cls, value: Any) -> "ResolveRequest":
@@ -155,13 +149,8 @@ def resolve_among(
     for candidate in candidates:
         version, entry, summary = candidate
 
-        def row(
-            artifact: ArtifactSummary, download: int, candidate: VersionCandidate = candidate
-        ) -> FieldValues:
-            """The fields of an artifact that `where` tests."""
-            status = of_version(state, candidate.version, candidate.entry)
-            return status | of_artifact(candidate.summary, artifact, download)
-
+        status = {} if query.where is None else of_version(state, version, entry)
+        row = partial(_row, status, summary)
         requirements = [query.requirements(row), presence(entry.held), *of_device]
         ranking = judge(summary, requirements, query.formats, query.precision, is_slow)
         looked_at.append((candidate, ranking))
@@ -175,6 +164,13 @@ def resolve_among(
         if code and not entry.dropped and version.precedence > lowest:
             passed_over.append(Rejection(version, None, code, WITHHELD[code]))
     return ResolveOutcome(*answer, tuple(looked_at), tuple(passed_over))
+
+
+def _row(
+    status: FieldValues, summary: VersionSummary, artifact: ArtifactSummary, download: int
+) -> FieldValues:
+    """The fields of an artifact that `where` tests."""
+    return {**status, **of_artifact(summary, artifact, download)}
 
 
 WITHHELD = {

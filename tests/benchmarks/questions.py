@@ -28,7 +28,7 @@ from onnxreg.registry.store.layout import index_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish
-from onnxreg.schema.log.summary import VersionSummary
+from onnxreg.schema.log.state import VersionSummary
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.requirements import Query

@@ -16,8 +16,7 @@ from support.fuzz.readers import Reader, readers
 from support.fuzz.time_limit import bounded
 
 from onnxreg.registry.store.layout import index_path
-from onnxreg.schema.log.events import KINDS
-from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.events import KINDS, LogLine
 
 READERS = (
     *("index", "lookup", "state", "line", "segment", "checkpoint", "manifest", "stored manifest"),

@@ -11,7 +11,7 @@ from support.registries import owner
 from support.registries.home import Home
 
 from onnxreg.registry.log.log import open_log
-from onnxreg.registry.store.open import open_url
+from onnxreg.registry.remotes import open_url
 from onnxreg.schema.core.errors import HostError
 from onnxreg.schema.log.events import KINDS
 from onnxreg.schema.query.requirements import Query

@@ -89,7 +89,7 @@ def test_an_app_stays_on_the_newest_release_that_it_understands(grown, make_draf
     assert first == contract(grown, "1.1.0") != other
     resolved = grown.resolve(NAME, understanding(first))
     assert str(resolved.located.version) == "1.1.0"
-    assert {item.code for item in resolved.rejected} == {"contract"}
+    assert {item.code for item in resolved.outcome.rejected} == {"contract"}
     assert str(grown.resolve(NAME, understanding(first, other)).located.version) == "2.0.0"
     with pytest.raises(NoAnswerError) as caught:
         grown.resolve(f"{NAME}:2.0.0", understanding(first))
@@ -131,7 +131,7 @@ def test_an_old_device_is_not_offered_what_it_cannot_load(weights):
     assert "needs MatMulNBits bits=8, ONNX Runtime 1.22 lacks it, 1.23 has it" in str(caught.value.hint)
     fallback = on_device(weights, Query(), "1.22")
     assert fallback.artifact.precision == "float32"
-    assert [each.code for each in fallback.rejected] == ["contrib"]
+    assert [each.code for each in fallback.outcome.rejected] == ["contrib"]
 
 
 def test_needs_that_nobody_recorded_are_not_proven(registry, make_draft):

@@ -40,10 +40,8 @@ from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.formats.hub_layout import layout
 from onnxreg.schema.gates.statements import RecordedProof
 from onnxreg.schema.inputs.trust_file import Trust
-from onnxreg.schema.log.events import Attest, Publish, RolloutStep, Tag, Untag
-from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.log.state import VersionEntry
-from onnxreg.schema.log.summary import ArtifactState, ArtifactStates, Speed, artifact_states, verdicts_of
+from onnxreg.schema.log.events import Attest, LogLine, Publish, RolloutStep, Tag, Untag
+from onnxreg.schema.log.state import ArtifactState, ArtifactStates, Speed, VersionEntry, artifact_states
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.query.expression import Expression, ExpressionError, parse
 
@@ -93,7 +91,7 @@ class VersionRow:
 
     def states(self, manifest: Manifest) -> dict[str, ArtifactState]:
         """Return the state of each artifact, by the artifact's path."""
-        states = artifact_states(verdicts_of(manifest), self.entry.attested, self.refused, self.speeds)
+        states = artifact_states(manifest, self.entry.attested, self.refused, self.speeds)
         return {state.path: state for state in states}
 
     def best_artifact(self, manifest: Manifest) -> Artifact | None:

@@ -16,7 +16,7 @@ from onnxreg.registry.log.contents import Release
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
 from onnxreg.schema.core.units import format_size
-from onnxreg.schema.log.summary import RECALL, suite_checks
+from onnxreg.schema.log.state import RECALL, suite_checks
 from onnxreg.schema.manifest.manifest import Artifact
 from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS, UNJUDGED

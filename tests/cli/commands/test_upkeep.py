@@ -12,10 +12,10 @@ from support.command_line import Reg, make_draft
 from support.servers.static import Manners, serve
 
 from onnxreg.registry import Registry
+from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path
-from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import MemoryStore, memory_remote
 from onnxreg.schema.core.digest import Digest
 

@@ -71,7 +71,7 @@ def test_exactly_the_locked_artifact_is_fetched(whole, other, tmp_path):
     """Two artifacts have one format here: a path is told apart where a format would not be."""
     entry = locked(whole, NAME, "onnx-android")
     kept = pull(other, entry, whole)
-    assert held(other) == (entry.path,) and entry.path in (FULL, HALF)
+    assert held(other) == (entry.artifact.path,) and entry.artifact.path in (FULL, HALF)
     assert kept.result.blobs == 2 + len(entry.files), "the manifest and the operators too"
     assert not kept.yanked
     other.check()

@@ -139,7 +139,10 @@ def test_absent_formats_are_refused(formats, precision, message, other, pull):
 def test_resolve_and_search_keep_to_what_is_held(part):
     found = part.resolve(NAME)
     assert found.artifact.path == INT8
-    assert {(each.artifact, each.code) for each in found.rejected} == {(FULL, "not-held"), (HALF, "not-held")}
+    assert {(each.artifact, each.code) for each in found.outcome.rejected} == {
+        (FULL, "not-held"),
+        (HALF, "not-held"),
+    }
     with pytest.raises(NotFoundError) as caught:
         part.resolve(NAME, Query(formats=("onnx-android",)))
     assert f"{FULL} is not held here" in caught.value.hint

@@ -16,8 +16,8 @@ from onnxreg.cli.main import main
 from onnxreg.registry.log import commit, decisions
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import read_lines
+from onnxreg.registry.remotes import open_url
 from onnxreg.registry.signing import Keystore
-from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.schema.core.errors import ConflictError

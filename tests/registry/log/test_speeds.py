@@ -16,8 +16,7 @@ from onnxreg.registry.log.log import Log
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.log.events import BENCHMARK, Attest, Timing
-from onnxreg.schema.log.state import SEGMENT_LINES, Speeds
-from onnxreg.schema.log.summary import Speed
+from onnxreg.schema.log.state import SEGMENT_LINES, Speed, Speeds
 
 ONE = f"{NAME}:1.0.0"
 

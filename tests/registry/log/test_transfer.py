@@ -11,7 +11,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish
-from onnxreg.schema.log.summary import VersionSummary
+from onnxreg.schema.log.state import VersionSummary
 
 
 def test_push_then_pull_elsewhere(registry, other, tmp_path):

@@ -22,8 +22,7 @@ from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.log.events import Drop, Expire, Publish, Yank
-from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.events import Drop, Expire, LogLine, Publish, Yank
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 NAME = "acme/pii"

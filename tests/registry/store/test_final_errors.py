@@ -14,9 +14,9 @@ from support.servers import http, hub, s3servers, static
 from support.servers.faults import proxy
 
 from onnxreg.registry.oci.client import OciClient, OciTarget
+from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket import bucket_remote
-from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.requests import http_remote
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.errors import NotFoundError, RemoteError

@@ -21,12 +21,11 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.commit import condemn, read_condemned
 from onnxreg.registry.log.log import load, read_blob
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.remotes import Remotes
+from onnxreg.registry.remotes import Remotes, open_url
 from onnxreg.registry.store import hub_client
 from onnxreg.registry.store.hub import HubRegistry, cell, open_hub
 from onnxreg.registry.store.hub_client import CommitSnapshot, parse_url, token_of
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.registry.store.requests import UnansweredError
 from onnxreg.registry.transfer.mirror import mirror, open_both

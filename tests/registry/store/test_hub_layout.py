@@ -20,8 +20,8 @@ from support.servers.hub import Hub
 
 from onnxreg.registry import Registry
 from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store.hub import described
-from onnxreg.registry.store.open import open_url
 from onnxreg.schema.core.errors import InputError, IntegrityError, RemoteError
 from onnxreg.schema.manifest.draft import DraftFile
 

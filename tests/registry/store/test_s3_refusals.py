@@ -118,8 +118,8 @@ def test_a_prefix_that_holds_something_else_is_left_alone(bucket, said):
 
 
 LAYOUTS = {
-    "newer": (new_identity(min_reader=2), 9, "has layout 2, this onnxreg reads up to 1"),
-    "another": (new_identity(layout="another"), 4, "does not describe an onnxreg registry"),
+    "newer": (new_identity().replace(b'"min_reader": 1', b'"min_reader": 2'), 9, "has layout 2"),
+    "another": (new_identity().replace(b'"onnxreg"', b'"another"'), 4, "registry.json of {url} is damaged"),
     "no document": (b"<xml/>", 4, "registry.json of {url} is damaged"),
 }
 

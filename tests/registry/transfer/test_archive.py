@@ -166,7 +166,7 @@ def test_no_answer_is_a_version_that_is_not_carried(three, other, made):
     assert other.names() == []
     found = three.resolve("acme/pii", remote=open_archive(made))
     assert found.located.version == Version(0, 1, 0)
-    assert {each.code for each in found.rejected if each.version == Version(0, 1, 2)} == {"not-held"}
+    assert {each.code for each in found.outcome.rejected if each.version == Version(0, 1, 2)} == {"not-held"}
     with pytest.raises(NoAnswerError) as refused:
         three.resolve("acme/pii:0.1.2", remote=open_archive(made))
     assert "is not held here" in refused.value.hint

@@ -17,9 +17,9 @@ from support.trust.world import LONG
 from onnxreg.registry.log.commit import collect
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import read_lines
+from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store.archive_reader import open_archive
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import (
     IndexFile,
     MemoryStore,

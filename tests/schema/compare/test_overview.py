@@ -9,7 +9,7 @@ from support.schema.edits import copied, refused, sha
 from onnxreg.schema.compare.figures import difference, own_interval, wilson
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.compare.overview import DiffOverview, overview
-from onnxreg.schema.log.summary import ArtifactState, ArtifactStates
+from onnxreg.schema.log.state import ArtifactState, ArtifactStates
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.parts import Check
 

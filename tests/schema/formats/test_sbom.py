@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.formats.hub_layout import card_metadata
-from onnxreg.schema.formats.sbom import BomSubject, bill
+from onnxreg.schema.formats.sbom import bill
 from onnxreg.schema.manifest.manifest import Manifest
 
 
@@ -26,8 +26,7 @@ def judge() -> Any:
 
 def make(value: dict[str, Any], version: str = "1.2.0") -> dict[str, Any]:
     manifest = Manifest.from_json(value)
-    subject = BomSubject(manifest, Digest.of(manifest.encode()), Version.parse(version))
-    made = bill(subject)
+    made = bill(manifest, Digest.of(manifest.encode()), Version.parse(version))
     assert judge().validate_str(json.dumps(made)) is None
     return made
 
@@ -98,9 +97,9 @@ def test_the_serial_number_follows_from_digest_and_version(full):
 
 def test_a_timestamp_only_where_one_is_given(full):
     manifest = Manifest.from_json(full)
-    subject = BomSubject(manifest, Digest.of(manifest.encode()), Version(1, 0, 0))
-    assert "timestamp" not in bill(subject)["metadata"]
-    dated = bill(subject, "2026-01-31T12:00:00Z")
+    about = manifest, Digest.of(manifest.encode()), Version(1, 0, 0)
+    assert "timestamp" not in bill(*about)["metadata"]
+    dated = bill(*about, timestamp="2026-01-31T12:00:00Z")
     assert dated["metadata"]["timestamp"] == "2026-01-31T12:00:00Z"
     assert judge().validate_str(json.dumps(dated)) is None
 

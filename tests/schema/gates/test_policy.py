@@ -277,10 +277,11 @@ def test_only_what_is_demanded_is_looked_at():
 
 def test_reads_and_writes_the_whole_file():
     policy = read_policy(FULL, "policy.toml")
-    assert Policy.read(policy.to_json()) == policy
-    assert policy.to_json()[0]["max_size"] == {"onnx-int8": 40_000_000}
-    assert policy.to_json()[0]["where"] == "metric['sts/spearman'] >= 0.82 and size < 1MB"
-    assert policy.to_json()[0]["devices"] == ["ort-android-1.23", {"ort": "1.20", "name": "old"}]
+    assert Policy.from_json(policy.to_json()) == policy
+    (rule,) = policy.to_json()["rule"]
+    assert rule["max_size"] == {"onnx-int8": 40_000_000}
+    assert rule["where"] == "metric['sts/spearman'] >= 0.82 and size < 1MB"
+    assert rule["devices"] == ["ort-android-1.23", {"ort": "1.20", "name": "old"}]
     assert len(policy.covering("acme/pii", "stable")) == 1
     assert not policy.covering("acme/pii", "beta") and not policy.covering("other", "stable")
 

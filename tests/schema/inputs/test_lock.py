@@ -11,7 +11,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.inputs.lockfile import ChosenArtifact, LockedArtifact, Lockfile
-from onnxreg.schema.log.summary import FileSummary
+from onnxreg.schema.log.state import FileSummary
 from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.requirements import Query

@@ -9,8 +9,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, Version
-from onnxreg.schema.log.events import Hold, RolloutStep
-from onnxreg.schema.log.logline import LogLine, genesis
+from onnxreg.schema.log.events import Hold, LogLine, RolloutStep, genesis
 from onnxreg.schema.log.state import Checkpoint, State, VersionEntry
 
 ABOUT: dict[str, Any] = {"name": "acme/pii", "time": "2026-01-02T03:04:05Z", "nonce": "0" * 32}

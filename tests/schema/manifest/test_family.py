@@ -13,7 +13,7 @@ from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.gates.rule import PromotionCandidate
-from onnxreg.schema.log.summary import VersionSummary, summarize
+from onnxreg.schema.log.state import VersionSummary, summarize
 from onnxreg.schema.manifest.family import (
     MAX_STAGES,
     Graph,

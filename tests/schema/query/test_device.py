@@ -15,7 +15,7 @@ from support.processor import no_quadratic_time
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.units import SIZE_UNITS, parse_size, size
-from onnxreg.schema.log.summary import ArtifactSummary
+from onnxreg.schema.log.state import ArtifactSummary
 from onnxreg.schema.manifest.operators import Need, read_build, read_operator_set
 from onnxreg.schema.query import runtimes
 from onnxreg.schema.query.device import PACKAGES, Device, preset, presets, provider

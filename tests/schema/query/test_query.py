@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.log.summary import STATES, ArtifactSummary, FileSummary, VersionSummary
+from onnxreg.schema.log.state import STATES, ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.fields import of_artifact
 from onnxreg.schema.query.requirements import FLOATS, FORMAT_PREFERENCE, Miss, Query, Ranking, judge

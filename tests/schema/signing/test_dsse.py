@@ -12,7 +12,9 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.signing.dsse import (
     RELEASE,
+    SIZES,
     Envelope,
+    PublicKey,
     Signature,
     Statement,
     pae,
@@ -22,7 +24,6 @@ from onnxreg.schema.signing.dsse import (
     sign_line,
     signed_bytes,
 )
-from onnxreg.schema.signing.keys import SIZES, PublicKey
 
 MANIFEST = canonical.encode(
     {

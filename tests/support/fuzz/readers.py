@@ -33,8 +33,7 @@ from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import Delta, DeltaHeader, decode_table, encode_table
 from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts
 from onnxreg.schema.gates.statements import RULES, FaithfulnessReport
-from onnxreg.schema.log.events import PolicyEvent
-from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.events import LogLine, PolicyEvent
 from onnxreg.schema.log.state import Checkpoint, State
 from onnxreg.schema.manifest import manifest as documents
 from onnxreg.schema.manifest.manifest import Manifest
@@ -248,7 +247,7 @@ def _diff(first: Manifest, data: bytes) -> None:
 
 def _identity(data: bytes) -> None:
     value = read_identity(data, "there")
-    assert isinstance(value["id"], str), "an id that is no text"
+    assert isinstance(value.id, str), "an id that is no text"
 
 
 def _remotes(directory: Path, data: bytes) -> None:

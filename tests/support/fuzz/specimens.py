@@ -14,9 +14,8 @@ from onnxreg.schema.core.ref import Version
 from onnxreg.schema.delta.delta_format import Delta, encode_table
 from onnxreg.schema.gates.statements import BenchmarkDocument
 from onnxreg.schema.log import events as kinds
-from onnxreg.schema.log.logline import Via
-from onnxreg.schema.log.state import SEGMENT_LINES, State
-from onnxreg.schema.log.summary import operator_set
+from onnxreg.schema.log.events import Via
+from onnxreg.schema.log.state import SEGMENT_LINES, State, operator_set
 from onnxreg.schema.manifest.manifest import Manifest
 
 EVENTFUL, SEALED = "acme/eventful", "sealed"

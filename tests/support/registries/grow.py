@@ -23,8 +23,7 @@ from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish, Tag, Yank
-from onnxreg.schema.log.state import newest_of
-from onnxreg.schema.log.summary import VersionSummary, operator_set, summarize
+from onnxreg.schema.log.state import VersionSummary, newest_of, operator_set, summarize
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, Draft, DraftArtifact, DraftFile, Verdict
 from support.registries.home import Home
 

@@ -13,7 +13,7 @@ from typing import Any
 from onnxreg.registry.log.log import Log, fetcher
 from onnxreg.registry.signing import PrivateKey
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.events import LogLine
 
 Line = dict[str, Any]
 

@@ -8,7 +8,7 @@ import pytest
 
 from onnxreg.registry import Registry
 from onnxreg.registry.signing import PrivateKey, generate
-from onnxreg.schema.signing.keys import PublicKey
+from onnxreg.schema.signing.dsse import PublicKey
 from support.registries import owner
 from support.registries.drafts import write_draft
 
