@@ -83,6 +83,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
             "Write versions into one file, or an ORT package", "packaging", "create verify package"
         ),
         "serve": Verb("Serve the registry over HTTP, read-only", "serve"),
+        "site": Verb("Write the registry's pages as files for any host", "site"),
         "delta": Verb("Make updates small", "delta", "make ls"),
         "remote": Verb("Name registries elsewhere", "remotes", "add list remove"),
         "index": Verb("Publish the catalog; store what a remote says", "remotes", "publish fetch"),

@@ -9,7 +9,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import flag, option
 from onnxreg.registry.support import environment
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.files import read_given
 
 EXAMPLES = (
@@ -33,6 +33,7 @@ def command(
     drain: int = option("Seconds for downloads to end at SIGTERM.", default=30, min=0),
     behind_proxy: bool = flag("A proxy in front limits slow clients: allow any --host."),
     workers: int = option("Processes that answer, for example one for each core.", default=1, min=1, max=64),
+    trial: Path | None = option("Let pages try a model: the folder of the script (docs/serve.md).", "--try"),
     no_access_log: bool = flag("Print no line of JSON for each request on stderr."),
 ) -> None:
     """Serve the registry over HTTP, read-only: apps ask it, and it is a remote at its URL.
@@ -44,10 +45,11 @@ def command(
     root = session.root
     with needs("serve", "reg serve"):
         from onnxreg.registry.server import server
-        from onnxreg.registry.server.served_registry import ServedRegistry
         from onnxreg.registry.server.settings import Limits, Settings
-    settings = Settings(_token(token_file), tuple(cors or ()), _public(url), drain, behind_proxy)
-    ServedRegistry.open(root)
+    settings = Settings(
+        _token(token_file), tuple(cors or ()), public_url(url), drain, behind_proxy, trial_folder(trial)
+    )
+    session.reader(checked=False)
     listener = server.listen(host, port, behind_proxy)
     if settings.token is None and behind_proxy:
         typer.echo("warning: everybody who reaches this address may read: no token is set", err=True)
@@ -69,7 +71,16 @@ def _token(file: Path | None) -> str | None:
     return token
 
 
-def _public(url: str | None) -> str | None:
+def trial_folder(folder: Path | None) -> Path | None:
+    """The folder of the script that tries models, if one is given. Raise NotFoundError for a folder without the script."""
+    if folder is not None and not (folder / "try.js").is_file():
+        hint = "in examples/web-client: npm install --no-package-lock && node build.mjs try; then --try build/try"
+        raise NotFoundError(f"{folder} has no try.js", hint)
+    return folder
+
+
+def public_url(url: str | None) -> str | None:
+    """The URL for clients, without a slash at the end. Raise InputError unless it is one of http, without credentials."""
     if url is not None and "@" in url.partition("//")[2].partition("/")[0]:
         raise InputError("the URL holds credentials, which every answer would show", "leave them out")
     if url is not None and not url.startswith(("http://", "https://")):

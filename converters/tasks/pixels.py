@@ -12,6 +12,8 @@ from onnxreg.schema.manifest.parts import Preprocessing
 MAX_IMAGE_BYTES = 256 * 2**20
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """Pillow's names of its filters, by their numbers in the settings of transformers."""
+DRAWN_SIZE, SAMPLES = (331, 247), 64
+"""Width and height of the drawn image, and the count of its numbers that a manifest states."""
 CLOSE = 1e-4
 """Largest difference of two ways to the same numbers: a step of one in 8-bit values is larger by far."""
 
@@ -87,5 +89,16 @@ def preprocessing_of(
             continue
         pairs = ((to_numbers(image, candidate), numbers) for image, numbers in photographs)
         if all(np.allclose(a, b, rtol=0.0, atol=CLOSE) for a, b in pairs):
-            return candidate
+            return Preprocessing.from_json({**stated, "sample": _sample(candidate)}, "preprocessing")
     return None
+
+
+def _sample(preprocessing: Preprocessing) -> list[float]:
+    """Numbers at even distances, in the order of the input, for the drawn image (docs/format.md)."""
+    import numpy as np
+    from PIL import Image
+
+    x, y = np.meshgrid(*map(np.arange, DRAWN_SIZE))
+    channels = [2 * x + y + 64 * channel + x * y % 50 for channel in range(3)]
+    numbers = to_numbers(Image.fromarray(np.stack(channels, -1).astype(np.uint8)), preprocessing).reshape(-1)
+    return [round(float(value), 6) for value in numbers[:: len(numbers) // SAMPLES][:SAMPLES]]

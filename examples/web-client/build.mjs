@@ -3,10 +3,13 @@
  *
  * The modules are bundled without comments, with their types beside them. `onnxreg.script.js` is the client as one script
  * with the global `onnxreg`, for hosts without modules such as a JSContext on iOS. The same sources give the same bytes.
+ *
+ * `node build.mjs try` writes instead, into `build/try`, what `reg serve --try` and `reg site --try` take: the script of
+ * the pages, and onnxruntime-web.
  */
 
 import { execFileSync } from 'node:child_process'
-import { readdirSync, rmSync } from 'node:fs'
+import { cpSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 
 import { build } from 'esbuild'
@@ -17,6 +20,14 @@ const names = ['onnxreg', 'benchmark', 'browser-stores', 'directory-store', 'gol
 const entries = names.map((name) => at(`${name}.mjs`))
 const options = { bundle: true, minify: true, target: 'es2022', legalComments: /** @type {const} */ ('none'), absWorkingDir: root }
 
+if (process.argv[2] === 'try') {
+  const [target, runtime] = [at('build/try'), at('node_modules/onnxruntime-web/dist')]
+  rmSync(target, { recursive: true, force: true })
+  await build({ ...options, entryPoints: [at('try.mjs')], outdir: target, format: 'esm' })
+  for (const backend of ['wasm', 'webgpu']) cpSync(`${runtime}/ort.${backend}.bundle.min.mjs`, `${target}/ort.${backend}.js`)
+  for (const kind of ['', '.asyncify']) cpSync(`${runtime}/ort-wasm-simd-threaded${kind}.wasm`, `${target}/ort-wasm-simd-threaded${kind}.wasm`)
+  process.exit()
+}
 rmSync(at('dist'), { recursive: true, force: true })
 await build({ ...options, entryPoints: entries, outdir: at('dist'), format: 'esm', splitting: true, external: ['node:*'] })
 await build({ ...options, entryPoints: [entries[0]], outfile: at('dist/onnxreg.script.js'), format: 'iife', globalName: 'onnxreg' })

@@ -1,6 +1,7 @@
 """Settings of the operator, and limits that protect the server from overload."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -10,7 +11,7 @@ class Settings:
     `token`: the token that every request must have; None lets everybody read. `origins`: web sites whose scripts may
     read. `url`: the base URL for clients, without a slash at the end; None means the Host header of each request.
     `drain`: seconds for which running answers may continue when the server stops. `behind_proxy`: True if clients come
-    through a proxy, whose headers name the client.
+    through a proxy, whose headers name the client. `trial`: the folder with the script that tries models in a browser.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -18,6 +19,7 @@ class Settings:
     url: str | None = None
     drain: int = 30
     behind_proxy: bool = False
+    trial: Path | None = None
 
     def caching(self, rule: str) -> str:
         """Return a Cache-Control header. If the server has a token, shared caches must not store the answer."""

@@ -66,7 +66,8 @@ LISTS: Lists = {
         (_ITSELF, "model_family.members[].artifacts model_family.members[].files"),
         (None, "artifacts[].metadata.inputs[].shape[] artifacts[].metadata.outputs[].shape[]"),
         (None, "artifacts[].pieces.digests artifacts[].files[].pieces.digests files[].pieces.digests"),
-        (None, "preprocessing.size preprocessing.mean preprocessing.std artifacts[].checks[].interval"),
+        (None, "preprocessing.size preprocessing.mean preprocessing.std preprocessing.sample"),
+        (None, "artifacts[].checks[].interval"),
     )
     for pattern in patterns.split()
 }

@@ -21,7 +21,7 @@ class Preprocessing(Document):
     The image is scaled to `size` (height, width) in pixels; with `resize`, its shorter edge is scaled to `resize` pixels
     and `size` is cropped from the centre. From values between 0 and 1 (full scale) `mean` is subtracted, and the result is
     divided by `std`: one number for each channel, in the order of `color`. `layout` is the order of the axes, `resample`
-    the filter that scales, by Pillow's name.
+    the filter that scales, by Pillow's name. `sample` has numbers of a drawn image, for programs that test their own way.
     """
 
     size: tuple[Pixels, Pixels]
@@ -31,6 +31,7 @@ class Preprocessing(Document):
     color: Literal["RGB", "BGR", "L"] = "RGB"
     resize: Pixels | None = None
     resample: Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"] | None = None
+    sample: Items[float] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from e2e.conftest import Export, export_in_process, npm, python_of
-from support.e2e.pieces import VOCABULARY, wordpiece
+from support.e2e.tried import TEXT, text_model
 from support.servers import client_package
 from support.servers.browser import browsing, needs_chromium, serving
 from support.servers.page_snippets import snippets_of
@@ -24,7 +24,7 @@ from onnxreg.registry.server.settings import Settings
 
 # The first test of a client installs it, with PyTorch.
 pytestmark = [pytest.mark.more, pytest.mark.timeout(1800)]
-MODEL, TEXT, INT8 = "acme/tiny", "Anna B. called on May 3rd.", "model_int8.onnx"
+MODEL, INT8 = "acme/tiny", "model_int8.onnx"
 IMPORTS = {
     "@huggingface/transformers": "/@huggingface/transformers/dist/transformers.web.js",
     "onnxruntime-common": "/onnxruntime-common/dist/esm/index.js",
@@ -82,49 +82,11 @@ print(json.dumps([[span.start, span.end, span.label] for span in spans]))
 """
 
 
-def checkpoint(directory: Path) -> Path:
-    """A tiny BERT with a WordPiece tokenizer, which was taught the labels of the one text: its tags make sense to all decoders."""
-    import torch
-    from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
-
-    torch.manual_seed(6)
-    labels = dict(enumerate(["O", "B-NAME", "I-NAME", "B-DATE", "I-DATE"]))
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    names = {"id2label": labels, "label2id": {label: number for number, label in labels.items()}}
-    config = BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=64, **sizes, **names)
-    model = BertForTokenClassification(config)
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.5)
-    special = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=wordpiece(), model_max_length=64, **special)
-    batch = tokenizer(TEXT, return_tensors="pt", return_offsets_mapping=True)
-    starts = [int(start) if start < end else -1 for start, end in batch.pop("offset_mapping")[0]]
-    batch["labels"] = torch.tensor([[tag_of(start) for start in starts]])
-    batch.pop("token_type_ids", None)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(40):
-        optimizer.zero_grad()
-        model(**batch).loss.backward()
-        optimizer.step()
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
-
-
-def tag_of(start: int) -> int:
-    """The number of the tag of a token that starts there: `Anna B.` is a NAME, `May 3rd` a DATE."""
-    for first, length, begin in ((TEXT.index("Anna"), 7, 1), (TEXT.index("May"), 7, 3)):
-        if first <= start < first + length:
-            return begin if start == first else begin + 1
-    return 0
-
-
 @pytest.fixture(scope="module")
 def export(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Export:
     """A version that all clients can load: its tokenizer names a class that older releases of transformers have."""
     directory = tmp_path_factory.mktemp("hub-clients")
-    source = checkpoint(directory / "checkpoint")
+    source = text_model("token", directory / "checkpoint")
     settings = source / "tokenizer_config.json"
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"tokenizer_class": "BertTokenizer"}))
     return export_in_process(source, directory / "home", directory / "out")

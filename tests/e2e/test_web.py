@@ -41,20 +41,18 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     root = tmp_path_factory.mktemp("web")
     showroom.fill(root / "registry", root / "made")
     visits = [{"path": path, "scheme": scheme, "width": width} for path in PAGES for scheme, width in SIZES]
-    job = {"profile": str(root / "profile"), "visits": visits}
+    job = {"profile": str(root / "profile"), "visits": visits, "flow": True}
     with running(root / "registry") as site:
-        command = [
-            "node",
-            str(DRIVER),
-            str(npm("web", "playwright-core@1.65.1", "axe-core@4.14.1").parent),
-            str(CHROMIUM),
-            site.url,
-            json.dumps(job),
-        ]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500)
+        return drive(site.url, job)
+
+
+def drive(url: str, job: Any) -> Any:
+    """What the browser saw."""
+    modules = npm("web", "playwright-core@1.65.1", "axe-core@4.14.1").parent
+    command = ["node", DRIVER, modules, str(CHROMIUM), url, json.dumps(job)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
 def test_every_page_is_clean_in_every_scheme_and_size(seen):

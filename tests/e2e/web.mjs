@@ -1,9 +1,10 @@
 // Drives the pages of a running server in headless Chromium and prints, as JSON, what it saw.
 //
-//   node web.mjs MODULES CHROMIUM URL JOB    JOB: {profile, visits: [{path, scheme, width}]}
+//   node web.mjs MODULES CHROMIUM URL JOB    JOB: {profile, visits: [{path, scheme, width, text?}], flow?}
 //
 // For each visit: title, status, what axe-core finds, what the console said, which other hosts were asked, and whether
-// the page is wider than the window. The flow is what a person does: type, press Enter, follow links, by keyboard.
+// the page is wider than the window; with a text, after the model was tried on it. The flow is what a person does: type,
+// press Enter, follow links, by keyboard.
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 
@@ -11,7 +12,7 @@ const [modules, executablePath, url, job] = process.argv.slice(2);
 const require = createRequire(`${modules}/`);
 const { chromium } = require("playwright-core");
 const axe = await readFile(require.resolve("axe-core/axe.min.js"), "utf8");
-const { profile, visits } = JSON.parse(job);
+const { profile, visits, flow } = JSON.parse(job);
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync"];
 
@@ -28,11 +29,16 @@ async function judge() {
   return found.violations.map(({ id, nodes }) => ({ id, nodes: nodes.map(node => node.html.slice(0, 200)) }));
 }
 
-async function visit({ path, scheme, width }) {
+async function visit({ path, scheme, width, text }) {
   said.length = elsewhere.length = 0;
   await page.emulateMedia({ colorScheme: scheme });
   await page.setViewportSize({ width, height: 900 });
   const answer = await page.goto(url + path, { waitUntil: "load" });
+  if (text) {
+    await page.locator("#try textarea").first().fill(text);
+    await page.locator("#try button").click();
+    await page.waitForFunction(() => !document.querySelector("#try button").disabled, null, { timeout: 60_000 });
+  }
   const seen = { path, scheme, width, status: answer.status(), title: await page.title(), violations: await judge() };
   seen.overflow = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth");
   seen.background = await page.evaluate("getComputedStyle(document.body).backgroundColor");
@@ -87,5 +93,5 @@ async function walk() {
 
 const seen = [];
 for (const each of visits) seen.push(await visit(each));
-console.log(JSON.stringify({ visits: seen, flow: await walk() }));
+console.log(JSON.stringify({ visits: seen, flow: flow ? await walk() : null }));
 await context.close();

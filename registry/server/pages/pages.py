@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import sha256
 from itertools import islice
+from sys import maxsize
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
 from starlette.requests import Request
@@ -24,11 +25,10 @@ from onnxreg.registry.log.log import read_blob, read_deltas
 from onnxreg.registry.production import ChannelStatus, in_production
 from onnxreg.registry.search.catalog import Catalog, find_models, total_size
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes
-from onnxreg.registry.server.pages.rendering import HERE, environment
-from onnxreg.registry.server.pages.snippets import Snippet, file_path, snippets
+from onnxreg.registry.server.pages.rendering import HERE, POLICY, SCRIPTS, Links, environment
+from onnxreg.registry.server.pages.snippets import OF_TREES, Snippet, snippets
 from onnxreg.registry.server.served_registry import Search, ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
-from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
 from onnxreg.registry.trust.signatures import SignatureJudge, latest_proofs, word_of, words
@@ -51,10 +51,14 @@ MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
 """The most versions in a history, links to figures in it, and characters of a figure's name in a URL."""
 WIDTH, HEIGHT, MARGIN = 640, 180, 24
 """Sizes of the chart, in units of its own coordinates."""
-POLICY = (
-    "default-src 'none'; style-src 'self'; img-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+TRIALS = (
+    "token-classification",
+    "text-classification",
+    "pooling",
+    "feature-extraction",
+    "image-classification",
 )
+"""The tasks that the script knows."""
 STATIC = HERE / "static"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -88,6 +92,13 @@ class VersionRow:
     def has_files(self, artifact: Artifact) -> bool:
         paths = self.entry.held
         return self.entry.gone is None and (paths is None or artifact.path in paths)
+
+    def can_be_tried(self, manifest: Manifest) -> bool:
+        """True if the script can hold the model to what was published: golden vectors, and tokens or numbers of an image."""
+        has_vectors = any(file.role == "golden" for item in manifest.artifacts for file in item.files)
+        has_tokenizer = any(file.path == "tokenizer.json" for file in manifest.files)
+        is_known = manifest.task in TRIALS and (has_tokenizer or manifest.preprocessing is not None)
+        return is_known and has_vectors and self.entry.gone is None and not self.entry.yanked
 
     def states(self, manifest: Manifest) -> dict[str, ArtifactState]:
         """Return the state of each artifact, by the artifact's path."""
@@ -206,52 +217,51 @@ class ModelPage:
 class Pages:
     """The pages of one registry."""
 
-    def __init__(self, registry: ServedRegistry, settings: Settings, limits: Limits) -> None:
+    def __init__(
+        self, registry: ServedRegistry, settings: Settings, limits: Limits, links: Links | None = None
+    ) -> None:
         self._registry, self._settings = registry, settings
         self._search = Search(registry, limits)
-        self._root = root = urlsplit(settings.url or "").path
+        links = links or Links(urlsplit(settings.url or "").path)
+        self._is_static, self._policy = (
+            links.is_static,
+            POLICY if settings.trial is None else POLICY + SCRIPTS,
+        )
         self._templates = environment(
-            root=root,
             registry=registry.registry_id,
             style=sha256((STATIC / "style.css").read_bytes()).hexdigest()[:16],
-            url=self._url,
-            model_url=self._model_url,
-            version_url=lambda name, version: f"{self._model_url(name)}:{quote(str(version), safe='+')}",
-            file_url=lambda name, revision, path: root + file_path(name, revision, path),
-            blob_url=lambda digest: f"{root}/{blob_path(digest)}",
+            **{name: getattr(links, name) for name in dir(links) if not name.startswith("_")},
         )
         for name in self._templates.list_templates():
             self._templates.get_template(name)  # an update of the program must not mix new ones with old code
 
     def routes(self) -> list[BaseRoute]:
+        trial, version = self._settings.trial, self._answered(self.version, self._policy)
         return [
-            Route("/", self._answered(self._models)),
-            Route("/models/{name}:{tag}", self._answered(self._version)),
-            Route("/models/{org}/{name}:{tag}", self._answered(self._version)),
-            Route("/models/{name}", self._answered(self._model)),
-            Route("/models/{org}/{name}", self._answered(self._model)),
-            Route("/diff", self._answered(self._diff)),
-            Route("/history", self._answered(self._history)),
+            *([] if trial is None else [Mount("/try", StaticFiles(directory=trial))]),
+            Route("/", self._answered(self.models)),
+            Route("/models/{name}:{tag}", version),
+            Route("/models/{org}/{name}:{tag}", version),
+            Route("/models/{name}", self._answered(self.model)),
+            Route("/models/{org}/{name}", self._answered(self.model)),
+            Route("/diff", self._answered(self.diff)),
+            Route("/history", self._answered(self.history)),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
 
-    def _url(self, path: str, **parameters: object) -> str:
-        """Return a link to a page, with those parameters that are not empty."""
-        query = urlencode({key: str(value) for key, value in parameters.items() if value})
-        return f"{self._root}/{path}{'?' if query else ''}{query}"
-
-    def _model_url(self, name: str) -> str:
-        return f"{self._root}/models/{quote(name)}"
+    def _most(self, count: int) -> int:
+        """Return the most rows of a kind on a page: in files all rows are on one page."""
+        return maxsize if self._is_static else count
 
     def _page(self, template: str, **values: Any) -> bytes:
         return self._templates.get_template(template).render(values).encode()
 
-    def _answered(self, make: Callable[[Request], Awaitable[bytes]]) -> Endpoint:
+    def _answered(self, make: Callable[[Request], Awaitable[bytes]], policy: str = POLICY) -> Endpoint:
         """Return an endpoint that answers with a page, also if `make` raises a RegError."""
 
         async def endpoint(request: Request) -> Response:
             try:
-                return _guarded(of_bytes(request, await make(request), HTML))
+                return _guarded(of_bytes(request, await make(request), HTML), policy)
             except RegError as error:
                 return self.of_error(error, request.query_params.get("q", "").strip())
 
@@ -265,7 +275,7 @@ class Pages:
             html = self._page("search.html", query=query, error=error)
         return _guarded(Response(html, STATUS.get(error.family, 500), NO_STORE, HTML))
 
-    async def _models(self, request: Request) -> bytes:
+    async def models(self, request: Request) -> bytes:
         typed = {key: request.query_params.get(key, "").strip() for key in ("words", "after", "q")}
         if query := typed.pop("q"):
             page = partial(self._search_page, query, parse(query))
@@ -273,14 +283,14 @@ class Pages:
         return await self._search.ask(partial(self._models_page, typed), ("page", *typed.values()))
 
     def _models_page(self, typed: dict[str, str], search: Catalog) -> bytes:
-        limit = MODELS_PER_PAGE + 1
-        models, count = find_models(search, self._registry, **typed, limit=limit)
+        most = self._most(MODELS_PER_PAGE)
+        models, count = find_models(search, self._registry, **typed, limit=most + 1)
         return self._page(
             "models.html",
             typed=typed,
             count=count,
-            models=models[:MODELS_PER_PAGE],
-            more=models[MODELS_PER_PAGE - 1].name if len(models) > MODELS_PER_PAGE else None,
+            models=models[:most],
+            more=models[most - 1].name if len(models) > most else None,
             damages=search.damages(),
         )
 
@@ -298,7 +308,7 @@ class Pages:
 
         return await run_sync(lambda: self._registry.answer((*key, *self._registry.rules()), name, read))
 
-    async def _model(self, request: Request) -> bytes:
+    async def model(self, request: Request) -> bytes:
         name = check_name(request.scope["path"].removeprefix("/models/"))
         older, before = request.query_params.get("older"), request.query_params.get("before")
         if before is not None and not re.fullmatch(r"[0-9]{1,15}", before):
@@ -310,15 +320,15 @@ class Pages:
             newest = model.log.state.newest_release()
             manifest = kept_manifest(model.log, newest) if newest else None
             remaining = [version for version in model.order if start is None or version < start]
-            log = model.log_rows(line, LINES_PER_PAGE)
+            log, most = model.log_rows(line, self._most(LINES_PER_PAGE)), self._most(VERSIONS_PER_PAGE)
             return self._page(
                 "model.html",
                 model=model,
                 name=name,
                 newest=model.row(newest) if newest else None,
                 manifest=manifest,
-                rows=[model.row(version) for version in remaining[:VERSIONS_PER_PAGE]],
-                older=remaining[VERSIONS_PER_PAGE - 1] if len(remaining) > VERSIONS_PER_PAGE else None,
+                rows=[model.row(version) for version in remaining[:most]],
+                older=remaining[most - 1] if len(remaining) > most else None,
                 log=log,
                 earlier=log[-1].line.seq if log and log[-1].line.seq > 1 else None,
                 first=start is None and line is None,
@@ -326,9 +336,9 @@ class Pages:
 
         return await self._of_model(name, make, "model", name, start, line)
 
-    async def _version(self, request: Request) -> bytes:
+    async def version(self, request: Request) -> bytes:
         ref = Ref.parse(request.scope["path"].removeprefix("/models/"))
-        base = base_url(request, self._settings)
+        base = self._settings.url if self._is_static else base_url(request, self._settings)
 
         def make(model: ModelPage) -> bytes:
             row = model.row(model.log.find(ref, yanked=True, gone=True).version)
@@ -342,9 +352,12 @@ class Pages:
                 row=row,
                 manifest=manifest,
                 proofs=model.proofs(manifest, row.entry.manifest) if manifest else {},
-                snippets=self._snippets(model, row, manifest, base) if manifest else [],
+                snippets=self._snippets(model, row, manifest, base) if manifest and base else [],
                 updates=[(files[delta.new], delta) for delta in deltas if delta.new in files],
                 previous=older[0] if older else None,
+                trial=self._settings.trial is not None
+                and manifest is not None
+                and row.can_be_tried(manifest),
             )
 
         return await self._of_model(ref.name, make, "version", ref, base)
@@ -359,9 +372,10 @@ class Pages:
         tag = None if row.entry.yanked else str(row.version)
         guarded = self._settings.token is not None
         channel = next(iter(row.channels), None)
-        return list(snippets(base, model.name, tag, channel, digest, manifest, artifact, files, guarded))
+        lines = snippets(base, model.name, tag, channel, digest, manifest, artifact, files, guarded)
+        return [snippet for snippet in lines if not self._is_static or snippet.client in OF_TREES]
 
-    async def _diff(self, request: Request) -> bytes:
+    async def diff(self, request: Request) -> bytes:
         texts = [request.query_params.get(side, "") for side in ("old", "new")]
         if not all(texts):
             raise InputError("Two versions are compared", "choose them on the page of a model")
@@ -376,7 +390,7 @@ class Pages:
 
         return await self._of_model(new.name, make, "diff", old, new, token)
 
-    async def _history(self, request: Request) -> bytes:
+    async def history(self, request: Request) -> bytes:
         name = check_name(request.query_params.get("model", ""))
         metric = request.query_params.get("metric", "")[:MAX_METRIC_LETTERS] or None
 
@@ -422,8 +436,8 @@ def history_chart(history: ModelHistory) -> dict[str, Any] | None:
     return {"points": points, "low": low, "high": high}
 
 
-def _guarded(response: Response) -> Response:
-    """Add headers with which a browser only shows the page, with this server's style, and runs nothing."""
-    response.headers["Content-Security-Policy"] = POLICY
+def _guarded(response: Response, policy: str = POLICY) -> Response:
+    """Add headers with which a browser only shows the page, with this server's style, and runs only what `policy` says."""
+    response.headers["Content-Security-Policy"] = f"{policy}; frame-ancestors 'none'"
     response.headers["Referrer-Policy"] = "same-origin"
     return response

@@ -8,22 +8,88 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from onnxreg.registry.log.contents import Release
+from onnxreg.registry.server.pages.snippets import file_path
+from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.units import format_size
 from onnxreg.schema.log.state import RECALL, suite_checks
-from onnxreg.schema.manifest.manifest import Artifact
+from onnxreg.schema.manifest.manifest import Artifact, StoredFile
 from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS, UNJUDGED
 
 HERE = Path(__file__).parent
 MAX_JSON_CHARS = 2000
 """The most characters of a JSON value that a page shows."""
+POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'"
+SCRIPTS = "; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'"
+"""The content policy of pages, and what is added on those where a script tries the model."""
+
+
+class Links:
+    """The links of pages that a server makes, below a path `root` ("" or `/path`)."""
+
+    is_static = False
+
+    def __init__(self, root: str) -> None:
+        self.root, self.tree = root, f"{root}/"
+
+    def url(self, path: str, **parameters: object) -> str:
+        """Return a link to a page, with those parameters that are not empty."""
+        query = urlencode({key: str(value) for key, value in parameters.items() if value})
+        return f"{self.root}/{path}{'?' if query else ''}{query}"
+
+    def model_url(self, name: str) -> str:
+        return f"{self.root}/models/{quote(name)}"
+
+    def version_url(self, name: str, version: object) -> str:
+        return f"{self.model_url(name)}:{quote(str(version), safe='+')}"
+
+    def file_url(self, name: str, revision: str, file: StoredFile) -> str:
+        return self.root + file_path(name, revision, file.path)
+
+    def blob_url(self, digest: Digest) -> str:
+        return f"{self.tree}{blob_path(digest)}"
+
+
+class StaticLinks(Links):
+    """The links of pages in files of one folder, from which `tree` is the URL of the registry's tree."""
+
+    is_static = True
+
+    def __init__(self, tree: str) -> None:
+        self.root, self.tree = ".", tree
+
+    def policy(self, has_script: bool) -> str:
+        """Return the content policy of a page, which a file states itself."""
+        site = urlsplit(self.tree)
+        return POLICY + (
+            f"{SCRIPTS} {f'{site.scheme}://{site.netloc}' if site.netloc else ''}" if has_script else ""
+        )
+
+    @staticmethod
+    def file_of(kind: str, name: str, version: object = "") -> str:
+        """Return the name of a page's file; neither `~` nor `@` is in the names of models."""
+        return f"{kind}~{name.replace('/', '~')}{'@' if version else ''}{version}.html"
+
+    def url(self, path: str, **parameters: object) -> str:
+        return quote(self.file_of(path, str(parameters["model"]))) if path else "index.html"
+
+    def model_url(self, name: str) -> str:
+        return quote(self.file_of("model", name))
+
+    def version_url(self, name: str, version: object) -> str:
+        return quote(self.file_of("model", name, version))
+
+    def file_url(self, name: str, revision: str, file: StoredFile) -> str:
+        return self.blob_url(file.digest)
 
 
 def environment(**values: Any) -> Environment:

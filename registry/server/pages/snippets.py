@@ -34,6 +34,9 @@ DTYPES = {
 TEXT_FILES = frozenset({"config.json", "tokenizer.json"})
 """Files that libraries of Hugging Face need beside a graph that reads text."""
 
+OF_TREES = frozenset({"reg", "JavaScript client", "JVM client"})
+"""The clients that need no server but a static one."""
+
 
 class Snippet(NamedTuple):
     """Lines to copy for one client, in a language (`sh`, `python`, `js`, `java`), and a remark about the lines."""

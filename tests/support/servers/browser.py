@@ -39,12 +39,13 @@ def serving(root: Path) -> Iterator[str]:
 
 
 @contextmanager
-def browsing(modules: Path, profile: Path) -> Iterator[Evaluate]:
+def browsing(modules: Path, profile: Path, quota: int | None = None) -> Iterator[Evaluate]:
     """`evaluate(page, code, *arguments)` loads a page and returns what a function of JavaScript answers there.
 
-    Nothing is kept between calls but what the page keeps in the profile.
+    Nothing is kept between calls but what the page keeps in the profile, at most `quota` bytes.
     """
     command = ["node", Path(__file__).with_name("browser.mjs"), modules, str(CHROMIUM), profile]
+    command += [] if quota is None else [str(quota)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         requests, answers = process.stdin, process.stdout

@@ -14,8 +14,8 @@ CLIENT = REPOSITORY / "examples" / "web-client"
 TOOLS = REPOSITORY / ".cache" / "client-package"
 
 
-def build(directory: Path) -> Path:
-    """Build the package in a copy of its sources; returns the copy."""
+def build(directory: Path, *words: str) -> Path:
+    """Build the package, or what the words name, in a copy of its sources; returns the copy."""
     sources = [path for path in CLIENT.iterdir() if path.is_file()]
     node_modules = tools()
     copy = directory / "client"  # outside the repository: it needs nothing beside itself
@@ -23,7 +23,9 @@ def build(directory: Path) -> Path:
     for path in sources:
         shutil.copy(path, copy / path.name)
     (copy / "node_modules").symlink_to(node_modules)
-    done = subprocess.run(["node", "build.mjs"], cwd=copy, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["node", "build.mjs", *words], cwd=copy, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return copy
 

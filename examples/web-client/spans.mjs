@@ -1,0 +1,119 @@
+/**
+ * The labelled spans of a text, from the tokens of `@huggingface/tokenizers` and a model's tag for each: the same as those
+ * of `reg run --text` (converters/evaluation/tokens.py).
+ */
+
+/** @typedef {{start: number, end: number, label: string, text: string}} Span in code points, half-open */
+/** @typedef {{label: string, begins: boolean, ends: boolean}} Tag `label` is '' for the outside tag */
+
+/** A character that stands for a byte in tokens of byte-level models; the others stand for themselves. */
+const BYTES = new Map(
+  Array.from({ length: 256 }, (_, byte) => byte)
+    .filter((byte) => !((byte > 32 && byte < 127) || (byte > 160 && byte !== 173)))
+    .map((byte, index) => [String.fromCodePoint(256 + index), byte]),
+)
+
+/**
+ * Where each token is in the text, or null for a special one. Null for all if a token is not what the text says there, so
+ * that no span is ever at a wrong place.
+ * @param {any} tokenizer of `@huggingface/tokenizers`
+ * @param {Record<string, any>} json its tokenizer.json
+ * @param {string} text
+ * @param {string[]} tokens
+ * @returns {([number, number] | null)[] | null}
+ */
+export function placesOf(tokenizer, json, text, tokens) {
+  const special = new Set((json.added_tokens ?? []).filter((/** @type {any} */ each) => each.special).map((/** @type {any} */ each) => each.content))
+  const isOfBytes = /"type":"ByteLevel"/.test(JSON.stringify([json.pre_tokenizer, json.decoder]))
+  const prefix = json.model.continuing_subword_prefix || '\uffff'
+  const unknown = json.model.unk_token ?? json.model.vocab?.[json.model.unk_id]?.[0]
+  const gap = json.model.type === 'BPE' && !json.model.fuse_unk ? /^\S/u : /^([^\s\p{P}$+<=>^`|~]+|\S)/u
+  /** @type {number[]} */
+  const origins = []
+  let written = ''
+  for (const [place, character] of [...text].entries()) {
+    const normal = tokenizer.normalizer ? tokenizer.normalizer.normalize(character) : character
+    const piece = isOfBytes ? String.fromCodePoint(...new TextEncoder().encode(normal)) : normal
+    written += piece
+    origins.push(...Array(piece.length).fill(place))
+  }
+  /** @type {([number, number] | null)[]} */
+  const places = []
+  let at = 0
+  for (const token of tokens) {
+    if (special.has(token) && token !== unknown) {
+      places.push(null)
+      continue
+    }
+    at += /^\s*/.exec(written.slice(at))?.[0].length ?? 0
+    const own = isOfBytes ? [...token].map((each) => String.fromCodePoint(BYTES.get(each) ?? each.codePointAt(0) ?? 0)).join('') : token
+    const piece = own.replace(own.startsWith(prefix) ? prefix : '', '').replaceAll('▁', ' ').trim()
+    const run = token === unknown ? gap.exec(written.slice(at))?.[0] : piece
+    if (run === undefined || !written.startsWith(run, at)) return null
+    places.push(run ? [origins[at], origins[at + run.length - 1] + 1] : null)
+    at += run.length
+  }
+  return written.slice(at).trim() ? null : places
+}
+
+/**
+ * What each of a model's tags means: BIO, BIOES, BILOU, BMES or IO, as the labels spell it. A mark is read if the label has a
+ * tag with B too; B or I also if every tag has a mark.
+ * @param {string[]} tags in the order of the logits
+ * @returns {Tag[]}
+ */
+export function tagsOf(tags) {
+  const inside = tags.filter((tag) => tag !== 'O' && tag !== 'o')
+  /** @type {Map<string, {mark: string, name: string}>} */
+  let marks = new Map()
+  for (const joint of ['\\-', '_', ':', '/', '\\.']) {
+    for (const isPrefix of [true, false]) {
+      const pattern = isPrefix ? `(?<mark>[BILUESM])${joint}(?<name>.+)` : `(?<name>.+)${joint}(?<mark>[BILUESM])`
+      const found = inside.flatMap((tag) => {
+        const groups = new RegExp(`^${pattern}$`, 'is').exec(tag)?.groups
+        return groups ? [{ tag, mark: groups.mark.toUpperCase(), name: groups.name }] : []
+      })
+      const isEvery = found.length > 0 && found.length === inside.length
+      const begun = new Set(found.filter(({ mark }) => mark === 'B').map(({ name }) => name))
+      const isContinued = found.some(({ mark, name }) => begun.has(name) && ('IM'.includes(mark) || (isPrefix && mark !== 'B')))
+      if (!isContinued && !(isPrefix && isEvery && found.every(({ mark }) => 'BI'.includes(mark)))) continue
+      const read = found.filter(({ mark, name }) => begun.has(name) || (isEvery && 'BI'.includes(mark)))
+      marks = new Map(read.map(({ tag, mark, name }) => [tag, { mark, name }]))
+      return tags.map(meaning)
+    }
+  }
+  return tags.map(meaning)
+
+  /** @param {string} tag @returns {Tag} */
+  function meaning(tag) {
+    const { mark, name } = marks.get(tag) ?? { mark: '', name: inside.includes(tag) ? tag : '' }
+    return { label: name, begins: mark !== '' && 'BSU'.includes(mark), ends: mark !== '' && 'ELSU'.includes(mark) }
+  }
+}
+
+/**
+ * Label every character, then join runs of one label: neighbouring tokens of a label are one span with what is between them,
+ * unless the left one ends a span or the right one begins one; two that touch are shown as one.
+ * @param {string} text
+ * @param {([number, number] | null)[]} places
+ * @param {Tag[]} tags of each token
+ * @returns {Span[]}
+ */
+export function spansOf(text, places, tags) {
+  const characters = [...text]
+  const labels = Array(characters.length).fill('')
+  let [current, reach] = ['', 0]
+  for (const [index, place] of places.entries()) {
+    if (!place) continue
+    const { label, begins, ends } = tags[index]
+    labels.fill(label, label === current && !begins ? reach : place[0], place[1])
+    ;[current, reach] = [ends ? '' : label, place[1]]
+  }
+  /** @type {Span[]} */
+  const spans = []
+  for (let start = 0, end; start < labels.length; start = end) {
+    for (end = start + 1; end < labels.length && labels[end] === labels[start]; ) end += 1
+    if (labels[start]) spans.push({ start, end, label: labels[start], text: characters.slice(start, end).join('') })
+  }
+  return spans
+}

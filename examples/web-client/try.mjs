@@ -1,0 +1,282 @@
+/**
+ * *Try it* on a version's page of `reg serve` and `reg site`: this browser downloads the artifact that fits it, verified,
+ * and runs it on a text or an image. Nothing leaves the machine.
+ *
+ * Before anything is answered, the runtime must compute the release's golden vectors, and the tokenizer or the scaling of
+ * images must give the numbers that the export published (docs/golden.md). Else there is no answer at all.
+ *
+ * `node build.mjs try` writes this script with its runtime; the page has the form (`version.html`).
+ */
+
+import { Tokenizer } from '@huggingface/tokenizers'
+
+import { goldenTest } from './golden-test.mjs'
+import { browserStore, IntegrityError, NotFoundError, preset, RegError, Registry } from './onnxreg.mjs'
+import { numbersOf } from './pixels.mjs'
+import { placesOf, spansOf, tagsOf } from './spans.mjs'
+
+/** @typedef {import('./onnxreg.mjs').Release} Release */
+/** @typedef {import('./values.mjs').Json} Json */
+/** @typedef {Record<string, {dims: number[], data: any}>} Outputs */
+/** `run` takes feeds as `[type, shape, values]` by name. @typedef {{ort: any, session: any, backend: string, offline: boolean, release: Release, answer: Answer}} Model */
+/** Answers the given texts or files with what is shown, and the milliseconds that the graph took. @typedef {(given: any[]) => Promise<{shown: (Node | string)[], milliseconds: number}>} Answer */
+
+/** The text whose tokens are the golden vectors of an export (docs/golden.md). */
+export const TEXT = [
+  'The patient was seen on 2024-03-18 by Dr. Maria Lindqvist and can be reached at +1 (555) 010-4477.',
+  'Please send the invoice to 12 Harbour Street, Apt. 4B, Springfield, or to anna.keller@example.org.',
+  'Le dossier n° 88-1204 a été transmis au médecin traitant; la prochaine visite est fixée au 7 mai.',
+  '昨日、田中さんから電話がありました。住所は変わっていません。',
+].join(' ')
+/** The lengths of the rows that the golden vectors' padded case is cut from; it begins with the second. */
+const ROWS = [48, 31]
+/** Width and height of the drawn image whose numbers an export publishes, and the value of a pixel's channel. */
+const [WIDTH, HEIGHT] = [331, 247]
+const drawn = (/** @type {number} */ x, /** @type {number} */ y, /** @type {number} */ channel) => (2 * x + y + 64 * channel + ((x * y) % 50)) % 256
+const CLOSE = 1e-4
+
+const section = /** @type {HTMLElement} */ (document.getElementById('try'))
+const { name = '', version = '', task = '', tree = '' } = section.dataset
+const preprocessing = JSON.parse(section.dataset.preprocessing || 'null')
+const form = /** @type {HTMLFormElement} */ (section.querySelector('form'))
+const status = /** @type {HTMLElement} */ (section.querySelector('[role=status]'))
+const result = /** @type {HTMLElement} */ (section.querySelector('.result'))
+/** @type {Promise<Model> | undefined} */
+let loading
+
+section.hidden = false
+form.addEventListener('submit', async (event) => {
+  event.preventDefault()
+  const button = /** @type {HTMLButtonElement} */ (form.querySelector('button'))
+  button.disabled = true
+  result.replaceChildren()
+  try {
+    const given = [...form.elements].flatMap((field) => (field instanceof HTMLInputElement ? [...(field.files ?? [])] : field instanceof HTMLTextAreaElement ? [field.value] : []))
+    const model = await (loading ??= load())
+    const { shown, milliseconds } = await model.answer(given)
+    result.append(...shown)
+    status.textContent = `${milliseconds.toFixed(1)} ms in ${model.backend}; ${model.release.artifact.path}, verified${model.offline ? ', from this browser: the registry cannot be reached' : ''}`
+  } catch (error) {
+    status.textContent = message(error)
+    if (error instanceof Unlike) form.hidden = true
+    else if (!(error instanceof Unfit)) loading = undefined
+  }
+  button.disabled = false
+})
+
+/** This browser does not compute what the export published. */
+class Unlike extends Error {}
+/** The model cannot answer this text or image. */
+class Unfit extends Error {}
+
+/** What happened, and what to do. @param {any} error */
+function message(error) {
+  if (error instanceof Unlike || error instanceof Unfit) return error.message
+  if (error?.name === 'QuotaExceededError') return 'This browser has no room for the model: free some space, or leave its private mode.'
+  if (error instanceof IntegrityError) return `What came is not what was published, and was thrown away: ${error.message}. Try again.`
+  if (error instanceof NotFoundError) return `Nothing runs in this browser: ${error.message}.`
+  if (error instanceof RegError) return `The registry does not answer: ${error.message}. Try again.`
+  return `That failed: ${error?.message ?? error}`
+}
+
+/** Download what fits, and hold it to what was published: with WebGPU if it is here and reproduces, else in WebAssembly. @returns {Promise<Model>} */
+async function load() {
+  const hasGpu = await /** @type {any} */ (navigator).gpu?.requestAdapter().catch(() => null)
+  if (hasGpu) {
+    try {
+      return await loadIn('webgpu')
+    } catch (error) {
+      if (error instanceof RegError) throw error
+    }
+  }
+  return loadIn('wasm')
+}
+
+/** @param {'webgpu' | 'wasm'} backend @returns {Promise<Model>} */
+async function loadIn(backend) {
+  const registry = new Registry(new URL(tree, location.href).href, browserStore(`onnxreg-try ${tree}`))
+  const onProgress = (/** @type {number} */ done, /** @type {number} */ total) => {
+    status.textContent = `Downloading: ${(done / 1e6).toFixed(1)} of ${(total / 1e6).toFixed(1)} MB`
+  }
+  status.textContent = 'Asking the registry'
+  const device = preset(backend === 'webgpu' ? 'ort-webgpu-1.30' : 'ort-web-1.30')
+  const { release, offline } = await alone(async () => {
+    const update = await registry.update(name, { tag: version, device }, { onProgress })
+    await registry.tidy()
+    return update
+  })
+  status.textContent = 'Checking the model'
+  const ort = await runtime(backend)
+  const session = await ort.InferenceSession.create(await registry.read(release, release.artifact.path), { executionProviders: [backend] })
+  const lasting = { run: (/** @type {any} */ feeds) => session.run(feeds) }
+  const golden = await json(registry, release, (file) => file.role === 'golden')
+  if (!golden || !(await goldenTest(registry, ort, { open: async () => lasting })(release))) {
+    throw new Unlike('This browser does not compute the published golden vectors, so the model cannot be tried here.')
+  }
+  const kind = { ort, session, backend: backend === 'webgpu' ? 'WebGPU' : 'WebAssembly', offline, release }
+  const answer = await (task === 'image-classification' ? ofImages : ofTexts)(registry, kind, golden)
+  return { ...kind, answer }
+}
+
+/** Act while no other tab does: what one deletes the other may need. @template T @param {() => Promise<T>} act @returns {Promise<T>} */
+async function alone(act) {
+  return navigator.locks ? navigator.locks.request('onnxreg-try', act) : act()
+}
+
+/** The runtime; its WebAssembly is kept beside the models. @param {'webgpu' | 'wasm'} backend */
+async function runtime(backend) {
+  const ort = await import(new URL(`ort.${backend}.js`, import.meta.url).href)
+  const file = new URL(backend === 'webgpu' ? 'ort-wasm-simd-threaded.asyncify.wasm' : 'ort-wasm-simd-threaded.wasm', import.meta.url)
+  const [store, key] = [browserStore('onnxreg-try runtime'), `${file.pathname} ${ort.env.versions.web}`]
+  let bytes = await store.get(key)
+  if (!bytes) {
+    const response = await fetch(file)
+    if (!response.ok) throw new Error(`${file.pathname} is not there`)
+    bytes = new Uint8Array(await response.arrayBuffer())
+    for (const old of await store.keys('')) await store.delete(old)
+    await store.put(key, bytes)
+  }
+  Object.assign(ort.env.wasm, { numThreads: 1, wasmBinary: bytes })
+  return ort
+}
+
+/** A file of the release as JSON, null if there is none. @param {Registry} registry @param {Release} release @param {(file: import('./onnxreg.mjs').File) => boolean} which @returns {Promise<any>} */
+async function json(registry, release, which) {
+  const file = release.files.find(which)
+  return file ? JSON.parse(new TextDecoder().decode(await registry.read(release, file.path))) : null
+}
+
+/** Answers texts, with the release's own tokenizer. @param {Registry} registry @param {Omit<Model, 'answer'>} model @param {Json} golden @returns {Promise<Answer>} */
+async function ofTexts(registry, model, golden) {
+  const named = (/** @type {string} */ name) => json(registry, model.release, ({ path }) => path.split('/').at(-1) === name)
+  const [file, settings, config] = [await named('tokenizer.json'), await named('tokenizer_config.json'), (await named('config.json')) ?? {}]
+  const tokenizer = new Tokenizer(file, settings ?? {})
+  const most = Number(section.dataset.most) || Infinity
+  const encode = (/** @type {string} */ text) => tokenizer.encode(text, { return_token_type_ids: true })
+  if (!isHeld(golden, encode(TEXT).ids, most) || !placesOf(tokenizer, file, TEXT, encode(TEXT).tokens)) {
+    throw new Unlike('This browser does not make the published tokens of a text, so the model cannot be tried here.')
+  }
+  const prompt = config.prompts?.[config.default_prompt_name] ?? ''
+  const labels = Object.values((await json(registry, model.release, ({ role }) => role === 'labels')) ?? {})
+
+  const read = async (/** @type {string} */ text) => {
+    const encoded = encode(text)
+    const rows = { input_ids: encoded.ids, attention_mask: encoded.attention_mask, token_type_ids: encoded.token_type_ids }
+    if (encoded.ids.length > most) throw new Unfit(`The text has ${encoded.ids.length} tokens, and the model takes ${most}: shorten it.`)
+    if (!encoded.ids.length || !text.trim()) throw new Unfit('Write a text.')
+    const feeds = Object.entries(rows).filter(([name]) => model.session.inputNames.includes(name))
+    return { encoded, ...(await run(model, feeds.map(([name, ids]) => [name, 'int64', BigInt64Array.from(ids, BigInt), [1, ids.length]]))) }
+  }
+  return async (texts) => {
+    if (task === 'token-classification' || task === 'text-classification') {
+      const { encoded, outputs, milliseconds } = await read(texts[0])
+      if (task === 'text-classification') return { shown: classes(outputs.logits.data, labels, config), milliseconds }
+      const places = placesOf(tokenizer, file, texts[0], encoded.tokens)
+      if (!places) throw new Unfit('The tokens of this text cannot be found in it again: try another one.')
+      const tags = tagsOf(labels)
+      const best = encoded.ids.map((_, token) => tags[highest(outputs.logits.data.subarray(token * labels.length, (token + 1) * labels.length))])
+      return { shown: marked(texts[0], spansOf(texts[0], places, best)), milliseconds }
+    }
+    const read_ = await Promise.all([read(prompt + texts[0]), read(prompt + texts[1])])
+    const [a, b] = read_.map(({ outputs, encoded }) => vectorOf(outputs, encoded.attention_mask))
+    const dot = (/** @type {number[]} */ one, /** @type {number[]} */ other) => one.reduce((sum, value, index) => sum + value * other[index], 0)
+    const cosine = dot(a, b) / (Math.sqrt(dot(a, a) * dot(b, b)) || 1)
+    return { shown: [element('p', `Cosine ${cosine.toFixed(4)}, of vectors of ${a.length} numbers`)], milliseconds: read_[0].milliseconds + read_[1].milliseconds }
+  }
+}
+
+/** Answers images by their classes. @param {Registry} registry @param {Omit<Model, 'answer'>} model @returns {Promise<Answer>} */
+async function ofImages(registry, model) {
+  const example = { width: WIDTH, height: HEIGHT, data: new Uint8Array(4 * WIDTH * HEIGHT) }
+  example.data.forEach((_, at) => (example.data[at] = drawn((at >> 2) % WIDTH, Math.floor((at >> 2) / WIDTH), at % 4)))
+  const { data } = numbersOf(example, preprocessing)
+  const wanted = preprocessing.sample ?? []
+  const isNear = (/** @type {number} */ value, /** @type {number} */ at) => Math.abs(value - data[at * Math.floor(data.length / wanted.length)]) <= CLOSE
+  if (!wanted.length || !wanted.every(isNear)) {
+    throw new Unlike('This browser does not make the published numbers of an image, so the model cannot be tried here.')
+  }
+  const config = (await json(registry, model.release, ({ path }) => path.split('/').at(-1) === 'config.json')) ?? {}
+  const labels = Object.values((await json(registry, model.release, ({ role }) => role === 'labels')) ?? {})
+  return async ([file]) => {
+    if (!file) throw new Unfit('Choose an image.')
+    const bitmap = await createImageBitmap(file, { colorSpaceConversion: 'none', premultiplyAlpha: 'none' }).catch(() => null)
+    if (!bitmap) throw new Unfit(`${file.name} is not an image that this browser reads.`)
+    const canvas = new OffscreenCanvas(bitmap.width, bitmap.height)
+    const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext('2d', { willReadFrequently: true }))
+    context.drawImage(bitmap, 0, 0)
+    const numbers = numbersOf(context.getImageData(0, 0, bitmap.width, bitmap.height), preprocessing)
+    const { outputs, milliseconds } = await run(model, [[model.session.inputNames[0], 'float32', numbers.data, numbers.shape]])
+    return { shown: classes(outputs[model.session.outputNames[0]].data, labels, config), milliseconds }
+  }
+}
+
+/** Whether the tokens of the text are those of the golden vectors. @param {Json} golden @param {number[]} ids @param {number} most */
+function isHeld({ cases }, ids, most) {
+  const starts = [0, Math.min(ROWS[0], most), Math.min(ROWS[0], most) + Math.min(ROWS[1], most)]
+  const rows = ['row', 'padded'].flatMap((name) => {
+    const inputs = cases.find((/** @type {Json} */ each) => each.name === name)?.inputs
+    const [count, width] = inputs?.input_ids?.shape ?? [0, 0]
+    const part = (/** @type {string} */ key, /** @type {number} */ row) => inputs[key].data.slice(row * width, (row + 1) * width)
+    return Array.from({ length: count }, (_, row) => part('input_ids', row).filter((/** @type {number} */ _, /** @type {number} */ at) => part('attention_mask', row)[at]))
+  })
+  const isPart = (/** @type {number[]} */ row, /** @type {number} */ index) => row.every((id, at) => id === (ids[starts[index] + at] ?? id))
+  return rows.length === starts.length && rows[0].length > 0 && rows.every(isPart)
+}
+
+/** @param {Omit<Model, 'answer'>} model @param {[string, string, any, number[]][]} feeds */
+async function run({ ort, session }, feeds) {
+  const tensors = feeds.map(([name, type, data, shape]) => [name, new ort.Tensor(type, data, shape)])
+  const start = performance.now()
+  const outputs = /** @type {Outputs} */ (await session.run(Object.fromEntries(tensors)))
+  return { outputs, milliseconds: performance.now() - start }
+}
+
+/** The vector of a text: the graph's own, or the mean of its tokens'. @param {Outputs} outputs @param {number[]} mask @returns {number[]} */
+function vectorOf(outputs, mask) {
+  const { dims, data } = outputs.embeddings ?? outputs.sentence_embedding ?? outputs.text_embeds ?? outputs.last_hidden_state ?? Object.values(outputs)[0]
+  const width = dims[dims.length - 1]
+  if (dims.length === 2) return Array.from(data)
+  const count = mask.reduce((sum, each) => sum + each, 0)
+  return Array.from({ length: width }, (_, at) => mask.reduce((sum, each, token) => sum + each * data[token * width + at], 0) / count)
+}
+
+/** The place of the highest number. @param {ArrayLike<number>} values */
+function highest(values) {
+  let best = 0
+  for (let at = 1; at < values.length; at++) if (values[at] > values[best]) best = at
+  return best
+}
+
+/** The classes with their scores, the best first; scored as `reg run` does. @param {Float32Array} logits @param {string[]} labels @param {Json} config */
+function classes(logits, labels, { problem_type: problem }) {
+  const top = Math.max(...logits)
+  const powers = Array.from(logits, (logit) => Math.exp(logit - top))
+  const sum = powers.reduce((total, power) => total + power, 0)
+  const isSigmoid = problem === 'multi_label_classification' || logits.length === 1
+  const scores = Array.from(logits, (logit, at) => (problem === 'regression' ? logit : isSigmoid ? 1 / (1 + Math.exp(-logit)) : powers[at] / sum))
+  const order = scores.map((_, at) => at).sort((a, b) => scores[b] - scores[a])
+  const rows = order.slice(0, 10).map((at) => element('li', element('strong', labels[at] ?? `LABEL_${at}`), ` ${scores[at].toFixed(4)}`))
+  return [element('ol', ...rows), ...(order.length > 10 ? [element('p', `and ${order.length - 10} more`)] : [])]
+}
+
+/** A text with its spans marked. @param {string} text @param {import('./spans.mjs').Span[]} spans */
+function marked(text, spans) {
+  const characters = [...text]
+  const parts = []
+  let at = 0
+  for (const span of spans) {
+    const mark = element('mark', span.text, ' ', element('span', span.label))
+    parts.push(characters.slice(at, span.start).join(''), mark)
+    at = span.end
+  }
+  const line = element('p', ...parts, characters.slice(at).join(''))
+  line.dir = 'auto'
+  return [line, ...(spans.length ? [] : [element('p', 'Nothing is marked.')])]
+}
+
+/** @param {string} tag @param {(Node | string)[]} children */
+function element(tag, ...children) {
+  const made = document.createElement(tag)
+  made.append(...children)
+  return made
+}

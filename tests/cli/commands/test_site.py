@@ -1,0 +1,99 @@
+"""`reg site`: pages as files, whose links all lead somewhere, in a directory that appears as a whole."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from support.made_once import made_once
+from support.servers import showroom, static
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+
+
+def make(path: Path) -> None:
+    showroom.fill(path / "models", path / "made")
+
+
+@pytest.fixture(scope="module")
+def models(isolated_user: None) -> Path:
+    return made_once(make) / "models"
+
+
+@pytest.fixture
+def written(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Path]:
+    assert main(["--registry", str(models), "site", str(tmp_path / "public"), "--json"]) == 0
+    names = [name for name in (tmp_path / "public").iterdir() if name.suffix == ".html"]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == {"output": str(tmp_path / "public"), "models": 5, "pages": len(names)}
+    yield tmp_path / "public"
+
+
+def test_every_link_leads_to_a_file_of_the_site(written):
+    pages = list(written.glob("*.html"))
+    assert {"model~acme~pii.html", "model~acme~pii@2.0.0-rc.1.html"} <= {page.name for page in pages}
+    for page in pages:
+        text = page.read_text("utf-8")
+        links = {unquote(unescape(link)) for link in re.findall(r'(?:href|src)="([^"#]+)"', text)}
+        assert all((written / link.partition("?")[0]).is_file() for link in links), (page.name, links)
+        assert "<form" not in text and "<script" not in text
+        (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
+        assert "default-src 'none'" in unescape(policy) and "script-src" not in policy
+
+
+def test_the_tree_in_it_is_a_remote(written, tmp_path, capsys):
+    with static.serve(written) as url:
+        words = ["--registry", str(tmp_path / "other"), "pull", "acme/pii:1.3.0", f"{url}/tree"]
+        assert main(words) == 0
+    assert Registry(tmp_path / "other").state("acme/pii").versions.keys()
+    capsys.readouterr()
+
+
+def test_a_site_replaces_an_earlier_one_and_nothing_else(models, written, capsys):
+    (written / "index.html").write_text("an earlier one")
+    again = ["--registry", str(models), "site", str(written), "--url", "https://models.example/tree"]
+    assert main(again) == 0
+    page = (written / "model~acme~pii@1.3.0.html").read_text("utf-8")
+    assert "an earlier one" not in (written / "index.html").read_text("utf-8")
+    assert not (written / "tree").exists()
+    assert 'href="https://models.example/tree/blobs/sha256/' in page
+    assert (
+        "reg pull acme/pii:1.3.0 https://models.example/tree" in unescape(page) and "hf download" not in page
+    )
+    (written / "CNAME").write_text("models.example")
+    before = sorted(written.rglob("*"))
+    assert main(again) == 2
+    assert "CNAME" in capsys.readouterr().err and sorted(written.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "named"),
+    [
+        (["site", "models/public"], 2, "inside the registry"),
+        (["site", "public", "--try", "nothing"], 3, "try.js"),
+        (["site", "public", "--url", "ftp://models.example"], 2, "ftp://"),
+        (["--registry", "missing", "site", "public"], 3, "missing"),
+    ],
+)
+def test_a_mistake_writes_nothing(words, status, named, models, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").symlink_to(models)
+    assert main([*([] if "--registry" in words else ["--registry", "models"]), *words]) == status
+    assert named in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["models"]
+
+
+def test_a_damaged_model_is_named_and_the_earlier_site_stays(models, written, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(models, copy)
+    index = copy / "index" / "acme" / "pii.jsonl"
+    index.write_bytes(index.read_bytes()[:-40])
+    before = {path: path.read_bytes() for path in written.glob("*.html")}
+    assert main(["--registry", str(copy), "site", str(written)]) == 4
+    assert "acme/pii" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in written.glob("*.html")} == before
