@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
-from keyword import iskeyword
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, NamedTuple, get_args
@@ -29,7 +28,7 @@ from onnxreg.schema.core.errors import InputError, nearest
 class Verb(NamedTuple):
     """A verb's line in `reg --help`, its module, and the names of its own verbs, if it has any.
 
-    The function of a verb is called as the verb, or `command`; the function of `VERB WORD` is `VERB_WORD`.
+    The function of a verb is called as the verb (`import_`), or `command`; the function of `VERB WORD` is `VERB_WORD`.
     """
 
     summary: str
@@ -178,9 +177,8 @@ def build(alone: str | None = None) -> typer.Typer:
         module = import_module(f"onnxreg.cli.commands.{verb.module}")
         examples = [line for line in module.EXAMPLES if f" {name} " in f"{line} "]
         if not verb.words:
-            function = getattr(module, "command", None) or getattr(
-                module, f"{name}_" if iskeyword(name) else name
-            )
+            names = vars(module)
+            function = names.get("command") or names.get(name) or names[f"{name}_"]
             app.command(name, cls=VerbCommand, epilog="\n".join(examples))(_of_context(function))
             continue
         inner = typer.Typer(epilog="\n".join(examples), cls=VerbGroup, rich_markup_mode=None)

@@ -307,9 +307,9 @@ def _lines(outcome: Outcome) -> list[str]:
 
 def _report(session: Session, outcomes: Sequence[Outcome], is_interrupted: bool) -> None:
     """Show the results of all jobs, then raise one error if any job failed or the run was interrupted."""
-    counts = {"succeeded": 0, "failed": 0, "stopped": 0}
-    for outcome in outcomes:
-        counts[outcome["status"] if outcome["status"] in counts else "succeeded"] += 1
+    ends = [outcome["status"] for outcome in outcomes]
+    counts = {end: ends.count(end) for end in ("failed", "stopped")}
+    counts = {"succeeded": len(ends) - sum(counts.values()), **counts}
     rows = [
         (
             *(outcome["row"], outcome["job"], outcome["status"], outcome["ref"]),

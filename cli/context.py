@@ -135,8 +135,8 @@ class Session:
                 self.say(*([part] if isinstance(part, str) else part or ()))
 
     def say(self, *lines: str) -> None:
-        """Print lines for people on stdout; nothing with `--quiet`."""
-        if not self.quiet:
+        """Print lines for people on stdout; nothing with `--quiet` or `--json`."""
+        if not (self.quiet or self.as_json):
             for line in lines:
                 print(line)
 

@@ -116,14 +116,12 @@ def _artifact(row: ArtifactRow) -> tuple[str, ...]:
     unit = sizes[-1][-3:]
     if len(set(sizes)) > 1 and sizes[0].endswith(unit):
         sizes[0] = sizes[0].removesuffix(unit)
-    columns: tuple[list[str], ...] = (
-        [side.path for side in sides],
-        [side.precision for side in sides],
-        sizes,
-    )
-    columns = (*columns, [side.state for side in sides], [side.latency or "-" for side in sides])
-    cells = [" -> ".join(dict.fromkeys(values)) for values in columns]
-    cells[-1] = cells[-1] if any(side.latency for side in sides) else ""
+    columns = [
+        [side.path, side.precision, size_, side.state] for side, size_ in zip(sides, sizes, strict=True)
+    ]
+    cells = [" -> ".join(dict.fromkeys(values)) for values in zip(*columns, strict=True)]
+    latencies = dict.fromkeys(side.latency or "-" for side in sides)
+    cells.append("" if {*latencies} == {"-"} else " -> ".join(latencies))
     graph = row.graph or ("added" if row.old is None else "removed")
     return row.member or "", *cells, graph, row.weights or ""
 

@@ -82,7 +82,9 @@ LICENSE = option(
 DESCRIPTION = option(
     "What the model does, in one line of at most 500 characters.", parser=check_description, metavar="TEXT"
 )
-VERSION = option("A SemVer version; default: the next patch, or 0.1.0.")
+VERSION = option(
+    "A SemVer version; default: the next patch, or 0.1.0; another task needs a new major version."
+)
 OUTPUT = option("Also write the files here: a new directory, or an earlier export.")
 ALLOW_CODE = option(
     "Run this code, which a recipe names: an installed module:function, file.py:function, or file.py for everything that it defines. Not remembered.",

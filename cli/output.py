@@ -41,6 +41,11 @@ def _plain(value: Any) -> Any:
     return value.to_json() if hasattr(value, "to_json") else str(value)
 
 
+def fields(item: object, names: str) -> dict[str, Any]:
+    """The attributes with these names (separated by spaces), as keys of a JSON document."""
+    return {name: getattr(item, name) for name in names.split()}
+
+
 def write_file(path: Path, data: bytes) -> None:
     """Write a whole file or nothing. If the file has these bytes already, it is not touched."""
     from onnxreg.registry.support.disk import host_errors, replace_file
@@ -109,6 +114,13 @@ def _cell(value: object) -> str:
 
 def _pad(cell: str, width: int, right: bool) -> str:
     return paint(cell.rjust(width) if right else cell.ljust(width))
+
+
+def shortened(value: object) -> str:
+    """A value as text, or as JSON, of at most 60 characters; None gives `nothing`."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_plain)
+    text = "nothing" if value is None else text
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def number(value: float | None) -> str:

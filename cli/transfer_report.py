@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.output import counted, duration, size, table
+from onnxreg.cli.output import counted, duration, fields, size, table
 
 if TYPE_CHECKING:
     from onnxreg.registry.transfer.exchange import Arrival, SkippedVersion, TransferResult
@@ -70,7 +70,7 @@ def skipped_lines(skipped: "Iterable[SkippedVersion]") -> Iterator[str]:
 
 def to_json(result: "TransferResult", remote: str, out: Path | None = None) -> dict[str, Any]:
     """The transfer as `{ref, remote, events, blobs, bytes, output}`, and `yanked` of `yanked_to_json`."""
-    moved = {"events": result.events, "blobs": result.blobs, "bytes": result.size, "output": out}
+    moved = {**fields(result, "events blobs"), "bytes": result.size, "output": out}
     return {"ref": f"{result.name}:{result.versions[0]}", "remote": remote, **moved, **yanked_to_json(result)}
 
 

@@ -10,7 +10,7 @@ from shlex import quote
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.output import counted, fold_line, number, printable, size, table
+from onnxreg.cli.output import counted, fields, fold_line, number, printable, size, table
 from onnxreg.schema.core import canonical
 from onnxreg.schema.log.state import RECALL, suite_checks
 from onnxreg.schema.manifest.vocabulary import UNJUDGED
@@ -61,7 +61,7 @@ def screen(
         _artifacts(version),
         _shipping(version),
         _figures(manifest, is_full),
-        _needs(manifest),
+        _needs(manifest, is_full),
         _ways(version, remote, is_full),
     )
     details = (_making(manifest), _remarks(version), _checks(manifest), _files(manifest))
@@ -104,16 +104,10 @@ def report_published(
 
 def _document(release: Release, out: Path | None) -> dict[str, Any]:
     yank = release.yank
-    return {
-        "ref": str(release.ref),
-        "name": release.name,
-        "version": release.version,
-        "new": release.new,
-        "digest": release.digest,
+    return fields(release, "ref name version new digest newer") | {
         "manifest": canonical.decode(release.data, "manifest"),
         "states": {state.path: state.state for state in release.states},
-        "yanked": yank and {"version": yank.version, "reason": yank.reason},
-        "newer": release.newer,
+        "yanked": yank and fields(yank, "version reason"),
         "output": out,
     }
 
@@ -283,8 +277,11 @@ def _check_row(path: str, check: Check, name: str) -> tuple[object, ...]:
     return path, name, number(check.value), number(check.limit), check.samples or None, check.verdict
 
 
-def _needs(manifest: Manifest) -> Iterator[str]:
-    """Inputs, outputs, opset and operators of the artifacts that an app loads first; equal values are printed once."""
+def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
+    """Inputs, outputs, opset and operators of the artifacts that an app loads first; equal values are printed once.
+
+    Of several graphs that differ, each has a line, unless `is_full`.
+    """
     contracts: dict[tuple[str, str], list[Artifact]] = {}
     for artifact in manifest.entry_artifacts:
         sides = (artifact.metadata.inputs, artifact.metadata.outputs)
@@ -292,6 +289,10 @@ def _needs(manifest: Manifest) -> Iterator[str]:
             ", ".join(f"{spec.name} {spec.dtype}{spec.shape_text}" for spec in side) for side in sides
         )
         contracts.setdefault((inputs, outputs), []).append(artifact)
+    if len(contracts) > 1 and not is_full:
+        graphs = [artifacts[0] for artifacts in contracts.values()]
+        yield from table(("GRAPH", "INPUTS", "OUTPUTS", "OPSET", "OPERATORS"), map(_contract, graphs))
+        return
     for (inputs, outputs), artifacts in contracts.items():
         first = artifacts[0]
         yield from _keyed(
@@ -309,6 +310,15 @@ def _needs(manifest: Manifest) -> Iterator[str]:
             opsets = None if _opsets(other) == _opsets(first) else f"opset {_opsets(other) or 'not recorded'}"
             if differences := "; ".join(filter(None, (opsets, _operators(new)))):
                 yield from _keyed({"also": f"{other.path}: {differences}"})
+
+
+def _contract(artifact: Artifact) -> tuple[object, ...]:
+    """The row of a graph: its path, the first input and output with the number of the others, opset and operators."""
+    sides = (
+        f"{side[0].name}{f' and {len(side) - 1} more' if side[1:] else ''}" if side else None
+        for side in (artifact.metadata.inputs, artifact.metadata.outputs)
+    )
+    return artifact.path, *sides, _opsets(artifact), len(_operator_names(artifact)) or None
 
 
 def _opsets(artifact: Artifact) -> str:
@@ -419,29 +429,28 @@ def searched(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
     record = _recorded(version, "search")
     if not record:
         return
-    timed = {name: items for one in tables for name, items in one.candidates.items()}
+    timed = {
+        name: [item.ratio.value for item in items if item.ratio]
+        for one in tables
+        for name, items in one.candidates.items()
+    }
+    trials, winner = record["candidates"], printable(record["winner"])
     rows = [
         (
             trial["candidate"],
             size(trial["bytes"]) if "bytes" in trial else None,
-            [f"{item.ratio.value:.2f} x" for item in timed.get(trial["candidate"], ()) if item.ratio],
+            [f"{ratio:.2f} x" for ratio in timed.get(trial["candidate"], ())],
             [_loss(item["metric"], item["loss"], item.get("interval")) for item in trial.get("metrics", ())],
             trial["state"],
         )
-        for trial in record["candidates"]
+        for trial in trials
         if trial["state"] != "untried" or "bytes" in trial
     ]
-    tried, total, winner = record["tried"], counted(len(record["candidates"]), "candidate"), record["winner"]
-    yield f"tried {tried} of {total} on the suite to choose on; the winner is {printable(winner)}"
+    tried = f"tried {record['tried']} of {counted(len(trials), 'candidate')} on the suite to choose on"
+    yield f"{tried}; the winner is {winner}"
     yield from table(("CANDIDATE", "SIZE", "LATENCY", "LOSS", "VERDICT"), rows)
-    costs = {
-        trial["candidate"]: (
-            trial["bytes"],
-            max(item.ratio.value for item in timed[trial["candidate"]] if item.ratio),
-        )
-        for trial in record["candidates"]
-        if trial["state"] == "certified" and trial["candidate"] in timed
-    }
+    passed = {trial["candidate"]: trial["bytes"] for trial in trials if trial["state"] == "certified"}
+    costs = {name: (bytes_, max(timed[name])) for name, bytes_ in passed.items() if name in timed}
     front = [
         name
         for name, cost in costs.items()
@@ -453,8 +462,8 @@ def searched(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
         if item.path == record.get("output"):
             losses = [check for check in item.checks if check.interval and check.limit is not None]
             figures = ", ".join(_loss(check.label, check.value, check.interval) for check in losses)
-            where = f"on the suite to confirm on: {item.path}"
-            yield printable(f"{where} {figures}: {item.certification.state}")
+            verdict = f"{item.path} {figures}: {item.certification.state}"
+            yield printable(f"on the suite to confirm on: {verdict}")
 
 
 def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> str:

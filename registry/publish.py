@@ -126,25 +126,24 @@ def _release(log: Log, version: Version, is_new: bool) -> Release:
 def _choose_version(
     log: Log, requested: Version | None, digest: Digest, task: str | None
 ) -> tuple[Version, bool]:
-    """Choose the version to publish; the second value is True if it is new. The next patch is for the same task."""
-    if requested is not None:
-        entry = log.versions.get(requested)
-        if entry is not None and entry.manifest == digest and entry.gone is not None:
+    """Choose the version to publish; the second value is True if it is new. Versions of one major are for one task."""
+    twins = {version: entry for version, entry in log.versions.items() if entry.manifest == digest}
+    if requested in twins:
+        if (gone := twins[requested].gone) is not None:
             hint = "publish under another version; a copy elsewhere brings an expired one back: reg pull --restore"
-            raise ConflictError(f"{log.name}:{requested} is {entry.gone.how}", hint)
-        return requested, entry is None or entry.manifest != digest
-    entries = log.versions.items()
-    twins = {v: entry for v, entry in entries if entry.gone is None and entry.manifest == digest}
-    if (existing := _newest(twins)) is not None:
+            raise ConflictError(f"{log.name}:{requested} is {gone.how}", hint)
+        return requested, False
+    existing = _newest({version: entry for version, entry in twins.items() if entry.gone is None})
+    if requested is None and existing is not None:
         return existing, False
-    latest = _newest(log.versions)
-    if latest is None:
-        return FIRST_VERSION, True
-    before = log.summaries.get(latest)
+    newest = _newest(log.versions) or FIRST_VERSION
+    major = newest.major if requested is None else requested.major
+    latest = _newest({version: entry for version, entry in log.versions.items() if version.major == major})
+    before = None if latest is None else log.summaries.get(latest)
     if before is not None and task and before.task not in (None, task):
-        hint = f"give it another name, or a version of your choice: --version {latest.major + 1}.0.0"
+        hint = f"give it another name, or a new major version: --version {newest.major + 1}.0.0"
         raise ConflictError(f"{log.name}:{latest} is a model for {before.task}, this one is for {task}", hint)
-    return latest.next_patch(), True
+    return requested or (FIRST_VERSION if latest is None else latest.next_patch()), True
 
 
 def _newest(entries: Mapping[Version, VersionEntry]) -> Version | None:

@@ -40,6 +40,8 @@ ARTIFACT_KEYS = (
 )
 """The keys of an artifact in `Resolution.to_json`; keys of the second line appear only if they have a value."""
 
+MAX_NAMED_MEMBERS = 3
+
 
 @dataclass(frozen=True)
 class Resolution:
@@ -91,11 +93,11 @@ class NoAnswerError(NotFoundError):
 
     def __init__(self, ref: Ref, outcome: ResolveOutcome, query: Query) -> None:
         artifacts = [item for candidate, _ in outcome.looked_at for item in candidate.summary.artifacts]
-        member, nearest = next((item.member for item in artifacts if item.member), None), outcome.nearest()
-        if member and query.member is None:
-            nearest += f"; name one, such as --member {member}"
-        super().__init__(f"no artifact of {ref} answers the query", nearest)
         self.name, self.outcome, self.members = ref.name, outcome, {item.member for item in artifacts}
+        nearest = outcome.nearest()
+        if query.member is None and (names := sorted(filter(None, self.members))[:MAX_NAMED_MEMBERS]):
+            nearest += f"; name one, such as --member {' or '.join(names)}"
+        super().__init__(f"no artifact of {ref} answers the query", nearest)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `Resolution.to_json` without an artifact."""

@@ -1,6 +1,5 @@
 """`reg add`, `import`: make versions of existing model files, or of models that others published."""
 
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import DESCRIPTION, LICENSE, VERSION, argument, option, pairs
-from onnxreg.cli.output import printable, table
+from onnxreg.cli.output import printable, shortened, table
 from onnxreg.cli.services import prove_version
 from onnxreg.cli.versions import report_published
 from onnxreg.schema.core.errors import InputError, RegError
@@ -30,7 +29,6 @@ EXAMPLES = (
     "reg add model.ort model.required_operators_and_types.config --name acme/ner --version 1.0.0",
     "reg import ./openmed-export --name acme/pii-small --version 1.0.0",
     "reg import hf://onnx-community/bert-base-NER-ONNX --name acme/ner",
-    "reg import ./all-MiniLM-L6-v2 --name acme/minilm",
     "reg import oci://ghcr.io/acme/pii-small:1.2.0",
     "reg import ./pulled --name acme/pii-small",
 )
@@ -162,15 +160,10 @@ def import_(
         published = registry.add(draft, new_version)
     documents = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]
     proofs = _prove(session, registry, published)
-    rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in documents]
+    rows = [(item["path"], shortened(item["claimed"]), shortened(item["found"])) for item in documents]
     claims = ["", "what was claimed otherwise:", *table(("FIELD", "CLAIMED", "FOUND"), rows)] if rows else []
     remarks = [*_proof_lines(proofs), *claims]
     report_published(session, published, remarks=remarks, differences=documents, proofs=proofs)
-
-
-def _short(value: Any) -> str:
-    text = "nothing" if value is None else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _prove(session: Session, registry: "Registry", published: "Release") -> list[dict[str, Any]]:

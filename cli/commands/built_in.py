@@ -7,7 +7,7 @@ from typing import Any
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import argument
-from onnxreg.cli.output import table, write_bytes
+from onnxreg.cli.output import fields, table, write_bytes
 from onnxreg.schema.query.device import presets
 from onnxreg.schema.query.runtimes import OLDEST_FORMAT
 
@@ -132,16 +132,9 @@ def builtin_devices(session: Session) -> None:
     ir_version are the newest versions that load, ort_formats the oldest and newest version.
     """
     documents: list[dict[str, Any]] = [
-        {
-            "name": preset.device.name,
-            "ort": preset.device.ort,
-            "opset": preset.device.runtime.opset,
-            "ir_version": preset.device.runtime.ir,
-            "ort_formats": [OLDEST_FORMAT, preset.device.runtime.ort_format],
-            "platform": preset.device.platform,
-            "providers": list(preset.device.providers),
-            "source": preset.source,
-        }
+        fields(preset.device, "name ort platform providers")
+        | {"opset": preset.device.runtime.opset, "ir_version": preset.device.runtime.ir}
+        | {"ort_formats": [OLDEST_FORMAT, preset.device.runtime.ort_format], "source": preset.source}
         for preset in presets().values()
     ]
     rows = [

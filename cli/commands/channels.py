@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import CHANNEL, NAME, REASON, REF, REMOTE, argument, flag, option
-from onnxreg.cli.output import counted, printable, table
+from onnxreg.cli.output import counted, fields, printable, table
 from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.log.events import LogLine
@@ -62,9 +62,8 @@ ABOUT = ("line", "seq", "time", "actor", "reason")
 def _policy_json(line: LogLine) -> dict[str, Any]:
     from onnxreg.schema.gates.policy import policy_of
 
-    event = line.event
-    values = (line.digest, line.seq, event.time, event.actor, event.reason)
-    return dict(zip(ABOUT, values, strict=True)) | {"rules": policy_of(line).to_json()["rule"]}
+    about = {"line": line.digest, "seq": line.seq, **fields(line.event, "time actor reason")}
+    return about | {"rules": policy_of(line).to_json()["rule"]}
 
 
 def _shown(document: dict[str, Any]) -> Iterator[str]:
@@ -77,16 +76,8 @@ def _shown(document: dict[str, Any]) -> Iterator[str]:
 def _rules(rules: list[dict[str, Any]]) -> Iterator[str]:
     for rule in rules:
         yield "[[rule]]"
-        yield from (f"{key} = {printable(_toml(item))}" for key, item in rule.items())
-
-
-def _toml(value: object) -> str:
-    """A value of a rule as TOML."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{json.dumps(key)} = {_toml(item)}' for key, item in value.items())}}}"
-    return json.dumps(value)
+        values = {key: json.dumps(item, separators=(", ", " = ")) for key, item in rule.items()}  # as TOML
+        yield from (f"{key} = {printable(value)}" for key, value in values.items())
 
 
 def policy_set(
@@ -116,9 +107,8 @@ def policy_set(
     log = read_policies(reader)
     is_new = not log.lines or log.policy != policy
     stopped = list(blocked_channels(reader, policy))
-    if not session.as_json:
-        before, after = (list(_rules(item.to_json()["rule"])) for item in (log.policy, policy))
-        session.say(*list(unified_diff(before, after, lineterm="", n=len(before)))[3:])
+    before, after = (list(_rules(item.to_json()["rule"])) for item in (log.policy, policy))
+    session.say(*list(unified_diff(before, after, lineterm="", n=len(before)))[3:])
     for channel in stopped:
         session.warn(f"stops: {channel['why']}")
     line, outcome = None, None if is_new else "nothing to do: this policy is in force"
@@ -161,14 +151,8 @@ def promote(
         outcome = f"{judged.ref} may become {channel}"
     elif not judged.failed:
         outcome = f"nothing to do: {judged.name}:{channel} is {judged.version} under this policy"
-    document = {
-        "ref": judged.ref,
-        "channel": judged.channel,
-        "policy_holds": not judged.failed,
-        "moved": is_moved,
-        "before": held_before,
-        "findings": [finding.to_json() for finding in judged.findings],
-    }
+    document = fields(judged, "ref channel findings") | {"policy_holds": not judged.failed}
+    document |= {"moved": is_moved, "before": held_before}
     rows = [(finding.requirement, finding.verdict, finding.detail) for finding in judged.findings]
     session.show(document, table(("DEMAND", "VERDICT", "FOUND"), rows), outcome and ["", outcome])
     if judged.failed:

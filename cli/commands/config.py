@@ -20,7 +20,12 @@ def command(session: Session) -> None:
     With --json: {places: [{name, path, source, exists}], settings: [{name, value, source}], variables:
     [{name, value, source}]}; source is the option or variable that decides, or default; the value of a secret is null.
     """
-    places, variables, author = list(_places(session)), list(_variables()), actor_of_event(None)
+    variables = [
+        {"name": name, "value": None if _is_secret(name) else value, "source": name}
+        for name in environment.names()
+        if (value := environment.read(name))
+    ]
+    places, author = list(_places(session)), actor_of_event(None)
     source = "default" if environment.read("REG_ACTOR") is None else "REG_ACTOR"
     settings = [{"name": "actor", "value": author, "source": source}]
     place_rows = [(*list(item.values())[:3], "yes" if item["exists"] else "no") for item in places]
@@ -52,13 +57,6 @@ def _places(session: Session) -> Iterator[dict[str, Any]]:
             source = "--registry"
         path = path.absolute()
         yield {"name": name, "path": str(path), "source": source, "exists": path.exists()}
-
-
-def _variables() -> Iterator[dict[str, str | None]]:
-    """The variables that are set."""
-    for name in environment.names():
-        if value := environment.read(name):
-            yield {"name": name, "value": None if _is_secret(name) else value, "source": name}
 
 
 def _is_secret(name: str) -> bool:

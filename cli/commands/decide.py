@@ -16,12 +16,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "reg tag acme/pii-small:1.2.0 stable --reason 'passed the field test'",
-    "reg tag acme/pii-small:1.2.0 stable --remote origin",
     "reg untag acme/pii-small:beta --reason 'the trial is over'",
-    "reg untag acme/pii-small:beta --remote origin",
     "reg pin acme/pii-small:1.2.0 --reason 'in devices until 2031'",
     "reg pin acme/pii-small:1.2.0 --undo",
-    "reg pin acme/pii-small:1.2.0 --remote origin",
     "reg yank acme/pii-small:1.2.0 --reason 'labels in the wrong order'",
     "reg yank acme/pii-small:1.2.0 --undo",
     "reg yank acme/pii-small:1.2.0 --remote origin",
@@ -29,7 +26,6 @@ EXAMPLES = (
     "reg sign acme/pii-small:1.2.0",
     "reg sign acme/pii-small:1.2.0 --key release-2026 --reason 'passed review 17'",
     "reg sign acme/pii-small:1.2.0 --key models --bundle ./pii-small.sig",
-    "reg sign acme/pii-small:1.2.0 --remote origin",
 )
 
 

@@ -65,9 +65,8 @@ def delta_ls(session: Session, ref: str = REF, remote: str | None = REMOTE) -> N
 
     reader = session.reader(remote)
     located = find(reader, Ref.parse(ref))
-    digest = located.entry.manifest
-    manifest = read_manifest(read_blob(reader, digest), digest, located.name)
-    files = {file.digest: file for file in manifest.all_files()}
+    digest, name = located.entry.manifest, located.name
+    files = {file.digest: file for file in read_manifest(read_blob(reader, digest), digest, name).all_files()}
     rows = _rows(read_deltas(partial(read_blob, reader), located.entry.deltas), files)
     none = f"{located.ref} offers no deltas; `reg delta make {ref}` makes some"
     session.show({"ref": located.ref, "deltas": rows}, _table(rows) if rows else none)

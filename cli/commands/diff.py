@@ -50,6 +50,7 @@ def command(
     diff-overview); {proofs: {old, new}} and {attested: {old, new}} by path, if any are on record.
     """
     from onnxreg.registry.log.contents import read_version
+    from onnxreg.registry.support.disk import check_outfile
 
     gate = [] if fail_on is None else [word.strip() for word in fail_on.split(",")]
     for word in gate:
@@ -57,8 +58,10 @@ def command(
             raise InputError(f"no severity is called {word!r}", f"--fail-on takes {', '.join(SEVERITIES)}")
     if session.as_json and as_markdown:
         raise InputError("stdout takes one of --json and --markdown", "leave one out")
-    if html is not None:
-        _check_page(html)
+    if html is not None:  # before the comparison, if the page could not be made or written afterwards
+        with needs("serve", "reg diff --html"):
+            from onnxreg.registry.server.pages.rendering import report
+        check_outfile(html)
     reader = session.reader(remote)
     old_reader = reader if source is None else session.reader(source)
     before, after = read_version(old_reader, Ref.parse(old)), read_version(reader, Ref.parse(new))
@@ -79,7 +82,10 @@ def command(
             _rest(changes, screen, full),
         )
     if html is not None:
-        _write_page(session, html, before, after, changes, screen)
+        doubts = list(diff_report.doubts_of((before, after)))
+        write_file(html.resolve(), report(before, after, changes, screen, doubts))
+        if not session.quiet:
+            print(f"written to {html}", file=sys.stderr)
     if failed := [change for change in changes.changes if change.severity in gate]:
         kinds = list(dict.fromkeys(change.kind.replace("-", " ") for change in failed))
         first = ", ".join(kinds[:NAMED]) + (", ..." if len(kinds) > NAMED else "")
@@ -87,15 +93,6 @@ def command(
             f"{counted(len(failed), 'change')} that --fail-on {','.join(gate)} refuses: {first}",
             "keep the old version for apps in the field, or take the severity out of --fail-on",
         )
-
-
-def _check_page(html: Path) -> None:
-    """Raise an error before the comparison if the page could not be made or written afterwards."""
-    from onnxreg.registry.support.disk import check_outfile
-
-    with needs("serve", "reg diff --html"):
-        import jinja2  # noqa: F401
-    check_outfile(html)
 
 
 def _overruled(side: "Release") -> dict[str, str]:
@@ -129,19 +126,3 @@ def _rest(changes: ManifestDiff, screen: DiffOverview, full: bool) -> Iterator[s
             yield from ("", f"{paint(severity)} ({count})")
             listed = (change.message for change in changes.changes if change.severity == severity)
             yield from (fold_line(f"  {printable(text)}", "      ") for text in listed)
-
-
-def _write_page(
-    session: Session,
-    target: Path,
-    old: "Release",
-    new: "Release",
-    changes: ManifestDiff,
-    screen: DiffOverview,
-) -> None:
-    from onnxreg.registry.server.pages.rendering import report
-
-    page = report(old, new, changes, screen, list(diff_report.doubts_of((old, new))))
-    write_file(target.resolve(), page)
-    if not session.quiet:
-        print(f"written to {target}", file=sys.stderr)

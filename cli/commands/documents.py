@@ -58,9 +58,8 @@ def sbom(
     value = bill(manifest, digest, published.version, states, timestamp, recorded)
     if out is None:
         write_json(value)
-        return
-    write_file(out, f"{json.dumps(value, indent=2)}\n".encode())
-    if not session.as_json:
+    else:
+        write_file(out, f"{json.dumps(value, indent=2)}\n".encode())
         session.say(f"written to {out}")
 
 
@@ -96,16 +95,12 @@ def dossier(
     write_dossier(bundle, directory)
     counts = Counter(field["origin"] for section in bundle.dossier["sections"] for field in section["fields"])
     subject = bundle.dossier["subject"]
-    document = {
-        "ref": f"{subject['name']}:{subject['version']}",
-        "manifest": subject["manifest"],
-        "profile": bundle.dossier["profile"]["name"],
-        "output": str(directory),
-        "files": {name: str(Digest.of(data)) for name, data in sorted(bundle.files.items())},
-        "fields": {origin: counts[origin] for origin in ("generated", "owner", "absent")},
-    }
+    document = {"ref": f"{subject['name']}:{subject['version']}", "manifest": subject["manifest"]}
     session.show(
-        document,
+        document
+        | {"profile": bundle.dossier["profile"]["name"], "output": directory}
+        | {"files": {name: Digest.of(data) for name, data in sorted(bundle.files.items())}}
+        | {"fields": {origin: counts[origin] for origin in ("generated", "owner", "absent")}},
         f"written to {directory}: {counts['generated']} fields from the registry, {counts['owner']} from the owner, "
         f"{counts['absent']} empty",
     )

@@ -3,13 +3,14 @@
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import REASON, REF, REMOTE, flag, option
-from onnxreg.cli.output import counted, number, printable, table, write_file
+from onnxreg.cli.output import counted, fields, number, printable, table, write_file
 from onnxreg.cli.versions import benchmark, blocks, doubts
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "reg attest acme/pii-small:1.2.0 --report certificates/model_int8.onnx.json",
     "reg attest acme/pii-small:1.2.0 --report field-test.json --key lab --reason 'field test of May'",
-    "reg attest acme/pii-small:1.2.0 --report field-test.json --remote origin",
     "reg measure acme/pii-small",
     "reg measure acme/pii-small:1.2.0 --on-device pixel.json",
     "reg prove acme/pii-small",
@@ -224,6 +224,7 @@ def certificates(
     certificate, state the state after later evaluations; differences is null without --recompute.
     """
     from onnxreg.registry.log.contents import read_version
+    from onnxreg.registry.log.log import read_blob
 
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
@@ -231,21 +232,18 @@ def certificates(
     states = {item.path: item for item in published.states}
     documents, rows, changed = [], [], list[str]()
     for artifact, document in certificates:
-        differences = _recomputed(reader, artifact, document) if recompute else None
+        differences = None
+        if recompute:
+            with needs("evaluate", "reg certificates --recompute"):
+                from onnxreg.converters.evaluation.certificate import recompute as derive
+
+            differences = list(derive(document, partial(read_blob, reader), artifact.path))
         changed += map(str, differences or ())
         rows += [_metric_row(artifact.path, metric, states[artifact.path]) for metric in document.metrics]
         documents.append(
-            {
-                "artifact": artifact.path,
-                "digest": document.artifact,
-                "suite": document.suite,
-                "parent": document.parent,
-                "task": document.task,
-                "state": states[artifact.path].state,
-                "stated": document.state,
-                "metrics": document.metrics,
-                "differences": differences,
-            }
+            {"artifact": artifact.path, "digest": document.artifact, "differences": differences}
+            | fields(document, "suite parent task metrics")
+            | {"state": states[artifact.path].state, "stated": document.state}
             | ({"speeds": timed} if (timed := states[artifact.path].speeds) else {})
         )
     as_recorded = f"recomputed from the item scores: {len(certificates)} certificates as recorded"
@@ -295,15 +293,6 @@ def _certificates(reader: "RegistryReader", published: "Release") -> Certificate
             raise IntegrityError(message, "do not rely on it")
         certificates.append((artifact, document))
     return certificates
-
-
-def _recomputed(reader: "RegistryReader", artifact: "Artifact", document: "EvaluationDocument") -> list[Any]:
-    from onnxreg.registry.log.log import read_blob
-
-    with needs("evaluate", "reg certificates --recompute"):
-        from onnxreg.converters.evaluation.certificate import recompute
-
-        return list(recompute(document, lambda digest: read_blob(reader, digest), artifact.path))
 
 
 def _labels(path: str, document: "EvaluationDocument") -> Iterator[str]:

@@ -21,6 +21,7 @@ from onnxreg.cli.options import (
 )
 from onnxreg.cli.output import counted, size, table
 from onnxreg.cli.services import publish
+from onnxreg.cli.transfer_report import Stopwatch, report_transfer, to_json
 from onnxreg.cli.versions import report_published, searched
 from onnxreg.converters import request as requests
 from onnxreg.schema.core.errors import InputError, RegError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.registry.log.contents import Release
     from onnxreg.registry.registry import Registry
+    from onnxreg.registry.transfer.exchange import TransferResult
 
 EXAMPLES = (
     "reg export ./checkpoint --profile android --name acme/pii-small",
@@ -163,7 +165,7 @@ def command(
     new_version = None if version is None else Version.parse(version)
     if push is not None:
         session.remotes().url_of(push)  # an impossible remote fails before an export that may take an hour
-    target = None if output is None else session.check_target(output)
+    target = output and session.check_target(output)
     with needs("onnx" if task == "onnx" else "export", "reg export"):
         requests.prepare_process()
         plan = request.plan()
@@ -172,49 +174,39 @@ def command(
         registry = session.open(create=None)
         with session.steps() as progress:
             published, tables = publish(registry, plan, new_version, progress, not no_cache, dry_run)
-    timed: dict[str, Any] = {"latency": [item for one in tables for item in one.to_json()]} if tables else {}
-    measured, last = (
-        (_latencies(tables), searched(published, tables) if tables else ()),
-        _slower(published, tables),
-    )
-    report = partial(report_published, session, published, target, measured, last, **timed)
-    if dry_run:
-        report(is_preview=True, dry_run=True)
-        return
+    more: dict[str, Any] = {"latency": [item for one in tables for item in one.to_json()]} if tables else {}
+    measured = (_latencies(tables), searched(published, tables) if tables else ())
+    last, more = _slower(published, tables), more | ({"dry_run": True} if dry_run else {})
     if target is not None:
         outcome = f"published {published.ref}" if published.new else f"nothing new: this is {published.ref}"
         with prefix_outcome(outcome):
             registry.write_out(Ref(published.name, digest=published.digest), target)
+    report = partial(report_published, session, published, target, measured, last, is_preview=dry_run)
     if push is None:
-        report()
+        report(**more)
     elif session.as_json:
-        pushed: dict[str, Any] = {"pushed": None}
+        pushed = None
         try:
-            pushed = {"pushed": _push(session, registry, published.ref, push)}
+            pushed = to_json(*_push(session, registry, published.ref, push))
         finally:
-            report(**pushed)
+            report(**more, pushed=pushed)
     else:
-        report()
-        _push(session, registry, published.ref, push)
+        report(**more)
+        watch = Stopwatch()
+        result = _push(session, registry, published.ref, push)
+        session.say("")
+        report_transfer(session, "pushed", *result, watch)
 
 
-def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> dict[str, Any]:
-    """Push the published version and print the result. The message of an error adds that the version is published."""
-    from onnxreg.cli.transfer_report import Stopwatch, report_transfer, to_json
-
-    url, watch = registry.remotes.url_of(remote), Stopwatch()
+def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> "tuple[TransferResult, str]":
+    """Push the published version; return the URL too. The message of an error adds that the version is published."""
     try:
         with resumable(), session.progress(f"pushing {ref}") as progress:
-            result = registry.push(ref, remote, progress)
+            return registry.push(ref, remote, progress), registry.remotes.url_of(remote)
     except RegError as error:
         error.message = f"{ref} is published here, but not pushed: {error.message}"
-        again = f"to try again: reg push {ref} {quote(remote)}"
-        error.hint = f"{error.hint}; {again}" if error.hint else again
+        error.hint = "; ".join(filter(None, (error.hint, f"to try again: reg push {ref} {quote(remote)}")))
         raise
-    if not session.as_json:
-        session.say("")
-        report_transfer(session, "pushed", result, url, watch)
-    return to_json(result, url)
 
 
 def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:

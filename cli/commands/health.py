@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import REMOTE, argument, complete_name, flag, option
-from onnxreg.cli.output import counted, size, table
+from onnxreg.cli.output import counted, fields, size, table
 from onnxreg.schema.core.errors import GateError, HostError, InputError, IntegrityError, RegError, RemoteError
 from onnxreg.schema.core.ref import Ref
 
@@ -19,7 +19,6 @@ EXAMPLES = (
     "reg verify",
     "reg verify acme/pii-small:1.2.0 --json",
     "reg verify --repair --from /mnt/share/models",
-    "reg verify --remote origin",
     "reg verify --signatures acme/pii-small:1.2.0",
     "reg verify --remote s3://models/prod --repair --from /mnt/backup/models",
     "reg doctor",
@@ -79,8 +78,7 @@ def verify(
     repaired = {"repaired": [damage.to_json() for damage in repairs]} if repair else {}
     session.show({**report.to_json(), **repaired}, lines(report, registry_store, repairs))
     kinds = {damage.kind for damage in _known(report)}
-    where = f"--remote {quote(remote)} " if remote is not None else ""
-    hint = f"reg verify {where}--repair --from REMOTE fetches good copies"
+    hint = f"reg verify {f'--remote {quote(remote)} ' if remote else ''}--repair --from REMOTE fetches good copies"
     if repair:
         mirror = "; a mirror restores a log: reg verify --repair --from MIRROR"
         hint = f"each line says why it stays{mirror if kinds & {'index', 'log'} else ''}"
@@ -173,11 +171,9 @@ def _signatures(
         later = [
             item for item in statements if item.version is None and item.event.manifest == entry.manifest
         ]
-        cells: list[tuple[str, str, str]] = [
-            ("version", item.verdict.status, str(item.verdict)) for item in signs
-        ]
-        if version in missing:
-            cells.append(("version", "missing", "a trusted key must sign it"))
+        cells: list[tuple[str, str, str]]
+        cells = [("version", item.verdict.status, str(item.verdict)) for item in signs]
+        cells += [("version", "missing", "a trusted key must sign it")] if version in missing else []
         cells = cells or [("version", "unsigned", "")]
         cells += [
             (f"{item.event.artifact.short} is {item.event.state}", item.verdict.status, str(item.verdict))
@@ -234,14 +230,10 @@ def doctor(
         return
     findings = examine(store, url)
     faults = [finding for finding in findings if not finding.ok]
-    keys = ("check", "ok", "detail", "fix")
     rows = [(item.check, "ok" if item.ok else "fail", item.detail) for item in findings]
     session.show(
-        {
-            "registry": store.url,
-            "ok": not faults,
-            "findings": [{key: getattr(item, key) for key in keys} for item in findings],
-        },
+        {"registry": store.url, "ok": not faults}
+        | {"findings": [fields(item, "check ok detail fix") for item in findings]},
         table(("CHECK", "STATE", "WHAT"), rows),
         table(("FIX", "TYPE"), [(item.check, item.fix) for item in faults]),
     )

@@ -10,7 +10,6 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.log.events import Attest, OptionalEvent, PolicyEvent, Publish, Timing
 
 if TYPE_CHECKING:
-    from onnxreg.schema.compare.version_history import HistoryRow
     from onnxreg.schema.manifest.manifest import Artifact
 
 EXAMPLES = (
@@ -120,21 +119,17 @@ def history(
         return format_name in (None, artifact.format) and precision in (None, artifact.precision)
 
     history = model_history(name, records, metric, is_chosen)
-    rows = [
-        (*_cells(row), None if row.value is None or history.is_charted(row) else "other suite")
-        for row in history.versions
-    ]
+    rows = []
+    for row in history.versions:
+        artifact, words = (
+            row.artifact,
+            [word for word in (row.status, *row.channels) if word not in ("", "refused")],
+        )
+        facts: tuple[object, ...] = (None,) * 4
+        if artifact:
+            facts = (artifact.path, size(artifact.size), artifact.state, artifact.latency)
+        interval = " to ".join(map(number, row.interval or ()))
+        remark = None if row.value is None or history.is_charted(row) else "other suite"
+        rows.append((row.version, (row.time or "")[:10], words, *facts, number(row.value), interval, remark))
     title = f"{name}: {history.metric or 'nothing was measured'}"
     session.show(history, printable(title), "", table(HISTORY_COLUMNS, rows))
-
-
-def _cells(row: "HistoryRow") -> tuple[object, ...]:
-    artifact, words = (
-        row.artifact,
-        [word for word in (row.status, *row.channels) if word not in ("", "refused")],
-    )
-    facts: tuple[object, ...] = (None,) * 4
-    if artifact:
-        facts = (artifact.path, size(artifact.size), artifact.state, artifact.latency)
-    interval = " to ".join(map(number, row.interval or ()))
-    return row.version, (row.time or "")[:10], words, *facts, number(row.value), interval

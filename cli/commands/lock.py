@@ -14,7 +14,7 @@ from onnxreg.cli.options import (
     read_one_device,
     takes_query,
 )
-from onnxreg.cli.output import size, table, write_file
+from onnxreg.cli.output import fields, size, table, write_file
 from onnxreg.registry import lockfile
 from onnxreg.registry.log.log import open_log
 from onnxreg.schema.core.errors import GateError, InputError
@@ -59,11 +59,13 @@ def command(
     target_device = read_one_device(device)
     names = [Ref.parse(ref).name for ref in refs or ()]
     if not refs and (query.to_json() or target_device):
-        message = "the options say what a REF must be, and none is named"
-        raise InputError(message, "name a REF, or leave them out")
+        raise InputError(
+            "the options say what a REF must be, and none is named", "name a REF, or leave them out"
+        )
     if refs and update:
-        message = "REF and --update contradict each other"
-        raise InputError(message, "lock a REF with options, or --update NAME")
+        raise InputError(
+            "REF and --update contradict each other", "lock a REF with options, or --update NAME"
+        )
     if twice := next((name for name in names if names.count(name) > 1), None):
         message = f"{twice} is named twice: a lock holds one artifact of a model"
         raise InputError(message, "use another --output")
@@ -90,12 +92,8 @@ def command(
     ]
     unchanged = f"nothing changed: {path} is what the registry answers"
     session.show(
-        {
-            "output": path,
-            "changed": bool(changes),
-            "models": list(lock.models.values()),
-            "changes": [{"name": item.name, "before": item.before, "after": item.after} for item in changes],
-        }
+        {"output": path, "changed": bool(changes), "models": list(lock.models.values())}
+        | {"changes": [fields(item, "name before after") for item in changes]}
         | ({"rollouts": listed} if listed else {}),
         table(("MODEL", "VERSION", "PATH", "FORMAT", "SIZE", "MANIFEST"), rows),
         "",

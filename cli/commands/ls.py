@@ -83,11 +83,12 @@ def command(
 
 
 def _none(reader: RegistryReader) -> str:
-    if reader.is_mirror:
-        return f"{reader.url}, {named_copy(reader)}, holds no models yet: {FINISH}"
-    is_own = isinstance(reader, DirectoryRegistry)
-    how = "reg export and reg add make some" if is_own else "reg push brings some"
-    return f"{reader.url} holds no models yet: {how}"
+    is_own, copy = (
+        isinstance(reader, DirectoryRegistry),
+        f", {named_copy(reader)}," if reader.is_mirror else "",
+    )
+    how = FINISH if copy else "reg export and reg add make some" if is_own else "reg push brings some"
+    return f"{reader.url}{copy} holds no models yet: {how}"
 
 
 def _matches(

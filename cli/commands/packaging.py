@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import FORMATS, PRECISION, REF, REMOTE, argument, complete_name, flag, option
-from onnxreg.cli.output import counted, size, table
+from onnxreg.cli.output import counted, fields, size, table
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
@@ -44,15 +44,9 @@ def archive_create(
     chosen = choose(reader, refs or (), every)
     with session.progress("archiving") as progress:
         archive = create_archive(reader, chosen, file, progress)
-    document = {
-        "file": file,
-        "registry": archive.registry,
-        "bytes": archive.size,
-        "blobs": archive.blobs,
-        "versions": _versions(archive.carried),
-    }
     session.show(
-        document,
+        {"file": file, **fields(archive, "registry blobs"), "bytes": archive.size}
+        | {"versions": _versions(archive.carried)},
         _carried(archive.carried),
         f"written to {file}: {counted(archive.blobs, 'blob')}, {size(archive.size)}",
     )
@@ -124,27 +118,13 @@ def archive_package(
         chosen = Selection(tuple(formats or ()), precision)
         published, layout = write_package(registry.store, Ref.parse(ref), directory, chosen, progress)
     variants = [
-        {
-            "name": item.name,
-            "ep": item.ep,
-            "artifact": item.artifact.path,
-            "format": item.artifact.format,
-            "precision": item.artifact.precision,
-            "digest": item.artifact.digest,
-            "directory": item.directory,
-        }
+        fields(item, "name ep directory")
+        | fields(item.artifact, "format precision digest")
+        | {"artifact": item.artifact.path}
         for item in layout.variants
     ]
-    document = {
-        "ref": published.ref,
-        "output": directory,
-        "manifest": published.digest,
-        "component": layout.component,
-        "variants": variants,
-        "shared_assets": list(layout.assets),
-        "bytes": layout.size,
-        "left_out": list(layout.left_out),
-    }
+    document = {"ref": published.ref, "output": directory, "manifest": published.digest, "variants": variants}
+    document |= fields(layout, "component left_out") | {"shared_assets": layout.assets, "bytes": layout.size}
     rows = [(item.name, item.ep, item.artifact.path, item.artifact.digest) for item in layout.variants]
     left_out = f"left out, since ONNX Runtime does not load it: {', '.join(layout.left_out)}"
     session.show(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import prefix_outcome, resumable
 from onnxreg.cli.options import FROM_OR_TO, SAME_REMOTE, argument, complete_name, flag, one_remote, option
-from onnxreg.cli.output import counted, size, table
+from onnxreg.cli.output import counted, fields, size, table
 from onnxreg.cli.transfer_report import (
     Stopwatch,
     channels_to_json,
@@ -67,6 +67,8 @@ def command(
     bytes}], skipped: [{ref, reason}], channels}. If versions are yanked there, also {yanked: [{version, of,
     reason}]}. For an OCI registry: {ref, url, digest, blobs, bytes, referrers}.
     """
+    from onnxreg.registry.transfer.exchange import worst
+
     destination, channels = one_remote(remote, named), tags or []
     is_one = ref is not None and not every and not PATTERN & set(ref)
     if ref is None and not every:
@@ -95,11 +97,8 @@ def command(
             warn_of_yanks(session, model)
     if deltas:
         _offer_deltas(session, registry, [model for model in sent if is_one or model.has_copied], destination)
-    if not is_one:
-        from onnxreg.registry.transfer.exchange import worst
-
-        if error := worst(item for model in sent for item in model.skipped):
-            raise error
+    if not is_one and (error := worst(item for model in sent for item in model.skipped)):
+        raise error
 
 
 def _push_to_oci(session: Session, ref: str, url: str) -> None:
@@ -111,14 +110,12 @@ def _push_to_oci(session: Session, ref: str, url: str) -> None:
         result = publish(session.reader(), Ref.parse(ref), target, progress, session.heads())
     document = {
         "ref": result.version.ref,
-        "url": str(OciTarget(target.host, target.repository, result.target.tag)),
         "digest": result.target.digest,
-        "blobs": result.blobs,
-        "bytes": result.size,
-        "referrers": result.referrers,
+        **fields(result, "blobs referrers"),
     }
+    url = str(OciTarget(target.host, target.repository, result.target.tag))
     session.show(
-        document,
+        document | {"url": url, "bytes": result.size},
         f"pushed {result.version.ref} to {result.target}",
         f"sent {counted(result.blobs, 'blob')}, {size(result.size)}",
     )
@@ -133,7 +130,7 @@ def _offer_deltas(
     for ref in [Ref(model.name, str(version)) for model in sent for version in model.versions]:
         with prefix_outcome(f"{ref} is published"), session.steps() as progress:
             report = make_deltas(registry, registry.remotes.open(remote), ref, (), progress)
-        if report.new and not session.as_json:
+        if report.new:
             total = size(sum(delta.size for delta in report.deltas))
             session.say(f"{ref} offers {counted(len(report.deltas), 'delta')}, {total}")
 
@@ -142,9 +139,7 @@ def _to_json(url: str, sent: "Sequence[TransferResult]") -> dict[str, Any]:
     pushed = [
         {
             "ref": f"{model.name}:{model.versions[0]}" if len(model.versions) == 1 else model.name,
-            "versions": model.versions,
-            "events": model.events,
-            "blobs": model.blobs,
+            **fields(model, "versions events blobs"),
             "bytes": model.size,
             **yanked_to_json(model),
         }

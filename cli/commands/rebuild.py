@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import ALLOW_CODE, REF, flag, option, pairs
-from onnxreg.cli.output import counted, table
+from onnxreg.cli.output import counted, shortened, table
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 
 if TYPE_CHECKING:
@@ -64,7 +64,17 @@ def command(
     document = {"ref": label, "manifest": str(published.digest), **comparison.to_json()}
     session.show(document, _lines(label, comparison))
     if not comparison.matches:
-        raise _failure(label, comparison)
+        counts = ((comparison.bad_files, "file"), (comparison.checks, "check"), (comparison.fields, "field"))
+        parts = ", ".join(counted(len(differences), noun) for differences, noun in counts if differences)
+        tools = [
+            f"{fact.name} {shortened(fact.recorded)} (here {shortened(fact.rebuilt)})"
+            for fact in comparison.tools
+        ]
+        hint = "the tools are the same: this source and recipe do not give what was published"
+        raise IntegrityError(
+            f"{label} did not come out as recorded: {parts}",
+            f"other tools made it: {', '.join(tools)}" if tools else hint,
+        )
 
 
 def _compare(registry: "Registry", published: "Release", draft: "Draft") -> "RebuildComparison":
@@ -92,24 +102,7 @@ def _lines(label: str, comparison: "RebuildComparison") -> Iterator[str]:
     yield from table(("FILE", "ROLE", "STATE", "RECORDED", "REBUILT", "WHERE"), rows)
     kinds = {"TOOL": comparison.tools, "CHECK": comparison.checks, "FIELD": comparison.fields}
     for title, facts in kinds.items():
-        cells = [(fact.name, _as_text(fact.recorded), _as_text(fact.rebuilt)) for fact in facts]
+        cells = [(fact.name, shortened(fact.recorded), shortened(fact.rebuilt)) for fact in facts]
         yield from ["", *table((title, "RECORDED", "HERE"), cells)] if cells else []
     if comparison.matches:
         yield from ("", f"{label} was rebuilt: {counted(len(comparison.files), 'file')} as recorded")
-
-
-def _as_text(value: object) -> str:
-    text = "nothing" if value is None else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _failure(label: str, comparison: "RebuildComparison") -> IntegrityError:
-    counts = ((comparison.bad_files, "file"), (comparison.checks, "check"), (comparison.fields, "field"))
-    parts = ", ".join(counted(len(differences), noun) for differences, noun in counts if differences)
-    tools = [
-        f"{fact.name} {_as_text(fact.recorded)} (here {_as_text(fact.rebuilt)})" for fact in comparison.tools
-    ]
-    hint = "the tools are the same: this source and recipe do not give what was published"
-    if tools:
-        hint = f"other tools made it: {', '.join(tools)}"
-    return IntegrityError(f"{label} did not come out as recorded: {parts}", hint)

@@ -1,16 +1,9 @@
 """`reg remote`, `index`: names of remotes, and their catalogs and index files."""
 
-from typing import TYPE_CHECKING
-
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import REMOTE, argument, option
 from onnxreg.cli.output import counted, size, table
 from onnxreg.cli.search_report import fail, reading_steps
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from onnxreg.registry.store.protocol import RegistryStore
 
 EXAMPLES = (
     "reg remote add origin /mnt/share/models",
@@ -63,30 +56,24 @@ def index_publish(
 
     With --json: {time, models, artifacts, size, damages}; size is the bytes of the file, damages are texts.
     """
+    from onnxreg.registry.remotes import RemoteCopy
+    from onnxreg.registry.search.catalogs import COPY
     from onnxreg.registry.search.catalogs import publish as publish_catalog
 
     registry, opened = session.with_remote(remote)
-    store = opened or registry.store
+    store, home = opened or registry.store, session.remotes().registry
+    if opened is None:
+        home.store.make_scratch()
+    at_home, elsewhere = home.root / "local" / COPY, RemoteCopy(store.registry_id, store.url)
+    copy = at_home if opened is None else elsewhere.local_path(COPY)
     with reading_steps(session) as progress:
-        result = publish_catalog(store, _copy(session, store, opened is None), progress)
+        result = publish_catalog(store, copy, progress)
     amount = (
         f"{counted(result.models, 'model')}, {counted(result.artifacts, 'artifact')}, {size(result.size)}"
     )
     outcome = f"published the catalog of {store.url}: {amount}"
     session.show(result._asdict(), outcome)
     fail(result.damages, store)
-
-
-def _copy(session: Session, store: "RegistryStore", is_own: bool) -> "Path | None":
-    """The path of this machine's copy of the catalog; None if no copy can be kept."""
-    from onnxreg.registry.remotes import RemoteCopy
-    from onnxreg.registry.search.catalogs import COPY
-
-    if is_own:
-        home = session.remotes().registry
-        home.store.make_scratch()
-        return home.root / "local" / COPY
-    return RemoteCopy(store.registry_id, store.url).local_path(COPY)
 
 
 def index_fetch(

@@ -1,6 +1,6 @@
 """`reg run`: run an artifact in ONNX Runtime on this machine, on its golden vectors, a text, a sound, an image or tensors."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from textwrap import shorten
@@ -20,8 +20,10 @@ from onnxreg.schema.query.requirements import Query
 
 if TYPE_CHECKING:
     from onnxreg.converters.evaluation.run_texts import TextModel
+    from onnxreg.converters.passes.tools.samples import Feed
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.registry.transfer.export_files import UnpackedArtifact
+    from onnxreg.schema.manifest.manifest import Artifact, Manifest
     from onnxreg.schema.query.device import Device
 
     Answer = tuple[dict[str, Any], Iterable[str]]
@@ -39,6 +41,9 @@ MAX_TOKENS = 512
 """The most tokens of a row, if the version does not state the limit of its model."""
 MAX_VALUES, MAX_CLASSES, MAX_TEXT = 6, 10, 40
 """The most values of a vector, classes of a text, and characters of a text that are shown to people."""
+TEXT, IMAGE, AUDIO = "--text", "--image", "--audio"
+NOUNS = {TEXT: "text", IMAGE: "image", AUDIO: "sound"}
+"""The inputs of people, by their options."""
 CUT = "the text is longer than the model takes: its end was not read"
 MAX_NEW_TOKENS = 32
 """The default of `--max-tokens`, the most tokens that text generation adds."""
@@ -87,7 +92,9 @@ def command(
     finish}}, and, as with --audio, {generated: {text, tokens, finish}} and {paths}. Starts and ends are half-open, in
     code points.
     """
-    if [self_test, bool(text), audio is not None, image is not None, feeds is not None].count(True) != 1:
+    kinds = {"--self-test": self_test, TEXT: text, AUDIO: audio, IMAGE: image, "--input": feeds}
+    options = [option for option, value in kinds.items() if value]
+    if len(options) != 1:
         raise InputError("say what to run it on", "one of --self-test, --text, --audio, --image and --input")
     if passage is not None and not text:
         raise InputError("--context needs a --text", "such as a question about it")
@@ -95,7 +102,7 @@ def command(
         check_given(feeds, hint='--input takes a .npz or .json file, such as {"x": [[1, 2, 3, 4]]}')
     reader = session.reader(remote)
     device_ = read_one_device(device)
-    answers = _resolve(reader, Ref.parse(ref), query, device_, is_whole=bool(text or audio or image))
+    answers = _resolve(reader, Ref.parse(ref), query, device_, is_whole=options[0] in NOUNS)
     answer = answers[0]
     for warning in dict.fromkeys(warning for one in answers for warning in one.warnings):
         session.warn(warning)
@@ -111,12 +118,14 @@ def command(
         with session.progress(f"reading {artifact.path}") as progress:
             parts = [stack.enter_context(unpacked(reader, one, progress)) for one in answers]
         files = parts[0]
+        if options[0] in NOUNS:
+            _check_takes(files, options[0])
         if len(parts) > 1:
-            result, lines = _generate(parts, text, passage, image, audio, max_tokens)
+            result, lines = _generate(parts, text or [], passage, image or audio, max_tokens)
         elif text:
-            result, lines = _answer(files, text, passage, max_tokens or MAX_NEW_TOKENS)
-        elif image is not None or audio is not None:
-            result, lines = _look(files, image, audio)
+            result, lines = _read(files, text, passage, max_tokens or MAX_NEW_TOKENS)
+        elif file := image or audio:
+            result, lines = _look(files, file)
         elif feeds is not None:
             result, lines = _feed(files, feeds)
         else:
@@ -145,33 +154,68 @@ def _resolve(
     return [first, *(resolve(reader, ref, replace(query, member=name), device) for name in decoders)]
 
 
+def _takes(manifest: "Manifest", artifact: "Artifact") -> str:
+    """The option for the input that a graph takes; `--input` if nothing says how an input of people becomes numbers."""
+    inputs = artifact.metadata.inputs
+    axes = len(inputs[0].shape) if len(inputs) == 1 else 0
+    if any(item.name == "input_ids" for item in inputs):
+        return TEXT
+    if axes == 4 and manifest.preprocessing is not None:
+        return IMAGE
+    return AUDIO if axes in (2, 3) and manifest.audio_preprocessing is not None else "--input"
+
+
+def _check_takes(files: "UnpackedArtifact", kind: str) -> None:
+    """Raise InputError, naming the right option or member, unless the graph takes this kind of input."""
+    manifest, takes = files.manifest, _takes(files.manifest, files.artifact)
+    if takes == kind or (kind == TEXT and not files.artifact.metadata.inputs):  # which may not be recorded
+        return
+    message, hint = f"{manifest.name} takes no {NOUNS[kind]}", f"it takes {NOUNS.get(takes)}s: {takes}"
+    if takes not in NOUNS:
+        message = f"{manifest.name} does not say how its input is made from {NOUNS[kind]}s"
+        hint = "run it on tensors: --input"
+    members = {_takes(manifest, item): manifest.members.get(item.path) for item in manifest.artifacts}
+    if members.get(kind) and ENCODER not in manifest.members.values():
+        hint = f"another graph does: --member {members[kind]}"
+    raise InputError(message, hint)
+
+
+def _numbers(files: "UnpackedArtifact", file: Path) -> "Feed":
+    """The input that the graph takes for an image or a sound."""
+    from onnxreg.converters.tasks.pixels import read_image
+    from onnxreg.converters.tasks.sound import read_sound
+
+    image, sound = files.manifest.preprocessing, files.manifest.audio_preprocessing
+    if image is not None and _takes(files.manifest, files.artifact) == IMAGE:
+        numbers = read_image(file, image)
+    else:
+        assert sound is not None, "_check_takes refuses other graphs"
+        numbers = read_sound(file, sound)
+    return {files.artifact.metadata.inputs[0].name: numbers}
+
+
 def _generate(
     parts: "list[UnpackedArtifact]",
-    texts: list[str] | None,
+    texts: list[str],
     passage: str | None,
-    image: Path | None,
-    audio: Path | None,
+    file: Path | None,
     max_tokens: int | None,
 ) -> "Answer":
     from onnxreg.converters.source.source_files import GENERATION_CONFIG, read_json
     from onnxreg.converters.tasks.greedy import Generator, generate
 
     files = parts[0]
-    manifest, inputs = files.manifest, [item.name for item in files.artifact.metadata.inputs]
-    if passage is not None or len(texts or ()) > 1:
-        raise InputError(
-            "an encoder-decoder takes one text at a time", "leave --context and the other texts out"
-        )
-    tokenizer = _text_model(files).tokenizer
-    if not texts:
-        feed = {inputs[0]: _numbers(files, image, audio)}
-    elif "input_ids" in inputs:
+    manifest, tokenizer = files.manifest, _text_model(files).tokenizer
+    if passage is not None or len(texts) > 1:
+        message = "an encoder-decoder takes one text at a time"
+        raise InputError(message, "leave --context and the other texts out")
+    if file is None:
         row = tokenizer.row(texts[0]).inputs
-        feed = {name: row[name] for name in inputs if name in row}
+        feed: Feed = {
+            item.name: row[item.name] for item in files.artifact.metadata.inputs if item.name in row
+        }
     else:
-        raise InputError(
-            f"{manifest.name} takes no text: it reads {inputs[0]}", "--audio FILE, or --image FILE"
-        )
+        feed = _numbers(files, file)
     stated = _companions(files).get(GENERATION_CONFIG)
     config = _config(files)
     settings = config if stated is None else read_json(stated)
@@ -192,25 +236,30 @@ def _generate(
 def _self_test(files: "UnpackedArtifact", runtime: str) -> "Answer":
     from onnxreg.converters.runtime.golden import ROLE, self_test
 
-    vectors = files.sidecar(ROLE)
+    vectors, path = files.sidecar(ROLE), files.artifact.path
     if vectors is None:
-        raise NotFoundError(
-            f"{files.artifact.path} has no golden vectors",
-            "`reg export` makes them, `reg add` takes MODEL.golden.json along; or run it on tensors of your own: --input",
-        )
+        hint = "`reg export` makes them, `reg add` takes MODEL.golden.json along; or run it on tensors of your own: --input"
+        raise NotFoundError(f"{path} has no golden vectors", hint)
     compared = self_test(files.main, vectors.read_bytes(), vectors.name)
     passed = all(item.passed for item in compared)
     rows = [
         (
-            *(item.case, item.output, item.values, f"{item.max_abs_error:.2e}", item.tolerance),
-            "pass" if item.passed else "fail",
+            item.case,
+            item.output,
+            item.values,
+            f"{item.max_abs_error:.2e}",
+            item.tolerance,
+            _verdict(item.passed),
         )
         for item in compared
     ]
-    verdict = f"{files.artifact.path} in ONNX Runtime {runtime}: {'pass' if passed else 'fail'}"
     header = ("CASE", "OUTPUT", "VALUES", "MAX ABS ERROR", "TOLERANCE", "VERDICT")
     document = {"passed": passed, "cases": [item.to_json() for item in compared]}
-    return document, [*table(header, rows), "", verdict]
+    return document, [*table(header, rows), "", f"{path} in ONNX Runtime {runtime}: {_verdict(passed)}"]
+
+
+def _verdict(passed: bool) -> str:
+    return "pass" if passed else "fail"
 
 
 def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
@@ -219,73 +268,35 @@ def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
     graph = Runnable(files.main)
     outputs = to_json(graph.run(graph.read(feeds)))
     rows = [
-        (name, item["dtype"], "x".join(map(str, item["shape"])), _first_values(item["data"]))
+        (name, item["dtype"], "x".join(map(str, item["shape"])), _cell(item["data"]))
         for name, item in outputs.items()
     ]
     return {"outputs": outputs}, table(("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"), rows)
 
 
-def _numbers(files: "UnpackedArtifact", image: Path | None, sound: Path | None) -> Any:
-    """The input that a graph takes for an image or a sound. InputError if the manifest does not say how to make it."""
-    from onnxreg.converters.tasks.pixels import read_image
-    from onnxreg.converters.tasks.sound import read_sound
-
-    manifest, inputs = files.manifest, files.artifact.metadata.inputs
-    axes = len(inputs[0].shape) if len(inputs) == 1 else 0
-    if image is not None and manifest.preprocessing is not None and axes == 4:
-        return read_image(image, manifest.preprocessing)
-    if sound is not None and manifest.audio_preprocessing is not None and axes in (2, 3):
-        return read_sound(sound, manifest.audio_preprocessing)
-    kind = "an image" if sound is None else "a sound"
-    message = f"{manifest.name} does not say how {kind} becomes its input"
-    raise InputError(message, "run it on tensors: --input")
-
-
-def _look(files: "UnpackedArtifact", image: Path | None, sound: Path | None) -> "Answer":
+def _look(files: "UnpackedArtifact", file: Path) -> "Answer":
     """The answer of a graph to an image or a sound."""
     from onnxreg.converters.evaluation.run_images import run_numbers
     from onnxreg.converters.runtime.golden import Runnable
     from onnxreg.converters.source.source_files import read_json
 
-    manifest, inputs = files.manifest, files.artifact.metadata.inputs
-    numbers = _numbers(files, image, sound)
+    manifest = files.manifest
     vocabulary = _companions(files).get("vocab.json")
     words = {} if vocabulary is None else read_json(vocabulary)
-    outputs = Runnable(files.main).run({inputs[0].name: numbers})
+    outputs = Runnable(files.main).run(_numbers(files, file))
     if manifest.labels or manifest.task == "image-classification":  # a module may name its classes otherwise
         outputs = {"logits": next(iter(outputs.values())), **outputs}
     words = words if isinstance(words, dict) else {}
     answer = run_numbers(outputs, manifest.labels or (), _config(files), files.artifact.path, words)
-    return answer, _number_lines(answer)
+    return answer, _lines(answer)
 
 
-def _number_lines(answer: dict[str, Any]) -> Iterator[str]:
-    """The lines that show an answer of `run_numbers` to people."""
-    if "objects" in answer:
-        objects = answer["objects"]
-        rows = [(item["label"], f"{item['score']:.4f}", _first_values(item["box"])) for item in objects]
-        yield from table(("LABEL", "SCORE", "BOX, AS SHARES OF THE IMAGE"), rows) if rows else ["no objects"]
-    elif "depth" in answer:
-        depth = [value for row in answer["depth"] for value in row]
-        size = f"{len(answer['depth'])} x {len(answer['depth'][0])}"
-        yield f"depth of {size} pixels, from {min(depth):.4g} to {max(depth):.4g}; --json has all of them"
-    elif "segments" in answer:
-        yield from table(
-            ("LABEL", "SHARE"), [(item["label"], f"{item['share']:.4f}") for item in answer["segments"]]
-        )
-    elif "transcript" in answer:
-        yield printable(answer["transcript"])
-    elif "vector" in answer:
-        yield f"a vector of {len(answer['vector'])}: {_first_values(answer['vector'])}"
-    else:
-        yield from _text_lines(answer, ())
-
-
-def _answer(files: "UnpackedArtifact", texts: list[str], context: str | None, max_tokens: int) -> "Answer":
+def _read(files: "UnpackedArtifact", texts: list[str], context: str | None, max_tokens: int) -> "Answer":
+    """The answer of a graph to texts."""
     from onnxreg.converters.evaluation.run_texts import run_texts
 
     answer = run_texts(_text_model(files), texts, context, max_tokens, files.manifest.task)
-    return answer, _text_lines(answer, texts)
+    return answer, _lines(answer, texts[0])
 
 
 def _text_model(files: "UnpackedArtifact") -> "TextModel":
@@ -317,50 +328,55 @@ def _config(files: "UnpackedArtifact") -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _text_lines(answer: dict[str, Any], texts: Sequence[str]) -> Iterator[str]:
-    """The lines that show an answer of `run_texts` to people."""
-    if "classes" in answer:
-        classes = answer["classes"]
-        rows = [(item["label"], f"{item['score']:.4f}") for item in classes[:MAX_CLASSES]]
-        yield from table(("LABEL", "SCORE"), rows)
-        if len(rows) < len(classes):
-            yield f"... and {len(classes) - len(rows)} more; --json has them all"
+KEYS = {
+    "spans": ("label", "start", "end", "text"),
+    "classes": ("label", "score"),
+    "answer": ("text", "start", "end", "score"),
+    "objects": ("label", "score", "box"),
+    "segments": ("label", "share"),
+}
+"""The keys of the items in the kinds of answers that are tables."""
+NOTHING = {"spans": "no labelled spans", "answer": "the context has no answer", "objects": "no objects"}
+
+
+def _lines(answer: dict[str, Any], text: str = "") -> Iterator[str]:
+    """The lines that show an answer of `run_texts` to `text`, or of `run_numbers`, to people."""
+    if kind := next((kind for kind in KEYS if kind in answer), None):
+        items = [answer[kind]] if isinstance(answer[kind], dict) else answer[kind] or []
+        rows = [[_cell(item[key]) for key in KEYS[kind]] for item in items]
+        shown = rows[:MAX_CLASSES] if kind == "classes" else rows
+        yield from table([key.upper() for key in KEYS[kind]], shown) if rows else [NOTHING.get(kind, "")]
+        if len(shown) < len(rows):
+            yield f"... and {len(rows) - len(shown)} more; --json has them all"
         yield from ["", CUT] if answer.get("truncated") else []
+    elif "depth" in answer:
+        depth = [value for row in answer["depth"] for value in row]
+        size = f"{len(answer['depth'])} x {len(answer['depth'][0])}"
+        yield f"depth of {size} pixels, from {min(depth):.4g} to {max(depth):.4g}; --json has all of them"
+    elif "transcript" in answer:
+        yield printable(answer["transcript"])
+    elif "vector" in answer:
+        yield f"a vector of {len(answer['vector'])}: {_cell(answer['vector'])}"
     elif "embeddings" in answer:
         yield from _vector_lines(answer)
-    elif "completion" in answer:
+    else:
         added = answer["completion"]
-        yield from map(printable, f"{texts[0]}{added['text']}".splitlines())
+        yield from map(printable, f"{text}{added['text']}".splitlines())
         end = "the model" if added["finish"] == "end" else "--max-tokens"
         yield from ("", f"{counted(added['tokens'], 'token')} follow the text; {end} ended it")
-    elif "answer" in answer:
-        part = answer["answer"]
-        answers = [(part["text"], part["start"], part["end"], f"{part['score']:.4f}")] if part else []
-        yield from (
-            table(("ANSWER", "START", "END", "SCORE"), answers) if answers else ["the context has no answer"]
-        )
-    else:
-        spans = [(span["label"], span["start"], span["end"], span["text"]) for span in answer["spans"]]
-        yield from table(("LABEL", "START", "END", "TEXT"), spans) if spans else ["no labelled spans"]
 
 
 def _vector_lines(answer: dict[str, Any]) -> Iterator[str]:
     """Lines about the vectors of texts: each token of a single text, or the similarities of several texts."""
     items, cosines = answer["embeddings"], answer["similarity"]
-    rows = [
-        (shorten(item["text"], MAX_TEXT), len(item["vector"]), _first_values(item["vector"]))
-        for item in items
-    ]
+    rows = [(shorten(item["text"], MAX_TEXT), len(item["vector"]), _cell(item["vector"])) for item in items]
     yield from table(("TEXT", "SIZE", "FIRST VALUES"), rows)
     if len(items) > 1:
         header = ("COSINE", *(f"TEXT {number}" for number in range(1, len(cosines) + 1)))
-        lines = [(f"text {number}", *(f"{c:.4f}" for c in row)) for number, row in enumerate(cosines, 1)]
-        yield from ("", *table(header, lines))
+        yield from ("", *table(header, [(f"text {n}", *map(_cell, row)) for n, row in enumerate(cosines, 1)]))
     elif "tokens" in items[0]:
-        tokens = [
-            (token["token"], token["start"], token["end"], _first_values(token["vector"]))
-            for token in items[0]["tokens"]
-        ]
+        keys = ("token", "start", "end", "vector")
+        tokens = [[_cell(token[key]) for key in keys] for token in items[0]["tokens"]]
         yield from ("", *table(("TOKEN", "START", "END", "FIRST VALUES"), tokens))
     if answer["pooling"] == "mean":
         yield from ("", "the graph gives a vector for each token; a text's is their mean")
@@ -370,10 +386,9 @@ def _vector_lines(answer: dict[str, Any]) -> Iterator[str]:
         yield from ("", CUT)
 
 
-def _first_values(values: Iterable[float | int | None]) -> str:
-    """The first numbers of an array as text."""
-    numbers = list(values)
-    first = " ".join(
-        f"{value:.4g}" if isinstance(value, float) else str(value) for value in numbers[:MAX_VALUES]
-    )
-    return first + (" ..." if len(numbers) > MAX_VALUES else "")
+def _cell(value: Any) -> str:
+    """A value as people read it; of an array the first numbers."""
+    if isinstance(value, list):
+        numbers = [f"{item:.4g}" if isinstance(item, float) else str(item) for item in value[:MAX_VALUES]]
+        return " ".join([*numbers, "..."] if len(value) > MAX_VALUES else numbers)
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

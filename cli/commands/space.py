@@ -11,12 +11,9 @@ EXAMPLES = (
     "reg gc --dry-run",
     "reg gc",
     "reg gc --keep-versions 5",
-    "reg gc --remote s3://models/prod --dry-run",
     "reg purge acme/pii-small:1.2.0 --reason 'trained on unlicensed data'",
-    "reg purge acme/pii-small:1.2.0 --remote origin --reason 'trained on unlicensed data'",
     "reg purge acme/pii-small:1.2.0 acme/pii-small:1.2.1 --reason 'takedown 4711'",
     "reg du",
-    "reg du acme/pii-small acme/pii-base",
 )
 
 
@@ -41,14 +38,9 @@ def gc(
     registry, store = session.with_remote(remote)
     expired, collected = space.gc(registry.decisions(remote=store), keep_versions, dry_run)
     trimmed = step_cache().trim(cache_limit(), dry_run) if store is None else TrimResult()
-    document = {
-        "dry_run": dry_run,
-        "expired": expired,
-        "freed": {"blobs": len(collected.freed), "bytes": collected.size},
-        "kept": {"blobs": collected.in_use},
-        "fenced": collected.fenced,
-        "cache": asdict(trimmed),
-    }
+    freed = {"blobs": len(collected.freed), "bytes": collected.size}
+    document = {"dry_run": dry_run, "expired": expired, "freed": freed, "kept": {"blobs": collected.in_use}}
+    document |= {"fenced": collected.fenced, "cache": asdict(trimmed)}
     expire, free = ("would expire", "would free") if dry_run else ("expired", "freed")
     results = f"{counted(trimmed.entries, 'result')} of steps, {size(trimmed.bytes)}"
     session.show(
@@ -82,15 +74,10 @@ def purge(
     versions, blobs, sharing = decisions.purge(list(map(Ref.parse, refs)), reason)
     freed = collect(decisions.store, only=blobs)
     others = sorted(map(str, sharing))
-    document = {
-        "versions": [version.ref for version in versions],
-        "blobs": sorted(blobs),
-        "freed": {"blobs": len(freed.freed), "bytes": freed.size},
-        "sharing": others,
-    }
+    document = {"versions": [version.ref for version in versions], "blobs": sorted(blobs), "sharing": others}
     shared = f"files that {', '.join(others)} also use stay; to delete them, take down these versions too"
     session.show(
-        document,
+        document | {"freed": {"blobs": len(freed.freed), "bytes": freed.size}},
         [f"took down {version.ref}{session.place(store)}" for version in versions],
         f"freed {counted(len(freed.freed), 'blob')}, {size(freed.size)}",
         shared if others else None,

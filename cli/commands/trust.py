@@ -14,7 +14,6 @@ EXAMPLES = (
     "reg trust add release-2026 ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=",
     "reg trust add lab ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo= --model 'lab/*'",
     "reg trust reset origin acme/pii-small",
-    "reg trust reset ./share",
     "reg key new release-2026",
     "reg key new models --kind ecdsa-p256",
     "reg key list",

@@ -198,6 +198,8 @@ def plan_export(
     if parts.evaluation is not None and located.lacks_tokenizer:
         reason = "the checkpoint has no tokenizer, so the texts of an evaluation cannot be read"
         raise InputError(reason, SAVE_TOKENIZER)
+    if parts.evaluation is not None:
+        parts.evaluation.check_source(located.location)
     model_name = name or recipe.name or located.name
     if model_name is None:
         raise InputError("a source on this machine has no model name of its own", "pass --name NAME")

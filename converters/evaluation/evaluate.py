@@ -33,7 +33,7 @@ from onnxreg.converters.source.toolchain import instruction_set, package_version
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConversionError, InputError, suggest
+from onnxreg.schema.core.errors import ConversionError, InputError, about, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION, EvaluationDocument
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, MetricLimit
@@ -91,6 +91,11 @@ class EvaluationPlan:
     def recorded(self) -> dict[str, Any]:
         """The request in the manifest's form: the digest of the suite replaces the path."""
         return {**self.request.to_json(), "suite": str(self.file_digest)}
+
+    def check_source(self, location: Any) -> None:
+        """Raise InputError, naming the file, for items that do not fit the source at `location`, which is not loaded yet."""
+        with about(str(self.path)):
+            self.evaluator.check_source(self.suite.items, location)
 
     def warnings(self) -> list[str]:
         """The reasons why the suite gives no verdict, or another verdict than intended."""
@@ -212,7 +217,8 @@ class SourceEvaluation:
     @cached_property
     def _evaluator(self) -> TaskEvaluator:
         evaluator = self.plan.evaluator(self.subject)
-        evaluator.check(self.plan.suite.items)
+        with about(str(self.plan.path)):
+            evaluator.check(self.plan.suite.items)
         return evaluator
 
     @cached_property

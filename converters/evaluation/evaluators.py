@@ -27,7 +27,7 @@ from onnxreg.converters.evaluation.suite import (
 from onnxreg.converters.evaluation.tokens import TagScheme, TextTokenizer, TokenRow, decode, tag_scheme
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.tasks.checkpoint import load_tokenizer
+from onnxreg.converters.tasks.checkpoint import load_tokenizer, read_config
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest
@@ -93,6 +93,10 @@ class TaskEvaluator(ABC):
     def read_item(cls, row: dict[str, Any], position: str) -> Any:
         """Read an item. Raises InputError, beginning with `position`, if the item is malformed."""
         return convert(row, cls.Item, position)
+
+    @classmethod  # noqa: B027
+    def check_source(cls, items: Sequence[Any], location: Any) -> None:
+        """Raise InputError if items do not fit the source at `location`, which is not loaded yet."""
 
     def check(self, items: Sequence[Any]) -> None:  # noqa: B027
         """Raise InputError if items do not fit the model, for example if the model lacks a label."""
@@ -250,13 +254,14 @@ class TextClasses(TaskEvaluator):
     def identity(cls, item: LabelledText) -> Hashable:
         return tuple(plain(text) for text in (item.text, item.text_pair or ""))
 
+    @classmethod
+    def check_source(cls, items: Sequence[LabelledText], location: Any) -> None:
+        labels = read_config(location).get("id2label")
+        if isinstance(labels, dict):
+            _check_labels(items, list(map(str, labels.values())))
+
     def check(self, items: Sequence[LabelledText]) -> None:
-        for number, item in enumerate(items, start=1):
-            if item.label not in self.labels:
-                raise InputError(
-                    f"item {number} of the evaluation suite has a label that the model does not have: {item.label[:80]!r}",
-                    f"its labels are {', '.join(self.labels[:20])}",
-                )
+        _check_labels(items, self.labels)
         if len({item.text_pair is None for item in items}) > 1:
             raise InputError("some items of the evaluation suite have a `text_pair`, and others have none")
 
@@ -265,6 +270,15 @@ class TextClasses(TaskEvaluator):
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> int:
         return int(numbers(output(outputs, "logits", (len(self.labels),))).argmax())
+
+
+def _check_labels(items: Sequence[LabelledText], labels: Sequence[str]) -> None:
+    for number, item in enumerate(items, start=1):
+        if item.label not in labels:
+            raise InputError(
+                f"item {number} of the evaluation suite has a label that the model does not have: {item.label[:80]!r}",
+                f"its labels are {', '.join(labels[:20])}",
+            )
 
 
 class Question(msgspec.Struct, frozen=True):

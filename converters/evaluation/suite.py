@@ -26,6 +26,8 @@ from onnxreg.schema.core.files import read_given
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
 MAX_BYTES = 256 * 2**20
+ARCHIVE = b"PK\x03\x04"
+"""The first bytes of an `.npz` file."""
 ID_KEYS = ("id", "fixture_id")
 SPANS_KEYS = ("gold_spans", "entities")
 LABEL_KEYS = ("canonical_label", "label", "entity_type", "entity_group", "entity")
@@ -186,6 +188,9 @@ def numbered(groups: Sequence[str | int | None], path: Path) -> tuple[int, ...] 
 def _rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each item after a text that names the item's position."""
     suite, data = f"evaluation suite {path}", data.removeprefix(codecs.BOM_UTF8)
+    if data.startswith(ARCHIVE):
+        message = f"{suite} holds arrays, and this task is judged on texts"
+        raise InputError(message, "docs/certification.md shows the items of each task")
     if path.suffix.lower() == ".jsonl":
         lines = ((f"{suite}, line {number}", line) for number, line in enumerate(data.split(b"\n"), start=1))
         rows: Any = ((position, _decode(line, position)) for position, line in lines if line.strip())

@@ -334,6 +334,7 @@ class Search:
             for purpose, evaluation in (("choose", self._choose), ("confirm", self._confirm))
         }
         for suite, evaluation in halves.items():
+            evaluation.check_source(plan.source.location)
             if not evaluation.suite.items:
                 raise InputError(
                     f"{suite} has no items", "a search needs items to choose on, and others to confirm on"

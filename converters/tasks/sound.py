@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, why
+from onnxreg.schema.core.errors import InputError, why
 from onnxreg.schema.core.files import read_given
 from onnxreg.schema.manifest.parts import AudioPreprocessing
 
@@ -20,13 +20,13 @@ WIDEST = 4
 def read_sound(path: Path, preprocessing: AudioPreprocessing) -> Any:
     """Read a file of sound as float32 of batch 1; several channels become their mean.
 
-    Raises InputError for a file that is not sound or is longer than the model hears, NotFoundError for another sampling
-    rate, HostError for a format that needs the library soundfile.
+    Raises InputError for a file that is not sound, has another sampling rate or is longer than the model hears;
+    NotFoundError for a missing file.
     """
     data = read_given(path, "sound", limit=MAX_SOUND_BYTES)
     samples, rate = _decode(data, path)
     if rate != preprocessing.sampling_rate:
-        raise NotFoundError(
+        raise InputError(
             f"{path} has {rate} samples a second, and the model hears {preprocessing.sampling_rate}",
             f"convert it: ffmpeg -i {path.name} -ar {preprocessing.sampling_rate} -ac 1 out.wav",
         )
@@ -54,7 +54,7 @@ def _decode(data: bytes, path: Path) -> tuple[Any, int]:
             import soundfile
         except ImportError as error:
             hint = "install soundfile, or convert it: ffmpeg -i FILE -c:a pcm_s16le out.wav"
-            raise HostError(f"{path} is not a WAV file of whole numbers", hint) from error
+            raise InputError(f"{path} is not a WAV file of whole numbers", hint) from error
         try:
             samples, rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
         except Exception as error:

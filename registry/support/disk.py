@@ -21,7 +21,7 @@ SYNCFS_THRESHOLD = 32
 """From this number of files or directories on, one syncfs(2) is cheaper than an fsync(2) for each."""
 
 READ_ONLY = "the file system is mounted read-only: remount it, or use another place"
-_NO_SPACE = "free some space there, then run the command again; a large download continues where it stopped"
+_NO_SPACE = "free some space there, then run the same command again"
 _HINTS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _NO_SPACE),
     errno.EROFS: READ_ONLY,
@@ -40,7 +40,9 @@ def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[
             raise
         hint = _HINTS.get(number, "see whether the directory exists and the disk is healthy (reg verify)")
         if number in (errno.EACCES, errno.EPERM):
-            hint = f"check who owns {error.filename or 'the directory'}, and its permissions"
+            path = Path(str(error.filename or "."))
+            existing = next(path for path in (path, *path.absolute().parents) if os.path.lexists(path))
+            hint = f"check who owns {existing}, and its permissions"
         raise HostError(f"{operation} failed: {os.strerror(number)}", hint) from error
 
 

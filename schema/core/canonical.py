@@ -5,6 +5,7 @@ that people and other programs write are pydantic models (see `document`).
 """
 
 import json
+import re
 from collections import Counter
 from functools import cache
 from math import inf
@@ -19,6 +20,9 @@ MAX_INTEGER = 2**53 - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 """A whole number from 0 to 2**53 - 1."""
 T = TypeVar("T")
+_TYPES = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false"}
+_TYPES |= {"array": "a list", "object": "keys and values", "null": "null"}
+"""The types of msgspec in words."""
 
 _FIRST_BEYOND_BMP = 0xF0
 """The first UTF-8 byte of the characters beyond U+FFFF, which UTF-16 writes as two units and so sorts differently."""
@@ -173,9 +177,16 @@ def text_of(value: Any) -> str:
 
 
 def _malformed(label: str, error: Exception) -> InputError:
+    problem, path = in_words(error)
+    return InputError(f"{label} is malformed{f' at {path}' if path else ''}: {problem}")
+
+
+def in_words(error: Exception) -> tuple[str, str]:
+    """The problem that msgspec found, with its types in words, and the path of the value; "" for the document itself."""
     problem, _, path = str(error).partition(" - at `$")
-    location = f" at {path.strip('.`')[:200]}" if path else ""
-    return InputError(f"{label} is malformed{location}: {problem[:200]}")
+    problem = re.sub(r"`(\w+)( \| null)?`", lambda type_: _TYPES.get(type_[1], type_[0]), problem)
+    problem = re.sub(r"^Object missing required field (\S+)", r"\1 is missing", problem)
+    return problem.replace("Expected", "expected")[:200], path.strip(".`")[:200]
 
 
 @cache

@@ -233,5 +233,6 @@ def preset(name: str) -> Device:
     presets_by_name = presets()
     if name in presets_by_name:
         return presets_by_name[name].device
-    hint = suggest(name, presets_by_name, "see `reg builtin devices`, or name a JSON file of one device")
+    listing = "see `reg builtin devices`, or name a JSON file of one device"
+    hint = suggest(name, presets_by_name, listing, least=0.5)
     raise InputError(f"there is no device preset {name[:80]!r}", hint)

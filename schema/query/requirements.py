@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 
 from onnxreg.schema.core.bounds import MAX_CONDITIONS
+from onnxreg.schema.core.canonical import in_words
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.ref import Version
@@ -59,8 +60,8 @@ def read_document(value: Any, kind: type[Document], label: str) -> Document:
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$.")
-        raise InputError(f"{path.removesuffix('`') or label}: {problem}") from error
+        problem, path = in_words(error)
+        raise InputError(f"{path or label}: {problem}") from error
 
 
 class Miss(NamedTuple):

@@ -101,6 +101,7 @@ REFUSED = """
 3 | resolve acme/pii --precision int4 | model.onnx is float32, wanted int4
 3 | resolve acme/pii --device ./android | there is no device file ./android
 2 | resolve acme/pii --device ort-andriod-1.23 | there is no device preset
+2 | resolve acme/pii --device andriod | did you mean ort-android-
 2 | resolve acme/pii --max-size "30 MB" | not a size
 2 | resolve acme/pii --min-recall PHONE | not a least recall
 2 | resolve acme/pii --min-recall PHONE=1.5 | not a least recall

@@ -370,7 +370,10 @@ def test_a_model_for_another_task_is_no_next_patch(tmp_path):
     assert publish("token-classification", "a") == "0.1.0"
     with pytest.raises(ConflictError, match=r"acme/m:0\.1\.0 .*token-classification.*text-classification"):
         publish("text-classification", "b")
+    with pytest.raises(ConflictError, match=r"acme/m:0\.1\.0 .*token-classification"):
+        publish("text-classification", "b", "0.2.0")
     assert list(registry.state("acme/m").versions) == ["0.1.0"]
     assert publish("text-classification", "b", "1.0.0") == "1.0.0"
+    assert publish("token-classification", "d", "0.1.1") == "0.1.1", "versions of one major are for one task"
     assert publish("token-classification", "a") == "0.1.0", "a version of the past stays what it is"
     assert publish(None, "c") == "1.0.1", "an unknown task may be the same"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.command_line import Reg
+from support.sounds import write_sound
 from support.tasks.saved_images import photograph
 from support.tasks.table import ROWS, save
 
@@ -47,9 +48,10 @@ def test_a_recognizer_with_ctc_writes_down_what_transformers_hears(reg: Reg, tmp
         best = model.eval()(values.float()).logits.argmax(-1)[0]
     expected = Wav2Vec2CTCTokenizer.from_pretrained("model").decode(best, skip_special_tokens=False)
     assert answer["transcript"].replace("<pad>", "") == expected.replace("<pad>", "") != ""
-    assert reg("run", "acme/model", "--image", photograph(tmp_path / "a.png")).ended(
-        2, "how an image becomes"
-    )
+    photograph(tmp_path / "a.png")
+    write_sound(tmp_path / "fast.wav", rate=44_100)
+    for given, hint in (("--image a.png", "--audio"), ("--text a", "--audio"), ("--audio fast.wav", "16000")):
+        assert reg("run", "acme/model", *given.split()).ended(2, hint), given
 
 
 def test_clip_is_two_members_whose_vectors_are_those_of_transformers(reg: Reg, tmp_path: Path) -> None:
@@ -68,6 +70,9 @@ def test_clip_is_two_members_whose_vectors_are_those_of_transformers(reg: Reg, t
         "run", "acme/model", "--member", "text", "--text", words[0], "--text", words[1], "--json"
     ).json
     image = reg("run", "acme/model", "--member", "vision", "--image", "photo.png", "--json").json
+    assert reg("run", "acme/model", "--image", "photo.png").ended(3, "--member text or vision")
+    other = reg("run", "acme/model", "--member", "text", "--image", "photo.png")
+    assert other.ended(2, "--member vision")
     model, tokenizer = AutoModel.from_pretrained("model").eval(), AutoTokenizer.from_pretrained("model")
     pixels = AutoImageProcessor.from_pretrained("model")(Image.open("photo.png"), return_tensors="pt")
     with torch.no_grad():
@@ -115,7 +120,7 @@ def test_an_image_is_answered_by_the_outputs_of_the_graph(
     if key:
         assert key in told.json and "preprocessing" in manifest
     else:  # its images keep their ratio
-        assert told.ended(2, "does not say how an image becomes its input")
+        assert told.ended(2, "--input")
 
 
 BAD = {

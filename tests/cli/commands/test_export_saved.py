@@ -58,7 +58,7 @@ def test_an_image_for_a_version_that_takes_none(reg, make_checkpoint, tmp_path):
     made = reg("export", make_checkpoint(), "--name", "acme/pii")
     assert made.status == 0 and "task token-classification: config.json says BertFor" in made.err
     refused = reg("run", "acme/pii", "--image", photograph(tmp_path / "a.png"))
-    assert refused.ended(2, "acme/pii does not say how an image becomes its input", "--input")
+    assert refused.ended(2, "acme/pii", "--text")
 
 
 @pytest.mark.parametrize(

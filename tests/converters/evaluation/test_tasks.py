@@ -16,6 +16,7 @@ from support.graphs import graph
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.evaluators import EVALUATORS, LabelledRows
+from onnxreg.converters.request import ExportRequest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
@@ -240,10 +241,16 @@ def test_bad_input_is_refused(export, make_checkpoint, message):
 
 
 def test_a_label_that_the_model_lacks_and_a_plan_that_judges_nothing_are_refused(
-    export, classifier, make_checkpoint
+    export, classifier, make_checkpoint, tmp_path
 ):
     with pytest.raises(InputError, match="does not have: 'HAPPY'"):
         export(classifier, "text-classification", [{**W10, "label": "HAPPY"}])
+    (tmp_path / "bad.jsonl").write_text(json.dumps({**W10, "label": "HAPPY"}))
+    np.savez(tmp_path / "bad.npz", x=np.eye(2))
+    for suite in ("bad.jsonl", "bad.npz"):  # before the checkpoint is loaded
+        options = {"eval_suite": tmp_path / suite, "quantize": True}
+        with pytest.raises(InputError, match=suite):
+            ExportRequest(str(classifier), "acme/m", task="text-classification", options=options).plan()
     with pytest.raises(InputError, match="judges nothing"):
         export(make_checkpoint("bert", ""), "pooling", [W10], INT8[:1], [{"step": "fp32"}])
 

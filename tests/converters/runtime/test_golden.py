@@ -139,13 +139,13 @@ def test_rounding_takes_nothing_from_a_test():
         (["format_version"], 2, "unknown format_version"),
         (["cases"], [], "nothing to compare"),
         (["cases", 0, "outputs"], {}, "nothing to compare"),
-        (["cases", 0, "name"], ..., "missing required field `name`"),
+        (["cases", 0, "name"], ..., "`name` is missing"),
         (["cases", 0, "inputs", "a", "dtype"], "object", "not a type of tensors"),
         (["cases", 0, "inputs", "a", "shape"], [3], "as many values"),
-        (["cases", 0, "inputs", "a", "shape"], [-1], "Expected `int` >= 0"),
+        (["cases", 0, "inputs", "a", "shape"], [-1], "expected a whole number >= 0"),
         (["cases", 0, "inputs", "a", "data"], ["x", "y"], "a value that is not of type int64"),
         (["cases", 0, "inputs", "a", "data"], [[1], 2], "a value that is not of type int64"),
-        (["cases", 0, "outputs", "y", "atol"], -1, "Expected `float` >= 0"),
+        (["cases", 0, "outputs", "y", "atol"], -1, "expected a number >= 0"),
     ],
 )
 def test_malformed_vectors(path, to, message):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.converters.tasks.sound import read_sound
-from onnxreg.schema.core.errors import HostError, InputError, NotFoundError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.parts import AudioPreprocessing
 
 HEARD = AudioPreprocessing.from_json({"sampling_rate": 16_000, "samples": 8_000})
@@ -25,22 +25,22 @@ def riff(
 
 
 @pytest.mark.parametrize(
-    ("data", "error"),
+    "data",
     [
-        (riff(channels=0), (HostError, InputError)),
-        (riff(bits=40), (HostError, InputError)),
-        (riff(bits=64), (HostError, InputError)),
-        (riff(more=b"junk\xff\xff\xff\x7f"), (HostError, InputError)),
-        (riff()[:30], (HostError, InputError)),
-        (riff(data=b""), InputError),
-        (riff(data=SAMPLES * 200), InputError),
-        (riff(rate=8_000), NotFoundError),
+        riff(channels=0),
+        riff(bits=40),
+        riff(bits=64),
+        riff(more=b"junk\xff\xff\xff\x7f"),
+        riff()[:30],
+        riff(data=b""),
+        riff(data=SAMPLES * 200),
+        riff(rate=8_000),
     ],
     ids=["channels", "40 bits", "64 bits", "far chunk", "cut", "silent", "long", "rate"],
 )
-def test_a_malformed_sound_is_refused(tmp_path: Path, data: bytes, error: type[Exception]) -> None:
+def test_a_malformed_sound_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.wav").write_bytes(data)
-    with pytest.raises(error):
+    with pytest.raises(InputError):
         read_sound(tmp_path / "a.wav", HEARD)
 
 

@@ -18,6 +18,7 @@ from filelock import FileLock
 from support.registries import owner
 from support.sampling import sampled
 
+from onnxreg.cli.main import main
 from onnxreg.registry import Registry, support
 from onnxreg.registry.log.log import open_log
 from onnxreg.registry.store.directory import DirectoryRegistry, temporary
@@ -191,6 +192,13 @@ def test_a_model_that_cannot_be_listed_is_not_left_out(registry, make_draft, tmp
 
 def refuse_to_open(patch: Patch, path: Path) -> None:
     patch.setattr(os, "open", failing(errno.EACCES, lambda each, *_: str(each) == str(path), os.open))
+
+
+def test_the_hint_of_a_place_that_may_not_be_written_names_a_path_that_exists(tmp_path, monkeypatch, capsys):
+    new = tmp_path / "new" / "registry"
+    monkeypatch.setattr(os, "mkdir", failing(errno.EACCES, lambda *_: True, os.mkdir))
+    assert main(["--registry", str(new), "remote", "add", "origin", "/share"]) == 9
+    assert capsys.readouterr().err.splitlines()[1] == f"hint: check who owns {tmp_path}, and its permissions"
 
 
 def test_a_file_that_may_not_be_read_is_named(filled, monkeypatch):

@@ -74,7 +74,7 @@ WRONG: dict[str, tuple[str, Any]] = {
     "is not a lock": ("/format", "other"),
     "unknown format_version": ("/format_version", 2),
     "models is malformed": ("/models", {}),
-    "missing required field `version`": ("/models/0/version", ...),
+    "`version` is missing": ("/models/0/version", ...),
     "not a digest": ("/models/0/manifest", "sha1:00"),
     "not a registry id": ("/models/0/registry", "here"),
     "it is about c, and asks for a": ("/models/0/name", "c"),

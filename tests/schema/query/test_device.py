@@ -50,12 +50,13 @@ def test_defaults():
 
 MALFORMED = """
 [] | not an object |
-{} | a device: Object missing required field `ort` |
+{} | a device: `ort` is missing |
 {"ort": "1.23", "rams": 5} | a device has no 'rams' | did you mean ram?
 {"ort": "1.23", "colour": 5} | a device has no 'colour' | its keys are
 {"ort": "1.23", "ram": "5 GB"} | ram: not a size | 30MB
 {"ort": "1.23", "ram": "5Gb"} | ram: not a size | GB
-{"ort": "1.23", "providers": [1]} | providers[0]: Expected `str` |
+{"ort": "1.23", "providers": [1]} | providers[0]: expected text |
+{"ort": 1.23} | ort: expected text, got a number |
 {"ort": "1.9.0"} | older than 1.15 |
 {"ort": "1.23;"} | not a release | 1.23.2
 {"ort": "1.23", "build": "reduced"} | build is 'reduced' | full or minimal
