@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onnxreg.converters.source.toolchain import free_memory
 from onnxreg.schema.core.errors import HostError, InputError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 
@@ -231,19 +232,6 @@ def check_memory(plan: "ExportPlan") -> None:
         sizes = f"{peak / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free"
         hint = "close other programs, or export it on a machine with more memory"
         raise HostError(f"building the decoder takes about {sizes}", hint)
-
-
-def free_memory(root: Path = Path("/")) -> int | None:
-    """Bytes available without swapping, limited by the control group; None if both are unknown."""
-    sizes: list[int] = []
-    with suppress(OSError, ValueError):
-        lines = (root / "proc/meminfo").read_text("ascii").splitlines()
-        sizes += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    with suppress(OSError, ValueError):
-        group = root / "sys/fs/cgroup"
-        limit, used = (int((group / f"memory.{name}").read_text("ascii")) for name in ("max", "current"))
-        sizes.append(max(0, limit - used))
-    return min(sizes, default=None)
 
 
 def export(

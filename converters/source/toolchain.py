@@ -108,6 +108,19 @@ def _cpu_value(cpuinfo: Path, *keys: str) -> str:
     return next((value.strip() for key, _, value in pairs if key.startswith(keys) and value.strip()), "")
 
 
+def free_memory(root: Path = Path("/")) -> int | None:
+    """Bytes available without swapping, limited by the control group; None if both are unknown."""
+    sizes: list[int] = []
+    with suppress(OSError, ValueError):
+        lines = (root / "proc/meminfo").read_text("ascii").splitlines()
+        sizes += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    with suppress(OSError, ValueError):
+        group = root / "sys/fs/cgroup"
+        limit, used = (int((group / f"memory.{name}").read_text("ascii")) for name in ("max", "current"))
+        sizes.append(max(0, limit - used))
+    return min(sizes, default=None)
+
+
 T = TypeVar("T")
 
 

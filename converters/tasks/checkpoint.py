@@ -7,6 +7,7 @@ import copy
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
@@ -26,11 +27,11 @@ from onnxreg.converters.source.source_files import (
     taking_part,
     weight_files,
 )
-from onnxreg.converters.source.toolchain import refuse_missing
+from onnxreg.converters.source.toolchain import free_memory, refuse_missing
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource, Modality, TaskHead
 from onnxreg.converters.tasks.torch_weights import some
 from onnxreg.schema.core.canonical import convert
-from onnxreg.schema.core.errors import InputError, why
+from onnxreg.schema.core.errors import HostError, InputError, why
 from onnxreg.schema.manifest.manifest import Source
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -51,6 +52,11 @@ NOT_TRAINED = re.compile(
 
 ONLY_FOR_TRAINING = re.compile(r"(^|\.)(masked_spec_embed|mask_token)$")
 """Weights that only a training reads, so that they may be missing."""
+
+COUNTS, MAX_COUNT = re.compile("(layers?|depths?|blocks|stages|experts)$"), 1_000
+"""Keys of config.json that count the parts of a model, and the most parts of a kind."""
+PARAMETER_BYTES = 12
+"""Memory for each number of a model: in the model, in its graph, and in the file that is written."""
 
 PER_ROW = ("batch",)
 PER_TOKEN = ("batch", "sequence")
@@ -301,12 +307,44 @@ def require_weights(directory: Path) -> None:
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Read the config.json of a checkpoint directory. InputError if the file is missing or malformed."""
+    """Read the config.json of a checkpoint directory.
+
+    InputError if the file is missing or malformed, or counts more layers than a model has, which would be made for hours.
+    """
     path = directory / CONFIG
     value = read_json(path) if path.is_file() else None
     if not isinstance(value, dict):
         raise InputError(f"the checkpoint has no {CONFIG} that can be read", SAVED)
+    parts = [value]
+    while parts:
+        for key, child in parts.pop().items():
+            numbers = child if isinstance(child, list) else [child]
+            parts += [number for number in numbers if isinstance(number, dict)]
+            if COUNTS.search(key) and any(isinstance(n, int | float) and n > MAX_COUNT for n in numbers):
+                message = f"{CONFIG} of the checkpoint has {key} {str(child)[:80]}, the most is {MAX_COUNT:,}"
+                raise InputError(message, "give the config.json that the model was trained with")
     return value
+
+
+def check_memory(auto: Any, directory: Path, trust_remote_code: bool) -> None:
+    """Raise HostError for a model that does not fit into the free memory, from the shapes that its config.json says.
+
+    A model that cannot be described is accepted: loading it says why.
+    """
+    import torch
+    from transformers import AutoConfig
+
+    options: Any = {"trust_remote_code": trust_remote_code}
+    size = 0
+    with suppress(Exception), silent_transformers(), torch.device("meta"):  # shapes without numbers
+        config = AutoConfig.from_pretrained(directory, local_files_only=True, **options)
+        parameters = auto.from_config(config, **options).parameters()
+        size = PARAMETER_BYTES * sum(tensor.numel() for tensor in parameters)
+    if (free := free_memory()) is not None and size > free:
+        raise HostError(
+            f"a model of the sizes in {CONFIG} takes about {size / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free",
+            "if it is that large, close other programs, or export it on a machine with more memory",
+        )
 
 
 def _code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
@@ -343,11 +381,11 @@ def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False)
     import transformers
 
     require_weights(directory)
+    auto = getattr(transformers, f"AutoModel{head.suffix if head.auto is None else head.auto}")
+    check_memory(auto, directory, trust_remote_code)
     try:
         with silent_transformers():
-            model, report = getattr(
-                transformers, f"AutoModel{head.suffix if head.auto is None else head.auto}"
-            ).from_pretrained(
+            model, report = auto.from_pretrained(
                 directory,
                 dtype=torch.float32,
                 attn_implementation="eager",

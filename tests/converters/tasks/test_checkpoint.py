@@ -95,6 +95,11 @@ def test_an_encoder_without_a_head_is_refused_with_the_keys(make_checkpoint, che
     assert refused(checkpoint, InputError) == message
 
 
+def test_a_model_that_does_not_fit_into_memory_is_refused_before_it_is_made(checkpoint):
+    change(checkpoint / "config.json", intermediate_size=10**12)
+    assert "GB of memory, and " in refused(checkpoint, HostError)
+
+
 def put(name: str, content: str | bytes) -> Callable[[Path], Any]:
     data = content.encode() if isinstance(content, str) else content
     return lambda root: (root / name).write_bytes(data)
@@ -153,6 +158,8 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "another spelling": (put("config.json", '{"text_config": {"auto\\u005fmap": {"AutoModel": "evil.Evil"}}}'), "wants its own code to run"),
     "a gap in the labels": (keys(id2label={"0": "O", "1": "A", "2": "B", "3": "C", "5": "D"}), "does not number its labels"),
     "a label twice": (keys(id2label={"0": "O", "1": "A", "2": "A", "3": "C", "4": "D"}), "one label to two ids"),
+    "layers without end": (keys(num_hidden_layers=10**9), "has num_hidden_layers 1000000000, the most is 1,000"),
+    "layers without end in a part": (keys(text_config={"depths": [2, 10**9]}), "has depths"),
     "fewer labels": (keys(id2label={"0": "O", "1": "A"}, label2id={"O": 0, "A": 1}), "shapes differ"),
 }  # fmt: skip
 
