@@ -23,7 +23,8 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.errors import EXIT_STATUS, InterruptError, as_json, needs
 from onnxreg.cli.output import counted, duration, printable, table
 from onnxreg.converters.engine.read_recipe import read_document
-from onnxreg.converters.request import ON_BY_DEFAULT, ExportRequest, flag, free_memory
+from onnxreg.converters.request import ON_BY_DEFAULT, ExportRequest, flag
+from onnxreg.converters.source.toolchain import free_memory
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError, RegError, RemoteError, about
 from onnxreg.schema.core.progress import count_cores
 from onnxreg.schema.inputs.recipe_file import JobRow

@@ -8,7 +8,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -31,6 +31,14 @@ class PassParams(BaseModel):
     """Parameters of a pass: immutable, without unknown keys. Lists, as in JSON documents, become tuples."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any], label: str) -> Self:
+        """Check values, which messages call `label`. Raises InputError, naming the first invalid value."""
+        try:
+            return cls.model_validate_json(json.dumps(values, default=repr))
+        except ValidationError as error:
+            raise invalid(error, label, cls.model_fields) from error
 
 
 class Pass(ABC, Generic[In, Out]):
@@ -55,10 +63,7 @@ class Pass(ABC, Generic[In, Out]):
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> PassParams:
         """Return the checked parameters. Raises InputError, naming the first invalid parameter."""
-        try:
-            return cls.Params.model_validate_json(json.dumps(params, default=repr))
-        except ValidationError as error:
-            raise invalid(error, f"a parameter of pass {cls.id}", cls.Params.model_fields) from error
+        return cls.Params.read(params, f"a parameter of pass {cls.id}")
 
     def requires(self, subject: In) -> None:
         """Raise InputError or ConversionError if the pass cannot work on `subject`."""

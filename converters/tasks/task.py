@@ -6,14 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import ValidationError
-
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.location import hub_id
 from onnxreg.converters.tasks.code import NO_CONSENT, Consent
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import invalid
 from onnxreg.schema.manifest.draft import Draft, DraftFile
 from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Code
@@ -152,11 +149,7 @@ class Task(ABC):
         self.directory = directory
         self.trust_remote_code = trust_remote_code
         self.consent = consent
-        try:
-            self.options: Any = self.Options(**options)
-        except ValidationError as error:
-            label = f"an option of task {self.id}"
-            raise invalid(error, label, self.Options.model_fields) from error
+        self.options: Any = self.Options.read(options, f"an option of task {self.id}")
 
     @classmethod
     def of(cls, head: TaskHead) -> type[Self]:

@@ -15,7 +15,8 @@ from support.command_line import table
 
 from onnxreg.cli import batch
 from onnxreg.cli.batch import read_jobs
-from onnxreg.converters.request import ExportRequest, free_memory
+from onnxreg.converters.request import ExportRequest
+from onnxreg.converters.source.toolchain import free_memory
 from onnxreg.registry import Registry
 from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
 
