@@ -247,9 +247,7 @@ def agreement(expected: Outputs, actual: Outputs, name: str) -> Agreement:
     same, cosines = [], []
     for parent, child in pairs:
         same.append(parent.argmax(axis=1) == child.argmax(axis=1))
-        norms = np.linalg.norm(parent, axis=1) * np.linalg.norm(child, axis=1)
-        products = (parent * child).sum(axis=1)
-        cosines.append(np.divide(products, norms, out=np.ones(len(parent)), where=norms > 0))
+        cosines.append(samples.cosines(parent, child, 1.0))
     return Agreement(
         positions=sum(map(len, same)),
         max_abs_diff=max(float(np.abs(parent - child).max()) for parent, child in pairs),

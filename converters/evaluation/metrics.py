@@ -3,7 +3,6 @@
 The values equal the results of scikit-learn, SciPy and seqeval to the bit, because certificates may be compared with them.
 """
 
-import math
 import re
 import string
 import warnings
@@ -33,6 +32,7 @@ from onnxreg.converters.evaluation.metric import (
 )
 from onnxreg.converters.evaluation.suite import Fixture
 from onnxreg.converters.evaluation.tokens import runs
+from onnxreg.converters.passes.tools.samples import cosines
 from onnxreg.converters.source.toolchain import PlugIns
 from onnxreg.schema.core.canonical import Count, convert
 from onnxreg.schema.core.errors import InputError
@@ -190,13 +190,6 @@ class OutputCosine(MeanCosine):
 
     def supports(self, items: Sequence[Any]) -> bool:
         return all(item.label is None for item in items)
-
-
-def cosines(left: Any, right: Any) -> Any:
-    """The cosine of each pair of rows; NaN if a row is zero."""
-    left, right = left.astype(np.float64), right.astype(np.float64)
-    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    return np.divide((left * right).sum(axis=1), norms, out=np.full(len(left), math.nan), where=norms > 0)
 
 
 class ExactMatch(MeanMetric):

@@ -30,9 +30,9 @@ FEWEST = 2
 class TransformersExport(ModuleExport):
     """Export with the exporter of transformers.
 
-    It uses `torch.export`, and knows the models of transformers. Only the axes of the `TorchModel` are dynamic; every other size is a number in the graph, so that a runtime
-    refuses inputs of another size. Inputs, outputs and axes have the names of the `TorchModel`.
-    Of a source that becomes several graphs, `part` selects one.
+    It uses `torch.export`, and knows the models of transformers. Only the axes of the `TorchModel` are dynamic; every other
+    size is a number in the graph, so that a runtime refuses inputs of another size. Inputs, outputs and axes have the names
+    of the `TorchModel`. Of a source that becomes several graphs, `part` selects one.
     """
 
     id = "TransformersExport"
@@ -77,9 +77,8 @@ def export(subject: TorchModel, opset: int) -> Any:
             result = self.model(*(tensors[plain] for plain in inputs))
             return dict(zip(outputs, result if isinstance(result, tuple) else (result,), strict=True))
 
-    inputs = {
-        f"input_{number}": name for number, name in enumerate(subject.inputs)
-    }  # Python's names, without dots
+    # names of Python's arguments have no dots
+    inputs = {f"input_{number}": name for number, name in enumerate(subject.inputs)}
     outputs = {f"output_{number}": name for number, name in enumerate(subject.outputs)}
     shapes = {
         plain: dict.fromkeys(subject.axes_of(name), torch.export.Dim.AUTO) for plain, name in inputs.items()

@@ -65,12 +65,9 @@ class Comparison:
 
 def compare_constants(pairs: list[tuple[StoredValue, StoredValue]]) -> Comparison:
     """Compare pairs of stored values, the parent's first, each pair once."""
-    comparison, compared = Comparison(), set()
-    for parent, child in pairs:
-        key = (parent.identity, child.identity)
-        if key not in compared:
-            compared.add(key)
-            _compare(comparison, parent, child)
+    comparison = Comparison()
+    for parent, child in {(one.identity, other.identity): (one, other) for one, other in pairs}.values():
+        _compare(comparison, parent, child)
     return comparison
 
 

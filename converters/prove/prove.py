@@ -169,12 +169,11 @@ def _check_contract(parent: FormulaGraph, child: FormulaGraph) -> None:
     """Raise UnprovableError unless inputs and outputs are the parent's; a floating-point type may become another one."""
     for kind in ("inputs", "outputs"):
         one, other = ({spec.name: spec for spec in getattr(graph, kind)} for graph in (parent, child))
-        if one.keys() != other.keys():
-            listed = [", ".join(sorted(names)) or "none" for names in (other, one)]
+        lists = [[*names] if kind == "outputs" else sorted(names) for names in (other, one)]
+        if lists[0] != lists[1]:
+            listed = [", ".join(names) or "none" for names in lists]
             raise UnprovableError(f"{kind} differ: the child has {listed[0]}; the parent has {listed[1]}")
         for name, spec in other.items():
             types = {one[name].dtype, spec.dtype}
             if len(types) > 1 and not types <= FLOATS:
                 raise UnprovableError(f"{name} is {spec.dtype}, in the parent {one[name].dtype}")
-    if [spec.name for spec in parent.outputs] != (names := [spec.name for spec in child.outputs]):
-        raise UnprovableError(f"the outputs are in another order: {', '.join(names)}")

@@ -73,7 +73,7 @@ ROWS = [
     row("y = Relu (x)", "z = Relu (x)", OTHER, "outputs differ: the child has z; the parent has y", head="float[n, 8] x => float[n, 8] z"),
     row("y = Relu (x)", "y = Relu (k)", OTHER, "inputs differ: the child has k; the parent has x", head="float[n, 8] k => float[n, 8] y"),
     row("y = Relu (x)", "y = Relu (x)", OTHER, "x is int64, in the parent float32", head="int64[n, 8] x => float[n, 8] y"),
-    row("y = Relu (x) z = Sigmoid (x)", "y = Relu (x) z = Sigmoid (x)", OTHER, "the outputs are in another order: z, y", {"head": PAIR}, head=TURNED),
+    row("y = Relu (x) z = Sigmoid (x)", "y = Relu (x) z = Sigmoid (x)", OTHER, "outputs differ: the child has z, y; the parent has y, z", {"head": PAIR}, head=TURNED),
     row("y = Relu (x) z = Sigmoid (x)", "z = Relu (x) y = Sigmoid (x)", OTHER, both={"head": PAIR}),
     row("p, q = Split <axis = 1> (x) y = Relu (p)", "p, q, r, s = Split <axis = 1> (x) y = Relu (p)", OTHER, "number of outputs", {"opset": 13}),
     row("y, m, v, n, w = BatchNormalization (x, a, a, a, a)", "y = BatchNormalization (x, a, a, a, a)", OTHER, "number of outputs", {"opset": 9}),
