@@ -119,6 +119,9 @@ TOWERS = TaskHead(
     "zero-shot-image-classification", ("CLIPModel", "SiglipModel", "Siglip2Model"), "a model of images and texts", auto="",
     modality="image",
 )
+SOUND_TOWERS = TaskHead(
+    "zero-shot-audio-classification", "ClapModel", "a model of sounds and texts", auto="", modality="audio",
+)
 CTC = TaskHead(
     "automatic-speech-recognition", "ForCTC", "a speech recognizer", {"logits": PER_FRAME}, modality="audio", axes=WAVE,
     aliases=("asr", "speech-recognition"),
@@ -150,10 +153,9 @@ HEADS = (
     _elsewhere("table-question-answering", "TapasForQuestionAnswering"), _elsewhere("decision", "DecisionTransformerModel"),
     _elsewhere("mask-generation", "SamModel", "Sam2Model", modality="image"),
     _elsewhere("zero-shot-object-detection", "OwlViTForObjectDetection", "Owlv2ForObjectDetection", modality="image"),
-    _elsewhere("zero-shot-audio-classification", "ClapModel", modality="audio"),
     _elsewhere("text-to-audio", "VitsModel", "ForTextToWaveform", "ForTextToSpectrogram", aliases=("text-to-speech",)),
     SPANS, IMAGES, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER,
-    DEPTH, SEGMENTS, OBJECTS, TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way=ENCODER_ALONE),
+    DEPTH, SEGMENTS, OBJECTS, TOWERS, SOUND_TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way=ENCODER_ALONE),
     _elsewhere("multiple-choice", "ForMultipleChoice"),
     SPEECH, IMAGE_TEXTS,
     _elsewhere("image-text-to-text", "ForConditionalGeneration", "EncoderDecoderModel", modality="image", aliases=(

@@ -15,7 +15,7 @@ from onnxreg.converters.tasks.processed import Processed
 from onnxreg.converters.tasks.seq2seq import ProcessedSeq2Seq, Seq2Seq
 from onnxreg.converters.tasks.task import Task
 from onnxreg.converters.tasks.text import Pooling, TextGeneration, TextTask
-from onnxreg.converters.tasks.towers import Towers
+from onnxreg.converters.tasks.towers import SoundTowers, Towers
 from onnxreg.schema.core.errors import InputError, nearest
 
 CLASSES: Sequence[type[Task]] = (
@@ -26,6 +26,7 @@ CLASSES: Sequence[type[Task]] = (
     ProcessedSeq2Seq.of(checkpoint.SPEECH),
     *map(Processed.of, (checkpoint.OBJECTS, checkpoint.CTC, checkpoint.SOUNDS, checkpoint.AUDIO_FEATURES)),
     Towers.of(checkpoint.TOWERS),
+    SoundTowers.of(checkpoint.SOUND_TOWERS),
     ImageClassification,
     Seq2Seq.of(checkpoint.SEQ2SEQ),
     ProcessedSeq2Seq.of(checkpoint.IMAGE_TEXTS),

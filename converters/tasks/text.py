@@ -2,7 +2,7 @@
 
 import inspect
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,14 @@ from pydantic import PositiveInt
 
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.location import locate
-from onnxreg.converters.source.source_files import taking_part
+from onnxreg.converters.source.source_files import PROCESSOR, taking_part
 from onnxreg.converters.tasks.checkpoint import (
     DECODER,
     ENCODER,
+    PER_ROW,
     PER_TOKEN,
+    TEXTS,
+    TOKENS,
     Dense,
     LoadedCheckpoint,
     Mode,
@@ -27,13 +30,17 @@ from onnxreg.converters.tasks.checkpoint import (
     require_weights,
     sentence_files,
 )
+from onnxreg.converters.tasks.processed import Processor, require_processor
 from onnxreg.converters.tasks.saved import Graphs, Saved, described, part_of
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskHead, TaskOptions
 from onnxreg.schema.core.errors import InputError
 
 REQUIRED = ("input_ids", "attention_mask")
-OTHER_INPUTS = ("bbox", "pixel_values", "input_features", "input_values")
-"""Inputs for boxes, images and sound, which a text does not give."""
+BOXES, PIXELS = "bbox", "pixel_values"
+OTHER_INPUTS = (PIXELS, "input_features", "input_values")
+"""Inputs for images and sound, which a text does not give."""
+MOST_BOX = 1000
+"""The width and height of a page, in the units of boxes."""
 SEGMENT_WEIGHTS = ("seg_embed", "token_type_embeddings.weight")
 """Suffixes of weights for token types, in models whose config does not count token types (XLNet)."""
 ROW_LENGTHS = ((13,), (48, 31, 7))
@@ -79,18 +86,28 @@ def sample_feeds(tokenizer: Any, config: Any, inputs: Sequence[str], max_length:
     return feeds
 
 
-def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:
+def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]:
     """The inputs of the graph; `token_type_ids` only if the tokenizer gives several types and the model distinguishes them.
 
-    Raises InputError for a model that reads more than texts: its graph would read constants in place of the rest.
+    A model of pages takes the box of each token too, and an image of the page if the outputs are those of the tokens alone.
+
+    Raises InputError for a model that reads more: its graph would read constants in place of the rest.
     """
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
-    if others := [name for name in OTHER_INPUTS if name in inspect.signature(model.forward).parameters]:
+    names = inspect.signature(model.forward).parameters
+    pages = [name for name in (BOXES, PIXELS) if BOXES in names and name in names]
+    if PIXELS in pages and task not in (TOKENS, TEXTS):
+        pages = []
+    if others := [name for name in OTHER_INPUTS if name in names and name not in pages]:
         raise InputError(
             f"{type(model).__name__} reads {', '.join(others)}, and the task gives texts alone",
             "export it with Optimum, then reg import the directory",
         )
-    if "token_type_ids" not in inspect.signature(model.forward).parameters:
+    return (*_token_inputs(model, tokenizer, names), *pages)
+
+
+def _token_inputs(model: Any, tokenizer: Any, names: Collection[str]) -> tuple[str, ...]:
+    if "token_type_ids" not in names:
         return REQUIRED
     has_weights = any(name.endswith(SEGMENT_WEIGHTS) for name, _ in model.named_parameters())
     takes = (getattr(model.config, "type_vocab_size", None) or 1 + has_weights) > 1
@@ -98,6 +115,26 @@ def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:
         encode = tokenizer.backend_tokenizer.encode
         takes = any(map(any, (encode("a").type_ids, encode("a", "a").type_ids)))
     return (*REQUIRED, "token_type_ids") if takes else REQUIRED
+
+
+def add_page(feeds: Sequence[Feed], inputs: Sequence[str], processor: Processor | None) -> list[Feed]:
+    """Add boxes of words from left to right, and the images that the processor gives, to the feeds of a model of pages."""
+    import numpy as np
+
+    pages: list[Feed] = []
+    for feed in feeds:
+        rows, width = feed["input_ids"].shape
+        left = np.broadcast_to(np.arange(width) * MOST_BOX // (width + 1), (rows, width))
+        top = np.broadcast_to(np.arange(rows)[:, None] * 20, (rows, width))
+        boxes = np.stack([left, top, left + MOST_BOX // (width + 1), top + 20], axis=-1)
+        page = (
+            {**feed, BOXES: np.where(feed["attention_mask"][..., None], boxes, 0)}
+            if BOXES in inputs
+            else feed
+        )
+        images = {} if processor is None else {PIXELS: np.concatenate(processor.rows[:rows])}
+        pages.append({**page, **images})
+    return pages
 
 
 def longest(max_length: int, model: Any) -> int:
@@ -133,7 +170,7 @@ class TextTask(Saved):
         return None
 
     def beside(self, directory: Path) -> Sequence[str]:
-        return sentence_files(directory, all_modules=True) if self.head is ENCODER else ()
+        return sentence_files(directory, all_modules=True) if self.head is ENCODER else PROCESSOR
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         module, tokenizer, length = checkpoint.model, checkpoint.tokenizer, int(self.options.max_seq_length)
@@ -153,11 +190,17 @@ class TextTask(Saved):
             if pooling.prompts:
                 settings = {"prompts": dict(pooling.prompts), "default_prompt_name": pooling.default_prompt}
         length = longest(length, checkpoint.model)
-        inputs = input_names(checkpoint)
-        feeds = sample_feeds(tokenizer, checkpoint.config, inputs, length)
+        inputs = input_names(checkpoint, self.head)
+        words = [name for name in inputs if name not in (BOXES, PIXELS)]
+        page = None
+        if PIXELS in inputs:
+            require_processor(checkpoint.directory, "image")
+            page = Processor(checkpoint.directory, "image", self.trust_remote_code)
+        feeds = add_page(sample_feeds(tokenizer, checkpoint.config, words, length), inputs, page)
         axis_names = {**dict.fromkeys(inputs, PER_TOKEN), **self.head.outputs}
+        axis_names |= {PIXELS: PER_ROW} if page else {}
         axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
-        part = part_of(module, feeds, axes, self.head.outputs, "row")
+        part = part_of(module, feeds, axes, self.head.outputs, "" if page else "row")
         return Graphs({"": part}, inputs, length, settings, resolved=resolved)
 
 

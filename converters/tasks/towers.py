@@ -1,11 +1,13 @@
-"""Models of images and texts, such as CLIP: two graphs whose vectors have one space, named as Transformers.js does.
+"""Models of texts and images or sounds, such as CLIP: graphs whose vectors have one space, named as in Transformers.js.
 
 | member | file | from, to |
 |---|---|---|
 | `text` | `text_model.onnx` | `input_ids` (and `attention_mask`), to a vector |
-| `vision` | `vision_model.onnx` | `pixel_values`, to a vector |
+| `vision`, `audio` | `vision_model.onnx`, `audio_model.onnx` | `pixel_values` or `input_features`, to a vector |
+| `whole` | `model.onnx` | both, to the logits of each pair, and to vectors of length 1 |
 
-The vectors are called `text_embeds` and `image_embeds`, in SigLIP `pooler_output` both. They are not of length 1.
+The vectors are called `text_embeds`, `image_embeds` and `audio_embeds`, in SigLIP `pooler_output`. Of CLIP and SigLIP they are
+not of length 1.
 """
 
 from pathlib import Path
@@ -19,17 +21,19 @@ from onnxreg.converters.tasks.task import SAVE_TOKENIZER, ExportSubject, Located
 from onnxreg.converters.tasks.text import REQUIRED, TextOptions, longest, sample_feeds
 from onnxreg.schema.core.errors import InputError
 
-TEXT, VISION = "text", "vision"
-MASKED = "clip"
-"""The family that reads a mask; others read texts that are padded to one length."""
+TEXT, WHOLE = "text", "whole"
+MASKED = ("clip", "clap")
+"""The families that read a mask; others read texts that are padded to one length."""
 
 
 class Towers(Processed):
-    """A model of images and texts, as a graph for each."""
+    """A model of images and texts, as a graph for each, and one for both."""
 
     Options = TextOptions
-    members = {TEXT: "text_model.onnx", VISION: "vision_model.onnx"}
+    members = {TEXT: "text_model.onnx", "vision": "vision_model.onnx", WHOLE: "model.onnx"}
     products = ("MatMul", "Gemm")
+    sense = "image"
+    """The input of the second tower, as transformers names its method and outputs."""
 
     def find(self, source: str) -> LocatedSource:
         located = super().find(source)
@@ -41,18 +45,40 @@ class Towers(Processed):
         return Saved.load(self, source, name, directory)  # with a tokenizer
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
-        model, has_mask = checkpoint.model, checkpoint.config.model_type == MASKED
+        model, has_mask = checkpoint.model, checkpoint.config.model_type in MASKED
         length = longest(int(self.options.max_seq_length), model.text_model)
-        inputs, row = (REQUIRED, {0: "batch", 1: "sequence"}) if has_mask else (REQUIRED[:1], {0: "batch"})
+        inputs, row = (REQUIRED, {1: "sequence"}) if has_mask else (REQUIRED[:1], {})
         texts = _texts(checkpoint.tokenizer, checkpoint.config.text_config, length, has_mask)
-        text, image = ("text_embeds", "image_embeds") if has_mask else ("pooler_output", "pooler_output")
-        axes = {**dict.fromkeys(inputs, row), text: {0: "batch"}}
+        text, sense = "text_embeds", f"{self.sense}_embeds"
+        own = (text, sense) if has_mask else ("pooler_output", "pooler_output")
+        axes = {**{key: {0: "batch", **row} for key in inputs}, own[0]: {0: "batch"}}
         processor = Processor(checkpoint.directory, self.head.modality, self.trust_remote_code)
+        features = getattr(model, f"get_{self.sense}_features")
+        tower = processor.part(vectors(features), {}, {own[1]: ("batch",)})
+        pairs = [
+            {**words, processor.input: feed[processor.input][:2]}  # a trace joins axes of one size
+            for words, feed in zip(texts, (*tower.sample.feeds, tower.sample.feeds[0]), strict=True)
+        ]
+        rows, columns = {0: "text_batch"}, {0: f"{self.sense}_batch"}
+        both = {**{key: {**rows, **row} for key in inputs}, processor.input: columns}
+        results = {
+            f"logits_per_{self.sense}": {**columns, 1: rows[0]},
+            "logits_per_text": {**rows, 1: columns[0]},
+        }
+        results |= {text: rows, sense: columns}
         parts = {
-            TEXT: part_of(vectors(model.get_text_features), texts, axes, (text,), "text"),
-            VISION: processor.part(vectors(model.get_image_features), {}, {image: ("batch",)}),
+            TEXT: part_of(vectors(model.get_text_features), texts, axes, own[:1], "text"),
+            [*self.members][1]: tower,
+            WHOLE: part_of(model, pairs, {**both, **results}, results),
         }
         return Graphs(parts, inputs, length, fields=processor.contract())
+
+
+class SoundTowers(Towers):
+    """A model of sounds and texts, such as CLAP."""
+
+    members = {TEXT: "text_model.onnx", "audio": "audio_model.onnx", WHOLE: "model.onnx"}
+    sense = "audio"
 
 
 def vectors(features: Any) -> Any:

@@ -54,16 +54,20 @@ def test_a_recognizer_with_ctc_writes_down_what_transformers_hears(reg: Reg, tmp
         assert reg("run", "acme/model", *given.split()).ended(2, hint), given
 
 
-def test_clip_is_two_members_whose_vectors_are_those_of_transformers(reg: Reg, tmp_path: Path) -> None:
+def test_clip_is_three_members_whose_vectors_are_those_of_transformers(reg: Reg, tmp_path: Path) -> None:
     import torch
     from PIL import Image
     from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
     manifest = publish(reg, "CLIP", tmp_path)
     members = {item["name"]: item["artifacts"] for item in manifest["model_family"]["members"]}
-    assert members == {"text": ["text_model.onnx"], "vision": ["vision_model.onnx"]}
+    assert members == {
+        "text": ["text_model.onnx"],
+        "vision": ["vision_model.onnx"],
+        "whole": ["model.onnx"],
+    }
     outputs = [item["metadata"]["outputs"][0]["name"] for item in manifest["artifacts"]]
-    assert outputs == ["text_embeds", "image_embeds"]
+    assert outputs == ["text_embeds", "image_embeds", "logits_per_image"]
     photograph(tmp_path / "photo.png")
     words = ("word1 another word2", "word3")
     texts = reg(
@@ -137,3 +141,11 @@ def test_what_does_not_fit_is_refused_and_nothing_is_published(case: str, reg: R
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     assert reg("export", "model", "--name", "acme/model").ended(2, message)
     assert "acme/model" not in reg("ls").out
+
+
+@pytest.mark.more
+def test_a_page_is_read_with_its_boxes_and_its_image(reg: Reg, tmp_path: Path) -> None:
+    (graph,) = publish(reg, "LayoutLMv3", tmp_path)["artifacts"]
+    names = [item["name"] for item in graph["metadata"]["inputs"]]
+    assert names == ["input_ids", "attention_mask", "bbox", "pixel_values"]
+    assert reg("run", "acme/model", "--text", "word1").ended(7, "does not give: bbox, pixel_values")

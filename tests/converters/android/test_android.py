@@ -122,7 +122,8 @@ def batches(source: Path) -> list[Feed]:
     feeds = []
     for lengths in ([1], [2, 1, 2], [longest], [longest, 3, 17], [5, 5, 5]):
         feed = {
-            name: np.zeros((len(lengths), max(lengths)), np.int64) for name in text.input_names(checkpoint)
+            name: np.zeros((len(lengths), max(lengths)), np.int64)
+            for name in text.input_names(checkpoint, TOKENS)
         }
         feed["input_ids"][:] = 1 if "roberta" in source.name else 0
         for row, length in enumerate(lengths):

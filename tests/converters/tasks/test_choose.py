@@ -45,6 +45,7 @@ def named(name: str, **files: Any) -> dict[str, Any]:
         (named("VisionEncoderDecoderModel") | IMAGE | WORDS, "image-to-text", ""),
         (named("DetrForObjectDetection") | IMAGE, "object-detection", ""),
         (named("CLIPModel") | IMAGE | WORDS, "zero-shot-image-classification", "says CLIPModel"),
+        (named("ClapModel") | AUDIO | WORDS, "zero-shot-audio-classification", "says ClapModel"),
         (named("HubertForSequenceClassification") | AUDIO, "audio-classification", ""),
         (named("Wav2Vec2ForCTC") | BOTH, "automatic-speech-recognition", ""),
         (named("WhisperForConditionalGeneration") | AUDIO, "automatic-speech-recognition", ""),
