@@ -2,7 +2,8 @@
 
 python tests/vectors/make_behaviour.py    # with PYTHONPATH=tests; ids and digests differ from run to run
 
-A line of SCRIPTS with `=` or `!` is a call of the client with the answer that it must give; other lines change the registry.
+A line of SCRIPTS with `=` or `!` is a call of the client with the answer that it must give. Other lines change the registry:
+by a method of Script, or as `reg` does (`@1.0.0` is that version of the model).
 """
 
 import json
@@ -19,9 +20,9 @@ from support.registries.for_devices import CHECKS, LIES, publish
 from support.registries.gated import refusal_of
 from support.trust.tamper import canonical_json
 
+from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.schema.core.ref import Ref
 
 FILE = Path(__file__).with_name("behaviour.json")
 NAME = "acme/pii"
@@ -61,7 +62,7 @@ wrong and missing bytes leave the device with what it has
   update = 1.1.0 changed previous:1.0.0
 
 a question that means nothing, names nothing or is met by nothing changes nothing
-  publish 1.0.0; tag 1.0.0 stable
+  publish 1.0.0; tag @1.0.0 stable
   update @stable = 1.0.0 changed
   update @prod ! not-found current:1.0.0
   update @2.0.0 ! not-found current:1.0.0
@@ -88,12 +89,12 @@ no device goes back to a yanked release
   update = 1.0.0 changed
   publish 1.1.0
   update = 1.1.0 changed
-  yank 1.0.0
+  yank @1.0.0
   resolve = 1.1.0
-  tag 1.1.0 stable
+  tag @1.1.0 stable
   resolve = 1.1.0
   rollback down ! not-found current:1.1.0 previous:1.0.0
-  unyank 1.0.0
+  yank @1.0.0 --undo
   update = 1.1.0
   rollback = 1.0.0
   update = 1.0.0
@@ -104,17 +105,17 @@ no device stays on a yanked release
   publish 1.1.0
   update = 1.1.0 changed
   rollback = 1.0.0
-  yank 1.0.0
+  yank @1.0.0
   update ! not-found current:none previous:none
   clear
   update = 1.1.0 changed
 
 a yank of a channel's release brings the one before
-  publish 1.0.0; tag 1.0.0 stable
+  publish 1.0.0; tag @1.0.0 stable
   update @stable = 1.0.0 changed
-  publish 1.1.0; tag 1.1.0 stable
+  publish 1.1.0; tag @1.1.0 stable
   update @stable = 1.1.0 changed
-  yank 1.1.0
+  yank @1.1.0
   update @stable = 1.0.0 changed
   update @stable = 1.0.0
   rollback ! not-found current:1.0.0
@@ -122,40 +123,40 @@ a yank of a channel's release brings the one before
 a yank lets the newest release before it answer
   publish 1.0.0; publish 1.1.0
   update = 1.1.0 changed
-  yank 1.1.0
+  yank @1.1.0
   update = 1.0.0 changed
-  unyank 1.1.0
+  yank @1.1.0 --undo
   update = 1.1.0 changed
 
 a rollout reaches the devices that take part
-  publish 1.0.0; tag 1.0.0 stable; publish 2.0.0
+  publish 1.0.0; tag @1.0.0 stable; publish 2.0.0
   update @stable = 1.0.0 changed
-  rollout 2.0.0 stable 100
+  rollout start @2.0.0 --channel stable --percent 100
   resolve @stable stays-out = 1.0.0
   update @stable = 2.0.0 changed
-  finish stable
+  rollout finish @ --channel stable
   resolve @stable stays-out = 2.0.0
 
 a cohort is told by the device document
-  publish 1.0.0; tag 1.0.0 stable; publish 2.0.0
-  rollout 2.0.0 stable 100 "platform = android"
+  publish 1.0.0; tag @1.0.0 stable; publish 2.0.0
+  rollout start @2.0.0 --channel stable --percent 100 --where "platform = android"
   update @stable = 1.0.0 changed
   update @stable ios = 1.0.0
   update @stable android = 2.0.0 changed
 
 no device stays on a halted release or goes back to it
-  publish 1.0.0; tag 1.0.0 stable; publish 2.0.0
+  publish 1.0.0; tag @1.0.0 stable; publish 2.0.0
   update @stable = 1.0.0 changed
-  rollout 2.0.0 stable 100
+  rollout start @2.0.0 --channel stable --percent 100
   update @stable = 2.0.0 changed
-  halt stable
+  rollout halt @ --channel stable
   update @stable = 1.0.0 changed
   rollback down ! not-found current:1.0.0
   update @stable down = 1.0.0 offline
-  rollout 2.0.0 stable 100
+  rollout start @2.0.0 --channel stable --percent 100
   update @stable = 2.0.0 changed
-  finish stable
-  publish 3.0.0; tag 3.0.0 stable
+  rollout finish @ --channel stable
+  publish 3.0.0; tag @3.0.0 stable
   update @stable = 3.0.0 changed
   rollback = 2.0.0
 
@@ -250,7 +251,7 @@ the first state must be what its lines say
   resolve ! integrity
 
 keys of a newer build are not compared
-  publish 1.0.0; tag 1.0.0 stable
+  publish 1.0.0; tag @1.0.0 stable
   resolve = 1.0.0
   edit 'a newer build writes more'
   update = 1.0.0 changed
@@ -290,7 +291,11 @@ class Script:
             else:
                 for part in re.split(r";\s*", line.strip()):
                     verb, *words = shlex.split(part)
-                    getattr(self, verb)(*words)
+                    if hasattr(self, verb):
+                        getattr(self, verb)(*words)
+                        continue
+                    words = [re.sub("^@", f"{NAME}:", word).removesuffix(":") for word in words]
+                    assert main(["--registry", str(self.registry.store.root), verb, *words]) == 0, line
 
     def new(self, path: Path) -> Registry:
         os.environ["REG_STATE"] = str(self.root / f"state of {path.name}")
@@ -352,24 +357,6 @@ class Script:
 
     def measure(self, version: str) -> None:
         self.publish(version, checks=CHECKS)
-
-    def tag(self, version: str, channel: str) -> None:
-        self.registry.tag(f"{NAME}:{version}", channel)
-
-    def yank(self, version: str) -> None:
-        self.registry.yank(f"{NAME}:{version}")
-
-    def unyank(self, version: str) -> None:
-        self.registry.yank(f"{NAME}:{version}", undo=True)
-
-    def rollout(self, version: str, channel: str, percent: str, *where: str) -> None:
-        owner.rollouts(self.registry).start(Ref.parse(f"{NAME}:{version}"), channel, float(percent), *where)
-
-    def halt(self, channel: str) -> None:
-        owner.rollouts(self.registry).halt(NAME, channel)
-
-    def finish(self, channel: str) -> None:
-        owner.rollouts(self.registry).finish(NAME, channel)
 
     def refuse(self, version: str) -> None:
         int8 = self.registry.get(f"{NAME}:{version}").manifest.artifacts[1]

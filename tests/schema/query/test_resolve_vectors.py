@@ -88,13 +88,6 @@ def test_every_part_of_a_file_is_used_and_fits_any_language():
 
 
 ROLLOUTS = json.loads((VECTORS / "rollout.json").read_text("utf-8"))
-DEVICES = json.loads((VECTORS / "device.json").read_text("utf-8"))
-FRESH = [
-    update
-    for update in DEVICES["updates"]
-    if not update["slot"]["failed"] and not update["expect"].get("stays")
-]
-"""Updates on which nothing that the device remembers has a say, unless its current release is withdrawn."""
 SALT = "0123456789abcdef" * 2
 TARGET = {"to": "2.0.0", "manifest": f"sha256:{'0' * 64}", "salt": SALT, "seq": 1, "percent": 5}
 
@@ -142,23 +135,6 @@ def test_questions(vector):
         "rejected": rejected,
     }
     assert answer == vector["expect"]
-
-
-@pytest.mark.parametrize("vector", FRESH, ids=lambda vector: str(vector["name"]))
-def test_a_device_takes_what_resolve_answers(vector):
-    """The other releases of a slot count only if this one does not answer."""
-    state = State.decode(canonical.encode(DEVICES["states"][vector["state"]]))
-    question = {"query": {}, "seed": None, **vector["question"]}
-    try:
-        outcome = resolve_in(state, Query.read(question["query"]), tag=question["tag"], seed=question["seed"])
-        found = outcome.candidate
-    except RegError:
-        found = None
-    if found is None:
-        assert "error" in vector["expect"] or vector["slot"]["previous"]
-    else:
-        assert outcome.artifact is not None
-        assert vector["expect"] == {"version": str(found.version), "artifact": outcome.artifact.path}
 
 
 @pytest.mark.parametrize("value", [0, -1, 100.01, 0.001, 33.333, "5", None, True, float("nan"), 1e300])
