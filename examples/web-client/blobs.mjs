@@ -143,9 +143,8 @@ export class Blobs {
       const arriving = await Arriving.of(this.store, piece)
       options.onBytes?.(arriving.size)
       if (!(await this.#complete(file, piece, arriving, options))) return false
-      const bytes = arriving.bytes()
-      if ((await sha256(bytes)) === piece.hex) {
-        await this.store.put(`piece/${piece.hex}`, bytes)
+      if ((await sha256(arriving.bytes)) === piece.hex) {
+        await this.store.put(`piece/${piece.hex}`, arriving.bytes)
         await arriving.clear()
         return true
       }
@@ -252,10 +251,7 @@ class Arriving {
   size = 0
   /** @type {string | null} */
   etag = null
-  /** @type {Uint8Array[]} */
-  #stored = []
-  /** @type {Uint8Array[]} */
-  #fresh = []
+  #stored = 0
   #storedAt = platform.now()
   /** @type {string | null} */
   #storedEtag = null
@@ -264,6 +260,7 @@ class Arriving {
   constructor(store, piece) {
     this.store = store
     this.prefix = `arriving/${piece.hex}/`
+    this.bytes = new Uint8Array(piece.size)
   }
 
   /** @param {Store} store @param {Piece} piece */
@@ -272,8 +269,8 @@ class Arriving {
     const etag = await store.get(`${found.prefix}etag`)
     found.etag = found.#storedEtag = etag ? platform.decode(etag) : null
     for (let part = await found.#next(); part && found.size + part.length <= piece.size; part = await found.#next()) {
-      found.#stored.push(part)
-      found.size += part.length
+      found.bytes.set(part, found.size)
+      found.#stored = found.size += part.length
     }
     return found
   }
@@ -292,35 +289,27 @@ class Arriving {
 
   /** @param {Uint8Array} bytes */
   async add(bytes) {
-    this.#fresh.push(bytes)
+    this.bytes.set(bytes, this.size)
     this.size += bytes.length
     if (platform.now() - this.#storedAt >= STORE_AFTER) await this.putAway()
   }
 
   /** Store the bytes that are only in memory. */
   async putAway() {
-    const bytes = concat(this.#fresh)
     this.#storedAt = platform.now()
-    if (!bytes.length) return
+    if (this.size === this.#stored) return
     if (this.etag && this.etag !== this.#storedEtag) await this.store.put(`${this.prefix}etag`, platform.encode(this.etag))
     this.#storedEtag = this.etag ?? this.#storedEtag
-    await this.store.put(`${this.prefix}${this.size - bytes.length}`, bytes)
-    this.#stored.push(bytes)
-    this.#fresh = []
-  }
-
-  bytes() {
-    return concat([...this.#stored, ...this.#fresh])
+    await this.store.put(`${this.prefix}${this.#stored}`, this.bytes.subarray(this.#stored, this.size))
+    this.#stored = this.size
   }
 
   async clear() {
-    if (this.#stored.length || this.#storedEtag) {
+    if (this.#stored || this.#storedEtag) {
       for (const key of await this.store.keys(this.prefix)) await this.store.delete(key)
     }
-    this.#stored = []
-    this.#fresh = []
     this.#storedEtag = null
-    this.size = 0
+    this.size = this.#stored = 0
   }
 }
 

@@ -55,8 +55,10 @@ export class Http {
    */
   async open(path, headers, signal) {
     const waiting = new Waiting(this.patience, signal)
+    /** @type {Response | undefined} */
+    let response
     try {
-      const response = await this.fetch(`${this.url}/${path}`, {
+      response = await this.fetch(`${this.url}/${path}`, {
         headers: { ...this.headers, ...headers },
         signal: waiting.signal,
         cache: 'no-store',
@@ -65,6 +67,7 @@ export class Http {
       return { status: response.status, headers: response.headers, chunks: chunks(path, response, waiting) }
     } catch (error) {
       waiting.end()
+      response?.body?.getReader().cancel().catch(() => undefined)
       throw failure(path, error, signal, isForeign(this.url))
     }
   }
@@ -118,9 +121,6 @@ class Waiting {
     this.signal = this.#controller?.signal
     if (signal?.aborted) this.#giveUp()
     signal?.addEventListener('abort', this.#giveUp)
-    /** @type {Promise<never>} */
-    this.gone = new Promise((_, reject) => this.signal?.addEventListener('abort', () => reject(this.signal?.reason)))
-    this.gone.catch(() => undefined)
     this.renew()
   }
 
@@ -161,10 +161,13 @@ function secondsOf(headers) {
 /** @param {string} path @param {Response} response @param {Waiting} waiting */
 async function* chunks(path, response, waiting) {
   const reader = response.body?.getReader()
+  const cancel = () => void reader?.cancel().catch(() => undefined) // Node 20 leaves some reads waiting after an abort
+  waiting.signal?.addEventListener('abort', cancel)
   try {
     if (!response.body && response.arrayBuffer) yield new Uint8Array(await response.arrayBuffer())
     while (reader) {
-      const { done, value } = await Promise.race([reader.read(), waiting.gone]) // Node 20 leaves some reads waiting
+      const { done, value } = await reader.read()
+      waiting.signal?.throwIfAborted()
       if (done) return
       waiting.renew()
       yield value
@@ -173,7 +176,7 @@ async function* chunks(path, response, waiting) {
     throw failure(path, error, waiting.caller)
   } finally {
     waiting.end()
-    reader?.cancel().catch(() => undefined)
+    cancel()
   }
 }
 

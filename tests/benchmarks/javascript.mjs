@@ -11,8 +11,8 @@ const [command, place, ...words] = process.argv.slice(2)
 
 async function registry(url, directory) {
   const { Registry } = await import(`${place}/onnxreg.js`)
-  const { directoryStore } = await import(`${place}/directory-store.js`)
-  return new Registry(url, directoryStore(directory))
+  const { directoryStore, nodeFetch } = await import(`${place}/directory-store.js`)
+  return new Registry(url, directoryStore(directory), { fetch: nodeFetch })
 }
 
 const commands = {

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,22 @@ def registry(tmp_path: Path) -> Registry:
     return registry
 
 
+needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed")
 CLIENTS = (
-    pytest.param("web", marks=pytest.mark.skipif(NODE is None, reason="node is not installed")),
+    pytest.param("web", marks=needs_node),
     pytest.param("jvm", marks=pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)),
 )
 
 
+def running(which: str) -> AbstractContextManager[web_client.Call]:
+    """A client in one process for many calls; `node` is the web one with the `fetch` for Node."""
+    return jvm.running() if which == "jvm" else web_client.running(str(NODE), which)
+
+
 @pytest.fixture(scope="module", params=CLIENTS)
 def client(request: pytest.FixtureRequest) -> Iterator[web_client.Call]:
-    """Each client in turn, in one process for many calls."""
-    with web_client.running(str(NODE)) if request.param == "web" else jvm.running() as call:
+    """Each client in turn."""
+    with running(request.param) as call:
         yield call
 
 

@@ -1,11 +1,16 @@
-"""Both clients at web servers that answer as hosts and CDNs do."""
+"""The clients at web servers that answer as hosts and CDNs do; the one in JavaScript also with the `fetch` for Node."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from time import time
 from typing import Any
 
 import pytest
+from examples.conftest import CLIENTS, needs_node, running
 from support.registries.for_devices import blob, publish
 from support.servers import static, web_client
 from support.servers.static import Manners
@@ -13,6 +18,12 @@ from support.servers.static import Manners
 from onnxreg.registry import Registry
 
 NAME = "acme/pii"
+
+
+@pytest.fixture(scope="module", params=[*CLIENTS, pytest.param("node", marks=needs_node)])
+def client(request: pytest.FixtureRequest) -> Iterator[web_client.Call]:
+    with running(request.param) as call:
+        yield call
 
 
 def update(
@@ -60,3 +71,45 @@ def test_a_server_that_says_when_to_come_back(client, registry, tmp_path, form):
     assert len(manners.seen) == 1, "it is asked again too early"
     manners = Manners(once=[(429, headers(0)[form])])
     assert update(client, registry, manners, tmp_path / "store")["files"] == files
+
+
+@contextmanager
+def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[str, list[str | None]]]:
+    """A server that answers as it is told: its URL, and the Authorization of each request."""
+    tokens: list[str | None] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            tokens.append(self.headers["Authorization"])
+            answer(self)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", tokens
+        server.shutdown()
+        thread.join()
+
+
+def test_a_redirect_to_another_origin_gets_no_token(client, registry, tmp_path):
+    files = publish(registry, tmp_path / "1", "1.0.0")
+
+    def serve(request: BaseHTTPRequestHandler) -> None:
+        path = registry.store.root / request.path.lstrip("/")
+        request.send_response(200 if path.exists() else 404)
+        request.end_headers()
+        request.wfile.write(path.read_bytes() if path.exists() else b"")
+
+    def redirect(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(307)
+        request.send_header("Location", other + request.path)
+        request.end_headers()
+
+    with answering(serve) as (other, there), answering(redirect) as (url, here):
+        outcome = client(url, tmp_path / "store", "update", NAME, token="secret")
+    assert outcome["files"] == files
+    assert set(here) == {"Bearer secret"}
+    assert set(there) == {None}

@@ -1,17 +1,14 @@
-"""What only the client in examples/jvm-client has: its vectors, its jar, its directory and its own redirects."""
+"""What only the client in examples/jvm-client has: its jar and its directory."""
 
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO
 from pathlib import Path
-from threading import Thread
 from zipfile import ZipFile
 
 import pytest
@@ -89,48 +86,6 @@ def test_extract_gives_files_their_own_names_and_leaves_temporary_ones(registry,
     (own / "config.json").mkdir()
     assert call("extract", str(own))["error"] == "local"
     assert [path.name for path in own.glob("*.tmp")] == ["config.json.tmp"]
-
-
-@contextmanager
-def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[str, list[str | None]]]:
-    """A server that answers as it is told: its URL, and the Authorization of each request."""
-    tokens: list[str | None] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            tokens.append(self.headers["Authorization"])
-            answer(self)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}", tokens
-        server.shutdown()
-        thread.join()
-
-
-def test_a_redirect_to_another_origin_gets_no_token(client, registry, tmp_path):
-    files = publish(registry, tmp_path / "1", "1.0.0")
-
-    def serve(request: BaseHTTPRequestHandler) -> None:
-        path = registry.store.root / request.path.lstrip("/")
-        request.send_response(200 if path.exists() else 404)
-        request.end_headers()
-        request.wfile.write(path.read_bytes() if path.exists() else b"")
-
-    def redirect(request: BaseHTTPRequestHandler) -> None:
-        request.send_response(307)
-        request.send_header("Location", other + request.path)
-        request.end_headers()
-
-    with answering(serve) as (other, there), answering(redirect) as (url, here):
-        outcome = client(url, tmp_path / "store", "update", NAME, token="secret")
-    assert outcome["files"] == files
-    assert set(here) == {"Bearer secret"}
-    assert set(there) == {None}
 
 
 def test_a_full_disk_is_an_error_and_the_current_release_stays(registry, site, call, tmp_path):

@@ -3,12 +3,13 @@
 import { createHash } from 'node:crypto'
 import { createInterface } from 'node:readline'
 
-import { directoryStore } from '../../examples/web-client/directory-store.mjs'
+import { directoryStore, nodeFetch } from '../../examples/web-client/directory-store.mjs'
 import { benchmark } from '../../examples/web-client/benchmark.mjs'
 import { memoryStore, Registry, RegError } from '../../examples/web-client/onnxreg.mjs'
 import { signedBy } from '../../examples/web-client/signatures.mjs'
 
 const delays = [1, 1, 1]
+const fetch = process.argv[2] === 'node' ? nodeFetch : undefined
 delete AbortSignal.any // React Native and older browsers lack it
 
 async function whole(registry, release) {
@@ -60,7 +61,7 @@ async function answer({ url, directory, call, words, token }) {
     const store = directory === null ? memoryStore() : directoryStore(directory)
     const demands = words[2] ?? {}
     const trust = demands.keys && signedBy(demands.keys, demands)
-    const registry = new Registry(url, store, { delays, patience: 500, token: token ?? undefined, trust })
+    const registry = new Registry(url, store, { delays, patience: 500, fetch, token: token ?? undefined, trust })
     return (await calls[call](registry, ...words)) ?? null
   } catch (error) {
     if (!(error instanceof RegError)) throw error

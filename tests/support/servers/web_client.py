@@ -12,9 +12,9 @@ Call = Callable[..., Any]
 
 
 @contextmanager
-def running(node: str) -> Iterator[Call]:
-    """Call the client in Node."""
-    with driven(node, DRIVER) as call:
+def running(node: str, *words: str) -> Iterator[Call]:
+    """Call the client in Node; with the word `node` it has the `fetch` of `@onnxreg/client/node`."""
+    with driven(node, DRIVER, *words) as call:
         yield call
 
 
