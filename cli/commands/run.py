@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import ANYTHING, DEVICE, REF, REMOTE, flag, option, read_one_device, takes_query
-from onnxreg.cli.output import counted, fields, printable, table
+from onnxreg.cli.output import counted, printable, table
 from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.files import check_given
@@ -56,7 +56,9 @@ def command(
     session: Session,
     ref: str = REF,
     self_test: bool = flag("Compare with the golden vectors of the artifact."),
-    text: list[str] | None = option("Run it on this text, as its task says; repeat to compare embeddings."),
+    text: list[str] | None = option(
+        "Run it on this text, as its task says; for embeddings it may be repeated, to compare."
+    ),
     passage: str | None = option(
         "The text that a question is about, or the second text of a pair.", "--context", metavar="TEXT"
     ),
@@ -66,7 +68,9 @@ def command(
         min=1,
     ),
     image: Path | None = option("Run it on this image file, as its task says."),
-    feeds: Path | None = option("Run on these tensors: .npz, or JSON of nested lists by input.", "--input"),
+    feeds: Path | None = option(
+        "Run on these tensors: .npz, or JSON of nested lists by input name.", "--input"
+    ),
     query: Query = ANYTHING,
     device: str | None = DEVICE,
     remote: str | None = REMOTE,
@@ -197,11 +201,11 @@ def _generate(
     file: Path | None,
     max_tokens: int | None,
 ) -> "Answer":
-    from onnxreg.converters.source.source_files import GENERATION_CONFIG, read_json
-    from onnxreg.converters.tasks.greedy import Generator, generate
+    from onnxreg.converters.source.source_files import GENERATION_CONFIG
+    from onnxreg.converters.tasks.greedy import Generator, generate, settings_of
 
     files = parts[0]
-    manifest, tokenizer = files.manifest, _text_model(files).tokenizer
+    tokenizer = _text_model(files).tokenizer
     if passage is not None or len(texts) > 1:
         message = "an encoder-decoder takes one text at a time"
         raise InputError(message, "leave --context and the other texts out")
@@ -212,16 +216,9 @@ def _generate(
         }
     else:
         feed = _numbers(files, file)
-    stated = _companions(files).get(GENERATION_CONFIG)
-    config = _config(files)
-    settings = config if stated is None else read_json(stated)
-    if not isinstance(settings, dict):
-        raise InputError(f"{GENERATION_CONFIG} of {manifest.name} is not a JSON object")
+    settings, positions = settings_of(_config(files), _companions(files).get(GENERATION_CONFIG))
     model = Generator({files.manifest.members[part.artifact.path]: part.main for part in parts})
-    start = {"decoder_start_token_id": config.get("decoder_start_token_id")}
-    limits = (config.get(key) for key in ("max_target_positions", "max_position_embeddings"))
-    positions = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
-    ids, is_ended = generate(model, feed, start | settings, max_tokens, positions)
+    ids, is_ended = generate(model, feed, settings, max_tokens, positions)
     text = tokenizer.text(ids)
     generated = {"text": text, "tokens": len(ids), "finish": "end" if is_ended else "length"}
     end = "the model" if is_ended else "the limit of tokens"
@@ -238,19 +235,24 @@ def _self_test(files: "UnpackedArtifact", runtime: str) -> "Answer":
         raise NotFoundError(f"{path} has no golden vectors", hint)
     compared = self_test(files.main, vectors.read_bytes(), vectors.name)
     passed = all(item.passed for item in compared)
-    words = {True: "pass", False: "fail"}
     rows = [
         (
-            *fields(item, "case output values").values(),
+            item.case,
+            item.output,
+            item.values,
             f"{item.max_abs_error:.2e}",
             item.tolerance,
-            words[item.passed],
+            _verdict(item.passed),
         )
         for item in compared
     ]
     header = ("CASE", "OUTPUT", "VALUES", "MAX ABS ERROR", "TOLERANCE", "VERDICT")
     document = {"passed": passed, "cases": [item.to_json() for item in compared]}
-    return document, [*table(header, rows), "", f"{path} in ONNX Runtime {runtime}: {words[passed]}"]
+    return document, [*table(header, rows), "", f"{path} in ONNX Runtime {runtime}: {_verdict(passed)}"]
+
+
+def _verdict(passed: bool) -> str:
+    return "pass" if passed else "fail"
 
 
 def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
@@ -269,11 +271,15 @@ def _look(files: "UnpackedArtifact", file: Path) -> "Answer":
     """The answer of a graph to an image or a sound."""
     from onnxreg.converters.evaluation.run_images import run_numbers
     from onnxreg.converters.runtime.golden import Runnable
+    from onnxreg.converters.source.source_files import read_json
 
-    manifest, words = files.manifest, _read_object(_companions(files).get("vocab.json"))
+    manifest = files.manifest
+    vocabulary = _companions(files).get("vocab.json")
+    words = {} if vocabulary is None else read_json(vocabulary)
     outputs = Runnable(files.main).run(_numbers(files, file))
     if manifest.labels or manifest.task == "image-classification":  # a module may name its classes otherwise
         outputs = {"logits": next(iter(outputs.values())), **outputs}
+    words = words if isinstance(words, dict) else {}
     answer = run_numbers(outputs, manifest.labels or (), _config(files), files.artifact.path, words)
     return answer, _lines(answer)
 
@@ -307,15 +313,11 @@ def _companions(files: "UnpackedArtifact") -> dict[str, Path]:
 
 def _config(files: "UnpackedArtifact") -> dict[str, Any]:
     """The checkpoint's config.json; empty if the version has none."""
-    path = files.manifest.config_path
-    return _read_object(files.root / path if path else _companions(files).get("config.json"))
-
-
-def _read_object(file: Path | None) -> dict[str, Any]:
-    """The JSON object in a companion; empty if there is none."""
     from onnxreg.converters.source.source_files import read_json
 
-    value = read_json(file) if file is not None and file.is_file() else None
+    path = files.manifest.config_path
+    config = files.root / path if path else _companions(files).get("config.json")
+    value = read_json(config) if config is not None and config.is_file() else None
     return value if isinstance(value, dict) else {}
 
 

@@ -59,19 +59,22 @@ def execute(
     scratch = workspace / SCRATCH_DIRECTORY
     (scratch / "steps").mkdir(parents=True)
     execution = _Execution(plan, scratch, subject, cache, progress)
+    evaluation = None
+    if plan.evaluation is not None:
+        from onnxreg.converters.evaluation.evaluate import SourceEvaluation, evaluate
+
+        trusted, key = plan.task.trust_remote_code, plan.subject_key()
+        evaluation = SourceEvaluation(plan.evaluation, execution.source.subject, trusted, cache, key)
+        evaluation.check()
     with first_loader() if load is None else nullcontext(load) as first_load:
         results = execution.run(first_load)
     progress.step("describing what was made")
-    source, trusted = execution.source, plan.task.trust_remote_code
+    source = execution.source
     draft = draft_of(plan, source.subject, results, workspace)
     if source.subject.proof is not None:
         progress.step("running the graphs together")
         draft = source.subject.proof(draft)
-    if plan.evaluation is not None:
-        from onnxreg.converters.evaluation.evaluate import SourceEvaluation, evaluate
-
-        key = plan.subject_key()
-        evaluation = SourceEvaluation(plan.evaluation, lambda: source.subject, trusted, cache, key)
+    if evaluation is not None:
         draft = evaluate(evaluation, draft, progress)
     shutil.rmtree(scratch)
     return draft

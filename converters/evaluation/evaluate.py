@@ -1,6 +1,7 @@
 """Evaluations: check the plan (suite and metrics) before hours of work, judge artifacts, write their certificates."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +10,18 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation import certificate, metrics
-from onnxreg.converters.evaluation.evaluators import EVALUATORS, ModelInput, TaskEvaluator, TokenSpans
+from onnxreg.converters.evaluation.evaluators import (
+    Answers,
+    Completions,
+    Embeddings,
+    LabelledPixels,
+    LabelledRows,
+    ModelInput,
+    TaskEvaluator,
+    TextClasses,
+    TokenSpans,
+)
+from onnxreg.converters.evaluation.generated import GeneratedTexts, SoundClasses, Transcripts
 from onnxreg.converters.evaluation.latency import Latency, compare, typical_inputs
 from onnxreg.converters.evaluation.metric import (
     LEVEL,
@@ -22,24 +34,30 @@ from onnxreg.converters.evaluation.metric import (
     ScoreTable,
     blame_metric,
     combine,
+    library,
 )
-from onnxreg.converters.evaluation.predict import Runner, artifact_runner, parent_runner, predict
+from onnxreg.converters.evaluation.predict import Runner, artifact_runner, generator, parent_runner, predict
 from onnxreg.converters.evaluation.suite import Suite, relabel
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
+from onnxreg.converters.tasks.greedy import GENERATORS
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConversionError, InputError, about, suggest
+from onnxreg.schema.core.errors import ConversionError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION, EvaluationDocument
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, MetricLimit
 from onnxreg.schema.log.state import CERTIFICATE, ITEM_SCORES
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
+EVALUATORS: tuple[type[TaskEvaluator], ...] = (
+    *(TokenSpans, TextClasses, Answers, Embeddings, LabelledRows, LabelledPixels, Completions),
+    *(GeneratedTexts, Transcripts, SoundClasses),
+)
 SCORES, SCORES_VERSION = "scores", 7
 """The kind of the cache's entries, and their version: raise it if equal bytes get other scores, such as by other batches."""
 DISTANCE_INPUTS = 48
@@ -93,9 +111,8 @@ class EvaluationPlan:
         return {**self.request.to_json(), "suite": str(self.file_digest)}
 
     def check_source(self, location: Any) -> None:
-        """Raise InputError, naming the file, for items that do not fit the source at `location`, which is not loaded yet."""
-        with about(str(self.path)):
-            self.evaluator.check_source(self.suite.items, location)
+        """Raise InputError, naming the position, for an item that does not fit the source at `location`, not loaded yet."""
+        self.evaluator.check_source(self.suite, location)
 
     def warnings(self) -> list[str]:
         """The reasons why the suite gives no verdict, or another verdict than intended."""
@@ -163,8 +180,14 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Ju
     choices = request.metrics or tuple(
         MetricLimit(metric=metric.id)
         for metric in metrics.of_task(task)
-        if metric.is_default and metric.supports(suite.items)
+        if task not in metric.on_request and metric.supports(suite.items)
     )
+    if not choices:
+        names = ", ".join(metric.id for metric in metrics.of_task(task))
+        message = f"the items of {request.suite} fit no metric of {task}"
+        raise InputError(
+            message, f"its metrics are {names}: docs/certification.md shows the items of each task"
+        )
     if len({choice.metric for choice in choices}) < len(choices):
         raise InputError("the evaluation names a metric twice", "state one limit")
     for choice in choices:
@@ -172,6 +195,7 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Ju
         if task not in metric.tasks:
             names = ", ".join(other.id for other in metrics.of_task(task))
             raise InputError(f"the metric {metric.id} is not one of {task}", f"its metrics are {names}")
+        library(metric.uses)
         limit = metric.limit if choice.limit is None else choice.limit
         settings = dict(choice.settings)
         with blame_metric(metric.id):
@@ -194,52 +218,77 @@ class SourceEvaluation:
     def __init__(
         self,
         plan: EvaluationPlan,
-        load: Callable[[], ExportSubject],
+        subject: ExportSubject,
         trust_remote_code: bool = False,
         cache: Any = None,
         key: Mapping[str, Any] | None = None,
     ) -> None:
         """Args:
-        load: loads the source; called when the source's predictions are needed.
+        subject: the loaded source.
         cache: stores scores as JSON values (`engine.cache.StepCache`); None to store nothing.
         key: everything that shapes the source, for the cache.
         """
-        self.plan, self._load, self._trust = plan, load, trust_remote_code
+        self.plan, self.subject, self._trust = plan, subject, trust_remote_code
         self._cache, self._key = cache, key
         self._parents, self._last = dict[Path, Runner](), dict[Path, Runner]()
         self._outputs: dict[Path, list[Mapping[str, Any]]] = {}
+        self._graphs: dict[Path, Mapping[str, Path]] = {}
+        self._full: Path | None = None
+        self._scored: dict[tuple[Path, ...], Tables] = {}
+
+    def check(self) -> None:
+        """Raise InputError, naming the position, if the suite does not fit the source."""
+        _ = self._prepared
 
     @cached_property
-    def subject(self) -> ExportSubject:
-        """The loaded source."""
-        return self._load()
+    def _prepared(self) -> tuple[TaskEvaluator, list[ModelInput]]:
+        evaluator, suite, subject = self.plan.evaluator(self.subject), self.plan.suite, self.subject
+        evaluator.check(suite)
+        inputs = evaluator.inputs(suite.items, suite.positions)
+        if inputs and not evaluator.shares_runs and not subject.parts:
+            with parent_runner(subject.start, self._trust, subject.sample.per_token) as run:
+                try:  # it took its sample, so the suite is at fault
+                    run(inputs[0].feed)
+                except ConversionError as error:
+                    message = f"the evaluation suite does not fit the model: {error.message}"
+                    raise InputError(message) from error
+        return evaluator, inputs
 
-    @cached_property
-    def _evaluator(self) -> TaskEvaluator:
-        evaluator = self.plan.evaluator(self.subject)
-        with about(str(self.plan.path)):
-            evaluator.check(self.plan.suite.items)
-        return evaluator
+    def join(self, draft: Draft) -> None:
+        """Let the graphs of an encoder-decoder answer together, and compare them with those in full precision.
+
+        Raises InputError if the draft has none in full precision.
+        """
+        by_precision: dict[str, dict[str, DraftArtifact]] = {}
+        for member in draft.fields["model_family"]["members"] if self.subject.parts else ():
+            for artifact in (one for one in draft.artifacts if one.path in member["artifacts"]):
+                by_precision.setdefault(artifact.precision, {})[member["name"]] = artifact
+        full = by_precision.get(FULL_PRECISION, {})
+        for own in by_precision.values():
+            for names in reversed(GENERATORS):
+                graphs = {name: draft.root / one.path for name, one in (full | own).items() if name in names}
+                if len(graphs) == len(names):
+                    self._graphs |= {draft.root / own[name].path: graphs for name in names if name in own}
+        if by_precision:
+            paths = (draft.root / artifact.path for artifact in full.values())
+            self._full = next((path for path in paths if path in self._graphs), None)
+            if self._full is None:
+                message = "the evaluation compares with graphs in full precision, which are not published"
+                raise InputError(message, "add an encoder and its decoders in float32 to the outputs")
 
     @cached_property
     def _parent(
         self,
     ) -> tuple[Sequence[Any], Mapping[str, Any], Sequence[ModelInput], list[Any], list[Floats]]:
         """The items with the model's labels, facts about the matching, inputs, and the source's predictions and scores."""
-        evaluator = self._evaluator
+        (evaluator, inputs), subject = self._prepared, self.subject
         items, facts = evaluator.match(self.plan.suite.items, self.plan.request)
-        inputs, subject = evaluator.inputs(items), evaluator.subject
-
         try:
-            with parent_runner(subject.start, self._trust, subject.sample.per_token) as run:
-                if (
-                    not evaluator.shares_runs and inputs
-                ):  # it took its sample, so arrays of a suite are at fault
-                    try:
-                        run(inputs[0].feed)
-                    except ConversionError as error:
-                        message = f"the evaluation suite does not fit the model: {error.message}"
-                        raise InputError(message) from error
+            with (
+                parent_runner(subject.start, self._trust, subject.sample.per_token)
+                if self._full is None
+                else nullcontext(self._runner(self._full))
+            ) as run:
                 reference = predict(evaluator, run, items, inputs)
         except ConversionError as error:
             raise EvaluationError(f"the source: {error.message}", error.hint) from error
@@ -264,17 +313,22 @@ class SourceEvaluation:
         return JudgedArtifact(artifact, tuple(judgements), tuple(tables), *combine(judgements))
 
     def _tables(self, path: Path) -> Tables:
-        if self._cache is None:
-            return self._measure(path)
-        beside = () if path.suffix != ".onnx" else external_files(load_onnx(path), path)
-        beside = (*beside, *(name for name in (GENAI_CONFIG,) if (path.parent / name).is_file()))
+        graphs = self._graphs.get(path, {"": path})
+        files = tuple(graphs.values())
+        if files not in self._scored:
+            self._scored[files] = self._measure(path) if self._cache is None else self._cached(path, graphs)
+        return self._scored[files]
+
+    def _cached(self, path: Path, graphs: Mapping[str, Path]) -> Tables:
+        """The tables of an artifact from the cache, else measured and stored there."""
+        beside = [file.parent / name for file in graphs.values() for name in (*_external(file), GENAI_CONFIG)]
         key = {
             "version": SCORES_VERSION,
             "evaluation": self.plan.key(),
             "suite": str(self.plan.suite.digest),
             "source": {"subject": self._key},
-            "artifact": str(digest_file(path)),
-            "beside": {name: str(digest_file(path.parent / name)) for name in beside},
+            "graphs": _digests(graphs),
+            "beside": {file.name: str(digest_file(file)) for file in beside if file.is_file()},
             "tools": tools(),
             "isa": instruction_set(),
         }
@@ -291,7 +345,7 @@ class SourceEvaluation:
 
     @cached_property
     def _feeds(self) -> list[Feed]:
-        return [item.feed for item in self._evaluator.inputs(self.plan.suite.items)]
+        return [item.feed for item in self._prepared[1]]
 
     @cached_property
     def _timed_inputs(self) -> dict[str, Feed]:
@@ -332,15 +386,20 @@ class SourceEvaluation:
     def _runner(self, file: Path) -> Runner:
         """Run a file; the last file stays loaded, because a file is timed and then judged."""
         if file not in self._last:
-            subject = self._evaluator.subject
+            subject, graphs = self.subject, self._graphs.get(file)
             padding = getattr(getattr(subject.loaded, "config", None), "pad_token_id", None)
             self._last = {}  # frees the memory of the one before
-            self._last = {file: artifact_runner(file, subject.sample.per_token, padding or 0)}
+            if graphs is None:
+                runner = artifact_runner(file, subject.sample.per_token, padding or 0)
+            else:
+                runner = generator(graphs, subject.directory)
+            self._last = {file: runner}
         return self._last[file]
 
     def _measure(self, path: Path) -> Tables:
         items, matched, inputs, reference, parent_scores = self._parent
-        evaluator, labels = self._evaluator, self._evaluator.labels
+        evaluator, graphs = self._prepared[0], self._graphs.get(path)
+        labels, joint = evaluator.labels, {} if graphs is None else {"graphs": _digests(graphs)}
         predictions = predict(evaluator, self._runner(path), items, inputs)
         tables: Tables = []
         for judged, parent in zip(self.plan.metrics, parent_scores, strict=True):
@@ -349,8 +408,17 @@ class SourceEvaluation:
             with blame_metric(metric.id):
                 columns, facts = metric.columns(labels), metric.settings(items, labels)
             table = ScoreTable.of(columns, parent, scores, self.plan.suite.groups)
-            tables.append((table, {**facts, **matched}))
+            tables.append((table, {**facts, **matched, **joint}))
         return tables
+
+
+def _external(file: Path) -> Sequence[str]:
+    """The names of a graph's files of weights."""
+    return () if file.suffix != ".onnx" else external_files(load_onnx(file), file)
+
+
+def _digests(graphs: Mapping[str, Path]) -> dict[str, str]:
+    return {name: str(digest_file(file)) for name, file in graphs.items()}
 
 
 def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SILENT) -> Draft:
@@ -360,6 +428,7 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
     does not run.
     """
     plan = evaluation.plan
+    evaluation.join(draft)
     chosen = [
         artifact
         for artifact in draft.artifacts
@@ -403,7 +472,12 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
 def time_judged(
     evaluation: SourceEvaluation, draft: Draft, base: Path | None = None, progress: Progress = SILENT
 ) -> Iterator[Latency]:
-    """Time each judged artifact of a draft beside its nearest ancestor in full precision, else beside `base`, if any."""
+    """Time each judged artifact of a draft beside its nearest ancestor in full precision, else beside `base`, if any.
+
+    Graphs that generate together are not timed: what they take depends on the text.
+    """
+    if evaluation.subject.parts:
+        return
     artifacts = {artifact.path: artifact for artifact in draft.artifacts}
     for artifact in draft.artifacts:
         if artifact.verdict.suite is None or artifact.precision == FULL_PRECISION:

@@ -31,7 +31,7 @@ from onnxreg.converters.tasks.checkpoint import load_tokenizer, read_config
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
 Run = Callable[[Feed], Mapping[str, Any]]
@@ -95,11 +95,11 @@ class TaskEvaluator(ABC):
         return convert(row, cls.Item, position)
 
     @classmethod  # noqa: B027
-    def check_source(cls, items: Sequence[Any], location: Any) -> None:
-        """Raise InputError if items do not fit the source at `location`, which is not loaded yet."""
+    def check_source(cls, suite: Suite, location: Any) -> None:
+        """Raise InputError if an item does not fit the source at `location`, which is not loaded yet."""
 
-    def check(self, items: Sequence[Any]) -> None:  # noqa: B027
-        """Raise InputError if items do not fit the model, for example if the model lacks a label."""
+    def check(self, suite: Suite) -> None:  # noqa: B027
+        """Raise InputError, naming the position, if an item does not fit the model, for example if the model lacks a label."""
 
     def match(
         self, items: Sequence[Any], request: EvaluationRequest
@@ -115,16 +115,15 @@ class TaskEvaluator(ABC):
         Differences in spaces, or in the order of texts without an order, are ignored.
         """
 
-    def inputs(self, items: Sequence[Any]) -> list[ModelInput]:
-        """The runs that the predictions need, in the order of items. InputError for an item that cannot be run."""
+    def inputs(self, items: Sequence[Any], positions: Sequence[str] = ()) -> list[ModelInput]:
+        """The runs that the predictions need, in the order of items. InputError, naming its position, for an item without."""
         inputs = []
         for number, item in enumerate(items):
             try:
                 inputs += [ModelInput(number, feed, context) for feed, context in self.runs(item)]
-            except InputError as error:
-                raise InputError(
-                    f"item {number + 1} of the evaluation suite: {error.message}", error.hint
-                ) from error
+            except (InputError, NotFoundError) as error:
+                position = positions[number] if positions else f"item {number + 1} of the evaluation suite"
+                raise InputError(f"{position}: {error.message}", error.hint) from error
         return inputs
 
     @abstractmethod
@@ -244,7 +243,7 @@ class TextClasses(TaskEvaluator):
     """`{text, text_pair?, label}`. A prediction is the number of the class with the largest logit."""
 
     tasks = ("text-classification",)
-    Item = LabelledText
+    Item: ClassVar[type[msgspec.Struct]] = LabelledText
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -255,14 +254,14 @@ class TextClasses(TaskEvaluator):
         return tuple(plain(text) for text in (item.text, item.text_pair or ""))
 
     @classmethod
-    def check_source(cls, items: Sequence[LabelledText], location: Any) -> None:
+    def check_source(cls, suite: Suite, location: Any) -> None:
         labels = read_config(location).get("id2label")
         if isinstance(labels, dict):
-            _check_labels(items, list(map(str, labels.values())))
+            _check_labels(suite, list(map(str, labels.values())))
 
-    def check(self, items: Sequence[LabelledText]) -> None:
-        _check_labels(items, self.labels)
-        if len({item.text_pair is None for item in items}) > 1:
+    def check(self, suite: Suite) -> None:
+        _check_labels(suite, self.labels)
+        if len({getattr(item, "text_pair", None) is None for item in suite.items}) > 1:
             raise InputError("some items of the evaluation suite have a `text_pair`, and others have none")
 
     def runs(self, item: LabelledText) -> Iterable[tuple[Feed, None]]:
@@ -272,11 +271,11 @@ class TextClasses(TaskEvaluator):
         return int(numbers(output(outputs, "logits", (len(self.labels),))).argmax())
 
 
-def _check_labels(items: Sequence[LabelledText], labels: Sequence[str]) -> None:
-    for number, item in enumerate(items, start=1):
+def _check_labels(suite: Suite, labels: Sequence[str]) -> None:
+    for position, item in zip(suite.positions, suite.items, strict=True):
         if item.label not in labels:
             raise InputError(
-                f"item {number} of the evaluation suite has a label that the model does not have: {item.label[:80]!r}",
+                f"{position} has a label that the model does not have: {item.label[:80]!r}",
                 f"its labels are {', '.join(labels[:20])}",
             )
 
@@ -463,7 +462,7 @@ class LabelledRow(msgspec.Struct, frozen=True, eq=False):
     """One row of every input (arrays of batch 1), and the right class of the first output, if known."""
 
     feed: Feed
-    label: int | None = None
+    label: Any = None
 
 
 class LabelledRows(TaskEvaluator):
@@ -474,7 +473,10 @@ class LabelledRows(TaskEvaluator):
     floating-point output, filled up with zeros.
     """
 
-    tasks = ("image-classification", "onnx")
+    tasks: ClassVar[tuple[str, ...]] = (
+        *("image-classification", "onnx", "image-feature-extraction", "audio-feature-extraction"),
+        *("depth-estimation", "object-detection"),
+    )
     Item = LabelledRow
     shares_runs = False
 
@@ -488,23 +490,29 @@ class LabelledRows(TaskEvaluator):
             )
         rows = [dict(row) for row in samples.read(path)]
         groups = numbered([_integer(row.pop(GROUPS, None), GROUPS, path) for row in rows], path)
-        labels = [_integer(row.pop(LABELS, None), LABELS, path) for row in rows]
-        if any(label is not None and label < 0 for label in labels):
-            raise InputError(f"evaluation suite {path}: {LABELS} must be one class, 0 or more, for each row")
+        labels = [cls.read_label(row.pop(LABELS, None), path) for row in rows]
         items = [LabelledRow(row, label) for row, label in zip(rows, labels, strict=True)]
         contents = {
             f"evaluation suite {path}, row {number}": content(item.feed)
             for number, item in enumerate(items, start=1)
         }
         check_unique(contents, "the same row")
-        return Suite(Digest.of(data), tuple(items), groups)
+        return Suite(Digest.of(data), tuple(items), groups, positions=tuple(contents))
+
+    @classmethod
+    def read_label(cls, value: Any, path: Path) -> Any:
+        """The right answer of a row, None without. Raises InputError, naming the file, for a malformed answer."""
+        label = _integer(value, LABELS, path)
+        if label is not None and label < 0:
+            raise InputError(f"evaluation suite {path}: {LABELS} must be one class, 0 or more, for each row")
+        return label
 
     @classmethod
     def identity(cls, item: LabelledRow) -> Hashable:
         return content(item.feed)
 
-    def check(self, items: Sequence[LabelledRow]) -> None:
-        expected = set(self.subject.sample.feeds[0])
+    def check(self, suite: Suite) -> None:
+        items, expected = suite.items, set(self.subject.sample.feeds[0])
         if items and set(items[0].feed) != expected:
             raise InputError(
                 f"the evaluation suite holds {', '.join(sorted(items[0].feed))}, the model takes {', '.join(sorted(expected))}"
@@ -542,6 +550,44 @@ class LabelledRows(TaskEvaluator):
         return int(rank), values.shape[1]
 
 
+class LabelledPixels(LabelledRows):
+    """A `.npz` file of images, and maybe `labels`: for each the class of each pixel (255: not counted).
+
+    With labels, a prediction is int64 `[labels, 2]`: the pixels that have a label rightly, and those that have it in either
+    map. The map of the suite is scaled to that of the model by the nearest pixel.
+    """
+
+    tasks = ("image-segmentation",)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(self.subject.loaded.labels)
+
+    @classmethod
+    def read_label(cls, value: Any, path: Path) -> Any:
+        if value is not None and (value.ndim != 3 or value.dtype.kind not in "iu"):
+            raise InputError(f"evaluation suite {path}: {LABELS} must be a map of classes for each row")
+        return None if value is None else value[0]
+
+    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Any:
+        name, right = model_input.context
+        if right is None:
+            return _vectors(outputs)
+        logits, count = output(outputs, name), len(self.labels)
+        if logits.ndim != 3 or len(logits) != count:
+            raise ConversionError(f"the model gives {name} of shape {logits.shape}, not a map for each label")
+        down, along = (
+            np.arange(size) * given // size for size, given in zip(logits.shape[1:], right.shape, strict=True)
+        )
+        gold, predicted = right[down][:, along].astype(np.int64), logits.argmax(0)
+        is_counted = (gold >= 0) & (gold < count)
+        hits, *sides = (
+            np.bincount(pixels, minlength=count)
+            for pixels in (gold[is_counted & (gold == predicted)], gold[is_counted], predicted[is_counted])
+        )
+        return np.stack([hits, sum(sides) - hits], axis=1)
+
+
 def _vectors(outputs: Mapping[str, Any]) -> Any:
     """A row for each floating-point output, filled up with zeros. ConversionError for NaN, and without such an output."""
     rows = [numbers(array).ravel() for array in outputs.values() if array.dtype.kind == "f" and array.size]
@@ -566,7 +612,3 @@ def _integer(value: Any, name: str, path: Path) -> int | None:
     if value is not None and (value.ndim != 1 or value.dtype.kind not in "iu"):
         raise InputError(f"evaluation suite {path}: {name} must be one integer for each row")
     return None if value is None else int(value[0])
-
-
-EVALUATORS = (TokenSpans, TextClasses, Answers, Embeddings, LabelledRows, Completions)
-"""The evaluators, which together cover every built-in task."""

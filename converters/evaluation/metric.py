@@ -256,7 +256,7 @@ class JudgedArtifact:
     reasons: tuple[str, ...]
 
 
-LIBRARIES = ("scikit-learn", "scipy")
+LIBRARIES = ("jiwer", "sacrebleu", "scikit-learn", "scipy")
 """The distributions that compute figures of built-in metrics."""
 METRIC_FRAME = 3
 """The number of frames in a traceback down to the metric's code: `blame_metric`, its caller, the metric."""
@@ -303,8 +303,10 @@ class Metric(ABC):
     limit: ClassVar[float] = 0.005
     min_groups: ClassVar[int] = 200
     min_skill: ClassVar[float] = 0.2
-    is_default: ClassVar[bool] = True
-    """True if the metric judges when a request names no metric."""
+    on_request: ClassVar[frozenset[str]] = frozenset()
+    """The tasks in which the metric judges only if a request names it."""
+    uses: ClassVar[str] = "numpy"
+    """The module of a library that computes the scores or the value."""
 
     @property
     def package(self) -> str | None:

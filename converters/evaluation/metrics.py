@@ -39,7 +39,12 @@ from onnxreg.schema.core.errors import InputError
 
 VECTORS = frozenset({"pooling", "feature-extraction"})
 ROWS = frozenset({"image-classification", "onnx"})
+PIXELS = frozenset({"image-segmentation"})
+OTHER_ROWS = frozenset(
+    {"image-feature-extraction", "audio-feature-extraction", "depth-estimation", "object-detection"}
+)
 TEXTS = frozenset({"text-generation"})
+HEARD, MADE = frozenset({"automatic-speech-recognition"}), frozenset({"text2text-generation"})
 TOP = 10
 """The number of documents that nDCG counts."""
 
@@ -61,7 +66,7 @@ def above_chance(value: float, base: float) -> float:
 class ClassMetric(Metric):
     """A metric of the right class and the predicted class, by number."""
 
-    tasks = frozenset({"text-classification"})
+    tasks = frozenset({"text-classification", "audio-classification"})
     names = ("label", "prediction")
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
@@ -75,7 +80,7 @@ class ClassMetric(Metric):
 
 
 class Accuracy(ClassMetric):
-    """The share of texts with the right class (as `sklearn.metrics.accuracy_score`)."""
+    """The share of items with the right class (as `sklearn.metrics.accuracy_score`)."""
 
     id = "accuracy"
 
@@ -122,7 +127,25 @@ class Top5(Top1):
 
     id = "top_5"
     k = 5
-    is_default = False
+    on_request = ROWS
+
+
+class MeanOverlap(Metric):
+    """The mean over labels of intersection over union, of all pixels together; labels in neither map are left out."""
+
+    id = "mean_iou"
+    tasks, gold = PIXELS, "label"
+    limit = 0.01
+
+    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
+        return tuple(f"{count}/{label}" for label in labels for count in ("hits", "union"))
+
+    def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
+        return [float(count) for count in prediction.ravel()]
+
+    def value(self, rows: Floats) -> float:
+        hits, union = rows.sum(axis=0).reshape(-1, 2).T
+        return float(np.mean(hits[union > 0] / union[union > 0])) if union.any() else 0.0
 
 
 class Spearman(Metric):
@@ -131,13 +154,13 @@ class Spearman(Metric):
     id = "spearman"
     tasks = VECTORS
     limit = 0.01
-    names, gold = ("score", "cosine"), "score"
+    names, gold, uses = ("score", "cosine"), "score", "scipy.stats"
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         return (item.score, *cosines(prediction[:1], prediction[1:]))
 
     def value(self, rows: Floats) -> float:
-        ranks = library("scipy.stats").rankdata(rows, axis=0)
+        ranks = library(self.uses).rankdata(rows, axis=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return float(np.corrcoef(ranks, rowvar=False)[1, 0])
@@ -149,13 +172,13 @@ class NormalizedGain(MeanMetric):
     id = "ndcg_10"
     tasks = VECTORS
     limit = 0.01
-    names, gold = ("ndcg", "chance"), "relevance"
+    names, gold, uses = ("ndcg", "chance"), "relevance", "sklearn.metrics"
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         relevance = np.array([item.relevance], dtype=np.float64)
         query = np.repeat(prediction[:1], len(prediction) - 1, axis=0)
         similarities = cosines(query, prediction[1:])[None]
-        score = library("sklearn.metrics").ndcg_score
+        score = library(self.uses).ndcg_score
         return [score(relevance, values, k=TOP) for values in (similarities, np.zeros_like(similarities))]
 
     def skill(self, rows: Floats) -> float:
@@ -178,7 +201,7 @@ class OutputCosine(MeanCosine):
     """For rows without labels: the cosine of each output with the parent's output, the lowest of each row, and their mean."""
 
     id = "output_cosine"
-    tasks = ROWS
+    tasks = ROWS | PIXELS | OTHER_ROWS
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         """The lowest cosine of an output: 0 if shapes differ or only one side is zero, 1 if both sides are zero."""
@@ -193,10 +216,11 @@ class OutputCosine(MeanCosine):
 
 
 class ExactMatch(MeanMetric):
-    """The share of questions with a right answer, apart from case, punctuation and articles."""
+    """The share of items with a right answer, apart from case, punctuation and articles."""
 
     id = "exact_match"
-    tasks = frozenset({"question-answering"})
+    tasks = frozenset({"question-answering"}) | HEARD | MADE
+    on_request = HEARD | MADE
     limit = 0.01
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
@@ -212,6 +236,7 @@ class AnswerF1(ExactMatch):
     """The mean F1 of the words in an answer."""
 
     id = "answer_f1"
+    tasks, on_request = frozenset({"question-answering"}), frozenset()
 
     def score(self, answer: list[str], prediction: list[str]) -> float:
         if not answer or not prediction:
@@ -227,6 +252,44 @@ def answer_words(text: str) -> list[str]:
     """
     plain = text.lower().translate(str.maketrans("", "", string.punctuation))
     return re.sub(r"\b(a|an|the)\b", " ", plain).split()
+
+
+class WordErrorRate(Metric):
+    """Wrong, missing and added words as a share of the right words, apart from case and punctuation (`jiwer.wer`).
+
+    The skill is 1 for no errors, and 0 for a model that writes nothing.
+    """
+
+    id = "word_error_rate"
+    tasks, uses = HEARD, "jiwer"
+    direction = "lower"
+    limit = 0.01
+    names = ("errors", "words")
+
+    def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
+        jiwer = library(self.uses)
+        spaced = (jiwer.RemoveMultipleSpaces(), jiwer.Strip(), jiwer.ReduceToListOfListOfWords())
+        words = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation(), *spaced])
+        alignment = jiwer.process_words(item.text, prediction, words, words)
+        missed = alignment.substitutions + alignment.deletions
+        return (missed + alignment.insertions, missed + alignment.hits)
+
+    def value(self, rows: Floats) -> float:
+        return float(rows[:, 0].sum() / max(rows[:, 1].sum(), 1.0))
+
+    def skill(self, rows: Floats) -> float:
+        return 1.0 - self.value(rows)
+
+
+class CharacterF(MeanMetric):
+    """The mean chrF of each text, from 0 to 1 (`sacrebleu.sentence_chrf`, which gives 0 to 100)."""
+
+    id = "chrf"
+    tasks, uses = MADE, "sacrebleu"
+    limit = 0.01
+
+    def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
+        return [library(self.uses).sentence_chrf(prediction, [item.target]).score / 100]
 
 
 class Perplexity(Metric):
@@ -469,7 +532,7 @@ class SpanF1(SpanMetric):
     id = "span_f1"
     limit = 0.01
     names = ("hits", "predicted", "gold")
-    is_default = False
+    on_request = SpanMetric.tasks
 
     def row(self, item: Fixture, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         gold, is_covered = set(), np.zeros(len(item.text), dtype=bool)
@@ -494,11 +557,14 @@ METRICS: tuple[Metric, ...] = (
     MacroF1(),
     ExactMatch(),
     AnswerF1(),
+    WordErrorRate(),
+    CharacterF(),
     Spearman(),
     NormalizedGain(),
     MeanCosine(),
     Top1(),
     Top5(),
+    MeanOverlap(),
     OutputCosine(),
     Perplexity(),
 )

@@ -23,6 +23,8 @@ from onnxreg.converters.passes import conversion, model_builder
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
+from onnxreg.converters.source.source_files import CONFIG, GENERATION_CONFIG, read_json
+from onnxreg.converters.tasks.greedy import TOKENS, Generator, generate, settings_of
 from onnxreg.schema.core.errors import ConversionError, RegError, why
 from onnxreg.schema.core.progress import count_cores
 
@@ -179,6 +181,23 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
     )
     rows = 1 if is_alone else _rows(item.shape[0] if item.shape else None for item in takes.values())
     return Runner(run, rows, gives, bool(past), fixed)
+
+
+def generator(graphs: Mapping[str, Path], directory: Path) -> "Runner":
+    """Run the graphs of an encoder-decoder; the outputs of a row are the tokens that follow the prompt.
+
+    Args:
+        graphs: files by member.
+        directory: has the checkpoint's config and settings.
+    """
+    model, stated = Generator(graphs), directory / GENERATION_CONFIG
+    config = read_json(directory / CONFIG)
+    settings, positions = settings_of(config, stated if stated.is_file() else None)
+
+    def run(feed: Feed) -> Mapping[str, Any]:
+        return {TOKENS: np.array([generate(model, feed, settings, None, positions)[0]], dtype=np.int64)}
+
+    return Runner(run)
 
 
 def _rows(first_axes: Iterable[Any]) -> int:

@@ -87,13 +87,14 @@ class Suite:
 
     `groups` has a number for each item, None if no item names a group: items of one group are not independent, such as
     texts of one document. `synthetic` is True if an item says that it was made up, False if every item says that it was
-    not, else None.
+    not, else None. `positions` names the place of each item: the file, and a line or number.
     """
 
     digest: Digest
     items: tuple[Any, ...]
     groups: tuple[int, ...] | None = None
     synthetic: bool | None = None
+    positions: tuple[str, ...] = ()
 
     def half(self, name: str, seed: int) -> "Suite":
         """One half of the groups (of the items, without groups): `choose` or `confirm`.
@@ -114,6 +115,7 @@ class Suite:
             tuple(self.items[number] for number in rows),
             None if self.groups is None else tuple(self.groups[number] for number in rows),
             self.synthetic,
+            tuple(self.positions[number] for number in rows),
         )
 
 
@@ -152,7 +154,8 @@ def load(path: Path, read_item: ReadItem = read_fixture, distinct: bool = False)
     if distinct:
         check_unique(items, "the same item")
     synthetic = True if True in sources else False if sources == {False} else None
-    return Suite(Digest.of(data), tuple(items.values()), numbered(groups, path), synthetic)
+    groups_ = numbered(groups, path)
+    return Suite(Digest.of(data), tuple(items.values()), groups_, synthetic, tuple(items))
 
 
 def check_unique(

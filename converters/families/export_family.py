@@ -438,4 +438,4 @@ def _certify(
         start=start,
         fields={"task": TASK},
     )
-    return evaluate(SourceEvaluation(replace(plan, artifacts=paths), lambda: subject), draft, progress)
+    return evaluate(SourceEvaluation(replace(plan, artifacts=paths), subject), draft, progress)

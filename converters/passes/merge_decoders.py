@@ -22,6 +22,7 @@ class MergeDecoders(GraphPass):
     """
 
     id = "MergeDecoders"
+    version = 2
     second = "with_past"
     tolerance = 1e-6
 
@@ -44,6 +45,8 @@ class MergeDecoders(GraphPass):
             graph.inline_functions(model)
             graph.clear_value_info(model)
         first, second = ir.from_proto(subject), ir.from_proto(self.beside)
+        for model in (first, second):
+            _make_unsigned(model.graph)
         given = {value.name: value for value in (*second.graph.inputs, *first.graph.inputs)}
         names = dict.fromkeys(value.name for value in (*first.graph.inputs, *second.graph.inputs))
         inputs = {name: given[name] for name in names}
@@ -92,6 +95,28 @@ class MergeDecoders(GraphPass):
             "types": types,
             "weight_bytes": weights,
         }
+
+
+def _make_unsigned(body: Any) -> None:
+    """Store INT8 weights of products as UINT8, with zero points that give the same integers.
+
+    x86 without VNNI saturates products with INT8 weights, unless a session option is set, which does not reach weights
+    outside a branch.
+    """
+    import numpy as np
+    import onnx_ir as ir
+
+    for node in ir.traversal.RecursiveGraphIterator(body):
+        if node.op_type not in ("MatMulInteger", "ConvInteger") or len(node.inputs) < 4:
+            continue
+        pair: list[Any] = [node.inputs[1], node.inputs[3]]
+        uses = {(use.node.op_type, use.idx) for value in pair for use in value.uses()}
+        is_stored = all(value.is_initializer() and value.dtype == ir.DataType.INT8 for value in pair)
+        if is_stored and uses <= {(node.op_type, 1), (node.op_type, 3)}:
+            for value in pair:
+                codes = (value.const_value.numpy().astype(np.int16) + 128).astype(np.uint8)
+                value.const_value = ir.tensor(codes, name=value.name)
+                value.dtype = ir.DataType.UINT8
 
 
 def _branch(body: Any, prefix: str, inputs: Any, weights: dict[Any, Any], results: Iterable[str]) -> Any:

@@ -285,7 +285,7 @@ def run_judged(
         progress.step("loading the source")
         subject = run_plan.load_subject(plan, scratch)
         draft = run_plan.execute(plan, workspace, cache, progress, subject)
-        latencies = time_judged(SourceEvaluation(plan.evaluation, lambda: subject), draft, progress=progress)
+        latencies = time_judged(SourceEvaluation(plan.evaluation, subject), draft, progress=progress)
         table = LatencyTable(PAIRS, tuple(latencies))
     else:
         search = Search(plan, plan.recipe.search)
@@ -315,6 +315,9 @@ class Search:
         different metrics or an item in common, rows for calibration that are in the suite to confirm on.
         """
         assert plan.evaluation is not None
+        if plan.task.members:
+            message = f"a search makes one graph, and {plan.task.id} has {len(plan.task.members)}"
+            raise InputError(message, "leave --certify out: --eval-suite judges the graphs of --quantize")
         if request.input not in plan.nodes:
             raise InputError(f"the search begins with the step {request.input}, which is not there")
         self._plan, self._request = plan, request
@@ -378,6 +381,7 @@ class Search:
         self._directory, self._cache, self._progress, self._load = directory, cache, progress, load
         self._drafts: dict[str, Draft] = {}
         self.latencies: dict[str, list[Latency]] = {}
+        self.evaluation.check()
         base = self._execute(self._alone((), self._request.input, self._request.output), "base")
         self.base = base.root / base.artifacts[0].path
         model = load_onnx(self.base)
@@ -441,7 +445,7 @@ class Search:
     def evaluation(self) -> SourceEvaluation:
         """The evaluation of the source on the suite to choose on."""
         key, trusted = self._plan.subject_key(), self._plan.task.trust_remote_code
-        return SourceEvaluation(self._choose, lambda: self.subject, trusted, self._cache, key)
+        return SourceEvaluation(self._choose, self.subject, trusted, self._cache, key)
 
     @cached_property
     def _smoothed(self) -> tuple[Any, tuple[Mapping[str, Any], ...]]:

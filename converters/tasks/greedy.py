@@ -18,7 +18,7 @@ from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session, numpy_type
-from onnxreg.converters.source.source_files import GENERATION_CONFIG
+from onnxreg.converters.source.source_files import GENERATION_CONFIG, read_json
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import InputError
 
@@ -29,6 +29,8 @@ STAGES = {
     NEXT: "decoder_with_past_model.onnx",
     MERGED: "decoder_model_merged.onnx",
 }
+GENERATORS = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT))
+"""The members that generate together."""
 HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input_ids"
 MAX_NEW_TOKENS, MOST = 256, 4096
 """The most tokens of an answer if the settings state none, as in the pipelines of transformers, and whatever they state."""
@@ -154,6 +156,23 @@ class Generator:
             return logits
 
         return decode
+
+
+def settings_of(config: Mapping[str, Any], stated: Path | None) -> tuple[dict[str, Any], int | None]:
+    """The settings for `generate`, and the most tokens that the decoder takes, None without a limit.
+
+    Raises InputError for a malformed file.
+
+    Args:
+        config: the checkpoint's config.json.
+        stated: its `generation_config.json`, None if it has none.
+    """
+    settings = config if stated is None else read_json(stated)
+    if not isinstance(settings, Mapping):
+        raise InputError(f"{GENERATION_CONFIG} is not a JSON object", "save the model again")
+    limits = (config.get(key) for key in ("max_target_positions", "max_position_embeddings"))
+    positions = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
+    return {"decoder_start_token_id": config.get("decoder_start_token_id"), **settings}, positions
 
 
 def generate(

@@ -296,7 +296,7 @@ def _losses(case: Case, files: Mapping[str, Path]) -> Iterator[Row]:
     plan: Any = ExportRequest(str(case.checkpoint), "acme/model", options=options, **kind).plan()
     with tempfile.TemporaryDirectory() as directory:
         subject = run_plan.load_subject(plan, Path(directory) / "subject")
-        evaluation = SourceEvaluation(plan.evaluation, lambda: subject)
+        evaluation = SourceEvaluation(plan.evaluation, subject)
         for name, path in files.items():
             if name == "model":
                 continue

@@ -112,6 +112,83 @@ def test_the_published_files_generate_what_the_model_generates(kind: str, reg: R
         absurd_settings_end_in_an_answer_or_an_error(tmp_path / "out")
 
 
+def test_a_translator_is_judged_by_what_its_published_files_write(reg: Reg, tmp_path: Path) -> None:
+    """Each INT8 file with the others of its precision, against the model's own texts, which float32 writes exactly."""
+    import sacrebleu
+    import tokenizers
+    import torch
+    import transformers
+
+    source = save("t5", tmp_path / "t5", 1)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(source).eval()
+    texts = [f"word{n % 9} another {n}" for n in range(480)]
+    with torch.no_grad():
+        given = tokenizer(texts, return_tensors="pt", padding=True)
+        rows = model.generate(**given, max_new_tokens=8, num_beams=1)
+    targets = tokenizer.batch_decode(rows, skip_special_tokens=True)
+    said = [(text, target) for text, target in zip(texts, targets, strict=True) if target.strip()][:201]
+    texts, targets = [text for text, _ in said], [target for _, target in said]
+    settings = json.loads((source / "generation_config.json").read_text()) | {"max_new_tokens": 8}
+    (source / "generation_config.json").write_text(json.dumps(settings))
+    pairs = [{"text": text, "target": target} for text, target in zip(texts, targets, strict=True)]
+    Path("suite.jsonl").write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
+    words = (
+        "--name",
+        "acme/m",
+        "--quantize",
+        "--eval-suite",
+        "suite.jsonl",
+        "--item-scores",
+        "--output",
+        "out",
+    )
+    assert reg("export", "t5", *words).status == 0
+
+    paths = {name: tmp_path / "out" / path.replace(".onnx", "_int8.onnx") for name, path in STAGES.items()}
+    small = Generator({name: paths[name] for name in (ENCODER, MERGED)})
+    reader = tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    scores = []
+    for text, target in zip(texts, targets, strict=True):
+        encoded = reader.encode(text)
+        feed = {"input_ids": np.array([encoded.ids]), "attention_mask": np.array([encoded.attention_mask])}
+        written = reader.decode(generate(small, feed, settings)[0])
+        scores.append(sacrebleu.sentence_chrf(written, [target]).score / 100)
+    certificates = {
+        path.name: json.loads(path.read_text()) for path in (tmp_path / "out/certificates").glob("*.json")
+    }
+    assert certificates.keys() == {f"{path.name}.json" for path in paths.values()}
+    for name, one in certificates.items():
+        (record,) = one["metrics"]
+        assert (record["metric"], record["parent"], record["samples"]) == ("chrf", 1.0, 201)
+        assert one["state"] == ("certified" if record["loss"] < 0.01 else one["state"]) != "unknown"
+        graphs = record["settings"]["graphs"]
+        assert one["artifact"] in graphs.values() and graphs.keys() < {*STAGES}
+        if "encoder" in name or "merged" in name:
+            assert record["value"] == pytest.approx(np.mean(scores)) and graphs.keys() == {ENCODER, MERGED}
+    assert reg("certificates", "acme/m", "--recompute").ended(0, "4 certificates as recorded")
+    assert reg("export", "t5", *words, "--certify").ended(2, "a search makes one graph")
+
+
+@pytest.mark.more
+def test_what_a_recognizer_hears_is_judged_by_its_words(reg: Reg, tmp_path: Path) -> None:
+    save("whisper", tmp_path / "whisper", 1)
+    lines = []
+    for number in range(6):
+        write_sound(tmp_path / f"{number}.wav", seconds=0.5 + number / 5)
+        lines.append(json.dumps({"audio": f"{number}.wav", "text": "word1 another"}))
+    suite = tmp_path / "suite.jsonl"
+    suite.write_text("\n".join(lines))
+    words = ("--name", "acme/w", "--quantize", "--eval-suite", "suite.jsonl", "--item-scores")
+    made = reg("export", "whisper", *words)
+    assert made.ended(0, "word_error_rate needs 200: nothing can be certified")
+    assert reg("certificates", "acme/w", "--recompute").ended(0, "4 certificates as recorded")
+    assert "encoder_model_int8.onnx            word_error_rate " in reg("show", "acme/w").out
+    write_sound(tmp_path / "2.wav", rate=8_000)
+    wrong = reg("export", "whisper", *words)
+    assert wrong.ended(2, "suite.jsonl, line 3: ", "8000 samples a second") and "running" not in wrong.err
+
+
 def absurd_settings_end_in_an_answer_or_an_error(files: Path) -> None:
     model = Generator({name: files / STAGES[name] for name in (ENCODER, MERGED)})
     feed = {"input_ids": np.array([[9, 8, 7]]), "attention_mask": np.ones((1, 3), np.int64)}

@@ -52,7 +52,7 @@ def certify(checkpoint: Any, candidate: Any, write_suite: Any, workspace: Path) 
         request = EvaluationRequest.from_json(value)
         plan = plan_evaluation(request, "token-classification", Path(), ["model_int8.onnx"])
         draft = Draft("acme/names", workspace, (DraftArtifact("onnx-int8", "int8", "model_int8.onnx"),))
-        judged = evaluate(SourceEvaluation(plan, lambda: subject_of(checkpoint(parent))), draft)
+        judged = evaluate(SourceEvaluation(plan, subject_of(checkpoint(parent))), draft)
         (artifact,) = judged.artifacts
         certificate = json.loads((workspace / CERTIFICATE).read_bytes())
         return RecallEvaluation(artifact.verdict, artifact.fields["checks"], certificate)
@@ -155,7 +155,7 @@ def judge(checkpoint: Any, candidate: Any, write_suite: Any, monkeypatch: pytest
         value = {"suite": str(write_suite(TEXTS)), "metrics": [{"metric": "span_f1"}], **request}
         plan = plan_evaluation(EvaluationRequest.from_json(value), "token-classification", Path(), ())
         runs.clear()
-        SourceEvaluation(plan, lambda: subject, False, cache, key or {"subject": 1}).judge(artifact, path)
+        SourceEvaluation(plan, subject, False, cache, key or {"subject": 1}).judge(artifact, path)
         return bool(runs)
 
     vars(run).update(cache=cache, path=path)

@@ -17,6 +17,7 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation import metrics
 from onnxreg.converters.evaluation.evaluators import LabelledRow, LabelledText, Likelihood, Question, Texts
+from onnxreg.converters.evaluation.generated import TextPair, Transcript
 from onnxreg.converters.evaluation.metric import EvaluationError, ScoreTable, percentiles
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.converters.source import toolchain
@@ -52,6 +53,13 @@ SUBJECTS: dict[str, tuple[Sequence[Any], Sequence[Any], Sequence[Any]]] = {
         [np.array([0] * 40 + [-1] * 60)] * 6,
         [np.array([0] * 30 + [-1] * 70)] * 6,
     ),
+    "mean_iou": (
+        [LabelledRow({}, np.eye(2, dtype=int))] * 6,
+        [np.array([[2, 2], [2, 2]])] * 6,
+        [np.array([[1, 3], [1, 3]])] * 6,
+    ),
+    "word_error_rate": ([Transcript("a.wav", "Call Anna!")] * 6, ["call  anna"] * 6, ["all Anna"] * 6),
+    "chrf": ([TextPair("Haus", "the house")] * 6, ["the house"] * 6, ["a horse"] * 6),
     "perplexity": ([None] * 6, [Likelihood(1.0, 3, 50)] * 6, [Likelihood(2.0, 3, 50)] * 6),
 }
 SUBJECTS["macro_f1"] = SUBJECTS["accuracy"]

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from onnxreg.converters.evaluation import metrics
-from onnxreg.converters.evaluation.evaluators import LabelledRows, Likelihood, ModelInput, Question, Texts
+from onnxreg.converters.evaluation.evaluators import (
+    LabelledPixels,
+    LabelledRows,
+    Likelihood,
+    ModelInput,
+    Question,
+    Texts,
+)
 from onnxreg.converters.evaluation.metric import Metric, ScoreTable
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -67,6 +75,62 @@ def test_ranks_and_documents_as_scikit_learn_ranks_them():
     norms = np.linalg.norm(query, axis=2) * np.linalg.norm(documents, axis=2)
     cosines = (query * documents).sum(axis=2) / norms
     assert value("ndcg_10", items, list(vectors)) == pytest.approx(ndcg_score(relevance, cosines, k=10))
+
+
+WORDS = st.lists(st.sampled_from(["a", "The", "house", "is", "small.", "s'il", "vous"]), max_size=6)
+
+
+@given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=9))
+def test_errors_of_words_are_those_of_jiwer(pairs):
+    import jiwer
+
+    texts = [(" ".join(said), " ".join(heard)) for said, heard in pairs if said]
+    items = [SimpleNamespace(text=said.upper() + "!") for said, _ in texts]
+    if texts:
+        plain = [
+            [one.lower().translate({39: None, 46: None}) for one in side] for side in zip(*texts, strict=True)
+        ]
+        assert value("word_error_rate", items, [heard for _, heard in texts]) == jiwer.wer(*plain)
+
+
+def test_silence_that_is_heard_as_silence_has_no_errors():
+    silence, said = SimpleNamespace(text=""), SimpleNamespace(text="one two")
+    assert value("word_error_rate", [silence] * 2, ["", ""]) == 0
+    assert value("word_error_rate", [silence, said], ["thanks", "one two"]) == 0.5
+    assert metrics.find("word_error_rate").skill(np.array([[2.0, 2.0]])) == 0
+
+
+@given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=9))
+def test_the_f_score_of_characters_is_the_mean_of_sacrebleu(pairs):
+    from sacrebleu.metrics import CHRF
+
+    items = [SimpleNamespace(target=" ".join(right)) for right, _ in pairs]
+    written = [" ".join(words) for _, words in pairs]
+    scores = [
+        CHRF().sentence_score(text, [item.target]).score for text, item in zip(written, items, strict=True)
+    ]
+    assert value("chrf", items, written) == pytest.approx(np.mean(scores) / 100)
+
+
+def test_the_overlap_of_maps_is_that_of_scikit_learn():
+    from sklearn.metrics import jaccard_score
+
+    subject: Any = SimpleNamespace(loaded=SimpleNamespace(labels=LABELS))
+    evaluator, right = LabelledPixels(subject), RANDOM.randint(0, 3, (9, 8, 8))
+    logits = RANDOM.normal(size=(9, 1, 3, 8, 8))
+    assert [evaluator.read_label(one[None], Path("s.npz")).tolist() for one in right] == right.tolist()
+    maps = [evaluator.read(ModelInput(0, {}, ("y", a)), {"y": b}) for a, b in zip(right, logits, strict=True)]
+    expected = jaccard_score(right.ravel(), logits[:, 0].argmax(1).ravel(), average="macro")
+    assert value("mean_iou", [None] * 9, maps, labels=LABELS) == pytest.approx(expected)
+    half = evaluator.read(ModelInput(0, {}, ("y", right[0])), {"y": logits[0][:, :, ::2, ::2]})
+    assert np.array_equal(
+        half[:, 0],
+        evaluator.read(ModelInput(0, {}, ("y", right[0][::2, ::2])), {"y": logits[0][:, :, ::2, ::2]})[:, 0],
+    )
+    ignored = evaluator.read(ModelInput(0, {}, ("y", np.full((8, 8), 255))), {"y": logits[0]})
+    assert not ignored.any() and metrics.find("mean_iou").value(ignored.ravel()[None]) == 0
+    with pytest.raises(InputError, match="a map of classes for each row"):
+        evaluator.read_label(np.array([1]), Path("s.npz"))
 
 
 def test_a_model_that_always_says_the_commonest_class_has_no_skill():

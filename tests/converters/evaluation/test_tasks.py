@@ -15,7 +15,8 @@ from support.graphs import graph
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.evaluation.evaluators import EVALUATORS, LabelledRows
+from onnxreg.converters.evaluation.evaluate import EVALUATORS
+from onnxreg.converters.evaluation.evaluators import LabelledRows
 from onnxreg.converters.request import ExportRequest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile

@@ -55,7 +55,9 @@ def archive_create(
 def archive_verify(
     session: Session,
     file: Path = argument("The archive.", "FILE"),
-    trust: Path | None = option("Verify by this file of trusted keys, not your own; see docs/signing.md."),
+    trust: Path | None = option(
+        "Verify by this file of trusted keys instead of your own; see docs/signing.md."
+    ),
 ) -> None:
     """Read every byte and log line of an archive, and list all damage. Needs no registry and no network.
 

@@ -1,0 +1,121 @@
+"""Suites of sounds: what is found before an export begins, and recognizers and classifiers against another decoder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from support.sounds import write_sound
+from support.tasks.table import ROWS, save
+
+from onnxreg.converters.engine.plan import plan_export
+from onnxreg.converters.engine.run_plan import execute
+from onnxreg.converters.evaluation.evaluate import plan_evaluation
+from onnxreg.converters.evaluation.generated import Transcripts
+from onnxreg.converters.profiles.profile_catalog import task_recipe
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest
+
+SAID = ["one", "two", "three"]
+ROW = {row.name: row for row in ROWS["Audio"]}
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    drawn(tmp_path)
+    write(tmp_path / "suite.jsonl", [{"audio": f"{text}.wav", "text": text} for text in SAID])
+    return tmp_path / "suite.jsonl"
+
+
+def drawn(directory: Path) -> list[Any]:
+    """Write the sounds; return their samples."""
+    return [write_sound(directory / f"{text}.wav", seconds=0.5 + n / 10) for n, text in enumerate(SAID)]
+
+
+def write(path: Path, rows: list[Any]) -> None:
+    path.write_text("\n" + "".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def test_the_digest_of_a_suite_is_that_of_its_sounds_too(suite, tmp_path):
+    first = Transcripts.load_suite(suite)
+    assert Transcripts.load_suite(suite) == first
+    write_sound(tmp_path / "two.wav", seconds=0.9)
+    changed = Transcripts.load_suite(suite)
+    assert (
+        changed.digest != first.digest and changed.half("choose", 0).digest != first.half("choose", 0).digest
+    )
+    assert changed.positions[1] == f"evaluation suite {suite}, line 3"
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"audio": "four.wav", "text": "four"}, "line 4: there is no file four.wav"),
+        ({"audio": "one.wav", "text": "one"}, "line 4: the same item was used before, at line 2"),
+        ({"audio": "copy.wav", "text": "copy"}, "line 4: the same sound was used before, at line 2"),
+        ({"audio": "one.wav", "label": "one"}, "line 4 is malformed"),
+        ({"audio": 3, "text": "one"}, "line 4 is malformed at audio"),
+    ],
+)
+def test_a_wrong_sound_of_a_suite_is_found_by_its_line(row, message, suite, tmp_path):
+    (tmp_path / "copy.wav").write_bytes((tmp_path / "one.wav").read_bytes())
+    write(suite, [{"audio": f"{text}.wav", "text": text} for text in SAID[:2]] + [row])
+    request = EvaluationRequest.from_json({"suite": str(suite)})
+    with pytest.raises(InputError, match=message):
+        plan_evaluation(request, "automatic-speech-recognition", Path(), ())
+
+
+def judged(source: Path, task: str, suite: Path, workspace: Path) -> dict[str, Any]:
+    recipe = task_recipe(task, quantize=True, source=str(source))
+    request = EvaluationRequest.from_json({"suite": str(suite)})
+    workspace.mkdir()
+    execute(plan_export(recipe.model_copy(update={"evaluation": request}), str(source), "acme/x"), workspace)
+    certificate = json.loads((workspace / "certificates/model_int8.onnx.json").read_bytes())
+    return {record["metric"]: record for record in certificate["metrics"]}
+
+
+def logits_of(model: Path, source: Path, sounds: Path) -> list[Any]:
+    """What a published file gives for the numbers of transformers' own feature extractor."""
+    import transformers
+
+    extractor = transformers.AutoFeatureExtractor.from_pretrained(source)
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    rows = [
+        extractor(one, sampling_rate=16_000, return_tensors="np")["input_values"] for one in drawn(sounds)
+    ]
+    return [session.run(None, {"input_values": row})[0] for row in rows]
+
+
+@pytest.mark.more
+def test_ctc_is_judged_by_the_words_of_its_best_path(suite, tmp_path):
+    import jiwer
+    import transformers
+
+    source = save(ROW["wav2vec2, CTC"], tmp_path / "wav2vec2")
+    got = judged(source, "automatic-speech-recognition", suite, tmp_path / "w")["word_error_rate"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    for path, key in (("model.onnx", "parent"), ("model_int8.onnx", "value")):
+        heard = tokenizer.batch_decode(
+            [logits[0].argmax(-1) for logits in logits_of(tmp_path / "w" / path, source, tmp_path)]
+        )
+        plain = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation()])
+        assert got[key] == jiwer.wer(SAID, [plain(text) for text in heard])
+
+
+@pytest.mark.more
+def test_sounds_are_judged_by_their_class(suite, tmp_path):
+    source = save(ROW["HuBERT, classes"], tmp_path / "hubert")
+    labels = list(json.loads((source / "config.json").read_text())["id2label"].values())
+    rows = [{"audio": f"{text}.wav", "label": labels[n % 2]} for n, text in enumerate(SAID)]
+    write(suite, rows)
+    got = judged(source, "audio-classification", suite, tmp_path / "w")["accuracy"]
+    for path, key in (("model.onnx", "parent"), ("model_int8.onnx", "value")):
+        found = [int(logits.argmax()) for logits in logits_of(tmp_path / "w" / path, source, tmp_path)]
+        assert got[key] == pytest.approx(np.mean([n % 2 == label for n, label in enumerate(found)]))
+    write(suite, [*rows[:2], rows[2] | {"label": "HAPPY"}])
+    with pytest.raises(InputError, match="line 4 has a label that the model does not have: 'HAPPY'"):
+        judged(source, "audio-classification", suite, tmp_path / "again")
