@@ -108,12 +108,3 @@ def attributes(body: Any) -> Iterator[Any]:
     for node in body.node:
         yield from node.attribute
     yield from getattr(body, "attribute_proto", ())
-
-
-def subgraphs_of(node: "ir.Node") -> Iterator["ir.Graph"]:
-    """Yield the graphs among a node's attributes."""
-    for attribute in node.attributes.values():
-        if attribute.type.name == "GRAPH" and not attribute.is_ref():
-            yield attribute.as_graph()
-        elif attribute.type.name == "GRAPHS" and not attribute.is_ref():
-            yield from attribute.as_graphs()

@@ -6,11 +6,10 @@ same from the same weights. The rules are in docs/format.md.
 """
 
 from collections import ChainMap, Counter
-from collections.abc import Iterator, Sequence
-from graphlib import TopologicalSorter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, subgraphs_of
+from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
 from onnxreg.converters.onnx.tensors import digest_of, dims_of, type_of
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -30,8 +29,11 @@ def semantic_digest(
 ) -> SemanticDigest:
     """Compute the digests of a model's computation and of its weights; `inputs` and `outputs` are the model's contract.
 
-    Raises ValueError for a cycle of nodes.
+    The nodes of the model are sorted in place. Raises ValueError for a cycle of nodes.
     """
+    from onnx_ir.passes.common import TopologicalSortPass
+
+    TopologicalSortPass()(model)  # ORT-format files have no order
     graph, stored = model.graph, stored_tensors(model.graph)
     values: Values = ChainMap({value: _hash(["input", value.name]) for value in free_inputs(graph)})
     for name, tensor in stored.items():
@@ -59,29 +61,6 @@ def free_inputs(graph: "ir.Graph | ir.Function") -> list["ir.Value"]:
     return [value for value in graph.inputs if not value.is_initializer()]
 
 
-def values_read(node: "ir.Node") -> Iterator["ir.Value"]:
-    """Yield the values that a node reads, including values that only its subgraphs read."""
-    yield from (value for value in node.inputs if value is not None)
-    for graph in subgraphs_of(node):
-        yield from graph.outputs
-        for inner in graph:
-            yield from values_read(inner)
-
-
-def in_order(graph: "ir.Graph | ir.Function") -> list["ir.Node"]:
-    """Return the nodes of a graph, each after the nodes that it reads from: ORT-format files have no such order.
-
-    Raises ValueError for a cycle of nodes.
-    """
-    nodes = list(graph)
-    places = {node: index for index, node in enumerate(nodes)}
-    needs = {
-        index: sorted({places[maker] for value in values_read(node) if (maker := value.producer()) in places})
-        for index, node in enumerate(nodes)
-    }
-    return [nodes[index] for index in TopologicalSorter(needs).static_order()]
-
-
 def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[str]:
     """Return the digests of the nodes, and add the digests of their outputs to `values`.
 
@@ -89,7 +68,7 @@ def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[
     """
     digests: list[str] = []
     occurrences: Counter[str] = Counter()
-    for node in in_order(graph):
+    for node in graph:
         operator = [node.domain or DEFAULT_DOMAIN, node.op_type, node.overload or "", str(node.version)]
         attributes = [
             [name, *_attribute(item, values, depth)] for name, item in sorted(node.attributes.items())

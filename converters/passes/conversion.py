@@ -304,10 +304,8 @@ def export(subject: TorchModel, opset: int, is_dynamo: bool, is_dynamic: bool, f
                 if program is not None:
                     program.save(str(path), external_data=True)
         except Exception as error:
-            refuse_missing(error, "PyTorch's exporter")
-            cause: BaseException = error
-            while cause.__cause__ is not None:  # the dynamo exporter wraps it in an explanation of its own
-                cause = cause.__cause__
+            # the dynamo exporter wraps it in an explanation of its own
+            cause = refuse_missing(error, "PyTorch's exporter")
             raise ConversionError(
                 f"PyTorch could not export the model: {why(cause, 300)}",
                 "try another opset, or in a recipe OnnxConversion with use_dynamo_exporter: auto",

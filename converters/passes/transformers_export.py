@@ -90,10 +90,7 @@ def export(subject: TorchModel, opset: int) -> Any:
             examples = {plain: subject.inputs[name] for plain, name in inputs.items()}
             program = OnnxExporter().export(ByName().eval(), examples, config).program
     except Exception as error:
-        refuse_missing(error, "the exporter of transformers")
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
+        cause = refuse_missing(error, "the exporter of transformers")
         message = f"the exporter of transformers refuses the model: {why(cause, 300)}"
         raise ConversionError(message, OTHER_WAYS) from error
     finally:

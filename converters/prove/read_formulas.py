@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir.passes.common import LiftConstantsToInitializersPass, RemoveUnusedNodesPass
+from onnx_ir.passes import common
 
 from onnxreg.converters.onnx import ort_file
 from onnxreg.converters.onnx.facts import contract
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
 from onnxreg.converters.onnx.onnx_graph import load_onnx, read_graph
-from onnxreg.converters.onnx.semantic import free_inputs, in_order
+from onnxreg.converters.onnx.semantic import free_inputs
 from onnxreg.converters.prove import operators, quantization  # noqa: F401  which enters its rules
 from onnxreg.converters.prove.formula import INPUT, Formula, Operand, UnprovableError, number, stored
 from onnxreg.converters.prove.rewrites import Rewriter
@@ -58,9 +58,10 @@ def read_formulas(path: Path, parent: Shapes | None = None) -> FormulaGraph:
         model = read_graph(onnx.inliner.inline_local_functions(proto) if proto.functions else proto, path)
     graph = model.graph
     inputs, outputs = contract(model)
-    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     nodes, tensors = len(graph), len(graph.initializers)
-    RemoveUnusedNodesPass()(model)
+    common.RemoveUnusedNodesPass()(model)
+    common.TopologicalSortPass()(model)  # ORT-format files have no order
     reader = _Reader(Shapes(_input_dims(inputs) if parent is None else parent.inputs))
     scope: Scope = {
         value: Formula(INPUT, (), (("name", spec.name),), element=spec.dtype, node=spec.name)
@@ -98,7 +99,7 @@ class _Reader:
             for value in graph.initializers.values()
             if value.const_value is not None
         }
-        for node in in_order(graph):
+        for node in graph:
             self._node(node, scope, depth)
         return [_operand(value, scope) for value in graph.outputs]
 

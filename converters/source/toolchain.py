@@ -35,16 +35,18 @@ def require(*modules: str) -> None:
             raise missing_extra(module, "export", "exporting a checkpoint")
 
 
-def refuse_missing(error: BaseException, purpose: str) -> None:
-    """Raise HostError, naming the package, if the cause of a library's error is a package that is not installed."""
-    cause: BaseException | None = error
-    while cause is not None:
+def refuse_missing(error: BaseException, purpose: str) -> BaseException:
+    """Raise HostError, naming the package, if the cause of a library's error is a missing package; return the first cause."""
+    cause = error
+    while True:
         module = (getattr(cause, "name", None) or "").partition(".")[0]
         if isinstance(cause, ModuleNotFoundError) and module in EXTRA:
             raise missing_extra(module, "export", purpose) from error
         if isinstance(cause, ModuleNotFoundError) or (type(cause) is ImportError and not module):
             message = f"{purpose} needs a package: {why(cause, 300)}"
             raise HostError(message, "install the package that it names") from error
+        if cause.__cause__ is None:
+            return cause
         cause = cause.__cause__
 
 

@@ -197,7 +197,8 @@ def edited(model: Any) -> Iterator["ir.Model"]:
 
     proto = without_weights(model)
     infer_types(proto)
-    light = ir.from_proto(proto)
+    with tool("onnx_ir", "the graph cannot be edited"):
+        light = ir.from_proto(proto)
     yield light
     light.graph.sort()
     places = {tensor.name: index for index, tensor in enumerate(model.graph.initializer)}
