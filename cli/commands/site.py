@@ -28,11 +28,11 @@ def command(
     With --json: {output, models, pages}.
     """
     with needs("serve", "reg site"):
-        from onnxreg.registry.server.pages.site import Site
+        from onnxreg.registry.server.pages.site import write_site
         from onnxreg.registry.server.served_registry import ServedRegistry
     session.reader(checked=False)
     url = public_url(url) if url and ":" in url else url
-    counts = Site(ServedRegistry.open(session.root), url, trial_folder(trial)).write(directory)
+    counts = write_site(ServedRegistry.open(session.root), directory, url, trial_folder(trial))
     session.show(
         {"output": str(directory), **counts},
         f"written to {directory}: {counts['pages']} pages of {counts['models']} models",

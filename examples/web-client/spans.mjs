@@ -64,31 +64,23 @@ export function placesOf(tokenizer, json, text, tokens) {
  */
 export function tagsOf(tags) {
   const inside = tags.filter((tag) => tag !== 'O' && tag !== 'o')
-  /** @type {Map<string, {mark: string, name: string}>} */
-  let marks = new Map()
-  for (const joint of ['\\-', '_', ':', '/', '\\.']) {
-    for (const isPrefix of [true, false]) {
-      const pattern = isPrefix ? `(?<mark>[BILUESM])${joint}(?<name>.+)` : `(?<name>.+)${joint}(?<mark>[BILUESM])`
-      const found = inside.flatMap((tag) => {
-        const groups = new RegExp(`^${pattern}$`, 'is').exec(tag)?.groups
-        return groups ? [{ tag, mark: groups.mark.toUpperCase(), name: groups.name }] : []
-      })
-      const isEvery = found.length > 0 && found.length === inside.length
-      const begun = new Set(found.filter(({ mark }) => mark === 'B').map(({ name }) => name))
-      const isContinued = found.some(({ mark, name }) => begun.has(name) && ('IM'.includes(mark) || (isPrefix && mark !== 'B')))
-      if (!isContinued && !(isPrefix && isEvery && found.every(({ mark }) => 'BI'.includes(mark)))) continue
-      const read = found.filter(({ mark, name }) => begun.has(name) || (isEvery && 'BI'.includes(mark)))
-      marks = new Map(read.map(({ tag, mark, name }) => [tag, { mark, name }]))
-      return tags.map(meaning)
-    }
+  const patterns = ['\\-', '_', ':', '/', '\\.'].flatMap((joint) => [`(?<mark>[BILUESM])${joint}(?<name>.+)`, `(?<name>.+)${joint}(?<mark>[BILUESM])`])
+  for (const [place, pattern] of patterns.entries()) {
+    const split = inside.map((tag) => new RegExp(`^${pattern}$`, 'is').exec(tag)?.groups)
+    const pairs = split.flatMap((groups) => (groups ? [{ mark: groups.mark.toUpperCase(), name: groups.name }] : []))
+    const [isPrefix, isEvery] = [place % 2 === 0, pairs.length > 0 && pairs.length === inside.length]
+    const begun = new Set(pairs.filter(({ mark }) => mark === 'B').map(({ name }) => name))
+    const isContinued = pairs.some(({ mark, name }) => begun.has(name) && ('IM'.includes(mark) || (isPrefix && mark !== 'B')))
+    if (!isContinued && !(isPrefix && isEvery && pairs.every(({ mark }) => 'BI'.includes(mark)))) continue
+    return tags.map((tag) => {
+      const groups = split[inside.indexOf(tag)]
+      const mark = groups?.mark.toUpperCase() ?? ''
+      const isRead = groups && (begun.has(groups.name) || (isEvery && 'BI'.includes(mark)))
+      if (!isRead) return { label: inside.includes(tag) ? tag : '', begins: false, ends: false }
+      return { label: groups.name, begins: 'BSU'.includes(mark), ends: 'ELSU'.includes(mark) }
+    })
   }
-  return tags.map(meaning)
-
-  /** @param {string} tag @returns {Tag} */
-  function meaning(tag) {
-    const { mark, name } = marks.get(tag) ?? { mark: '', name: inside.includes(tag) ? tag : '' }
-    return { label: name, begins: mark !== '' && 'BSU'.includes(mark), ends: mark !== '' && 'ELSU'.includes(mark) }
-  }
+  return tags.map((tag) => ({ label: inside.includes(tag) ? tag : '', begins: false, ends: false }))
 }
 
 /**

@@ -17,9 +17,9 @@ import { placesOf, spansOf, tagsOf } from './spans.mjs'
 
 /** @typedef {import('./onnxreg.mjs').Release} Release */
 /** @typedef {import('./values.mjs').Json} Json */
-/** @typedef {Record<string, {dims: number[], data: any}>} Outputs */
-/** `run` takes feeds as `[type, shape, values]` by name. @typedef {{ort: any, session: any, backend: string, offline: boolean, release: Release, answer: Answer}} Model */
-/** Answers the given texts or files with what is shown, and the milliseconds that the graph took. @typedef {(given: any[]) => Promise<{shown: (Node | string)[], milliseconds: number}>} Answer */
+/** @typedef {Record<string, {dims: number[], data: Float32Array, type: string}>} Outputs */
+/** A loaded model; `json` reads the first file of the release that fits, null if none does. @typedef {{ort: any, session: any, release: Release, json: (fits: (file: import('./onnxreg.mjs').File) => boolean) => Promise<any>}} Model */
+/** What is shown, and the milliseconds that the graph took. @typedef {{shown: (Node | string)[], milliseconds: number}} Answer */
 
 /** The text whose tokens are the golden vectors of an export (docs/golden.md). */
 export const TEXT = [
@@ -41,7 +41,7 @@ const preprocessing = JSON.parse(section.dataset.preprocessing || 'null')
 const form = /** @type {HTMLFormElement} */ (section.querySelector('form'))
 const status = /** @type {HTMLElement} */ (section.querySelector('[role=status]'))
 const result = /** @type {HTMLElement} */ (section.querySelector('.result'))
-/** @type {Promise<Model> | undefined} */
+/** @type {Promise<{backend: string, offline: boolean, release: Release, answer: (given: any[]) => Promise<Answer>}> | undefined} */
 let loading
 
 section.hidden = false
@@ -51,11 +51,12 @@ form.addEventListener('submit', async (event) => {
   button.disabled = true
   result.replaceChildren()
   try {
-    const given = [...form.elements].flatMap((field) => (field instanceof HTMLInputElement ? [...(field.files ?? [])] : field instanceof HTMLTextAreaElement ? [field.value] : []))
-    const model = await (loading ??= load())
-    const { shown, milliseconds } = await model.answer(given)
+    const given = [...form.querySelectorAll('textarea, input')].map((/** @type {any} */ field) => (field.files ? field.files[0] : field.value))
+    const { answer, backend, offline, release } = await (loading ??= load())
+    const { shown, milliseconds } = await answer(given)
     result.append(...shown)
-    status.textContent = `${milliseconds.toFixed(1)} ms in ${model.backend}; ${model.release.artifact.path}, verified${model.offline ? ', from this browser: the registry cannot be reached' : ''}`
+    const { path, precision, state } = release.artifact
+    status.textContent = `${milliseconds.toFixed(1)} ms in ${backend}, by ${path} (${precision}${state === 'unknown' ? '' : `, ${state}`}), verified${offline ? '; the registry cannot be reached' : ''}`
   } catch (error) {
     status.textContent = message(error)
     if (error instanceof Unlike) form.hidden = true
@@ -79,48 +80,39 @@ function message(error) {
   return `That failed: ${error?.message ?? error}`
 }
 
-/** Download what fits, and hold it to what was published: with WebGPU if it is here and reproduces, else in WebAssembly. @returns {Promise<Model>} */
+/** Load in WebGPU if it is here and reproduces, else in WebAssembly. @returns {ReturnType<typeof loadIn>} */
 async function load() {
   const hasGpu = await /** @type {any} */ (navigator).gpu?.requestAdapter().catch(() => null)
-  if (hasGpu) {
-    try {
-      return await loadIn('webgpu')
-    } catch (error) {
-      if (error instanceof RegError) throw error
-    }
-  }
-  return loadIn('wasm')
+  return (hasGpu && (await loadIn('webgpu').catch(() => null))) || loadIn('wasm')
 }
 
-/** @param {'webgpu' | 'wasm'} backend @returns {Promise<Model>} */
+/** Download what fits, and hold it to what was published. @param {'webgpu' | 'wasm'} backend */
 async function loadIn(backend) {
   const registry = new Registry(new URL(tree, location.href).href, browserStore(`onnxreg-try ${tree}`))
   const onProgress = (/** @type {number} */ done, /** @type {number} */ total) => {
     status.textContent = `Downloading: ${(done / 1e6).toFixed(1)} of ${(total / 1e6).toFixed(1)} MB`
   }
-  status.textContent = 'Asking the registry'
-  const device = preset(backend === 'webgpu' ? 'ort-webgpu-1.30' : 'ort-web-1.30')
-  const { release, offline } = await alone(async () => {
-    const update = await registry.update(name, { tag: version, device }, { onProgress })
+  const update = async () => {
+    const updated = await registry.update(name, { tag: version, device: preset(`ort-${backend === 'wasm' ? 'web' : backend}-1.30`) }, { onProgress })
     await registry.tidy()
-    return update
-  })
+    return updated
+  }
+  status.textContent = 'Asking the registry'
+  const { release, offline } = await (navigator.locks ? navigator.locks.request('onnxreg-try', update) : update()) // one tab deletes what another needs
   status.textContent = 'Checking the model'
   const ort = await runtime(backend)
   const session = await ort.InferenceSession.create(await registry.read(release, release.artifact.path), { executionProviders: [backend] })
+  const json = async (/** @type {(file: import('./onnxreg.mjs').File) => boolean} */ fits) => {
+    const file = release.files.find(fits)
+    return file ? JSON.parse(new TextDecoder().decode(await registry.read(release, file.path))) : null
+  }
+  const golden = await json(({ role }) => role === 'golden')
   const lasting = { run: (/** @type {any} */ feeds) => session.run(feeds) }
-  const golden = await json(registry, release, (file) => file.role === 'golden')
   if (!golden || !(await goldenTest(registry, ort, { open: async () => lasting })(release))) {
     throw new Unlike('This browser does not compute the published golden vectors, so the model cannot be tried here.')
   }
-  const kind = { ort, session, backend: backend === 'webgpu' ? 'WebGPU' : 'WebAssembly', offline, release }
-  const answer = await (task === 'image-classification' ? ofImages : ofTexts)(registry, kind, golden)
-  return { ...kind, answer }
-}
-
-/** Act while no other tab does: what one deletes the other may need. @template T @param {() => Promise<T>} act @returns {Promise<T>} */
-async function alone(act) {
-  return navigator.locks ? navigator.locks.request('onnxreg-try', act) : act()
+  const answer = await (task === 'image-classification' ? ofImages : ofTexts)({ ort, session, release, json }, golden)
+  return { answer, backend: backend === 'wasm' ? 'WebAssembly' : 'WebGPU', offline, release }
 }
 
 /** The runtime; its WebAssembly is kept beside the models. @param {'webgpu' | 'wasm'} backend */
@@ -140,15 +132,9 @@ async function runtime(backend) {
   return ort
 }
 
-/** A file of the release as JSON, null if there is none. @param {Registry} registry @param {Release} release @param {(file: import('./onnxreg.mjs').File) => boolean} which @returns {Promise<any>} */
-async function json(registry, release, which) {
-  const file = release.files.find(which)
-  return file ? JSON.parse(new TextDecoder().decode(await registry.read(release, file.path))) : null
-}
-
-/** Answers texts, with the release's own tokenizer. @param {Registry} registry @param {Omit<Model, 'answer'>} model @param {Json} golden @returns {Promise<Answer>} */
-async function ofTexts(registry, model, golden) {
-  const named = (/** @type {string} */ name) => json(registry, model.release, ({ path }) => path.split('/').at(-1) === name)
+/** Answers texts, with the release's own tokenizer. @param {Model} model @param {Json} golden */
+async function ofTexts(model, golden) {
+  const named = (/** @type {string} */ name) => model.json(({ path }) => path.split('/').at(-1) === name)
   const [file, settings, config] = [await named('tokenizer.json'), await named('tokenizer_config.json'), (await named('config.json')) ?? {}]
   const tokenizer = new Tokenizer(file, settings ?? {})
   const most = Number(section.dataset.most) || Infinity
@@ -157,57 +143,64 @@ async function ofTexts(registry, model, golden) {
     throw new Unlike('This browser does not make the published tokens of a text, so the model cannot be tried here.')
   }
   const prompt = config.prompts?.[config.default_prompt_name] ?? ''
-  const labels = Object.values((await json(registry, model.release, ({ role }) => role === 'labels')) ?? {})
-
+  const labels = await labelsOf(model)
   const read = async (/** @type {string} */ text) => {
     const encoded = encode(text)
+    const count = encoded.ids.length
+    if (count > most) throw new Unfit(`The text has ${count} tokens, and the model takes ${most}: shorten it.`)
+    if (!count || !text.trim()) throw new Unfit('Write a text.')
     const rows = { input_ids: encoded.ids, attention_mask: encoded.attention_mask, token_type_ids: encoded.token_type_ids }
-    if (encoded.ids.length > most) throw new Unfit(`The text has ${encoded.ids.length} tokens, and the model takes ${most}: shorten it.`)
-    if (!encoded.ids.length || !text.trim()) throw new Unfit('Write a text.')
     const feeds = Object.entries(rows).filter(([name]) => model.session.inputNames.includes(name))
-    return { encoded, ...(await run(model, feeds.map(([name, ids]) => [name, 'int64', BigInt64Array.from(ids, BigInt), [1, ids.length]]))) }
+    return { encoded, ...(await run(model, feeds.map(([name, ids]) => [name, 'int64', BigInt64Array.from(ids, BigInt), [1, count]]))) }
   }
-  return async (texts) => {
-    if (task === 'token-classification' || task === 'text-classification') {
-      const { encoded, outputs, milliseconds } = await read(texts[0])
-      if (task === 'text-classification') return { shown: classes(outputs.logits.data, labels, config), milliseconds }
-      const places = placesOf(tokenizer, file, texts[0], encoded.tokens)
-      if (!places) throw new Unfit('The tokens of this text cannot be found in it again: try another one.')
-      const tags = tagsOf(labels)
-      const best = encoded.ids.map((_, token) => tags[highest(outputs.logits.data.subarray(token * labels.length, (token + 1) * labels.length))])
-      return { shown: marked(texts[0], spansOf(texts[0], places, best)), milliseconds }
+  return async (/** @type {string[]} */ [text, other]) => {
+    if (task !== 'token-classification' && task !== 'text-classification') {
+      const [one, two] = [await read(prompt + text), await read(prompt + other)]
+      const [a, b] = [one, two].map(({ outputs, encoded }) => vectorOf(outputs, encoded.ids.length))
+      const dot = (/** @type {number[]} */ left, /** @type {number[]} */ right) => left.reduce((sum, value, at) => sum + value * right[at], 0)
+      const cosine = dot(a, b) / (Math.sqrt(dot(a, a) * dot(b, b)) || 1)
+      return { shown: [element('p', `Cosine ${cosine.toFixed(4)}, of vectors of ${a.length} numbers`)], milliseconds: one.milliseconds + two.milliseconds }
     }
-    const read_ = await Promise.all([read(prompt + texts[0]), read(prompt + texts[1])])
-    const [a, b] = read_.map(({ outputs, encoded }) => vectorOf(outputs, encoded.attention_mask))
-    const dot = (/** @type {number[]} */ one, /** @type {number[]} */ other) => one.reduce((sum, value, index) => sum + value * other[index], 0)
-    const cosine = dot(a, b) / (Math.sqrt(dot(a, a) * dot(b, b)) || 1)
-    return { shown: [element('p', `Cosine ${cosine.toFixed(4)}, of vectors of ${a.length} numbers`)], milliseconds: read_[0].milliseconds + read_[1].milliseconds }
+    const { encoded, outputs, milliseconds } = await read(text)
+    const { data } = outputs.logits
+    if (task === 'text-classification') return { shown: classes(data, labels, config), milliseconds }
+    const places = placesOf(tokenizer, file, text, encoded.tokens)
+    if (!places) throw new Unfit('The tokens of this text cannot be found in it again: try another one.')
+    const width = data.length / encoded.ids.length
+    if (width !== labels.length) throw new Unfit(`The model has ${width} tags, and the version ${labels.length} labels.`)
+    const tags = tagsOf(labels)
+    const highest = (/** @type {Float32Array} */ logits) => logits.indexOf(Math.max(...logits))
+    const best = places.map((_, token) => tags[highest(data.subarray(token * width, (token + 1) * width))])
+    return { shown: marked(text, spansOf(text, places, best)), milliseconds }
   }
 }
 
-/** Answers images by their classes. @param {Registry} registry @param {Omit<Model, 'answer'>} model @returns {Promise<Answer>} */
-async function ofImages(registry, model) {
+/** Answers images by their classes. @param {Model} model */
+async function ofImages(model) {
   const example = { width: WIDTH, height: HEIGHT, data: new Uint8Array(4 * WIDTH * HEIGHT) }
   example.data.forEach((_, at) => (example.data[at] = drawn((at >> 2) % WIDTH, Math.floor((at >> 2) / WIDTH), at % 4)))
   const { data } = numbersOf(example, preprocessing)
-  const wanted = preprocessing.sample ?? []
-  const isNear = (/** @type {number} */ value, /** @type {number} */ at) => Math.abs(value - data[at * Math.floor(data.length / wanted.length)]) <= CLOSE
-  if (!wanted.length || !wanted.every(isNear)) {
+  const sample = preprocessing.sample ?? []
+  const isNear = (/** @type {number} */ value, /** @type {number} */ at) => Math.abs(value - data[at * Math.floor(data.length / sample.length)]) <= CLOSE
+  if (!sample.length || !sample.every(isNear)) {
     throw new Unlike('This browser does not make the published numbers of an image, so the model cannot be tried here.')
   }
-  const config = (await json(registry, model.release, ({ path }) => path.split('/').at(-1) === 'config.json')) ?? {}
-  const labels = Object.values((await json(registry, model.release, ({ role }) => role === 'labels')) ?? {})
-  return async ([file]) => {
+  const [labels, config] = [await labelsOf(model), (await model.json(({ role }) => role === 'config')) ?? {}]
+  return async (/** @type {(File | undefined)[]} */ [file]) => {
     if (!file) throw new Unfit('Choose an image.')
     const bitmap = await createImageBitmap(file, { colorSpaceConversion: 'none', premultiplyAlpha: 'none' }).catch(() => null)
     if (!bitmap) throw new Unfit(`${file.name} is not an image that this browser reads.`)
-    const canvas = new OffscreenCanvas(bitmap.width, bitmap.height)
-    const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext('2d', { willReadFrequently: true }))
+    const context = /** @type {OffscreenCanvasRenderingContext2D} */ (new OffscreenCanvas(bitmap.width, bitmap.height).getContext('2d'))
     context.drawImage(bitmap, 0, 0)
     const numbers = numbersOf(context.getImageData(0, 0, bitmap.width, bitmap.height), preprocessing)
     const { outputs, milliseconds } = await run(model, [[model.session.inputNames[0], 'float32', numbers.data, numbers.shape]])
     return { shown: classes(outputs[model.session.outputNames[0]].data, labels, config), milliseconds }
   }
+}
+
+/** The labels in the order of the logits. @param {Model} model @returns {Promise<string[]>} */
+async function labelsOf(model) {
+  return Object.values((await model.json(({ role }) => role === 'labels')) ?? {})
 }
 
 /** Whether the tokens of the text are those of the golden vectors. @param {Json} golden @param {number[]} ids @param {number} most */
@@ -223,28 +216,25 @@ function isHeld({ cases }, ids, most) {
   return rows.length === starts.length && rows[0].length > 0 && rows.every(isPart)
 }
 
-/** @param {Omit<Model, 'answer'>} model @param {[string, string, any, number[]][]} feeds */
+/** @param {Model} model @param {[string, string, any, number[]][]} feeds name, type, values, shape */
 async function run({ ort, session }, feeds) {
   const tensors = feeds.map(([name, type, data, shape]) => [name, new ort.Tensor(type, data, shape)])
   const start = performance.now()
   const outputs = /** @type {Outputs} */ (await session.run(Object.fromEntries(tensors)))
+  if (Object.values(outputs).some(({ type }) => type !== 'float32')) throw new Unfit('The model gives numbers of a type that this page does not read.')
   return { outputs, milliseconds: performance.now() - start }
 }
 
-/** The vector of a text: the graph's own, or the mean of its tokens'. @param {Outputs} outputs @param {number[]} mask @returns {number[]} */
-function vectorOf(outputs, mask) {
+/** The vector of a text: the graph's own, or the mean of its tokens'. @param {Outputs} outputs @param {number} count of tokens @returns {number[]} */
+function vectorOf(outputs, count) {
   const { dims, data } = outputs.embeddings ?? outputs.sentence_embedding ?? outputs.text_embeds ?? outputs.last_hidden_state ?? Object.values(outputs)[0]
-  const width = dims[dims.length - 1]
   if (dims.length === 2) return Array.from(data)
-  const count = mask.reduce((sum, each) => sum + each, 0)
-  return Array.from({ length: width }, (_, at) => mask.reduce((sum, each, token) => sum + each * data[token * width + at], 0) / count)
-}
-
-/** The place of the highest number. @param {ArrayLike<number>} values */
-function highest(values) {
-  let best = 0
-  for (let at = 1; at < values.length; at++) if (values[at] > values[best]) best = at
-  return best
+  const width = data.length / count
+  return Array.from({ length: width }, (_, at) => {
+    let sum = 0
+    for (let place = at; place < data.length; place += width) sum += data[place]
+    return sum / count
+  })
 }
 
 /** The classes with their scores, the best first; scored as `reg run` does. @param {Float32Array} logits @param {string[]} labels @param {Json} config */

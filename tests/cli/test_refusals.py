@@ -53,6 +53,7 @@ REFUSED = """
 2 | log acme/pii:0.2.0 | a name is NAME or ORG/NAME in lower case, such as acme/pii-small, without a version
 3 | --registry none ls | none
 3 | --registry none serve | there is no registry
+3 | --registry none site public | there is no registry
 3 | ls nobody | nobody
 3 | ls nobody --certified | nobody
 2 | ls "Not a name" --certified | Not a name
@@ -247,6 +248,10 @@ MISSING = """
 3 | archive verify no.onnxreg | no.onnxreg
 3 | archive verify made.onnxreg --trust no.toml | no.toml
 3 | serve --token-file no | there is no file no
+3 | serve --try no | no has no try.js
+3 | site public --try no | no has no try.js
+2 | site public --url ftp://models.example | not a URL
+2 | site public --url https://me:secret@models.example | credentials
 3 | pull --locked no.lock ./there | no.lock
 """
 FOLDERS = """

@@ -51,13 +51,8 @@ MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
 """The most versions in a history, links to figures in it, and characters of a figure's name in a URL."""
 WIDTH, HEIGHT, MARGIN = 640, 180, 24
 """Sizes of the chart, in units of its own coordinates."""
-TRIALS = (
-    "token-classification",
-    "text-classification",
-    "pooling",
-    "feature-extraction",
-    "image-classification",
-)
+IMAGES = "image-classification"
+TRIALS = (IMAGES, "token-classification", "text-classification", "pooling", "feature-extraction")
 """The tasks that the script knows."""
 STATIC = HERE / "static"
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -97,8 +92,9 @@ class VersionRow:
         """True if the script can hold the model to what was published: golden vectors, and tokens or numbers of an image."""
         has_vectors = any(file.role == "golden" for item in manifest.artifacts for file in item.files)
         has_tokenizer = any(file.path == "tokenizer.json" for file in manifest.files)
-        is_known = manifest.task in TRIALS and (has_tokenizer or manifest.preprocessing is not None)
-        return is_known and has_vectors and self.entry.gone is None and not self.entry.yanked
+        image = manifest.preprocessing and manifest.preprocessing.sample
+        is_whole = has_vectors and bool(image if manifest.task == IMAGES else has_tokenizer)
+        return is_whole and manifest.task in TRIALS and self.entry.gone is None and not self.entry.yanked
 
     def states(self, manifest: Manifest) -> dict[str, ArtifactState]:
         """Return the state of each artifact, by the artifact's path."""
@@ -223,10 +219,7 @@ class Pages:
         self._registry, self._settings = registry, settings
         self._search = Search(registry, limits)
         links = links or Links(urlsplit(settings.url or "").path)
-        self._is_static, self._policy = (
-            links.is_static,
-            POLICY if settings.trial is None else POLICY + SCRIPTS,
-        )
+        self._is_static = links.is_static
         self._templates = environment(
             registry=registry.registry_id,
             style=sha256((STATIC / "style.css").read_bytes()).hexdigest()[:16],
@@ -236,7 +229,8 @@ class Pages:
             self._templates.get_template(name)  # an update of the program must not mix new ones with old code
 
     def routes(self) -> list[BaseRoute]:
-        trial, version = self._settings.trial, self._answered(self.version, self._policy)
+        trial = self._settings.trial
+        version = self._answered(self.version, POLICY if trial is None else POLICY + SCRIPTS)
         return [
             *([] if trial is None else [Mount("/try", StaticFiles(directory=trial))]),
             Route("/", self._answered(self.models)),
@@ -355,9 +349,7 @@ class Pages:
                 snippets=self._snippets(model, row, manifest, base) if manifest and base else [],
                 updates=[(files[delta.new], delta) for delta in deltas if delta.new in files],
                 previous=older[0] if older else None,
-                trial=self._settings.trial is not None
-                and manifest is not None
-                and row.can_be_tried(manifest),
+                trial=bool(self._settings.trial and manifest and row.can_be_tried(manifest)),
             )
 
         return await self._of_model(ref.name, make, "version", ref, base)

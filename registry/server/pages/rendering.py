@@ -34,7 +34,7 @@ SCRIPTS = "; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-sr
 
 
 class Links:
-    """The links of pages that a server makes, below a path `root` ("" or `/path`)."""
+    """The links of pages that a server makes, below a path `root` ("" or `/path`). `tree` is where the registry's tree is."""
 
     is_static = False
 
@@ -46,11 +46,8 @@ class Links:
         query = urlencode({key: str(value) for key, value in parameters.items() if value})
         return f"{self.root}/{path}{'?' if query else ''}{query}"
 
-    def model_url(self, name: str) -> str:
-        return f"{self.root}/models/{quote(name)}"
-
-    def version_url(self, name: str, version: object) -> str:
-        return f"{self.model_url(name)}:{quote(str(version), safe='+')}"
+    def model_url(self, name: str, version: object = "") -> str:
+        return f"{self.root}/models/{quote(name)}{':' if version else ''}{quote(str(version), safe='+')}"
 
     def file_url(self, name: str, revision: str, file: StoredFile) -> str:
         return self.root + file_path(name, revision, file.path)
@@ -60,7 +57,7 @@ class Links:
 
 
 class StaticLinks(Links):
-    """The links of pages in files of one folder, from which `tree` is the URL of the registry's tree."""
+    """The links of pages that are files of one folder. Neither `~` nor `@` is in the name of a model."""
 
     is_static = True
 
@@ -69,24 +66,15 @@ class StaticLinks(Links):
 
     def policy(self, has_script: bool) -> str:
         """Return the content policy of a page, which a file states itself."""
-        site = urlsplit(self.tree)
-        return POLICY + (
-            f"{SCRIPTS} {f'{site.scheme}://{site.netloc}' if site.netloc else ''}" if has_script else ""
-        )
-
-    @staticmethod
-    def file_of(kind: str, name: str, version: object = "") -> str:
-        """Return the name of a page's file; neither `~` nor `@` is in the names of models."""
-        return f"{kind}~{name.replace('/', '~')}{'@' if version else ''}{version}.html"
+        tree = urlsplit(self.tree)
+        host = f" {tree.scheme}://{tree.netloc}" if tree.netloc else ""
+        return f"{POLICY}{SCRIPTS}{host}" if has_script else POLICY
 
     def url(self, path: str, **parameters: object) -> str:
-        return quote(self.file_of(path, str(parameters["model"]))) if path else "index.html"
+        return quote(f"{path}~{parameters['model']}.html".replace("/", "~")) if path else "index.html"
 
-    def model_url(self, name: str) -> str:
-        return quote(self.file_of("model", name))
-
-    def version_url(self, name: str, version: object) -> str:
-        return quote(self.file_of("model", name, version))
+    def model_url(self, name: str, version: object = "") -> str:
+        return self.url("model", model=f"{name}@{version}" if version else name)
 
     def file_url(self, name: str, revision: str, file: StoredFile) -> str:
         return self.blob_url(file.digest)

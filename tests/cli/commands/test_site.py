@@ -71,23 +71,6 @@ def test_a_site_replaces_an_earlier_one_and_nothing_else(models, written, capsys
     assert "CNAME" in capsys.readouterr().err and sorted(written.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "named"),
-    [
-        (["site", "models/public"], 2, "inside the registry"),
-        (["site", "public", "--try", "nothing"], 3, "try.js"),
-        (["site", "public", "--url", "ftp://models.example"], 2, "ftp://"),
-        (["--registry", "missing", "site", "public"], 3, "missing"),
-    ],
-)
-def test_a_mistake_writes_nothing(words, status, named, models, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "models").symlink_to(models)
-    assert main([*([] if "--registry" in words else ["--registry", "models"]), *words]) == status
-    assert named in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["models"]
-
-
 def test_a_damaged_model_is_named_and_the_earlier_site_stays(models, written, tmp_path, capsys):
     copy = tmp_path / "copy"
     shutil.copytree(models, copy)

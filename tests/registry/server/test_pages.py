@@ -33,6 +33,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.manifest.draft import DraftFile
 
 FROZEN = Path(__file__).parents[2] / "fixtures" / "registry-v1" / "tree"
 HOSTILE = "<script>alert(1)</script>\"'&\u202e{{ 7 * 7 }}"
@@ -294,6 +295,32 @@ def test_two_versions_stand_side_by_side(shown):
     assert read(shown, "/diff?old=acme/pii&new=acme/langid").text.count("not measured") == 6
 
 
+def test_only_a_version_that_can_be_held_to_what_it_published_has_a_script(registry, tmp_path):
+    """The script and its policy are on no other page, and on none without the folder of the script."""
+    (tmp_path / "script").mkdir()
+    (tmp_path / "script" / "try.js").write_text("export {}")
+    facts = {"tags": {}, "chat": {"task": "text-generation"}, "bare": {}, "yanked": {}}
+    for name, fields in facts.items():
+        draft = showroom.draft(tmp_path / name, f"acme/{name}", "a", None, **fields)
+        (tmp_path / name / "golden.json").write_text("{}")
+        vectors = () if name == "bare" else (DraftFile("golden", "golden.json"),)
+        first, *others = draft.artifacts
+        registry.add(replace(draft, artifacts=(replace(first, sidecars=vectors), *others)), "1.0.0")
+    registry.yank("acme/yanked:1.0.0", "no")
+    for trial, names in ((tmp_path / "script", {"tags"}), (None, set[str]())):
+        with running(registry.store.root, Settings(trial=trial)) as site:
+            for name in facts:
+                answer = site.get(f"/models/acme/{name}:1.0.0")
+                sources = {
+                    value for kind, value in Reader(answer).attributes if kind == "src" and "try" in value
+                }
+                assert sources == ({"/try/try.js"} if name in names else set()), name
+                policy = answer.headers["content-security-policy"]
+                assert ("script-src 'self' 'wasm-unsafe-eval'" in policy) == (trial is not None)
+            assert "script-src" not in site.get("/models/acme/tags").headers["content-security-policy"]
+            assert site.get("/try/try.js").status == (200 if trial else 404)
+
+
 def test_every_link_leads_somewhere_and_no_page_needs_a_script(shown):
     found = crawl(shown)
     assert {answer.status for answer in found.values()} == {200}
@@ -359,7 +386,9 @@ def test_nothing_of_a_stranger_is_markup(shown, room, tmp_path):
     stranger.add(draft, "1.0.0", HOSTILE)
     stranger.tag("acme/hostile:1.0.0", "stable", HOSTILE)
     stranger.yank("acme/hostile:1.0.0", HOSTILE)
-    stranger.add(showroom.draft(tmp_path / "h2", "acme/hostile", "i", None, license="MIT"), "1.1.0")
+    stranger.add(
+        showroom.draft(tmp_path / "h2", "acme/hostile", "i", None, license="MIT", task=HOSTILE), "1.1.0"
+    )
     script, quoted = "%3Cscript%3Ealert(1)%3C/script%3E", "%22%3E%3Cscript%3Ealert(1)"
     for path in (
         "/models/acme/hostile",
