@@ -11,7 +11,8 @@ from typing import Any
 from onnxreg.converters.families.family_plan import FamilyPlan
 from onnxreg.converters.passes import conversion
 from onnxreg.converters.tasks import code, torch_weights
-from onnxreg.converters.tasks.checkpoint import IMAGES, load_model
+from onnxreg.converters.tasks.checkpoint import load_model
+from onnxreg.converters.tasks.heads import IMAGES
 from onnxreg.converters.tasks.image_classification import subject_of
 from onnxreg.schema.core.errors import InputError, about
 

@@ -4,22 +4,18 @@ A `TaskHead` describes the class of transformers that loads a checkpoint, and th
 """
 
 import copy
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
-from typing import Any, Literal, get_args
-
-import msgspec
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.source.location import Location, check_inside, locate
 from onnxreg.converters.source.source_files import (
     CARD,
     CONFIG,
-    PROCESSOR,
     TOKENIZER,
     WEIGHTS,
     digest_files,
@@ -28,9 +24,10 @@ from onnxreg.converters.source.source_files import (
     weight_files,
 )
 from onnxreg.converters.source.toolchain import free_memory, refuse_missing
-from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource, Modality, TaskHead
+from onnxreg.converters.tasks.heads import ENCODER, SEQ2SEQ, VECTORS, head_of, modality_of
+from onnxreg.converters.tasks.sentence import MODULE_PATTERNS, POOLING_PATTERNS, sentence_files
+from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource, TaskHead
 from onnxreg.converters.tasks.torch_weights import some
-from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import HostError, InputError, why
 from onnxreg.schema.manifest.manifest import Source
 
@@ -57,149 +54,6 @@ COUNTS, MAX_COUNT = re.compile("(layers?|depths?|blocks|stages|experts)$"), 1_00
 """Keys of config.json that count the parts of a model, and the most parts of a kind."""
 PARAMETER_BYTES = 12
 """Memory for each number of a model: in the model, in its graph, and in the file that is written."""
-
-PER_ROW = ("batch",)
-PER_TOKEN = ("batch", "sequence")
-PER_FRAME = ("batch", "frames")
-ENCODER_ALONE, OPTIMUM = (
-    "export its encoder: --task feature-extraction",
-    "export it with Optimum, then reg import the directory",
-)
-
-
-def _elsewhere(
-    task: str, *suffixes: str, modality: Modality = "text", aliases: tuple[str, ...] = ()
-) -> TaskHead:
-    return TaskHead(task, suffixes, way=OPTIMUM, modality=modality, aliases=aliases)
-
-
-WAVE = {1: "sequence"}
-# fmt: off
-ENCODER = TaskHead("feature-extraction", "", "an encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",))
-VECTORS = TaskHead("pooling", "", "an encoder", {"embeddings": PER_ROW}, aliases=(
-    "embedding", "embeddings", "text-embedding", "sentence-embedding", "sentence-embeddings", "sentence-similarity", "similarity",
-))
-SPANS = TaskHead(
-    "question-answering", "ForQuestionAnswering", "a question answerer",
-    {"start_logits": PER_TOKEN, "end_logits": PER_TOKEN}, aliases=("qa", "extractive-question-answering"),
-)
-TEXTS = TaskHead(
-    "text-classification", "ForSequenceClassification", "a text classifier", {"logits": PER_ROW}, labelled=True, aliases=(
-        "sequence-classification", "sentiment-analysis", "zero-shot-classification", "text-ranking", "reranking",
-    ),
-)
-TOKENS = TaskHead(
-    "token-classification", "ForTokenClassification", "a token classifier", {"logits": PER_TOKEN}, labelled=True,
-    aliases=("ner", "named-entity-recognition"),
-)
-MASKED = TaskHead(
-    "fill-mask", "ForMaskedLM", "a masked language model", {"logits": PER_TOKEN}, aliases=("masked-lm",),
-)
-IMAGES = TaskHead(
-    "image-classification", "ForImageClassification", "an image classifier", {"logits": PER_ROW}, labelled=True,
-    modality="image",
-)
-IMAGE_FEATURES = TaskHead(
-    "image-feature-extraction", "", "an image encoder", {"last_hidden_state": PER_ROW}, modality="image",
-    aliases=("image-embedding", "image-embeddings"),
-)
-DEPTH = TaskHead(
-    "depth-estimation", "ForDepthEstimation", "a depth estimator", {"predicted_depth": ("batch", "height", "width")},
-    modality="image", axes={2: "height", 3: "width"},
-)
-SEGMENTS = TaskHead(
-    "image-segmentation", "ForSemanticSegmentation", "a segmenter of images", {"logits": PER_ROW}, labelled=True,
-    aliases=("semantic-segmentation",), modality="image",
-)
-OBJECTS = TaskHead(
-    "object-detection", "ForObjectDetection", "an object detector", {"logits": PER_ROW, "pred_boxes": PER_ROW},
-    labelled=True, modality="image", axes={2: "height", 3: "width"},
-)
-TOWERS = TaskHead(
-    "zero-shot-image-classification", ("CLIPModel", "SiglipModel", "Siglip2Model"), "a model of images and texts", auto="",
-    modality="image",
-)
-SOUND_TOWERS = TaskHead(
-    "zero-shot-audio-classification", "ClapModel", "a model of sounds and texts", auto="", modality="audio",
-)
-CTC = TaskHead(
-    "automatic-speech-recognition", "ForCTC", "a speech recognizer", {"logits": PER_FRAME}, modality="audio", axes=WAVE,
-    aliases=("asr", "speech-recognition"),
-)
-SOUNDS = TaskHead(
-    "audio-classification", ("ForAudioClassification", "ForSequenceClassification"), "an audio classifier",
-    {"logits": PER_ROW}, labelled=True, auto="ForAudioClassification", modality="audio", axes=WAVE,
-)
-AUDIO_FEATURES = TaskHead(
-    "audio-feature-extraction", "", "an audio encoder", {"last_hidden_state": PER_FRAME}, modality="audio", axes=WAVE,
-)
-DECODER = TaskHead(
-    "text-generation", ("ForCausalLM", "LMHeadModel"), "a causal language model", auto="ForCausalLM",
-    aliases=("causal-lm", "causal-lm-with-past", "text-generation-with-past"),
-)
-SEQ2SEQ = TaskHead(
-    "text2text-generation", ("ForConditionalGeneration", "MTModel"), "an encoder-decoder of texts", auto="ForSeq2SeqLM",
-    aliases=("seq2seq-lm", "summarization", "text2text-generation-with-past", "translation"),
-)
-SPEECH = TaskHead(
-    "automatic-speech-recognition", "ForConditionalGeneration", "an encoder-decoder from sound to text", auto="ForSpeechSeq2Seq",
-    modality="audio",
-)
-IMAGE_TEXTS = TaskHead(
-    "image-to-text", "VisionEncoderDecoderModel", "an encoder-decoder from images to text", auto="ForImageTextToText",
-    modality="image",
-)
-HEADS = (
-    _elsewhere("table-question-answering", "TapasForQuestionAnswering"), _elsewhere("decision", "DecisionTransformerModel"),
-    _elsewhere("mask-generation", "SamModel", "Sam2Model", modality="image"),
-    _elsewhere("zero-shot-object-detection", "OwlViTForObjectDetection", "Owlv2ForObjectDetection", modality="image"),
-    _elsewhere("text-to-audio", "VitsModel", "ForTextToWaveform", "ForTextToSpectrogram", aliases=("text-to-speech",)),
-    SPANS, IMAGES, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER,
-    DEPTH, SEGMENTS, OBJECTS, TOWERS, SOUND_TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way=ENCODER_ALONE),
-    _elsewhere("multiple-choice", "ForMultipleChoice"),
-    SPEECH, IMAGE_TEXTS,
-    _elsewhere("image-text-to-text", "ForConditionalGeneration", "EncoderDecoderModel", modality="image", aliases=(
-        "any-to-any", "visual-question-answering", "vqa",
-    )),
-    _elsewhere("document-question-answering", "ForDocumentQuestionAnswering", modality="image"),
-    _elsewhere("image-segmentation", "ForUniversalSegmentation", "ForInstanceSegmentation", "ForSegmentation", modality="image"),
-    _elsewhere("image-to-image", "ForImageSuperResolution", "ForImageToImage", modality="image"),
-    _elsewhere("keypoint-detection", "ForPoseEstimation", "ForKeypointDetection", modality="image"),
-    _elsewhere("keypoint-matching", "ForKeypointMatching", modality="image"),
-    _elsewhere("video-classification", "ForVideoClassification", modality="image"),
-)
-# fmt: on
-"""The kinds of checkpoints that the name of a class tells: tasks, and kinds with a way out. The first that fits counts."""
-ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURES, "audio": AUDIO_FEATURES}
-"""The heads of classes without one, such as `ViTModel`."""
-
-
-SPEAKERS = ("Whisper", "Moonshine")
-"""Families that hear, also if the settings of their processor are missing."""
-
-
-def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
-    """The head of the first architecture in a parsed config.json; None if no row has that architecture.
-
-    Of several rows the one of the modality counts. Without a modality, classes without a head are unknown.
-    """
-    names = config.get("architectures") if isinstance(config, dict) else None
-    name = str(names[0]) if isinstance(names, list) and names else ""
-    modality = "audio" if name.startswith(SPEAKERS) else modality
-    rows = [head for head in HEADS if name.endswith(head.suffix)]
-    row = next((head for head in rows if head.modality == modality), rows[0] if rows else None)
-    return ENCODERS.get(modality) if row is None and modality and name.endswith("Model") else row
-
-
-def modality_of(directory: Path) -> Modality | None:
-    """The modality that a checkpoint reads, by the settings of its processor or the files of a tokenizer; None without them."""
-    settings = [read_json(directory / name) for name in PROCESSOR if (directory / name).is_file()]
-    parts = [part for value in settings if isinstance(value, dict) for part in (value, *value.values())]
-    if any(isinstance(part, dict) and "sampling_rate" in part for part in parts):
-        return "audio"
-    if settings:
-        return "image"
-    return "text" if any((directory / name).is_file() for name in TOKENIZER) else None
 
 
 @dataclass(frozen=True)
@@ -486,179 +340,3 @@ def _encoded(backend: Any) -> list[Any]:
         [text if normalizer is None else normalizer.normalize_str(text) for text in TRIAL_TEXTS],
         [(one.ids, one.type_ids, one.offsets) for one in encodings],
     ]
-
-
-MODULES_FILE, SETTINGS_FILE = "modules.json", "config_sentence_transformers.json"
-TRANSFORMER_FILES = "sentence_*_config.json"
-"""Pattern of the file with a Transformer's settings; older versions of sentence-transformers named the file after the model."""
-POOLING_PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, "*_Pooling/config.json", "*_Dense/*")
-"""Patterns of the files of sentence-transformers that say how a text becomes a vector."""
-MODULE_PATTERNS = (*POOLING_PATTERNS, "[0-9]*_*/config.json", "[0-9]*_*/model.safetensors")
-"""Patterns of all files that sentence-transformers reads beside the model itself."""
-EXPECTED = {
-    "transformer_task": "feature-extraction",
-    "module_output_name": "token_embeddings",
-    "modality_config.text": {"method": "forward", "method_output_name": "last_hidden_state"},
-    "include_prompt": True,
-}
-"""The values that the export supports, by name of the setting; an absent setting has this value."""
-NEUTRAL = re.compile(
-    r"(max_seq_length|do_lower_case|unpad_inputs|(word_)?embedding_dimension|pooling_mode\w*)"
-    r"|modality_config\.(?!text$).*|\w+_(kw)?args\.(attn_implementation|cache_dir|device_map|(torch_)?dtype|low_cpu_mem_usage"
-    r"|use_fast|trust_remote_code|revision|token|local_files_only|add_pooling_layer|use_safetensors)"
-)
-"""Settings that the task applies, that concern other inputs, or that change no vector."""
-WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
-Mode = Literal["mean", "cls", "max", "last"]
-SUPPORTED = re.compile("Transformer Pooling( Dense)*( Normalize)?")
-ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
-_SPELLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
-
-
-class _Module(msgspec.Struct):
-    type: str
-    path: str
-
-    @property
-    def kind(self) -> str:
-        return self.type.rpartition(".")[2]
-
-
-@dataclass(frozen=True)
-class Dense:
-    """A layer after the pooling: its weights (`linear.weight`, `linear.bias`), and the class of its activation in `torch.nn`."""
-
-    weights: Path
-    activation: str
-
-
-@dataclass(frozen=True)
-class SentenceConfig:
-    """The sentence settings: `mode` is None if the checkpoint does not configure pooling; `max_length` is in tokens.
-
-    `prompts` are texts to put before an input, by name; `default_prompt` names the prompt that precedes every input.
-    """
-
-    mode: Mode | None = None
-    normalize: bool = False
-    max_length: int | None = None
-    lower_case: bool = False
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    default_prompt: str | None = None
-    dense: tuple[Dense, ...] = ()
-
-    @property
-    def prompt(self) -> str:
-        """The default prompt, which precedes every text; "" without one."""
-        return self.prompts[self.default_prompt] if self.default_prompt else ""
-
-
-def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
-    """List the files of sentence-transformers in a checkpoint, sorted: those that shape a vector, or those of all modules.
-
-    Without a model at the root there are no modules. Raises InputError for a `modules.json` that cannot be read, and for a
-    module without safetensors: weights in a pickle are not published.
-    """
-    modules, pooling_file = _modules(directory)
-    names = [MODULES_FILE, SETTINGS_FILE, *(path.name for path in directory.glob(TRANSFORMER_FILES))]
-    if not all_modules:
-        names.append(pooling_file)
-    elif "" not in (module.path for module in modules):
-        return []
-    for module in modules if all_modules else [module for module in modules if module.kind == "Dense"]:
-        path, weights = module.path, f"{module.path}/model.safetensors"
-        if path and module.kind not in WITHOUT_WEIGHTS and not (directory / weights).is_file():
-            hint = "save it with sentence-transformers of today: weights in a pickle are not published"
-            raise InputError(f"the module {path} ({module.kind}) has no model.safetensors", hint)
-        names += [f"{path}/config.json", weights] if path else []
-    return sorted(name for name in names if (directory / name).is_file())
-
-
-def read_pooling(directory: Path) -> SentenceConfig:
-    """Read how sentence-transformers makes a vector; return defaults if another library wrote the checkpoint.
-
-    Raises InputError for an unsupported module, pooling or setting, and for malformed files: no setting is ignored.
-    """
-    modules, pooling_file = _modules(directory)
-    kinds = [module.kind for module in modules if module.kind != "Dropout"]
-    if (directory / MODULES_FILE).is_file() and not SUPPORTED.fullmatch(" ".join(kinds)):
-        message = f"{MODULES_FILE} runs a text through {', '.join(kinds)[:200]}"
-        raise InputError(f"{message}; the task does Transformer, Pooling, Dense, Normalize")
-    dense = tuple(_dense(directory, module.path) for module in modules if module.kind == "Dense")
-    pooling, settings = _object(directory / pooling_file), _object(directory / SETTINGS_FILE)
-    transformer = next(map(_object, sorted(directory.glob(TRANSFORMER_FILES))), {})
-    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
-    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
-        raise InputError(f"prompts in {SETTINGS_FILE} of the checkpoint are not texts by name")
-    if default is not None and (not isinstance(default, str) or default not in prompts):
-        raise InputError(f"default_prompt_name in {SETTINGS_FILE} is {default!r}, which is not in prompts")
-    shaping = {
-        key: child for key, child in pooling.items() if key != "include_prompt" or any(prompts.values())
-    }
-    _check_settings(TRANSFORMER_FILES, transformer)
-    _check_settings(SETTINGS_FILE, {"truncate_dim": settings.get("truncate_dim")})
-    _check_settings(pooling_file, shaping)
-    length = transformer.get("max_seq_length")
-    longest = length if isinstance(length, int) and length > 0 else None
-    lower = transformer.get("do_lower_case") is True
-    return SentenceConfig(_mode(pooling), "Normalize" in kinds, longest, lower, prompts, default, dense)
-
-
-def _dense(directory: Path, path: str) -> Dense:
-    """Read a dense layer. InputError for an activation or a setting that the task does not do."""
-    settings, weights = _object(directory / path / "config.json"), directory / path / "model.safetensors"
-    package, _, activation = str(settings.get("activation_function", "torch.nn.Tanh")).rpartition(".")
-    name = "sentence_embedding"
-    shaping = {"module_input_name": name, "module_output_name": name, "use_residual": False}
-    if odd := [key for key, value in shaping.items() if settings.get(key, value) not in (value, None)]:
-        raise InputError(f"{odd[0]} in {path}/config.json of the checkpoint is one that the task does not do")
-    if package.partition(".")[0] != "torch" or activation not in ACTIVATIONS:
-        message = f"{path}/config.json of the checkpoint has the activation {activation[:80]!r}"
-        raise InputError(message, f"the task does {', '.join(ACTIVATIONS)}")
-    return Dense(weights, activation)
-
-
-def _check_settings(file: str, settings: Mapping[str, Any]) -> None:
-    """Raise InputError, naming the file, for a setting that shapes a vector and is not supported."""
-    for name, value in settings.items():
-        for key, child in (value if isinstance(value, dict) else {"": value}).items():
-            dotted = f"{name}.{key}" if key else name
-            is_off = child in (None, {}, []) or (child is False and dotted not in EXPECTED)
-            if not (is_off or NEUTRAL.fullmatch(dotted) or child == EXPECTED.get(dotted)):
-                hint = "pool otherwise by a recipe: task: pooling, options: {mode: mean, normalize: false}"
-                message = f"{dotted} in {file} is {json.dumps(child)[:100]}, which the task does not do"
-                raise InputError(message, hint)
-
-
-def _modules(directory: Path) -> tuple[list[_Module], str]:
-    """The modules of sentence-transformers in order, none without a `modules.json`; and the file with the pooling."""
-    path, modules = directory / MODULES_FILE, list[_Module]()
-    if path.is_file():
-        modules = convert(read_json(path), list[_Module], f"{MODULES_FILE} of the checkpoint")
-    for module in modules:
-        if PurePosixPath(module.path).is_absolute() or ".." in PurePosixPath(module.path).parts:
-            raise InputError(f"{MODULES_FILE} names a place outside the checkpoint: {module.path[:80]!r}")
-    folder = next((module.path for module in modules if module.kind == "Pooling"), "1_Pooling")
-    return modules, f"{folder}/config.json"
-
-
-def _object(path: Path) -> dict[str, Any]:
-    value = read_json(path) if path.is_file() else {}
-    if not isinstance(value, dict):
-        raise InputError(f"{path.parent.name}/{path.name} of the checkpoint is not a JSON object")
-    return value
-
-
-def _mode(config: dict[str, Any]) -> Mode | None:
-    """The mode of a pooling configuration: older ones have `pooling_mode_cls_token: true`, newer ones `pooling_mode: cls`."""
-    newer = config.get("pooling_mode") or []
-    older = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
-    named = [key.removeprefix("pooling_mode_") for key in older]
-    named += newer if isinstance(newer, list) else [newer]
-    modes: list[Any] = list(dict.fromkeys(_SPELLINGS.get(str(name), str(name)) for name in named))
-    if len(modes) > 1:
-        raise InputError(f"the checkpoint pools in several ways at once: {', '.join(modes)[:200]}")
-    if modes and modes[0] not in get_args(Mode):
-        hint = f"the task does {', '.join(get_args(Mode))}"
-        raise InputError(f"the checkpoint pools by {modes[0][:80]!r}", hint)
-    return next(iter(modes), None)

@@ -6,16 +6,10 @@ from typing import Any
 
 from onnxreg.converters.source.location import fetch, hub_id
 from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, read_json
-from onnxreg.converters.tasks.checkpoint import (
-    ADAPTER_CONFIG,
-    ENCODER,
-    MASKED,
-    MODULES_FILE,
-    SAVED,
-    head_of,
-    modality_of,
-)
+from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, SAVED
 from onnxreg.converters.tasks.code import is_factory
+from onnxreg.converters.tasks.heads import ENCODER, MASKED, head_of, modality_of
+from onnxreg.converters.tasks.sentence import MODULES_FILE
 from onnxreg.schema.core.errors import InputError
 
 SEE_VISION = "docs/vision.md"

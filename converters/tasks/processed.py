@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.source.source_files import PROCESSOR, TOKENIZER
 from onnxreg.converters.source.toolchain import refuse_missing
-from onnxreg.converters.tasks.checkpoint import CTC, DEPTH, LoadedCheckpoint
+from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint
+from onnxreg.converters.tasks.heads import CTC, DEPTH
 from onnxreg.converters.tasks.pixels import preprocessing_of
 from onnxreg.converters.tasks.saved import MAX_GOLDEN_VALUES, Graphs, Saved, part_of
 from onnxreg.converters.tasks.sound import audio_of

@@ -7,8 +7,8 @@ from typing import Any
 
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.tasks.checkpoint import OPTIMUM
 from onnxreg.converters.tasks.greedy import DECODER, ENCODER, MERGED, NEXT, Generator
+from onnxreg.converters.tasks.heads import OPTIMUM
 from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 

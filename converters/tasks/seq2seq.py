@@ -13,7 +13,7 @@ from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import GENERATION_CONFIG, PROCESSOR
-from onnxreg.converters.tasks.checkpoint import OPTIMUM, LoadedCheckpoint
+from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint
 from onnxreg.converters.tasks.greedy import (
     DECODER,
     ENCODER,
@@ -24,6 +24,7 @@ from onnxreg.converters.tasks.greedy import (
     STAGES,
     TOKENS,
 )
+from onnxreg.converters.tasks.heads import OPTIMUM
 from onnxreg.converters.tasks.processed import LOADERS, Processor, require_processor
 from onnxreg.converters.tasks.proof import Proof, answer_of
 from onnxreg.converters.tasks.saved import Graphs, Saved, part_of

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.source.source_files import CONFIG
-from onnxreg.converters.tasks import checkpoint
+from onnxreg.converters.tasks import heads
+from onnxreg.converters.tasks.checkpoint import read_config
 from onnxreg.converters.tasks.choose import small_files
 from onnxreg.converters.tasks.code import is_factory
 from onnxreg.converters.tasks.decoder import CausalDecoder
@@ -19,19 +20,19 @@ from onnxreg.converters.tasks.towers import SoundTowers, Towers
 from onnxreg.schema.core.errors import InputError, nearest
 
 CLASSES: Sequence[type[Task]] = (
-    TextTask.of(checkpoint.ENCODER),
-    Pooling.of(checkpoint.VECTORS),
-    *map(TextTask.of, (checkpoint.SPANS, checkpoint.TEXTS, checkpoint.TOKENS, checkpoint.MASKED)),
-    *map(Processed.of, (checkpoint.IMAGES, checkpoint.IMAGE_FEATURES, checkpoint.DEPTH, checkpoint.SEGMENTS)),
-    ProcessedSeq2Seq.of(checkpoint.SPEECH),
-    *map(Processed.of, (checkpoint.OBJECTS, checkpoint.CTC, checkpoint.SOUNDS, checkpoint.AUDIO_FEATURES)),
-    Towers.of(checkpoint.TOWERS),
-    SoundTowers.of(checkpoint.SOUND_TOWERS),
+    TextTask.of(heads.ENCODER),
+    Pooling.of(heads.VECTORS),
+    *map(TextTask.of, (heads.SPANS, heads.TEXTS, heads.TOKENS, heads.MASKED)),
+    *map(Processed.of, (heads.IMAGES, heads.IMAGE_FEATURES, heads.DEPTH, heads.SEGMENTS)),
+    ProcessedSeq2Seq.of(heads.SPEECH),
+    *map(Processed.of, (heads.OBJECTS, heads.CTC, heads.SOUNDS, heads.AUDIO_FEATURES)),
+    Towers.of(heads.TOWERS),
+    SoundTowers.of(heads.SOUND_TOWERS),
     ImageClassification,
-    Seq2Seq.of(checkpoint.SEQ2SEQ),
-    ProcessedSeq2Seq.of(checkpoint.IMAGE_TEXTS),
-    TextGeneration.of(checkpoint.DECODER),
-    CausalDecoder.of(checkpoint.DECODER),
+    Seq2Seq.of(heads.SEQ2SEQ),
+    ProcessedSeq2Seq.of(heads.IMAGE_TEXTS),
+    TextGeneration.of(heads.DECODER),
+    CausalDecoder.of(heads.DECODER),
     OnnxFile,
 )
 TASKS: Mapping[str, type[Task]] = {task.id: task for task in CLASSES}
@@ -46,8 +47,8 @@ def of_source(
     An image classifier may be made by a function, a speech recognizer be an encoder-decoder; `ModelBuilder` reads a decoder
     by itself.
     """
-    if task.id == checkpoint.SPEECH.task and source:
-        has_decoder = checkpoint.read_config(small_files(source)).get("is_encoder_decoder") is True
+    if task.id == heads.SPEECH.task and source:
+        has_decoder = read_config(small_files(source)).get("is_encoder_decoder") is True
         return next(one for one in CLASSES if one.id == task.id and issubclass(one, Seq2Seq) == has_decoder)
     if issubclass(task, CausalDecoder) and TextGeneration.exporter in passes:
         return next(one for one in CLASSES if one.id == task.id and issubclass(one, TextGeneration))
@@ -66,7 +67,7 @@ def find(name: str) -> type[Task]:
     typed = name.lower().replace("_", "-")
     task = TASKS.get(ALIASES.get(typed, typed))
     if task is None:
-        if head := next((head for head in checkpoint.HEADS if typed in (head.task, *head.aliases)), None):
+        if head := next((head for head in heads.HEADS if typed in (head.task, *head.aliases)), None):
             raise InputError(f"no task here exports {head.task}", head.way)
         tasks = [task.id for task in TASKS.values() if task.exporter]
         names = [*tasks, *(alias for alias, own in ALIASES.items() if own in tasks)]

@@ -11,7 +11,7 @@ from support.sounds import write_sound
 from support.tasks.seq2seq import KINDS, SPEECH, save
 
 from onnxreg.converters import export
-from onnxreg.converters.tasks import checkpoint
+from onnxreg.converters.tasks import heads
 from onnxreg.converters.tasks.greedy import ENCODER, MERGED, STAGES, Generator, generate
 from onnxreg.converters.tasks.proof import Answer, Proof
 from onnxreg.converters.tasks.seq2seq import Seq2Seq
@@ -255,7 +255,7 @@ def bad(directory: Path, name: str) -> Path:
     ],
 )
 def test_an_encoder_decoder_that_is_refused(name: str, message: str, tmp_path: Path) -> None:
-    task = Seq2Seq.of(checkpoint.SEQ2SEQ)()
+    task = Seq2Seq.of(heads.SEQ2SEQ)()
     source = str(bad(tmp_path / "t5", name))
     (tmp_path / "files").mkdir()
     with pytest.raises(InputError) as refused:

@@ -29,7 +29,7 @@ from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.golden import self_test
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks import text
-from onnxreg.converters.tasks.checkpoint import TOKENS
+from onnxreg.converters.tasks.heads import TOKENS
 from onnxreg.converters.tasks.task import Sample
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError

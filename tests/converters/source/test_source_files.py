@@ -20,7 +20,8 @@ from onnxreg.converters.source.source_files import (
     scrub_file,
 )
 from onnxreg.converters.source.toolchain import refuse_missing
-from onnxreg.converters.tasks.checkpoint import TOKENS, find_checkpoint
+from onnxreg.converters.tasks.checkpoint import find_checkpoint
+from onnxreg.converters.tasks.heads import TOKENS
 from onnxreg.schema.core.errors import HostError, InputError, missing_extra
 from onnxreg.schema.core.files import SETTLED_NANOSECONDS
 

@@ -13,7 +13,8 @@ from support.tasks.checkpoints import load_checkpoint
 
 from onnxreg.converters.source import location
 from onnxreg.converters.source.location import hub_id, locate
-from onnxreg.converters.tasks.checkpoint import TOKENS, load_tokenizer
+from onnxreg.converters.tasks.checkpoint import load_tokenizer
+from onnxreg.converters.tasks.heads import TOKENS
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError, RemoteError
 
 

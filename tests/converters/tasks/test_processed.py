@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.tasks.saved_images import CROPPED, SIDE, SQUARE, photograph, save
 
-from onnxreg.converters.tasks.checkpoint import IMAGES
+from onnxreg.converters.tasks.heads import IMAGES
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.pixels import preprocessing_of, read_image, to_numbers
 from onnxreg.converters.tasks.processed import PHOTOGRAPHS, Processed

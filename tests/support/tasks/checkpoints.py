@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint, TaskHead, find_checkpoint, load_located
+from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint, find_checkpoint, load_located
+from onnxreg.converters.tasks.task import TaskHead
 
 
 def load_checkpoint(

@@ -1,0 +1,151 @@
+"""The kinds of checkpoints of transformers: a `TaskHead` says which classes have a head, how to load them, and what it gives."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.source.source_files import PROCESSOR, TOKENIZER, read_json
+from onnxreg.converters.tasks.task import Modality, TaskHead
+
+PER_ROW = ("batch",)
+PER_TOKEN = ("batch", "sequence")
+PER_FRAME = ("batch", "frames")
+ENCODER_ALONE, OPTIMUM = (
+    "export its encoder: --task feature-extraction",
+    "export it with Optimum, then reg import the directory",
+)
+
+
+def _elsewhere(
+    task: str, *suffixes: str, modality: Modality = "text", aliases: tuple[str, ...] = ()
+) -> TaskHead:
+    return TaskHead(task, suffixes, way=OPTIMUM, modality=modality, aliases=aliases)
+
+
+WAVE = {1: "sequence"}
+# fmt: off
+ENCODER = TaskHead("feature-extraction", "", "an encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",))
+VECTORS = TaskHead("pooling", "", "an encoder", {"embeddings": PER_ROW}, aliases=(
+    "embedding", "embeddings", "text-embedding", "sentence-embedding", "sentence-embeddings", "sentence-similarity", "similarity",
+))
+SPANS = TaskHead(
+    "question-answering", "ForQuestionAnswering", "a question answerer",
+    {"start_logits": PER_TOKEN, "end_logits": PER_TOKEN}, aliases=("qa", "extractive-question-answering"),
+)
+TEXTS = TaskHead(
+    "text-classification", "ForSequenceClassification", "a text classifier", {"logits": PER_ROW}, labelled=True, aliases=(
+        "sequence-classification", "sentiment-analysis", "zero-shot-classification", "text-ranking", "reranking",
+    ),
+)
+TOKENS = TaskHead(
+    "token-classification", "ForTokenClassification", "a token classifier", {"logits": PER_TOKEN}, labelled=True,
+    aliases=("ner", "named-entity-recognition"),
+)
+MASKED = TaskHead(
+    "fill-mask", "ForMaskedLM", "a masked language model", {"logits": PER_TOKEN}, aliases=("masked-lm",),
+)
+IMAGES = TaskHead(
+    "image-classification", "ForImageClassification", "an image classifier", {"logits": PER_ROW}, labelled=True,
+    modality="image",
+)
+IMAGE_FEATURES = TaskHead(
+    "image-feature-extraction", "", "an image encoder", {"last_hidden_state": PER_ROW}, modality="image",
+    aliases=("image-embedding", "image-embeddings"),
+)
+DEPTH = TaskHead(
+    "depth-estimation", "ForDepthEstimation", "a depth estimator", {"predicted_depth": ("batch", "height", "width")},
+    modality="image", axes={2: "height", 3: "width"},
+)
+SEGMENTS = TaskHead(
+    "image-segmentation", "ForSemanticSegmentation", "a segmenter of images", {"logits": PER_ROW}, labelled=True,
+    aliases=("semantic-segmentation",), modality="image",
+)
+OBJECTS = TaskHead(
+    "object-detection", "ForObjectDetection", "an object detector", {"logits": PER_ROW, "pred_boxes": PER_ROW},
+    labelled=True, modality="image", axes={2: "height", 3: "width"},
+)
+TOWERS = TaskHead(
+    "zero-shot-image-classification", ("CLIPModel", "SiglipModel", "Siglip2Model"), "a model of images and texts", auto="",
+    modality="image",
+)
+SOUND_TOWERS = TaskHead(
+    "zero-shot-audio-classification", "ClapModel", "a model of sounds and texts", auto="", modality="audio",
+)
+CTC = TaskHead(
+    "automatic-speech-recognition", "ForCTC", "a speech recognizer", {"logits": PER_FRAME}, modality="audio", axes=WAVE,
+    aliases=("asr", "speech-recognition"),
+)
+SOUNDS = TaskHead(
+    "audio-classification", ("ForAudioClassification", "ForSequenceClassification"), "an audio classifier",
+    {"logits": PER_ROW}, labelled=True, auto="ForAudioClassification", modality="audio", axes=WAVE,
+)
+AUDIO_FEATURES = TaskHead(
+    "audio-feature-extraction", "", "an audio encoder", {"last_hidden_state": PER_FRAME}, modality="audio", axes=WAVE,
+)
+DECODER = TaskHead(
+    "text-generation", ("ForCausalLM", "LMHeadModel"), "a causal language model", auto="ForCausalLM",
+    aliases=("causal-lm", "causal-lm-with-past", "text-generation-with-past"),
+)
+SEQ2SEQ = TaskHead(
+    "text2text-generation", ("ForConditionalGeneration", "MTModel"), "an encoder-decoder of texts", auto="ForSeq2SeqLM",
+    aliases=("seq2seq-lm", "summarization", "text2text-generation-with-past", "translation"),
+)
+SPEECH = TaskHead(
+    "automatic-speech-recognition", "ForConditionalGeneration", "an encoder-decoder from sound to text", auto="ForSpeechSeq2Seq",
+    modality="audio",
+)
+IMAGE_TEXTS = TaskHead(
+    "image-to-text", "VisionEncoderDecoderModel", "an encoder-decoder from images to text", auto="ForImageTextToText",
+    modality="image",
+)
+HEADS = (
+    _elsewhere("table-question-answering", "TapasForQuestionAnswering"), _elsewhere("decision", "DecisionTransformerModel"),
+    _elsewhere("mask-generation", "SamModel", "Sam2Model", modality="image"),
+    _elsewhere("zero-shot-object-detection", "OwlViTForObjectDetection", "Owlv2ForObjectDetection", modality="image"),
+    _elsewhere("text-to-audio", "VitsModel", "ForTextToWaveform", "ForTextToSpectrogram", aliases=("text-to-speech",)),
+    SPANS, IMAGES, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER,
+    DEPTH, SEGMENTS, OBJECTS, TOWERS, SOUND_TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way=ENCODER_ALONE),
+    _elsewhere("multiple-choice", "ForMultipleChoice"),
+    SPEECH, IMAGE_TEXTS,
+    _elsewhere("image-text-to-text", "ForConditionalGeneration", "EncoderDecoderModel", modality="image", aliases=(
+        "any-to-any", "visual-question-answering", "vqa",
+    )),
+    _elsewhere("document-question-answering", "ForDocumentQuestionAnswering", modality="image"),
+    _elsewhere("image-segmentation", "ForUniversalSegmentation", "ForInstanceSegmentation", "ForSegmentation", modality="image"),
+    _elsewhere("image-to-image", "ForImageSuperResolution", "ForImageToImage", modality="image"),
+    _elsewhere("keypoint-detection", "ForPoseEstimation", "ForKeypointDetection", modality="image"),
+    _elsewhere("keypoint-matching", "ForKeypointMatching", modality="image"),
+    _elsewhere("video-classification", "ForVideoClassification", modality="image"),
+)
+# fmt: on
+"""The kinds of checkpoints that the name of a class tells: tasks, and kinds with a way out. The first that fits counts."""
+ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURES, "audio": AUDIO_FEATURES}
+"""The heads of classes without one, such as `ViTModel`."""
+
+
+SPEAKERS = ("Whisper", "Moonshine")
+"""Families that hear, also if the settings of their processor are missing."""
+
+
+def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
+    """The head of the first architecture in a parsed config.json; None if no row has that architecture.
+
+    Of several rows the one of the modality counts. Without a modality, classes without a head are unknown.
+    """
+    names = config.get("architectures") if isinstance(config, dict) else None
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    modality = "audio" if name.startswith(SPEAKERS) else modality
+    rows = [head for head in HEADS if name.endswith(head.suffix)]
+    row = next((head for head in rows if head.modality == modality), rows[0] if rows else None)
+    return ENCODERS.get(modality) if row is None and modality and name.endswith("Model") else row
+
+
+def modality_of(directory: Path) -> Modality | None:
+    """The modality that a checkpoint reads, by the settings of its processor or the files of a tokenizer; None without them."""
+    settings = [read_json(directory / name) for name in PROCESSOR if (directory / name).is_file()]
+    parts = [part for value in settings if isinstance(value, dict) for part in (value, *value.values())]
+    if any(isinstance(part, dict) and "sampling_rate" in part for part in parts):
+        return "audio"
+    if settings:
+        return "image"
+    return "text" if any((directory / name).is_file() for name in TOKENIZER) else None
