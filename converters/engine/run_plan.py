@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -22,7 +21,7 @@ from onnxreg.converters.passes import base
 from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.model_builder import Decoder
 from onnxreg.converters.passes.tools import model_file, samples
-from onnxreg.converters.runtime.sessions import FirstLoad, first_loader
+from onnxreg.converters.runtime.sessions import try_load
 from onnxreg.converters.source.source_files import GENAI_CONFIG
 from onnxreg.converters.source.toolchain import tools
 from onnxreg.converters.tasks.task import ExportSubject
@@ -45,7 +44,6 @@ def execute(
     cache: StepCache | None = None,
     progress: Progress = SILENT,
     subject: ExportSubject | None = None,
-    load: FirstLoad | None = None,
 ) -> Draft:
     """Run a plan into `workspace` and return the draft of a version. Steps with a result in `cache` are skipped.
 
@@ -54,7 +52,6 @@ def execute(
 
     Args:
         subject: the loaded source, which the caller keeps; if None, the source is loaded here.
-        load: tries new files; if None, in a process that ends with this call.
     """
     scratch = workspace / SCRATCH_DIRECTORY
     (scratch / "steps").mkdir(parents=True)
@@ -66,8 +63,7 @@ def execute(
         trusted, key = plan.task.trust_remote_code, plan.subject_key()
         evaluation = SourceEvaluation(plan.evaluation, execution.source.subject, trusted, cache, key)
         evaluation.check()
-    with first_loader() if load is None else nullcontext(load) as first_load:
-        results = execution.run(first_load)
+    results = execution.run()
     progress.step("describing what was made")
     source = execution.source
     draft = draft_of(plan, source.subject, results, workspace)
@@ -134,14 +130,14 @@ class _Execution:
         }
         self._results: dict[str, StepResult] = {}
 
-    def run(self, load: FirstLoad) -> dict[str, StepResult]:
+    def run(self) -> dict[str, StepResult]:
         """Run every step and measure its result."""
         measured: list[Future[None]] = []
         with ThreadPoolExecutor(1) as executor:
             for name, node in self._plan.nodes.items():
                 result, key = self._make(node)
                 self._results[name] = result
-                measured.append(executor.submit(self._measure, result, key, load))
+                measured.append(executor.submit(self._measure, result, key))
             self._progress.step("measuring what was made")
             for future in measured:
                 future.result()
@@ -209,10 +205,10 @@ class _Execution:
             outcome.files = (*outcome.files, *_copy_settings(parent, outcome))
         return outcome, key
 
-    def _measure(self, result: StepResult, key: Key | None, load: FirstLoad) -> None:
+    def _measure(self, result: StepResult, key: Key | None) -> None:
         name = result.node.name
         if key is not None and result.files and result.node.kind.takes != "checkpoint":
-            load(result.main, f"{result.main.name}, which {result.node.kind.id} made", CRASHED)
+            try_load(result.main, f"{result.main.name}, which {result.node.kind.id} made", CRASHED)
         result.compare(name not in self._unbounded)
         if key is not None and self._cache is not None:
             note: dict[str, Any] = {"step": result.step.to_json(), "files": list(result.files)}

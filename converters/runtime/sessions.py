@@ -1,11 +1,12 @@
 """ONNX Runtime and torch with settings that make results repeatable: one thread each, and no output."""
 
+import atexit
 import math
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -149,42 +150,33 @@ def _widen(value: Any) -> Any:
     return bits.view(np.float32).reshape(shape)
 
 
-FirstLoad = Callable[[Path, str, str], None]
-"""Loads a file in a process that may crash. Arguments: the path, the file's name in the error, the error's hint."""
+_loader: tuple[int, subprocess.Popen[bytes]] | None = None
+"""The process that tries files, and the process that started it: after a fork each has its own."""
+_one_at_a_time = Lock()
 
 
-@contextmanager
-def first_loader() -> Iterator[FirstLoad]:
-    """Yield a function that loads files in a process of its own, which ends with the block; any thread may call the function.
+def try_load(path: Path, label: str, hint: str) -> None:
+    """Load a file in another process, which starts with the first file and ends with this process; threads take turns.
 
-    ONNX Runtime's optimizers are native code, where an error is a signal that ends the process. Loading raises
-    ConversionError if that process dies; any other error is raised when the file is loaded here.
+    ONNX Runtime's optimizers are native code, where an error is a signal that ends the process. Raises ConversionError for
+    `label`, with `hint`, if the other process dies; any other error is raised when the file is loaded here.
     """
-    process: subprocess.Popen[bytes] | None = None
-    lock = Lock()
-
-    def load(path: Path, label: str, hint: str) -> None:
-        nonlocal process
-        with lock:
-            if process is None:
-                command = [sys.executable, "-P", "-m", __name__]
-                pipe = subprocess.PIPE
-                process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
-            assert process.stdin is not None and process.stdout is not None
-            with suppress(BrokenPipeError):
-                process.stdin.write(os.fsencode(path) + b"\0")
-                process.stdin.flush()
-            if process.stdout.read(1):
-                return
-            process.communicate()
-            status, process = process.returncode, None
-        raise ConversionError(f"ONNX Runtime crashed (status {status}) while it loaded {label}", hint)
-
-    try:
-        yield load
-    finally:
-        if process is not None:
-            process.communicate()
+    global _loader
+    with _one_at_a_time:
+        if _loader is None or _loader[0] != os.getpid() or _loader[1].poll() is not None:
+            command, pipe = [sys.executable, "-P", "-m", __name__], subprocess.PIPE
+            started = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+            atexit.register(started.communicate)
+            _loader = os.getpid(), started
+        process = _loader[1]
+        assert process.stdin is not None and process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.write(os.fsencode(path.absolute()) + b"\0")
+            process.stdin.flush()
+        if process.stdout.read(1):
+            return
+        process.communicate()
+    raise ConversionError(f"ONNX Runtime crashed (status {process.returncode}) while it loaded {label}", hint)
 
 
 def main() -> None:

@@ -29,7 +29,6 @@ from onnxreg.converters.onnx.tensors import tensor_bytes
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_catalog import find
 from onnxreg.converters.passes.tools import graph, model_file
-from onnxreg.converters.runtime.sessions import FirstLoad, first_loader
 from onnxreg.converters.source.source_files import scrub
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError, suggest
@@ -291,9 +290,8 @@ def run_judged(
         search = Search(plan, plan.recipe.search)
         if cache is None:  # one of this search alone: the steps that candidates share run once
             cache = StepCache(scratch / "cache")
-        with first_loader() as load:
-            final_plan = search.run(scratch, cache, progress, load)
-            draft = run_plan.execute(final_plan, workspace, cache, progress, search.subject, load)
+        final_plan = search.run(scratch, cache, progress)
+        draft = run_plan.execute(final_plan, workspace, cache, progress, search.subject)
         latencies = time_judged(search.evaluation, draft, search.base, progress)
         table = LatencyTable(PAIRS, tuple(latencies), search.latencies)
     shutil.rmtree(scratch, ignore_errors=True)
@@ -372,13 +370,13 @@ class Search:
             if obstacle := next(evaluation.obstacles(), None):
                 raise InputError(f"{suite} is too small: {obstacle}", "give it more items")
 
-    def run(self, directory: Path, cache: StepCache, progress: Progress, load: FirstLoad) -> ExportPlan:
-        """Return the plan of the export with the winner; the plan records every candidate. `load` tries new files.
+    def run(self, directory: Path, cache: StepCache, progress: Progress) -> ExportPlan:
+        """Return the plan of the export with the winner; the plan records every candidate.
 
         Raises ConversionError if no candidate passes.
         """
         directory.mkdir(parents=True)
-        self._directory, self._cache, self._progress, self._load = directory, cache, progress, load
+        self._directory, self._cache, self._progress = directory, cache, progress
         self._drafts: dict[str, Draft] = {}
         self.latencies: dict[str, list[Latency]] = {}
         self.evaluation.check()
@@ -558,7 +556,7 @@ class Search:
     def _execute(self, plan: ExportPlan, directory: str) -> Draft:
         workspace = self._directory / directory
         workspace.mkdir(parents=True)
-        return run_plan.execute(plan, workspace, self._cache, SILENT, self.subject, self._load)
+        return run_plan.execute(plan, workspace, self._cache, SILENT, self.subject)
 
     def _published(self, message: str) -> str:
         """A message without directories of this machine, because the message is published with the version."""

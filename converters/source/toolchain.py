@@ -63,11 +63,16 @@ def tools() -> dict[str, str]:
 
 def package_versions(names: Iterable[str]) -> dict[str, str | None]:
     """The versions of installed packages by name; None for a package that is not installed."""
-    versions: dict[str, str | None] = dict.fromkeys(names)
-    for name in versions:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions
+    return {name: _installed(name) for name in names}
+
+
+@cache
+def _installed(name: str) -> str | None:
+    """The version at the first call: a process goes on with the modules that it has imported."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 @cache

@@ -9,7 +9,7 @@ from onnxreg.converters.onnx.onnx_graph import check_model, graph_inputs, load_o
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.golden import DTYPES
-from onnxreg.converters.runtime.sessions import first_loader, load_session
+from onnxreg.converters.runtime.sessions import load_session, try_load
 from onnxreg.converters.source.location import check_inside
 from onnxreg.converters.source.source_files import copy_scrubbed, digest_files, role_of, row_files
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
@@ -66,8 +66,7 @@ class OnnxFile(Task):
         path: Path = source.location
         model = load_onnx(path)
         check_model(model, path)
-        with first_loader() as load:
-            load(path, path.name, "make the file in float32, or by another exporter, and export that")
+        try_load(path, path.name, "make the file in float32, or by another exporter, and export that")
         try:
             session = load_session(path)
         except ConversionError as error:  # the request's fault: nothing was converted yet
