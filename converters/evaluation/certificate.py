@@ -95,26 +95,16 @@ def path_of(artifact: str) -> str:
 
 def record(judgement: Judgement) -> dict[str, Any]:
     """The record of one metric, in JSON form; see `schema.gates.statements.MetricRecord`."""
-    value: dict[str, Any] = {
-        "metric": judgement.metric.id,
-        "version": judgement.metric.version,
-        "direction": judgement.metric.direction,
-        "rule": judgement.metric.rule,
-        "limit": judgement.limit,
-        "parent": judgement.parent,
-        "value": judgement.value,
-        "loss": judgement.loss,
-        "samples": judgement.samples,
-        "groups": judgement.groups,
-        "state": judgement.state,
+    metric, figures = judgement.metric, ("limit", "parent", "value", "loss", "samples", "groups", "state")
+    return {
+        "metric": metric.id,
+        **{name: getattr(metric, name) for name in ("version", "direction", "rule")},
+        **{name: getattr(judgement, name) for name in figures},
         "reasons": list(judgement.reasons),
         "settings": dict(judgement.settings),
+        **({} if judgement.interval is None else {"interval": list(judgement.interval)}),
+        **({} if metric.package is None else {"package": metric.package}),
     }
-    if judgement.interval is not None:
-        value["interval"] = list(judgement.interval)
-    if judgement.metric.package is not None:
-        value["package"] = judgement.metric.package
-    return value
 
 
 def _same(old: Any, new: Any) -> bool:

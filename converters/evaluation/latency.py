@@ -5,18 +5,19 @@ suite that judges it, or, in `compare_files`, on drawn inputs.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import version
-from itertools import groupby
-from math import sqrt
+from itertools import chain, groupby
+from math import inf, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from onnxreg.converters.evaluation.evaluators import Run
+from onnxreg.converters.evaluation.metric import Floats
 from onnxreg.converters.evaluation.predict import MASK
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.tools import samples
@@ -196,9 +197,8 @@ def _time(
 ) -> LatencyTable:
     """Warm up, then time the batches in turn. `runs` has each batch: the graphs' paths, the rows, the inputs."""
 
-    def milliseconds(paths: tuple[str, ...], feed: Feed) -> float:
+    def through(paths: tuple[str, ...], feed: Feed) -> None:
         first, *others = (sessions[path] for path in paths)
-        begin = time.perf_counter()
         try:
             values = first.run(None, feed)
             if others:
@@ -207,16 +207,36 @@ def _time(
                 session.run(None, {item.name: outputs[item.name] for item in session.get_inputs()})
         except Exception as error:
             raise ConversionError(f"{' + '.join(paths)} cannot be timed: {why(error)}") from error
-        return 1000 * (time.perf_counter() - begin)
 
-    turns = range(WARM_UP_RUNS + benchmark.runs)
-    times = [[milliseconds(paths, feed) for paths, _, feed in runs] for _ in turns][WARM_UP_RUNS:]
-    figures = [[float(f"{figure:.4g}") for figure in row] for row in np.percentile(times, (50, 95), axis=0)]
-    latencies = (
-        Latency(paths, rows, median, p95, benchmark.runs)
-        for (paths, rows, _), median, p95 in zip(runs, *figures, strict=True)
-    )
+    calls = [partial(through, paths, feed) for paths, _, feed in runs]
+    times = _milliseconds(calls, WARM_UP_RUNS + benchmark.runs)[WARM_UP_RUNS:]
+    latencies = []
+    for (paths, rows, _), own in zip(runs, times.T, strict=True):
+        median, p95 = _figures(*np.percentile(own, (50, 95)))
+        latencies.append(Latency(paths, rows, median, p95, benchmark.runs))
     return LatencyTable(benchmark, tuple(latencies))
+
+
+def _milliseconds(
+    calls: Sequence[Callable[[], object]], most: int, least: int = 0, seconds: float = inf
+) -> Floats:
+    """Time calls in turn, float64 `[turns, calls]`, every second turn backwards, so that a busy moment slows all of them.
+
+    After `least` turns, no turn begins later than `seconds`.
+    """
+    turns, end = list[list[float]](), time.monotonic() + seconds
+    while len(turns) < most and (len(turns) < least or time.monotonic() <= end):
+        turn = [0.0] * len(calls)
+        for number in range(len(calls))[:: -1 if len(turns) % 2 else 1]:
+            begin = time.perf_counter()
+            calls[number]()
+            turn[number] = 1000 * (time.perf_counter() - begin)
+        turns.append(turn)
+    return np.array(turns)
+
+
+def _figures(*values: float) -> list[float]:
+    return [float(f"{value:.4g}") for value in values]
 
 
 def compare_files(pairs: Sequence[tuple[FileOf, FileOf]], max_tokens: int | None) -> LatencyTable:
@@ -224,19 +244,23 @@ def compare_files(pairs: Sequence[tuple[FileOf, FileOf]], max_tokens: int | None
 
     Raises ConversionError, naming the file, if one does not load or run on these inputs.
     """
+    files = {path: file for pair in pairs for path, file in pair}
+    sessions = {path: load_session(file, prepacking=True) for path, file in files.items()}
     lengths = sorted({min(tokens, max_tokens or tokens) for tokens in TOKENS})
-    latencies, load = list[Latency](), cache(partial(load_session, prepacking=True))
-    for (path, file), (parent_path, parent) in pairs:
-        own, other = load_session(file, prepacking=True), load(parent)
-        bounds = samples.index_bounds(load_onnx(parent)) if parent.suffix == ".onnx" else {}
+
+    @cache
+    def inputs(path: str) -> Mapping[str, Feed]:
+        bounds = samples.index_bounds(load_onnx(files[path])) if files[path].suffix == ".onnx" else {}
         sizes = [{BATCH_AXIS: 1}] * len(lengths)
-        feeds = samples.draw(samples.taken_by(other), bounds, sizes=sizes, lengths=lengths)
-        run, run_parent = (
-            partial(samples.outputs, own, label=path),
-            partial(samples.outputs, other, label=parent_path),
+        return typical_inputs(
+            samples.draw(samples.taken_by(sessions[path]), bounds, sizes=sizes, lengths=lengths)
         )
-        latencies += compare(path, run, parent_path, run_parent, typical_inputs(feeds))
-    return LatencyTable(PAIRS, tuple(latencies))
+
+    runs = {path: partial(samples.outputs, session, label=path) for path, session in sessions.items()}
+    latencies = [
+        compare(path, runs[path], parent, runs[parent], inputs(parent)) for (path, _), (parent, _) in pairs
+    ]
+    return LatencyTable(PAIRS, tuple(chain.from_iterable(latencies)))
 
 
 def typical_inputs(feeds: Sequence[Feed]) -> dict[str, Feed]:
@@ -262,27 +286,13 @@ def compare(path: str, run: Run, parent_path: str, parent: Run, inputs: Mapping[
     2003, section 7.1). Raises ConversionError if a file does not run.
     """
 
-    def milliseconds(runner: Run, feed: Feed) -> float:
-        begin = time.perf_counter()
-        runner(feed)
-        return 1000 * (time.perf_counter() - begin)
-
     latencies = []
     for name, feed in inputs.items():
-        pairs, end = list[tuple[float, float]](), time.monotonic() + MAX_SECONDS
-        while len(pairs) < WARM_UP_PAIRS + PAIRS.runs:
-            if len(pairs) >= WARM_UP_PAIRS + LEAST_PAIRS and time.monotonic() > end:
-                break
-            if len(pairs) % 2:
-                own = milliseconds(run, feed)
-                pairs.append((own, milliseconds(parent, feed)))
-            else:
-                other = milliseconds(parent, feed)
-                pairs.append((milliseconds(run, feed), other))
-        times = np.array(pairs[WARM_UP_PAIRS:])
+        calls, warm_up = [partial(parent, feed), partial(run, feed)], WARM_UP_PAIRS
+        least = warm_up + LEAST_PAIRS
+        times = _milliseconds(calls, warm_up + PAIRS.runs, least, MAX_SECONDS)[warm_up:, ::-1]
         ratios, half = np.sort(times[:, 0] / times[:, 1]), 0.98 * sqrt(len(times))
         ends = ratios[int(len(times) / 2 - half)], ratios[int(np.ceil(len(times) / 2 + half))]
-        figures = (*np.percentile(times[:, 0], (50, 95)), np.median(ratios), *ends)
-        median, p95, *ratio = (float(f"{figure:.4g}") for figure in figures)
+        median, p95, *ratio = _figures(*np.percentile(times[:, 0], (50, 95)), np.median(ratios), *ends)
         latencies.append(Latency((path,), 1, median, p95, len(times), name, parent_path, Ratio(*ratio)))
     return latencies
