@@ -426,7 +426,9 @@ class Completions(TaskEvaluator):
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
-        return TextTokenizer(load_tokenizer(self.subject.start, False).backend_tokenizer, MAX_TOKENS)
+        checkpoint = self.subject.loaded
+        reader = load_tokenizer(self.subject.start, False) if checkpoint is None else checkpoint.tokenizer
+        return TextTokenizer(reader.backend_tokenizer, MAX_TOKENS)
 
     @classmethod
     def identity(cls, item: Completion) -> Hashable:
@@ -442,7 +444,11 @@ class Completions(TaskEvaluator):
         scored = [at for at, (start, end) in enumerate(offsets) if at and end > start and end > len(prompt)]
         if not scored:
             raise InputError("its completion has no token to score")
-        return [({"input_ids": row.inputs["input_ids"]}, np.array(scored))]
+        values = {**row.inputs, "position_ids": np.arange(len(row.tokens))[None]}
+        taken: Feed = self.subject.sample.feeds[0] if self.subject.sample.feeds else {"input_ids": None}
+        # no token is earlier than these
+        feed = {name: values[name] if name in values else past[:1, :, :0] for name, past in taken.items()}
+        return [(feed, np.array(scored))]
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Likelihood:
         scored = model_input.context

@@ -1,6 +1,7 @@
 """Each metric against the same figure computed another way."""
 
 import math
+import re
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -225,7 +226,7 @@ def test_invalid_tables_are_refused(data):
 
 
 class Steady(Metric):
-    """A metric that is told what to give."""
+    """A metric that gives the numbers it gets."""
 
     id = "steady"
     tasks = frozenset({"pooling"})
@@ -276,6 +277,27 @@ def test_few_items_or_a_parent_that_guesses_prove_nothing():
     assert metric.judge(table_of(poor, poor * 0), 0.01, {}).state == "unknown"
     metric.min_groups = 2  # type: ignore[misc]
     assert metric.judge(table_of(poor + 0.5, poor, [0] * 10), 0.01, {}).state == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("skill", "groups", "state"),
+    [(0.2, 200, "certified"), (0.199, 200, "unknown"), (0.2, 199, "unknown"), (0.199, 10_000, "unknown")],
+)
+def test_the_least_evidence_is_enough(skill, groups, state):
+    metric, scores = Steady(), np.full((groups, 1), skill)
+    metric.min_groups = Metric.min_groups  # type: ignore[misc]
+    assert metric.judge(table_of(scores, scores), 0.01, {}).state == state
+
+
+def test_the_limits_are_those_of_the_documentation():
+    page = (Path(__file__).parents[3] / "docs" / "certification.md").read_text("utf-8")
+    rows = [line.split("|") for line in page.splitlines() if line.count("|") == 6 and "er | 0." in line]
+    stated = {
+        name: (row[3].strip(), float(row[4])) for row in rows for name in re.findall(r"`(\w+)`", row[1])
+    }
+    assert stated == {metric.id: (metric.direction, metric.limit) for metric in metrics.METRICS}
+    few = {metric.id: metric.min_groups for metric in metrics.METRICS if metric.min_groups != 200}
+    assert few == {"perplexity": 100} and "(`perplexity`: 100)" in page
 
 
 class Broken(Steady):

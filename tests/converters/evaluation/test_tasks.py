@@ -189,7 +189,8 @@ def test_rows_of_arrays(export, tmp_path):
 
 
 @pytest.mark.more
-def test_text_generation(export, make_checkpoint, tmp_path):
+@pytest.mark.parametrize("builder", ["ModelBuilder", "TransformersExport"])
+def test_text_generation(export, make_checkpoint, tmp_path, builder):
     import torch
     from transformers import AutoTokenizer, LlamaForCausalLM
 
@@ -198,8 +199,10 @@ def test_text_generation(export, make_checkpoint, tmp_path):
     for file in make_checkpoint("distilbert").glob("tokenizer*"):
         shutil.copy(file, source)
     rows = [{"prompt": "w10 w11 ", "completion": text} for text in words(110)]
-    steps = [{"name": "int4", "pass": "ModelBuilder", "params": {"precision": "int4"}}]
-    draft = export(source, "text-generation", rows, steps, [{"step": "int4"}])
+    steps = [{"name": "small", "pass": "ModelBuilder", "params": {"precision": "int4"}}]
+    if builder == "TransformersExport":
+        steps = [{"name": "fp32", "pass": builder}, {**INT8[1], "name": "small"}]
+    draft = export(source, "text-generation", rows, steps, [{"step": "small", "path": "model.onnx"}])
     got = figures(draft, "model.onnx")
     tokenizer, model = AutoTokenizer.from_pretrained(source), LlamaForCausalLM.from_pretrained(source).eval()
     nats, tokens = 0.0, 0
