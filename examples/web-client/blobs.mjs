@@ -195,7 +195,8 @@ export class Blobs {
       if (file.pieces) return this.#takeAll(path, file, answer.chunks, onBytes)
     }
     try {
-      arriving.begin(answer.headers.get('ETag'))
+      const etag = answer.headers.get('ETag')
+      arriving.etag = etag?.startsWith('"') ? etag : null // a strong one says later whether the file is still the same
       for await (const chunk of answer.chunks) {
         const wanted = chunk.subarray(0, piece.size - arriving.size)
         await arriving.add(wanted)
@@ -277,14 +278,6 @@ class Arriving {
 
   #next() {
     return this.store.get(`${this.prefix}${this.size}`)
-  }
-
-  /**
-   * An answer begins, whose strong entity tag says later whether the file is still the same.
-   * @param {string | null} etag
-   */
-  begin(etag) {
-    this.etag = etag?.startsWith('"') ? etag : null
   }
 
   /** @param {Uint8Array} bytes */

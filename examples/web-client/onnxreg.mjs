@@ -16,7 +16,7 @@
  */
 
 import { Blobs, piecesOf } from './blobs.mjs'
-import { decode, sha256 } from './documents.mjs'
+import { canonical, decode, sha256 } from './documents.mjs'
 import { Http, RemoteError } from './http.mjs'
 import { readNeeds } from './operators.mjs'
 import { platform } from './platform.mjs'
@@ -24,7 +24,7 @@ import { isShared, resolve } from './resolve.mjs'
 import { newSeed } from './rollout.mjs'
 import { decide, refusing, undone, withdrawals } from './slot.mjs'
 import { checkContinues, checkFirst, linesFrom, readIndex } from './state.mjs'
-import { isSummaryOf, summarize } from './summary.mjs'
+import { comparable, summarize } from './summary.mjs'
 import { chooseDeltas, makeByDelta, offeredDeltas } from './updates.mjs'
 import { hexOf, InputError, IntegrityError, isVersion, mapping, modelName, NotFoundError, own, RegError } from './values.mjs'
 
@@ -180,7 +180,6 @@ export class Registry {
     for (let failure; ; ) {
       const slot = await this.slot(name)
       const { current } = slot
-      const ask = (/** @type {Question} */ asked) => this.resolve(name, asked, options.signal)
       const answer = await decide(slot, question, ask, () => this.#withdrawn(name))
       if (!answer.artifact) {
         if (answer.leaves) await this.#save(`slot/${name}`, { ...slot, current: null, previous: null })
@@ -356,11 +355,11 @@ export class Registry {
   async #release(state, version, summary, signal) {
     const entry = state.versions[version]
     const manifest = decode(await this.#blobs.document(entry.manifest, signal))
-    if (!isSummaryOf(state.summaries[version], await this.#summary(entry, signal))) {
-      await this.#forgetUnconfirmed(state.name)
+    if (canonical(comparable(state.summaries[version])) !== canonical(await this.#summary(entry, signal))) {
+      await this.#settle(state.name, false)
       throw new IntegrityError(`the index file of ${state.name} says of ${version} what its manifest does not`)
     }
-    await this.#confirm(state.name)
+    await this.#settle(state.name, true)
     if (this.#trust) {
       const { lines, state: seen } = await this.#load(`index/${state.name}`)
       const read = (/** @type {string} */ digest) => this.#blobs.document(digest, signal)
@@ -401,16 +400,16 @@ export class Registry {
     return slots.flatMap(({ current, previous }) => [current, previous].filter(Boolean)).flatMap(({ files }) => files)
   }
 
-  /** A manifest agreed with the state that was seen: from now on no other may take its place. @param {string} name */
-  async #confirm(name) {
+  /**
+   * A first state that a manifest contradicts was garbled on its way, and is forgotten. No other state may take the place of
+   * one that a manifest confirmed.
+   * @param {string} name @param {boolean} isRight
+   */
+  async #settle(name, isRight) {
     const seen = await this.#load(`index/${name}`)
-    if (seen && !seen.confirmed) await this.#save(`index/${name}`, { ...seen, confirmed: true })
-  }
-
-  /** Forget a first state that its manifest contradicts: it was garbled on its way. @param {string} name */
-  async #forgetUnconfirmed(name) {
-    const seen = await this.#load(`index/${name}`)
-    if (seen && !seen.confirmed) await this.#store.delete(`index/${name}`)
+    if (!seen || seen.confirmed) return
+    if (isRight) await this.#save(`index/${name}`, { ...seen, confirmed: true })
+    else await this.#store.delete(`index/${name}`)
   }
 
   /** @param {string} key */

@@ -8,6 +8,7 @@
 import { canonical, decode, picked, sha256 } from './documents.mjs'
 import { CHANNEL, checkChanges, each, ENTRY } from './history.mjs'
 import { readRollout } from './rollout.mjs'
+import { comparable } from './summary.mjs'
 import { count, digest, IntegrityError, InputError, items, mapping, positive, text, version } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
@@ -118,12 +119,6 @@ async function chain(lines) {
   return found
 }
 
-const SUMMARY = ['manifest', 'size', 'files', 'task', 'family', 'license']
-const ARTIFACT = [
-  ...['path', 'format', 'precision', 'digest', 'size', 'state', 'files', 'opset', 'ort_format', 'operators'],
-  ...['providers', 'recall', 'member'],
-]
-
 /**
  * The keys of a state line that every build of onnxreg writes; a newer build may add keys for the same log.
  * @param {Json} state
@@ -133,10 +128,7 @@ function said({ registry, name, seq, head, segments, channels, versions, summari
     ...{ registry, name, seq, head, segments },
     channels: each(channels, (channel) => picked(channel, CHANNEL)),
     versions: each(versions, (entry) => picked(entry, ENTRY)),
-    summaries: each(summaries, (summary) => ({
-      ...picked(summary, SUMMARY),
-      artifacts: summary.artifacts.map((/** @type {Json} */ artifact) => picked(artifact, ARTIFACT)),
-    })),
+    summaries: each(summaries, comparable),
     ...{ checkpoint: more.checkpoint ?? null, tombstones: more.tombstones ?? [], refused: more.refused ?? [] },
     rollouts: more.rollouts ?? {},
   })

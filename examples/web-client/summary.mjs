@@ -16,14 +16,10 @@ const ARTIFACT_KEYS = [
   ...['providers', 'recall', 'ir_version', 'domains', 'member', 'contract', 'contrib', 'kv_cache', 'metrics', 'preferred'],
 ]
 
-/**
- * Whether the index file says of a version what its manifest does. A newer build may write further keys.
- * @param {Json} summary of the index file
- * @param {Json} derived from the manifest
- */
-export function isSummaryOf(summary, derived) {
+/** A summary of an index file as `summarize` makes one: a newer build may write further keys. @param {Json} summary */
+export function comparable(summary) {
   const artifacts = summary.artifacts.map((/** @type {Json} */ artifact) => picked(artifact, ARTIFACT_KEYS))
-  return canonical({ ...picked(summary, SUMMARY_KEYS), artifacts }) === canonical(derived)
+  return { ...picked(summary, SUMMARY_KEYS), artifacts }
 }
 
 /** @param {Json} value @param {string[]} keys @returns {Json} without missing keys */

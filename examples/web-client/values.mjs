@@ -213,7 +213,7 @@ export function version(value) {
 
 /** @param {string} release a version */
 export function isPrerelease(release) {
-  return parts(release).pre.length > 0
+  return identifiers(release)[3] === 0n
 }
 
 /**
@@ -222,43 +222,21 @@ export function isPrerelease(release) {
  * @param {string} b
  */
 export function precedence(a, b) {
-  const [left, right] = [parts(a), parts(b)]
-  return (
-    firstDifference(left.numbers, right.numbers, digits) ||
-    Number(right.pre.length > 0) - Number(left.pre.length > 0) ||
-    firstDifference(left.pre, right.pre, identifiers)
-  )
-}
-
-/** @param {string} release */
-function parts(release) {
-  const [, major, minor, patch, pre] = /** @type {RegExpExecArray} */ (SEMVER.exec(version(release)))
-  return { numbers: [major, minor, patch], pre: pre ? pre.split('.') : [] }
-}
-
-/**
- * @param {string[]} a
- * @param {string[]} b
- * @param {(a: string, b: string) => number} compare
- */
-function firstDifference(a, b, compare) {
-  for (let i = 0; i < Math.min(a.length, b.length); i++) {
-    const found = compare(a[i], b[i])
-    if (found) return found
+  const [left, right] = [identifiers(a), identifiers(b)]
+  for (const [place, one] of left.entries()) {
+    const other = right[place]
+    if (one === other) continue
+    if (other === undefined) return 1
+    return (typeof one === typeof other ? one < other : typeof one === 'bigint') ? -1 : 1
   }
-  return a.length - b.length
+  return left.length - right.length
 }
 
-/** Numbers without leading zeros, of any length. @param {string} a @param {string} b */
-function digits(a, b) {
-  return a.length - b.length || codeUnits(a, b)
-}
-
-/** @param {string} a @param {string} b */
-function identifiers(a, b) {
-  const [left, right] = [/^[0-9]+$/.test(a), /^[0-9]+$/.test(b)]
-  if (left && right) return digits(a, b)
-  return left || right ? Number(right) - Number(left) : codeUnits(a, b)
+/** The numbers of a version, 0 for a pre-release or 1, and what a pre-release has. @param {string} release @returns {(bigint | string)[]} */
+function identifiers(release) {
+  const [, major, minor, patch, pre] = /** @type {RegExpExecArray} */ (SEMVER.exec(version(release)))
+  const rest = pre ? pre.split('.').map((part) => (/^[0-9]+$/.test(part) ? BigInt(part) : part)) : []
+  return [BigInt(major), BigInt(minor), BigInt(patch), pre ? 0n : 1n, ...rest]
 }
 
 /** @param {string} a @param {string} b */

@@ -5,7 +5,7 @@
  */
 
 import { applyDelta } from './delta.mjs'
-import { concat, sha256 } from './documents.mjs'
+import { canonical, concat, sha256 } from './documents.mjs'
 import { Registry, SelfTestError } from './onnxreg.mjs'
 import { readNeeds } from './operators.mjs'
 import { platform } from './platform.mjs'
@@ -234,15 +234,8 @@ async function applied(vector) {
 
 /** Throw an error unless two JSON values are the same. @param {any} found @param {any} expected */
 function equal(found, expected) {
-  const [left, right] = [found, expected].map((value) => JSON.stringify(sorted(value)))
+  const [left, right] = [found, expected].map(canonical)
   if (left !== right) throw new Error(`${left}\nis not\n${right}`)
-}
-
-/** A JSON value with its keys in order. @param {any} value @returns {any} */
-function sorted(value) {
-  if (Array.isArray(value)) return value.map(sorted)
-  if (value === null || typeof value !== 'object') return value === undefined ? '(undefined)' : value
-  return Object.fromEntries(Object.keys(value).sort().map((key) => [key, sorted(value[key])]))
 }
 
 const DIGITS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/'

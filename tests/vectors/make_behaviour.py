@@ -181,6 +181,14 @@ a release that fails whole is not taken, and the one before stays
   update bad:1.3.0 ! self-test current:1.1.0
   update bad:1.3.0 = 1.1.0 ran:
 
+a channel whose release failed here leaves the device where it is, also without a network
+  publish 1.0.0; tag @1.0.0 stable
+  update @stable = 1.0.0 changed
+  publish 1.1.0; tag @1.1.0 stable
+  update @stable bad:1.1.0 ! self-test current:1.0.0
+  update @stable = 1.0.0
+  update @stable down = 1.0.0 offline
+
 a later evaluation that refuses a file takes its certificate away
   publish 1.0.0
   update certified = 1.0.0 changed
