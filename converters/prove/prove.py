@@ -85,10 +85,9 @@ def _check_heads(one: Formula, other: Formula) -> None:
         raise UnprovableError(f"the child reads the input {other.node!r}, the parent {one.node!r}")
     if one.epoch != other.epoch:
         raise UnprovableError(f"{other} is of operator version {other.epoch}, in the parent {one.epoch}")
-    if repr(one.attributes) != repr(other.attributes):  # -0.0 is not 0.0, and 1 is not 1.0
-        texts = [{*map(repr, side.attributes)} for side in (one, other)]
-        items = (item for item in (*one.attributes, *other.attributes) if repr(item) in texts[0] ^ texts[1])
-        names = ", ".join(sorted({name for name, _ in items}))
+    texts = [{(name, repr(value)) for name, value in side.attributes} for side in (one, other)]
+    if texts[0] != texts[1]:  # -0.0 is not 0.0, and 1 is not 1.0
+        names = ", ".join(sorted({name for name, _ in texts[0] ^ texts[1]}))
         raise UnprovableError(f"{other} differs from the parent's {one} in {names}")
     if len(one.operands) != len(other.operands):
         message = f"{other} has {len(other.operands)} operands, in the parent {len(one.operands)}"

@@ -146,8 +146,6 @@ SINGLE, COARSE = 2.0**-21, 2.0**-9
 """Relative error of a factor that an optimizer computed in float32, and of a factor stored with 16 bits."""
 MAX_SCALE = 2.0**16
 """The largest factor that is moved out of a product (also its reciprocal): more may overflow where the parent does not."""
-
-
 MAX_EXPONENT = 16
 """The largest power of two that moves from a channel into a matrix, up or down, for the same reason."""
 

@@ -155,7 +155,7 @@ def library(has_tables: bool, calibration: str | None) -> list[Candidate]:
         clipped = {"calibrate_method": "Percentile", "percentile": 99.99}
         near = {"calibrate_method": "MSE"}
         for suffix, params in (("", {}), ("-percentile", clipped), ("-mse", near)):
-            static = {**_pass("OnnxStaticQuantization", calibration), "params": params}
+            static = _pass("OnnxStaticQuantization", calibration, **params)
             plain.append(Candidate(f"static-int8{suffix}", (static,), "int8", (8, 32, 32)))
     return plain + tables if has_tables else plain
 
