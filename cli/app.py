@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from textwrap import wrap
 from typing import Any, NamedTuple, get_args
 
 import typer
@@ -21,6 +20,7 @@ from typer.models import OptionInfo
 from onnxreg.cli import COMPLETES, VERSION
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import flag, option
+from onnxreg.cli.output import filled
 from onnxreg.registry import support
 from onnxreg.schema.core.errors import InputError, nearest
 
@@ -78,9 +78,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
     "Places": {
         "import": Verb("Make a version from the Hub, OpenMed or OCI", "add"),
         "mirror": Verb("Copy everything from one registry to another", "mirror"),
-        "archive": Verb(
-            "Write versions into one file, or an ORT package", "packaging", "create verify package"
-        ),
+        "archive": Verb("Write versions to one file, or an ORT package", "archive", "create verify package"),
         "serve": Verb("Serve the registry over HTTP, read-only", "serve"),
         "site": Verb("Write the registry's pages as files for any host", "site"),
         "delta": Verb("Make updates small", "delta", "make ls"),
@@ -90,9 +88,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
     "Lookup": {
         "query": Verb("Find artifacts by an expression", "query"),
         "coverage": Verb("Show what each device of a fleet gets", "coverage"),
-        "builtin": Verb(
-            "List passes, profiles, devices and schemas", "built_in", "passes profiles devices schemas"
-        ),
+        "builtin": Verb("Passes, profiles, devices, schemas", "built_in", "passes profiles devices schemas"),
     },
     "Health": {
         "du": Verb("Show the space of each model", "space"),
@@ -260,17 +256,9 @@ def group_help(group: str) -> str:
 
 
 class Explained:
-    """A command whose errors point to its help, which ends with examples."""
+    """A command whose help ends with examples."""
 
     epilog: str | None
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)  # type: ignore[misc, no-any-return]
-        except TyperException as error:
-            if hasattr(error, "ctx") and error.ctx is None:
-                error.ctx = ctx
-            raise
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         formatter.write("\nExamples:\n")
@@ -308,8 +296,7 @@ def flowing(text: str) -> str:
 def folded(example: str, width: int) -> str:
     """Fold a command line into lines that a shell reads as one; quoted text, and an option with its value, stay whole."""
     unbroken = re.sub(r"'[^']*'|--[a-z-]+ (?!-)", lambda match: match[0].replace(" ", "\0"), example)
-    lines = wrap(unbroken, width, subsequent_indent=" " * 6, break_long_words=False, break_on_hyphens=False)
-    return " \\\n".join(lines).replace("\0", " ")
+    return filled(unbroken, width, " " * 6).replace("\n", " \\\n").replace("\0", " ")
 
 
 def usage_error(error: TyperException, words: Sequence[str]) -> InputError:
@@ -333,10 +320,11 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
     if near:
         return f"did you mean {' or '.join(near)}?"
     context = getattr(error, "ctx", None)
-    see = f"see `{context.command_path if context else 'reg'} --help`"
+    path = context.command_path if context else " ".join(["reg", *_from_verb(words)[:1]])
+    see = f"see `{path} --help`"
     if context and context.parent and hasattr(context.command, "commands"):
-        return f"{context.command_path} {'|'.join(context.command.commands)}; {see}"
+        return f"{path} {'|'.join(context.command.commands)}; {see}"
     if context and error.format_message().startswith("Missing argument"):
         pieces = [piece for piece in context.command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
-        return f"write {' '.join((context.command_path, *(piece.strip('{}') for piece in pieces)))}; {see}"
+        return f"write {' '.join((path, *(piece.strip('{}') for piece in pieces)))}; {see}"
     return see

@@ -15,13 +15,12 @@ import traceback
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import EXIT_STATUS, InterruptError, as_json, needs
-from onnxreg.cli.output import counted, duration, printable, table
+from onnxreg.cli.errors import EXIT_STATUS, InterruptError, needs
+from onnxreg.cli.output import counted, duration, fields, printable, table
 from onnxreg.converters.engine.read_recipe import read_document
 from onnxreg.converters.request import ON_BY_DEFAULT, ExportRequest, flag
 from onnxreg.converters.source.toolchain import free_memory
@@ -47,8 +46,7 @@ Outcome = dict[str, Any]
 """The result of a job: `{row, job, status, ref, digest, pushed, seconds, error, note}`, as `--json` shows it."""
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One export. `row` is its number in the job file, from 1; `request` has its options, with absolute paths."""
 
     row: int
@@ -272,7 +270,7 @@ def _on_cluster(
 def _outcome(answer: Done) -> Outcome:
     """The result of a job, from the output of its command line; an interrupted job has an empty result."""
     if isinstance(answer, RegError):
-        return {"status": "failed", "error": as_json(answer)}
+        return {"status": "failed", "error": fields(answer, "family message hint")}
     if answer["status"] == EXIT_STATUS["interrupted"]:
         return {}
     outcome: Outcome = {"status": "failed", "seconds": answer["seconds"]}

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from onnxreg.cli.output import fold_line, paint, printable
+from onnxreg.cli.output import fields, fold_line, paint, printable
 from onnxreg.schema.core.errors import HostError, InputError, RegError, missing_extra
 
 INTERRUPT_AGAIN_SECONDS = 1.5
@@ -36,18 +36,13 @@ def report(error: RegError | KeyboardInterrupt, is_json: bool = False) -> int:
     if isinstance(error, KeyboardInterrupt):
         error = InterruptError("interrupted", "run the command again; nothing half-written was kept")
     if is_json:
-        print(json.dumps({"error": as_json(error)}), file=sys.stderr)
+        print(json.dumps({"error": fields(error, "family message hint")}), file=sys.stderr)
     else:
         lines = [_line("error", error.message)]
         lines += [f"  {printable(line)}" for line in error.drawing]
         lines += [_line("hint", error.hint)] if error.hint else []
         print("\n".join(lines), file=sys.stderr)
     return EXIT_STATUS[error.family]
-
-
-def as_json(error: RegError) -> dict[str, str]:
-    """The error as a JSON value: family, message and hint."""
-    return {"family": error.family, "message": error.message, "hint": error.hint}
 
 
 def _line(label: str, text: str) -> str:

@@ -29,7 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suppress(AttributeError):  # a stream of a test
             getattr(sys, name).reconfigure(errors="backslashreplace")
     try:
-        _dispatch(words)
+        if words == ["--version"]:
+            print(f"reg {VERSION}")
+        else:
+            from onnxreg.cli.app import run_app
+
+            run_app(words)
         sys.stdout.flush()
         if arguments is None:
             quick_exit(0)
@@ -50,15 +55,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from onnxreg.cli.errors import of_system, report
 
         return report(of_system(error), is_json="--json" in words)
-
-
-def _dispatch(words: list[str]) -> None:
-    if words == ["--version"]:
-        print(f"reg {VERSION}")
-        return
-    from onnxreg.cli.app import run_app
-
-    run_app(words)
 
 
 def quick_exit(status: int) -> NoReturn:

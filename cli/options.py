@@ -119,20 +119,14 @@ ANYTHING: Any = None
 def query(
     session: Session,
     remote: str | None,
-    formats: list[str] | None = option(
-        "An accepted format, the preferred one first; may be repeated.", "--format"
-    ),
+    formats: list[str] | None = option("An accepted format, best first; may be repeated.", "--format"),
     precision: str | None = option("Only artifacts of this precision."),
     certified: bool = flag("Only certified artifacts."),
-    max_size: str | None = option(
-        "The most bytes to download, with every file it needs: 30MB (10^6), 28MiB (2^20)."
-    ),
+    max_size: str | None = option("The most bytes to download, with all files: 30MB (10^6), 28MiB (2^20)."),
     min_recall: list[str] | None = option(
         "The least measured recall of a label, such as PHONE=0.95; may be repeated.", metavar="LABEL=SHARE"
     ),
-    where: str | None = option(
-        "A further condition, such as 'opset <= 18 and not yanked'; see docs/query.md."
-    ),
+    where: str | None = option("A further condition, such as 'opset <= 18 and not yanked' (docs/query.md)."),
     member: str | None = option(
         "The stage of a pipeline, such as detector, or the member of a family, such as backbone.",
         metavar="NAME",

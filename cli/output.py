@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from shutil import get_terminal_size
-from textwrap import wrap
+from textwrap import TextWrapper, wrap
 from typing import Any, TextIO
 
 from onnxreg.schema.core import units
@@ -75,13 +75,16 @@ def paint(word: str, stream: TextIO | None = None) -> str:
     return f"\x1b[{COLOURS[word.strip()]}m{word}\x1b[0m"
 
 
+def filled(text: str, width: int, indent: str = "", first: str = "") -> str:
+    """Fold a text at `width`, with `first` before the first line and `indent` before the others; words stay whole."""
+    return TextWrapper(width, first, indent, break_long_words=False, break_on_hyphens=False).fill(text)
+
+
 def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
     """Fold a line between words at the width of the terminal and indent the further lines; not if there is no terminal."""
     if not (stream or sys.stdout).isatty():
         return line
-    width = get_terminal_size().columns
-    lines = wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines)
+    return filled(line, get_terminal_size().columns, indent)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:

@@ -19,17 +19,10 @@ CONTROL_C = "^C "
 """The text that a terminal adds to the last line at Ctrl-C, which must not begin a new line."""
 
 
-class Lines(Progress):
-    """Print each step on stderr."""
-
-    def step(self, label: str) -> None:
-        print(f"{label} ...", file=sys.stderr, flush=True)
-
-
 class Drawn(Progress):
     """Draw one line: a label of at most `room` characters, and the bytes of all transferred files."""
 
-    def __init__(self, bar: "Bar", label: str, room: int | None = None) -> None:
+    def __init__(self, bar: "Bar", label: str, room: int) -> None:
         self._bar, self._room, self._planned = bar, room, 0
         self._task = bar.add_task(self._fit(label), total=None)
 
@@ -47,18 +40,18 @@ class Drawn(Progress):
     def _fit(self, label: str) -> str:
         """Shorten a long label to its end, because paths differ at their ends."""
         text = printable(label)
-        return text if self._room is None or len(text) <= self._room else f"…{text[1 - self._room :]}"
+        return text if len(text) <= self._room else f"…{text[1 - self._room :]}"
 
 
-class Checked(Progress):
-    """Call `check`, which may raise, before each step."""
+class Steps(Progress):
+    """Call `check`, which may raise, before each step, then `draw` with its label."""
 
-    def __init__(self, drawn: Progress, check: Callable[[], None]) -> None:
-        self._drawn, self._check = drawn, check
+    def __init__(self, draw: Callable[[str], object], check: Callable[[], None]) -> None:
+        self._draw, self._check = draw, check
 
     def step(self, label: str) -> None:
         self._check()
-        self._drawn.step(label)
+        self._draw(label)
 
 
 @contextmanager
@@ -101,7 +94,7 @@ def steps(silent: bool) -> Iterator[Progress]:
     """
     if silent or not sys.stderr.isatty():
         with interruptible() as check:
-            yield Checked(SILENT if silent else Lines(), check)
+            yield Steps(lambda label: silent or print(f"{label} ...", file=sys.stderr, flush=True), check)
         return
     from rich import progress
     from rich.console import Console
@@ -109,8 +102,9 @@ def steps(silent: bool) -> Iterator[Progress]:
     text = progress.TextColumn("{task.description}", markup=False)
     columns = (progress.SpinnerColumn(), text, progress.TimeElapsedColumn())
     bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=None)
     with bar, interruptible() as check:
-        yield Checked(Drawn(bar, ""), check)
+        yield Steps(lambda label: bar.update(task, description=printable(label)), check)
 
 
 @contextmanager

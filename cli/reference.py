@@ -2,7 +2,6 @@
 
 import re
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from inspect import getdoc
@@ -13,6 +12,7 @@ import typer
 
 from onnxreg.cli.app import GROUPS, build, flowing
 from onnxreg.cli.errors import EXIT_STATUS, InterruptError
+from onnxreg.cli.output import filled
 from onnxreg.registry.support.environment import VARIABLES
 from onnxreg.schema.core.errors import RegError
 
@@ -47,11 +47,6 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
             yield " ".join((*path, name)), command
 
 
-def examples(command: Any) -> tuple[str, ...]:
-    """The example command lines of a command's help."""
-    return tuple(command.epilog.splitlines())
-
-
 def name_of(parameter: Any) -> str:
     """The name of an argument, or of an option with the placeholder of its value: `--format TEXT`."""
     if parameter.param_type_name == "argument":
@@ -67,10 +62,9 @@ def cli_page() -> str:
         panel: [name for verb in members for name in verbs if name.partition(" ")[0] == verb]
         for panel, members in GROUPS.items()
     }
-    contents = "".join(
-        _filled(f"**{panel}**: {', '.join(map(_link, names))}", "- ") + "\n"
-        for panel, names in panels.items()
-    )
+    links = {name: f"[{name}](#reg-{name.replace(' ', '-')})" for name in verbs}
+    lists = {panel: ", ".join(links[name] for name in names) for panel, names in panels.items()}
+    contents = "".join(_filled(f"**{panel}**: {names}", "- ") + "\n" for panel, names in lists.items())
     uses = Counter(pair for command in verbs.values() for pair in _listed(command))
     common = {pair[0]: pair for pair, count in reversed(uses.most_common()) if count >= COMMON}.values()
     parts = [CLI_HEADING, contents, "## Global options\n", _list(_pairs(root().params))]
@@ -85,10 +79,6 @@ def cli_page() -> str:
     statuses |= {str(status): families[family] for family, status in EXIT_STATUS.items()}
     parts += ["## Exit status\n", _list(statuses.items()), "## Environment\n", _list(ENVIRONMENT.items())]
     return "\n".join(parts)
-
-
-def _link(name: str) -> str:
-    return f"[{name}](#reg-{name.replace(' ', '-')})"
 
 
 def _listed(command: Any) -> list[tuple[str, str]]:
@@ -120,16 +110,8 @@ def _list(items: Iterable[tuple[str, str]]) -> str:
 
 
 def _filled(text: str, first: str = "") -> str:
-    """Fill a paragraph, or an item that begins with `first`, into lines of `COLUMNS`; words stay whole."""
-    margin = " " * len(first)
-    return textwrap.fill(
-        text,
-        COLUMNS,
-        initial_indent=first,
-        subsequent_indent=margin,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    """A paragraph, or an item that begins with `first`, in lines of `COLUMNS`."""
+    return filled(text, COLUMNS, " " * len(first), first)
 
 
 def _markdown(paragraph: str) -> str:

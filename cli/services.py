@@ -5,9 +5,8 @@ Python programs call these functions too, not only commands, so the functions pr
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnxreg.cli.errors import needs
 from onnxreg.registry.log.commit import read_condemned
@@ -100,16 +99,12 @@ def cache_limit() -> int:
     return parse_size(limit) if limit else MAX_CACHE_BYTES
 
 
-@dataclass(frozen=True)
-class ArtifactProof:
+class ArtifactProof(NamedTuple):
     """The proof of one artifact. `parent` names the artifact or file that the artifact at `path` was compared with."""
 
     path: str
     parent: str
     report: FaithfulnessReport
-
-    def to_json(self) -> dict[str, Any]:
-        return {"path": self.path, "parent": self.parent, "report": self.report.to_json()}
 
 
 def prove_version(
@@ -209,8 +204,7 @@ def _pairs(
     return [(artifact, parent) for artifact, parent in pairs if parent is not None]
 
 
-@dataclass(frozen=True)
-class DeltaReport:
+class DeltaReport(NamedTuple):
     """The deltas that a version offers. `new` counts the deltas made now; `files` are the version's files by digest.
 
     `unlike` has the path and the old version of each pair of files that are too different for a delta.

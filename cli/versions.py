@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
 from shlex import quote
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.output import counted, fields, fold_line, number, printable, size, table
+from onnxreg.cli.output import counted, fields, filled, fold_line, number, printable, size, table
 from onnxreg.schema.core import canonical
 from onnxreg.schema.log.state import RECALL, suite_checks
 from onnxreg.schema.manifest.vocabulary import UNJUDGED
@@ -57,14 +55,19 @@ def screen(
     manifest = version.manifest
     partial = None if version.held is None else f"partial: reg pull {version.ref} fetches the rest"
     first = (
-        (str(version.ref), *_facts(manifest), f"manifest {version.digest}", *_keyed({"held": partial})),
+        (
+            str(version.ref),
+            *_facts(manifest, is_full),
+            f"manifest {version.digest}",
+            *_keyed({"held": partial}),
+        ),
         _artifacts(version),
         _shipping(version),
         _figures(manifest, is_full),
         _needs(manifest, is_full),
         _ways(version, remote, is_full),
     )
-    details = (_making(manifest), _remarks(version), _checks(manifest), _files(manifest))
+    details = (_remarks(version), _checks(manifest), _files(manifest))
     return first, details if is_full else ()
 
 
@@ -142,8 +145,7 @@ def _keyed(rows: Mapping[str, str | None]) -> Iterator[str]:
     """Lines of `key  value`, folded at 80 columns; keys without a value are left out."""
     for key, value in rows.items():
         if value:
-            lines = wrap(printable(value), 71, break_on_hyphens=False)
-            yield from (f"{name:<9}{line}" for name, line in zip_longest([key], lines, fillvalue=""))
+            yield filled(printable(value), 80, " " * 9, f"{key:<9}")
 
 
 def _named(names: Sequence[str]) -> str:
@@ -151,9 +153,10 @@ def _named(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MAX_NAMES])}{more}"
 
 
-def _facts(manifest: Manifest) -> Iterator[str]:
-    """The facts of the version as a whole."""
-    labels = manifest.labels or ()
+def _facts(manifest: Manifest, is_full: bool) -> Iterator[str]:
+    """The facts of the version as a whole; with `is_full`, also its recipe, and the tools that ran the recipe."""
+    labels, recipe = manifest.labels or (), manifest.recipe if is_full else None
+    tools = recipe.tools.items() if recipe else ()
     return _keyed(
         {
             "about": manifest.description,
@@ -163,6 +166,8 @@ def _facts(manifest: Manifest) -> Iterator[str]:
             "license": manifest.license,
             "source": _source(manifest.source, manifest.name) if manifest.source else None,
             "labels": f"{len(labels)}: {_named(labels)}" if labels else None,
+            "recipe": f"{recipe.profile} v{recipe.profile_version}" if recipe else None,
+            "tools": ", ".join(f"{tool} {version}" for tool, version in sorted(tools)),
         }
     )
 
@@ -361,13 +366,6 @@ def _ways(version: Release, remote: str | None, is_full: bool) -> Iterator[str]:
     yield f"         reg pull {version.ref} {argument or 'REMOTE'} --output DIRECTORY"
     if not is_full:
         yield f"more     reg show {version.ref}{option} --full"
-
-
-def _making(manifest: Manifest) -> Iterator[str]:
-    """The recipe of a version, and the tools that ran the recipe."""
-    if recipe := manifest.recipe:
-        tools = ", ".join(f"{tool} {version}" for tool, version in sorted(recipe.tools.items()))
-        yield from _keyed({"recipe": f"{recipe.profile} v{recipe.profile_version}", "tools": tools})
 
 
 def _remarks(version: Release) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import DESCRIPTION, LICENSE, VERSION, argument, option, pairs
-from onnxreg.cli.output import printable, shortened, table
+from onnxreg.cli.output import fields, printable, shortened, table
 from onnxreg.cli.services import prove_version
 from onnxreg.cli.versions import report_published
 from onnxreg.schema.core.errors import InputError, RegError
@@ -56,9 +56,7 @@ def add(
     version: str | None = VERSION,
     format: str | None = option("The format's name, if not the one read from the file."),
     precision: str | None = option("The precision, if the weights do not show it."),
-    parent: Path | None = option(
-        "The file among these that the other models were made from; they are proven."
-    ),
+    parent: Path | None = option("The file among these that the others were made from; they are proven."),
     license: str | None = LICENSE,
     task: str | None = option(
         "What the model is for, such as token-classification; default: as config.json says.",
@@ -88,15 +86,13 @@ def add(
     with Child() as child:
         registry = session.open(create=None)
         with registry.workspace() as workspace:
-            draft, _ = child.add(
-                [*(files or ()), *named],
-                workspace,
-                name=name,
-                format=format,
-                precision=precision,
-                members=named,
-                parent=parent,
-            )
+            options: dict[str, Any] = {
+                "format": format,
+                "precision": precision,
+                "members": named,
+                "parent": parent,
+            }
+            draft, _ = child.add([*(files or ()), *named], workspace, name=name, **options)
             statements = {"license": license, "task": task, "description": description}
             stated = {key: text for key, text in statements.items() if text is not None}
             draft = replace(draft, fields={**draft.fields, **stated})
@@ -176,15 +172,7 @@ def _prove(session: Session, registry: "Registry", published: "Release") -> list
     except RegError as error:
         session.warn(f"warning: no proof: {error.message}")
         return []
-    return [
-        {
-            "path": proof.path,
-            "parent": proof.parent,
-            "verdict": proof.report.verdict,
-            "reasons": list(proof.report.reasons),
-        }
-        for proof in proofs
-    ]
+    return [fields(proof, "path parent") | fields(proof.report, "verdict reasons") for proof in proofs]
 
 
 def _proof_lines(proofs: list[dict[str, Any]]) -> Iterator[str]:

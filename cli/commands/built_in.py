@@ -36,11 +36,12 @@ def builtin_passes(
 
     descriptions = list(map(pass_catalog.describe, [name] if name else pass_catalog.names()))
     first, rows = descriptions[0], [(item["name"], item["version"], item["summary"]) for item in descriptions]
-    lines = table(("PASS", "VERSION", "SUMMARY"), rows)
-    if name:
-        head = f"{first['summary']} (version {first['version']})"
-        lines = iter((head, "", *_parameters(first["parameters"], "PARAMETER")))
-    session.show({"passes": descriptions}, lines)
+    head = (
+        f"{first['summary']} (version {first['version']})",
+        "",
+        *_parameters(first["parameters"], "PARAMETER"),
+    )
+    session.show({"passes": descriptions}, head if name else table(("PASS", "VERSION", "SUMMARY"), rows))
 
 
 def builtin_profiles(
@@ -62,18 +63,12 @@ def builtin_profiles(
         session.show(recipe, chosen[name].text(), (f"# {line}".rstrip() for line in choices))
         return
     documents = [
-        {
-            "name": item,
-            "version": recipe.profile_version,
-            "task": recipe.task,
-            "steps": [step.name for step in recipe.steps],
-            "outputs": [item.path or item.step for item in recipe.outputs],
-        }
+        {"name": item, "version": recipe.profile_version, "task": recipe.task}
+        | {"steps": [step.name for step in recipe.steps]}
+        | {"outputs": [item.path or item.step for item in recipe.outputs]}
         for item, recipe in recipes.items()
     ]
-    rows = [
-        [" ".join(cell) if isinstance(cell, list) else cell for cell in item.values()] for item in documents
-    ]
+    rows = [list(item.values()) for item in documents]
     session.show({"profiles": documents}, table(("PROFILE", "VERSION", "TASK", "STEPS", "OUTPUTS"), rows))
 
 

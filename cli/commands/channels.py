@@ -168,9 +168,7 @@ def rollout_start(
     ref: str = REF,
     channel: str = ONE_CHANNEL,
     percent: float = PERCENT,
-    where: str | None = option(
-        "Only devices for which this is true, such as 'app_version >= 3.2.0'; see docs/rollouts.md."
-    ),
+    where: str | None = option("Only these devices: 'app_version >= 3.2.0' (docs/rollouts.md)."),
     remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
@@ -238,16 +236,12 @@ def rollout_status(session: Session, name: str = NAME, remote: str | None = REMO
     from onnxreg.registry.log.log import open_log
 
     state = open_log(session.reader(remote), name).state
-    rollouts = [(tag, state.channels[tag].version, rollout) for tag, rollout in state.rollouts.items()]
-    documents = [
-        {"channel": tag, "version": version, "rollout": rollout.to_json()}
-        for tag, version, rollout in rollouts
-    ]
     none = f"{name} has no rollout; `reg rollout start {name}:VERSION` begins one"
-    rows = [
-        (tag, version, rollout.to, f"{rollout.percent:g} %", rollout.where or "every device")
-        for tag, version, rollout in rollouts
-    ]
+    documents, rows = [], []
+    for tag, rollout in state.rollouts.items():
+        version, share = state.channels[tag].version, f"{rollout.percent:g} %"
+        documents.append({"channel": tag, "version": version, "rollout": rollout.to_json()})
+        rows.append((tag, version, rollout.to, share, rollout.where or "every device"))
     header = ("CHANNEL", "VERSION", "ROLLS OUT", "SHARE", "WHERE")
     session.show({"name": name, "rollouts": documents}, table(header, rows) if rows else none)
 

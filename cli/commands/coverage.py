@@ -38,9 +38,8 @@ def command(
     coverages = coverage(session.reader(remote), Ref.parse(ref), query, fleet)
     without = {id(item.device) for item in coverages if isinstance(item.answer, NoAnswerError)}
     stranded = [device for device in fleet if id(device) in without]
-    session.show(
-        {"ref": ref, "stranded": len(stranded), "devices": coverages}, table(COLUMNS, map(_row, coverages))
-    )
+    document = {"ref": ref, "stranded": len(stranded), "devices": coverages}
+    session.show(document, table(COLUMNS, map(_row, coverages)))
     if stranded:
         names = ", ".join(device.name for device in stranded)
         nothing = f"{counted(len(stranded), 'device')} of {len(fleet)} get nothing of {ref}: {names}"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import CHANNEL, EXACT_REF, REASON, REF, REMOTE, flag, option
+from onnxreg.cli.output import write_file
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 
@@ -112,9 +113,7 @@ def sign(
     session: Session,
     ref: str = REF,
     key: str | None = option("One of your keys; default: REG_SIGNING_KEY, else your only key."),
-    bundle: Path | None = option(
-        "Write a bundle for model_signing to this file, or to model.sig in this directory."
-    ),
+    bundle: Path | None = option("Write a bundle for model_signing to this file or directory (model.sig)."),
     remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
@@ -147,14 +146,11 @@ def sign(
 def write_bundle(path: Path, published: "Release", key: "PrivateKey") -> None:
     """Write the bundle by which model_signing verifies a pulled version. Raise InputError unless the key is ECDSA P-256."""
     from onnxreg.registry.log.contents import held_files
-    from onnxreg.registry.support.disk import host_errors, replace_file
     from onnxreg.schema.manifest.vocabulary import FILENAME
     from onnxreg.schema.signing.dsse import make_bundle
 
     files = {file.path: file.digest for file in held_files(published.manifest, published.held)}
-    data = make_bundle(published.name, {FILENAME: published.digest, **files}, key.public, key.sign)
-    with host_errors(f"writing {path}"):
-        replace_file(path, data)
+    write_file(path, make_bundle(published.name, {FILENAME: published.digest, **files}, key.public, key.sign))
 
 
 def _states(result: "DecisionResult", word: str, undo: bool) -> tuple[str, str]:

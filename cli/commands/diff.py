@@ -18,7 +18,6 @@ from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.registry.log.contents import Release
-    from onnxreg.registry.store.protocol import RegistryReader
 
 EXAMPLES = (
     "reg diff acme/pii-small:1.1.0 acme/pii-small:1.2.0",
@@ -66,7 +65,11 @@ def command(
     old_reader = reader if source is None else session.reader(source)
     before, after = read_version(old_reader, Ref.parse(old)), read_version(reader, Ref.parse(new))
     changes, screen = overview(before.manifest, after.manifest, (before.states, after.states))
-    proofs = {"old": _proofs(old_reader, before), "new": _proofs(reader, after)}
+    sides = {"old": (old_reader, before), "new": (reader, after)}
+    proofs: dict[str, dict[str, str]] = {
+        side: {path: proof.report.verdict for path, proof in versions.proofs(*release).items()}
+        for side, release in sides.items()
+    }
     attested = {"old": _overruled(before), "new": _overruled(after)}
     document: dict[str, Any] = changes.to_json() | {"overview": screen}
     document |= {"attested": attested} if any(attested.values()) else {}
@@ -98,11 +101,6 @@ def command(
 def _overruled(side: "Release") -> dict[str, str]:
     """The states of artifacts, by path, that differ from the states in the manifest."""
     return {artifact.path: artifact.state for artifact in side.states if artifact.state != artifact.stated}
-
-
-def _proofs(reader: "RegistryReader", version: "Release") -> dict[str, str]:
-    """The recorded verdict of each artifact that `reg prove` compared with its parent, by the artifact's path."""
-    return {path: proof.report.verdict for path, proof in versions.proofs(reader, version).items()}
 
 
 def _proof_changes(old: dict[str, str], new: dict[str, str]) -> list[str]:

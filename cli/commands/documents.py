@@ -29,9 +29,7 @@ def sbom(
     remote: str | None = REMOTE,
     out: Path | None = option("Write to this file.", "--output"),
     timestamp: str | None = option("The bill's time, such as 2026-01-31T12:00:00Z; default: none."),
-    proofs: bool = flag(
-        "Add the verdicts of the proofs on record (`reg prove --attest`), each with who signed it."
-    ),
+    proofs: bool = flag("Add the verdicts of recorded proofs (`reg prove --attest`), each with its signer."),
 ) -> None:
     """Print a version's bill of materials: CycloneDX 1.6 with model cards (ML-BOM), as JSON.
 
@@ -67,11 +65,9 @@ def dossier(
     session: Session,
     ref: str = REF,
     directory: Path = option(
-        "A new directory, or the directory of an earlier dossier.", "--output", default=..., metavar="DIR"
+        "A new directory, or an earlier dossier.", "--output", default=..., metavar="DIR"
     ),
-    profile: str = option(
-        "plain, eu-annex-iv, or a .yaml file: the table of sections and fields.", default="plain"
-    ),
+    profile: str = option("plain, eu-annex-iv, or a .yaml file of sections and fields.", default="plain"),
     facts: Path | None = option("What only a person can state, a YAML file."),
     remote: str | None = REMOTE,
 ) -> None:

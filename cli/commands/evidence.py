@@ -43,9 +43,7 @@ EXAMPLES = (
 def attest(
     session: Session,
     ref: str = REF,
-    report: Path = option(
-        "A certificate of an export, a benchmark, or the document that docs/gates.md describes.", default=...
-    ),
+    report: Path = option("A certificate, a benchmark, or the document of docs/gates.md.", default=...),
     key: str | None = option("Sign with this key of yours."),
     remote: str | None = REMOTE,
     reason: str | None = REASON,
@@ -179,7 +177,7 @@ def prove(
         signed = "" if private is None else f", signed with key {private.public.id[:12]}"
         logged = f"logged {counted(len(proofs), 'report')} in {version.name}{session.place(store)}{signed}"
     session.show(
-        {"ref": version.ref, "proofs": proofs},
+        {"ref": version.ref, "proofs": [proof._asdict() for proof in proofs]},
         table(PROOF_COLUMNS, map(_proof_row, proofs)),
         [printable(f"{item.path}: {reason}") for item in proofs for reason in item.report.reasons],
         logged,
@@ -285,13 +283,13 @@ def _certificates(reader: "RegistryReader", published: "Release") -> Certificate
         document = EvaluationDocument.decode(read_blob(reader, entry.digest), entry.path)
         artifact = artifacts.get(document.artifact)
         evidence = None if artifact is None else artifact.certification.evidence
-        if artifact is None or evidence is None or evidence.suite != document.suite:
-            message = f"{entry.path} is about another artifact or suite than the manifest"
-            raise IntegrityError(message, "do not rely on it")
-        if document.state != artifact.certification.state:
+        message = f"{entry.path} is about another artifact or suite than the manifest"
+        if artifact is not None and evidence is not None and evidence.suite == document.suite:
             message = f"{entry.path} says {document.state}, the manifest says {artifact.certification.state}"
-            raise IntegrityError(message, "do not rely on it")
-        certificates.append((artifact, document))
+            if document.state == artifact.certification.state:
+                certificates.append((artifact, document))
+                continue
+        raise IntegrityError(message, "do not rely on it")
     return certificates
 
 
@@ -299,10 +297,10 @@ def _labels(path: str, document: "EvaluationDocument") -> Iterator[str]:
     """Lines about the mapped labels of the suite, and about the labels that the verdict leaves out."""
     lines = []
     for metric in document.metrics:
-        mapped, kinds = metric.settings.get("label_map", {}), ("excluded_labels", "other_labels")
-        lines += [f"  {gold} was judged by {label}" for gold, label in mapped.items()]
-        for key, words in zip(kinds, ("was excluded", "is not one of the model's"), strict=True):
-            counts = metric.settings.get(key, {})
+        settings = metric.settings
+        lines += [f"  {gold} was judged by {label}" for gold, label in settings.get("label_map", {}).items()]
+        for key, words in (("excluded", "was excluded"), ("other", "is not one of the model's")):
+            counts = settings.get(f"{key}_labels", {})
             lines += [f"  {gold} {words}: {counted(spans, 'span')}" for gold, spans in counts.items()]
     return map(printable, [f"labels of {path}:", *lines] if lines else [])
 

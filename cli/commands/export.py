@@ -67,19 +67,13 @@ def command(
     description: str | None = DESCRIPTION,
     version: str | None = VERSION,
     output: Path | None = OUTPUT,
-    push: str | None = option(
-        "Also push the version to this remote (a name, path or URL), new or not.", metavar="REMOTE"
-    ),
+    push: str | None = option("Push it to this remote too: name, path or URL, new or not.", metavar="REMOTE"),
     opset: int | None = option("The ONNX opset, 7 to 23; default 14, android 18."),
     quantize: bool = flag("Also make an INT8 artifact of a task."),
     no_int8: bool = flag("Make no INT8 artifact."),
-    int8_embeddings: bool = flag(
-        "With INT8, also quantize the embedding tables, to a quarter of their bytes."
-    ),
+    int8_embeddings: bool = flag("With INT8, also quantize the embedding tables, to a quarter of the bytes."),
     max_seq_length: int | None = option("The longest sequence, in tokens."),
-    eval_suite: Path | None = option(
-        "Judge the artifacts of low precision on this suite: see docs/certification.md."
-    ),
+    eval_suite: Path | None = option("Judge artifacts of low precision on a suite (docs/certification.md)."),
     item_scores: bool = flag("Publish the scores of single items too, as sorted numbers without texts."),
     label_map: list[str] | None = option(
         "Judge gold of this label by a label of the model (repeatable); GOLD= excludes it. Recorded.",
@@ -87,9 +81,7 @@ def command(
     ),
     margin: bool = flag("Certify only if the whole interval of the loss is below the limit."),
     certify: bool = flag("Search for the smallest artifact that passes on the evaluation suite."),
-    confirm_suite: Path | None = option(
-        "With --certify: judge the winner once on this suite; default: half of the evaluation suite."
-    ),
+    confirm_suite: Path | None = option("--certify judges the winner once on this; default: half the suite."),
     candidate: list[str] | None = option(
         "With --certify: try this candidate (repeatable); default: all of docs/certification.md.",
         metavar="NAME",
@@ -98,7 +90,7 @@ def command(
         "With --certify: fast-enough (the default: the fewest bytes at 1.1 or less of the latency in full precision), bytes or latency."
     ),
     calibration: Path | None = option(
-        "With --certify: rows (.npz) to calibrate static INT8 with; without them it is not tried."
+        "With --certify: rows (.npz) to calibrate static INT8, else not tried."
     ),
     min_gold_chars: int | None = option("Do not judge a label with fewer gold characters."),
     min_parent_recall: float | None = option(
@@ -109,12 +101,8 @@ def command(
     dry_run: bool = flag("Make and judge the artifacts, and publish nothing."),
     no_cache: bool = flag("Run every step, and store nothing in the cache."),
     batch: Path | None = option("Run every export in this job file (YAML)."),
-    jobs: int | None = option(
-        "With --batch: the number of processes; default: as many as cores and memory allow.", min=1
-    ),
-    scheduler: str | None = option(
-        "With --batch: run on the Dask cluster whose scheduler is at ADDRESS.", metavar="ADDRESS"
-    ),
+    jobs: int | None = option("With --batch: processes; default: as many as cores and memory allow.", min=1),
+    scheduler: str | None = option("With --batch: run on this scheduler's Dask cluster.", metavar="ADDRESS"),
 ) -> None:
     """Export a checkpoint for a task, or by a profile or a recipe; measure the results and publish them.
 
@@ -226,15 +214,16 @@ def _latencies(tables: "Sequence[LatencyTable]") -> Iterator[str]:
                 graphs, rows = " + ".join(item.paths), "one row" if item.rows == 1 else f"{item.rows} rows"
                 yield f"latency: p50 {item.median:g} ms, p95 {item.p95:g} ms: {graphs} ({rows}, {threads})"
         timed = [
-            (*item.paths, item.input, f"{item.median:.3g} ms", _ratio(*item.ratio))
+            (
+                *item.paths,
+                item.input,
+                f"{item.median:.3g} ms",
+                "{:.2f} ({:.2f} to {:.2f})".format(*item.ratio),
+            )
             for item in one.latencies
             if item.ratio is not None
         ]
         yield from table(("LATENCY", "INPUT", f"MEDIAN, {threads}", "PARENT = 1"), timed)
-
-
-def _ratio(value: float, low: float, high: float) -> str:
-    return f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
 def _slower(release: "Release", tables: "Sequence[LatencyTable]") -> Iterator[str]:

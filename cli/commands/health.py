@@ -31,9 +31,7 @@ def verify(
     session: Session,
     ref: str | None = argument("Only this model or version.", "[REF]", complete_name),
     repair: bool = flag("Replace damaged files by good copies."),
-    source: str | None = option(
-        "The registry with good copies; default: the only remote, or the one named origin.", "--from"
-    ),
+    source: str | None = option("Where good copies are; default: the only remote, or origin.", "--from"),
     remote: str | None = REMOTE,
     signatures: bool = flag("Only list and check the signatures on versions and evaluations."),
 ) -> None:
@@ -132,11 +130,10 @@ def lines(report: "VerifyReport", store: "RegistryReader", repairs: "Iterable[Da
 
 def _list_signatures(session: Session, reader: "RegistryReader", ref: str | None) -> None:
     """Show the signatures on versions and evaluations; the help of `reg verify` describes the JSON."""
-    documents, rows = list[dict[str, Any]](), list[tuple[object, ...]]()
-    for name in [ref] if ref else reader.names():
-        for document, lines in _signatures(reader, Ref.parse(name)):
-            documents.append(document)
-            rows += lines
+    pairs = [
+        pair for name in ([ref] if ref else reader.names()) for pair in _signatures(reader, Ref.parse(name))
+    ]
+    documents, rows = [document for document, _ in pairs], [row for _, lines in pairs for row in lines]
     statuses = Counter(row[3] for row in rows)
     session.show(
         {"ok": not statuses["invalid"] and not statuses["missing"], "versions": documents},

@@ -91,9 +91,7 @@ LIMIT = 20
 def history(
     session: Session,
     name: str = NAME,
-    metric: str | None = option(
-        "The figure: the name of a check, or its end, such as a label; default: the loss of recall."
-    ),
+    metric: str | None = option("A check's name, or its end, such as a label; default: the loss of recall."),
     format_name: str | None = option("Only artifacts of this format.", "--format"),
     precision: str | None = PRECISION,
     last: int = option("The number of versions.", default=LIMIT, min=1, max=1000),

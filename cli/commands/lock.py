@@ -59,13 +59,9 @@ def command(
     target_device = read_one_device(device)
     names = [Ref.parse(ref).name for ref in refs or ()]
     if not refs and (query.to_json() or target_device):
-        raise InputError(
-            "the options say what a REF must be, and none is named", "name a REF, or leave them out"
-        )
+        raise InputError("the options describe a REF, and none is named", "name a REF, or leave them out")
     if refs and update:
-        raise InputError(
-            "REF and --update contradict each other", "lock a REF with options, or --update NAME"
-        )
+        raise InputError("REF and --update contradict each other", "lock REF with options, or --update NAME")
     if twice := next((name for name in names if names.count(name) > 1), None):
         message = f"{twice} is named twice: a lock holds one artifact of a model"
         raise InputError(message, "use another --output")

@@ -1,12 +1,12 @@
 """`reg ls`: the models of a registry, the models that have a kind of artifact, or the versions of one model."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import FORMATS, MAX_AGE, OFFLINE, PRECISION, REMOTE, argument, complete_name, flag
-from onnxreg.cli.output import size, table
+from onnxreg.cli.output import fields, size, table
 from onnxreg.cli.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log.log import FINISH, PATTERN, named_copy, open_log
 from onnxreg.registry.store.directory import DirectoryRegistry
@@ -23,7 +23,7 @@ EXAMPLES = (
     "reg ls acme/pii-small --remote origin",
     "reg --registry /srv/models ls --json",
 )
-ARTIFACT_KEYS = ("format", "precision", "path", "digest", "size", "download_size", "state")
+ARTIFACT_KEYS = "format precision path digest size download_size state"
 
 
 def command(
@@ -108,12 +108,8 @@ def _matches(
     for (name, _), artifacts in groupby(fitting, lambda artifact: (artifact.name, artifact.version)):
         newest[name] = list(artifacts)
     documents = [
-        {
-            **catalog.models[name].to_json(),
-            "version": artifacts[0].version,
-            "manifest": artifacts[0].manifest,
-            "artifacts": [{key: getattr(item, key) for key in ARTIFACT_KEYS} for item in artifacts],
-        }
+        {**catalog.models[name].to_json(), **fields(artifacts[0], "version manifest")}
+        | {"artifacts": [fields(item, ARTIFACT_KEYS) for item in artifacts]}
         for name, artifacts in newest.items()
     ]
     rows = [
@@ -131,15 +127,14 @@ def _versions(session: Session, reader: RegistryReader, name: str) -> None:
     versions = versions_json(open_log(reader, name))
     rows = []
     for item in versions["versions"]:
-        total = size(item["size"]) if "size" in item else None
-        state = _worded(item["state"], item.get("states", {}))
+        total, state, states = (
+            size(item["size"]) if "size" in item else None,
+            item["state"],
+            item.get("states", {}),
+        )
+        if state == "refused" and 0 < (refused := list(states.values()).count("refused")) < len(states):
+            state = f"{refused} of {len(states)} refused"
         facts = (item["version"], item["manifest"][7:19], total)
         rows.append((*facts, item["channels"], state, item["held"] or None))
     header = ("VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE", "HELD")
     session.show(versions, table(header, rows))
-
-
-def _worded(state: str, states: Mapping[str, str]) -> str:
-    """The state of a version; if only some of its artifacts are refused, their number."""
-    refused = sum(word == "refused" for word in states.values())
-    return f"{refused} of {len(states)} refused" if state == "refused" and refused < len(states) else state

@@ -1,11 +1,11 @@
 """`reg pull`: copy a version from another registry, and write its files into a directory."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import prefix_outcome, resumable
 from onnxreg.cli.options import (
+    FORMATS,
     FROM_OR_TO,
     MAX_AGE,
     OUTPUT,
@@ -17,14 +17,11 @@ from onnxreg.cli.options import (
     one_remote,
     option,
 )
-from onnxreg.cli.output import table
+from onnxreg.cli.output import fields, table
 from onnxreg.cli.transfer_report import Stopwatch, arrival_lines, report_transfer
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import FILENAME
-
-if TYPE_CHECKING:
-    from onnxreg.registry.lockfile import FetchedEntry
 
 EXAMPLES = (
     "reg pull acme/pii-small:1.2.0 s3://models/prod",
@@ -46,13 +43,9 @@ def command(
     ),
     remote: str | None = FROM_OR_TO,
     named: str | None = SAME_REMOTE,
-    formats: list[str] | None = option(
-        "Only artifacts of this format, and the files that all share; may be repeated.", "--format"
-    ),
+    formats: list[str] | None = FORMATS,
     precision: str | None = PRECISION,
-    members: list[str] | None = option(
-        "Only this member of a model family, such as head:tomato; may be repeated.", "--member"
-    ),
+    members: list[str] | None = option("Only this member, such as head:tomato; may be repeated.", "--member"),
     output: Path | None = OUTPUT,
     restore: bool = flag("Bring back a version that expired here."),
     tags: list[str] | None = option("Move this channel here to its version there; may be repeated.", "--tag"),
@@ -99,17 +92,7 @@ def command(
         hint = "a pull without --format and --member fetches the rest"
         remarks.append(f"held here: {', '.join(paths)}; {hint}")
     url = registry.remotes.url_of(remote)
-    report_transfer(
-        session,
-        "pulled",
-        result,
-        url,
-        watch,
-        channels,
-        target,
-        remarks,
-        held=None if paths is None else list(paths),
-    )
+    report_transfer(session, "pulled", result, url, watch, channels, target, remarks, held=paths)
 
 
 def _pull_locked(session: Session, file: Path, remote: str | None, out: Path | None, deltas: bool) -> None:
@@ -128,13 +111,14 @@ def _pull_locked(session: Session, file: Path, remote: str | None, out: Path | N
             lockfile.write_locked(registry, entries, out, progress)
     url = registry.remotes.url_of(remote)
     blobs, moved = sum(item.result.blobs for item in entries), sum(item.result.size for item in entries)
-    rows = [(*_facts(item), "yanked" if item.yanked else None) for item in entries]
     yanked = [item.entry for item in entries if item.yanked]
     models = [
-        dict(zip(("name", "version", "path"), _facts(item), strict=True))
-        | {"yanked": item.yanked, "blobs": item.result.blobs, "bytes": item.result.size}
+        fields(item.entry, "name version")
+        | {"path": item.entry.artifact.path, "yanked": item.yanked}
+        | {"blobs": item.result.blobs, "bytes": item.result.size}
         for item in entries
     ]
+    rows = [(*list(model.values())[:3], "yanked" if model["yanked"] else None) for model in models]
     amount = watch.amount(blobs, moved)
     session.show(
         {"remote": url, "output": out, "models": models},
@@ -145,7 +129,3 @@ def _pull_locked(session: Session, file: Path, remote: str | None, out: Path | N
         f"written to {out}" if out else None,
         arrival_lines([item for entry in entries for item in entry.result.arrivals]),
     )
-
-
-def _facts(item: "FetchedEntry") -> tuple[str, str, str]:
-    return item.entry.name, item.entry.version, item.entry.artifact.path

@@ -46,9 +46,7 @@ def command(
     tags: list[str] | None = option("Move this channel there to its version here; may be repeated.", "--tag"),
     restore: bool = flag("Bring back a version that expired there."),
     heal: bool = flag("Check that every file exists there, without reading it; send lost files again."),
-    layout: str | None = option(
-        "On the Hub, also write the usual files of the model's newest release.", metavar="hub"
-    ),
+    layout: str | None = option("On the Hub, also the usual files of the newest release.", metavar="hub"),
     deltas: bool = flag("After the push, make deltas there from older versions."),
 ) -> None:
     """Copy versions to a remote, which is created if necessary. Files that the remote has are not sent again.
@@ -137,12 +135,8 @@ def _offer_deltas(
 
 def _to_json(url: str, sent: "Sequence[TransferResult]") -> dict[str, Any]:
     pushed = [
-        {
-            "ref": f"{model.name}:{model.versions[0]}" if len(model.versions) == 1 else model.name,
-            **fields(model, "versions events blobs"),
-            "bytes": model.size,
-            **yanked_to_json(model),
-        }
+        {"ref": f"{model.name}:{model.versions[0]}" if len(model.versions) == 1 else model.name}
+        | {**fields(model, "versions events blobs"), "bytes": model.size, **yanked_to_json(model)}
         for model in sent
         if model.has_copied
     ]

@@ -30,9 +30,7 @@ EXAMPLES = (
 def command(
     session: Session,
     expression: str | None = argument("A condition on artifacts; see docs/query.md.", "[EXPR]"),
-    names: str = argument(
-        "Only models whose name matches this pattern.", "[NAME]", complete_name, default="*"
-    ),
+    names: str = argument("Only models that match this pattern.", "[NAME]", complete_name, default="*"),
     limit: int | None = option("The most artifacts to show.", min=1),
     export: Path | None = option("Write them to this file: .parquet, .jsonl or .csv, one row for each."),
     remote: str | None = REMOTE,

@@ -33,9 +33,7 @@ def remote_list(session: Session) -> None:
     session.show(
         {"remotes": [{"name": name, "url": url} for name, url in remotes]},
         table(("NAME", "URL"), remotes),
-        []
-        if remotes
-        else "there are no remotes: reg remote add NAME PATH|URL gives a registry elsewhere a name",
+        [] if remotes else "there are no remotes: reg remote add NAME PATH|URL names a registry",
     )
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import ANYTHING, DEVICE, REF, REMOTE, flag, option, read_one_device, takes_query
-from onnxreg.cli.output import counted, printable, table
+from onnxreg.cli.output import counted, fields, printable, table
 from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.files import check_given
@@ -56,11 +56,9 @@ def command(
     session: Session,
     ref: str = REF,
     self_test: bool = flag("Compare with the golden vectors of the artifact."),
-    text: list[str] | None = option(
-        "Run it on this text, as its task says; for embeddings it may be repeated, to compare."
-    ),
+    text: list[str] | None = option("Run it on this text, as its task says; repeat to compare embeddings."),
     passage: str | None = option(
-        "The text that a question is about, or the second text of a pair.", "--context", metavar="TEXT"
+        "What a question is about, or the second text.", "--context", metavar="TEXT"
     ),
     audio: Path | None = option("Write down what is said in this file of sound, such as a .wav."),
     max_tokens: int | None = option(
@@ -68,9 +66,7 @@ def command(
         min=1,
     ),
     image: Path | None = option("Run it on this image file, as its task says."),
-    feeds: Path | None = option(
-        "Run on these tensors: .npz, or JSON of nested lists by input name.", "--input"
-    ),
+    feeds: Path | None = option("Run on these tensors: .npz, or JSON of nested lists by input.", "--input"),
     query: Query = ANYTHING,
     device: str | None = DEVICE,
     remote: str | None = REMOTE,
@@ -235,24 +231,19 @@ def _self_test(files: "UnpackedArtifact", runtime: str) -> "Answer":
         raise NotFoundError(f"{path} has no golden vectors", hint)
     compared = self_test(files.main, vectors.read_bytes(), vectors.name)
     passed = all(item.passed for item in compared)
+    words = {True: "pass", False: "fail"}
     rows = [
         (
-            item.case,
-            item.output,
-            item.values,
+            *fields(item, "case output values").values(),
             f"{item.max_abs_error:.2e}",
             item.tolerance,
-            _verdict(item.passed),
+            words[item.passed],
         )
         for item in compared
     ]
     header = ("CASE", "OUTPUT", "VALUES", "MAX ABS ERROR", "TOLERANCE", "VERDICT")
     document = {"passed": passed, "cases": [item.to_json() for item in compared]}
-    return document, [*table(header, rows), "", f"{path} in ONNX Runtime {runtime}: {_verdict(passed)}"]
-
-
-def _verdict(passed: bool) -> str:
-    return "pass" if passed else "fail"
+    return document, [*table(header, rows), "", f"{path} in ONNX Runtime {runtime}: {words[passed]}"]
 
 
 def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
@@ -271,15 +262,11 @@ def _look(files: "UnpackedArtifact", file: Path) -> "Answer":
     """The answer of a graph to an image or a sound."""
     from onnxreg.converters.evaluation.run_images import run_numbers
     from onnxreg.converters.runtime.golden import Runnable
-    from onnxreg.converters.source.source_files import read_json
 
-    manifest = files.manifest
-    vocabulary = _companions(files).get("vocab.json")
-    words = {} if vocabulary is None else read_json(vocabulary)
+    manifest, words = files.manifest, _read_object(_companions(files).get("vocab.json"))
     outputs = Runnable(files.main).run(_numbers(files, file))
     if manifest.labels or manifest.task == "image-classification":  # a module may name its classes otherwise
         outputs = {"logits": next(iter(outputs.values())), **outputs}
-    words = words if isinstance(words, dict) else {}
     answer = run_numbers(outputs, manifest.labels or (), _config(files), files.artifact.path, words)
     return answer, _lines(answer)
 
@@ -313,11 +300,15 @@ def _companions(files: "UnpackedArtifact") -> dict[str, Path]:
 
 def _config(files: "UnpackedArtifact") -> dict[str, Any]:
     """The checkpoint's config.json; empty if the version has none."""
+    path = files.manifest.config_path
+    return _read_object(files.root / path if path else _companions(files).get("config.json"))
+
+
+def _read_object(file: Path | None) -> dict[str, Any]:
+    """The JSON object in a companion; empty if there is none."""
     from onnxreg.converters.source.source_files import read_json
 
-    path = files.manifest.config_path
-    config = files.root / path if path else _companions(files).get("config.json")
-    value = read_json(config) if config is not None and config.is_file() else None
+    value = read_json(file) if file is not None and file.is_file() else None
     return value if isinstance(value, dict) else {}
 
 

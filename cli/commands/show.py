@@ -42,12 +42,12 @@ def command(
     from onnxreg.registry.log.contents import read_version
 
     reader = session.reader(remote)
-    published = read_version(reader, Ref.parse(ref))
+    release = read_version(reader, Ref.parse(ref))
     if benchmark:
         from onnxreg.registry.trust.signatures import read_benchmarks
 
-        benchmarks = read_benchmarks(reader, published)
-        speeds = {item.path: item.speeds for item in published.states if item.speeds}
+        benchmarks = read_benchmarks(reader, release)
+        speeds = {item.path: item.speeds for item in release.states if item.speeds}
         session.show(
             {"ref": ref, "benchmarks": benchmarks, "speeds": speeds},
             None if benchmarks else f"no benchmark of {ref} is on record",
@@ -55,14 +55,12 @@ def command(
         )
         return
     if session.as_json:
-        for doubt in versions.doubts(published):
+        for doubt in versions.doubts(release):
             session.warn(doubt)
-        write_bytes(published.data)
+        write_bytes(release.data)
         return
-    screen, details = versions.screen(published, remote, full)
-    session.say(
-        *versions.blocks(_production(published, reader), *screen, _proofs(published, reader), *details)
-    )
+    screen, details = versions.screen(release, remote, full)
+    session.say(*versions.blocks(_production(release, reader), *screen, _proofs(release, reader), *details))
 
 
 def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]:

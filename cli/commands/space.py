@@ -53,9 +53,7 @@ def gc(
 
 def purge(
     session: Session,
-    refs: list[str] = argument(
-        "NAME:TAG or NAME@sha256:...; a name alone is refused.", "REF...", complete_name
-    ),
+    refs: list[str] = argument("NAME:TAG or NAME@sha256:..., no name alone.", "REF...", complete_name),
     reason: str = option("The reason, for the log.", default=...),
     remote: str | None = REMOTE,
 ) -> None:

@@ -38,10 +38,7 @@ def trust_show(session: Session) -> None:
     trust, heads = trust_json(load_trust()), session.heads().to_json()
     keys, needs = trust["keys"], trust["require"]
     rows = [
-        (
-            *(key["name"], key["kind"], key["keyid"][:12], ", ".join(key["models"])),
-            key["revoked"]["reason"] if key["revoked"] else "",
-        )
+        (key["name"], key["kind"], key["keyid"][:12], key["models"], (key["revoked"] or {}).get("reason"))
         for key in keys
     ]
     session.show(

@@ -27,6 +27,7 @@ from onnxreg.converters.evaluation.suite import (
 from onnxreg.converters.evaluation.tokens import TagScheme, TextTokenizer, TokenRow, decode, tag_scheme
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.source.source_files import CONFIG
 from onnxreg.converters.tasks.checkpoint import load_tokenizer, read_config
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.canonical import convert
@@ -255,7 +256,8 @@ class TextClasses(TaskEvaluator):
 
     @classmethod
     def check_source(cls, suite: Suite, location: Any) -> None:
-        labels = read_config(location).get("id2label")
+        is_checkpoint = isinstance(location, Path) and (location / CONFIG).is_file()
+        labels = read_config(location).get("id2label") if is_checkpoint else None
         if isinstance(labels, dict):
             _check_labels(suite, list(map(str, labels.values())))
 

@@ -14,7 +14,7 @@ from support.sampling import sampled
 
 from onnxreg.cli import reference
 from onnxreg.cli.app import GROUPS, VERBS, folded
-from onnxreg.cli.reference import ENVIRONMENT, cli_page, commands, examples, name_of
+from onnxreg.cli.reference import ENVIRONMENT, cli_page, commands, name_of
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput, RecipeStep
 
@@ -28,14 +28,15 @@ OTHER_SHELLS = [pytest.param(name, marks=pytest.mark.more) for name in ("zsh", "
 def test_every_verb_has_help_and_examples_that_parse(name, reg, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     command = COMMANDS[name]
-    assert command.help and examples(command)
+    examples = command.epilog.splitlines()
+    assert command.help and examples
     assert [parameter.name for parameter in command.params if not parameter.help] == []
-    for line in examples(command):
+    for line in examples:
         words = shlex.split(line.partition(" > ")[0])
         assert words[0] == "reg" and parse(words[1:]) is command
     shown = reg(*name.split(), "--help")
     assert shown.ended(0, f"Usage: reg {name} ") and max(map(len, shown.out.splitlines())) <= 80
-    assert f"$ {examples(command)[0]}" in " ".join(shown.out.replace("\\\n", "").split())
+    assert f"$ {examples[0]}" in " ".join(shown.out.replace("\\\n", "").split())
 
 
 def test_the_first_help_is_one_screen_with_every_verb(reg):
@@ -125,7 +126,7 @@ def test_a_shell_completes_verbs_and_models(shell, home):
 
 
 def test_ctrl_c_while_a_shell_asks_is_silent(home):
-    code = "import onnxreg.cli.main as m\ndef f(*a, **k): raise KeyboardInterrupt\nm._dispatch = f\nm.main()"
+    code = "import onnxreg.cli.app as a, onnxreg.cli.main as m\ndef f(*_): raise KeyboardInterrupt\na.run_app = f\nm.main()"
     environment = {**os.environ, "REG_HOME": str(home), "_REG_COMPLETE": "complete_bash"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.command_line import table
 
-from onnxreg.cli import main as entry
+from onnxreg.cli import app
 from onnxreg.cli.errors import EXIT_STATUS
 from onnxreg.registry import Registry
 from onnxreg.registry.store.layout import blob_path
@@ -312,7 +312,7 @@ def test_a_family_is_a_status_of_its_own_and_a_message_and_a_hint(kind, reg, mon
 
     assert {kind.family for kind in families()} - {errors.RegError.family} == EXIT_STATUS.keys()
     assert len(set(EXIT_STATUS.values())) == len(EXIT_STATUS)
-    monkeypatch.setattr(entry, "_dispatch", fail)
+    monkeypatch.setattr(app, "run_app", fail)
     done, as_json = reg("ls"), reg("ls", "--json")
     assert (done.status, done.out) == (as_json.status, as_json.out) == (EXIT_STATUS[kind.family], "")
     assert done.err == "error: no \\x1b[31mluck\nhint: try again\n"
@@ -323,7 +323,7 @@ def test_ctrl_c_is_130_and_a_bug_keeps_its_traceback(reg, monkeypatch):
     def fail(words: list[str]) -> None:
         raise KeyboardInterrupt if "ls" in words else ZeroDivisionError
 
-    monkeypatch.setattr(entry, "_dispatch", fail)
+    monkeypatch.setattr(app, "run_app", fail)
     assert reg("ls").status == 130
     assert reg("ls", "--json").error["family"] == "interrupted"
     with pytest.raises(ZeroDivisionError):

@@ -469,7 +469,7 @@ def test_each_stage_has_an_answer(reg, ocr, tmp_path):
     assert (done.status, {each["code"] for each in done.json["rejected"]}) == (3, {"member"})
     said = reg("resolve", OCR).err
     assert "det.onnx is one stage of several: detector; " in said
-    assert said.endswith("; name one, such as --member detector\n")
+    assert said.endswith("; name one, such as --member classifier or detector or recognizer\n")
     files = {"detector": "det-fixed.onnx", "recognizer": "rec.onnx", "classifier": "cls.onnx"}
     for name, path in files.items():
         artifact = reg("resolve", OCR, "--member", name, "--json").json["artifact"]

@@ -26,7 +26,7 @@ def archive_create(
     session: Session,
     file: Path = argument("The file to write, usually NAME.onnxreg.", "FILE"),
     refs: list[str] | None = argument(
-        "The versions to carry; with --all names or quoted globs of models.", "[REF]...", complete_name
+        "Versions; with --all names or quoted globs.", "[REF]...", complete_name
     ),
     every: bool = flag("Every version, of all models or of those named.", "--all"),
     remote: str | None = REMOTE,
@@ -55,9 +55,7 @@ def archive_create(
 def archive_verify(
     session: Session,
     file: Path = argument("The archive.", "FILE"),
-    trust: Path | None = option(
-        "Verify by this file of trusted keys instead of your own; see docs/signing.md."
-    ),
+    trust: Path | None = option("Verify by this file of trusted keys, not your own; see docs/signing.md."),
 ) -> None:
     """Read every byte and log line of an archive, and list all damage. Needs no registry and no network.
 
