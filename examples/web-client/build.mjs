@@ -20,21 +20,23 @@ const names = ['onnxreg', 'benchmark', 'browser-stores', 'directory-store', 'gol
 const entries = names.map((name) => at(`${name}.mjs`))
 const options = { bundle: true, minify: true, target: 'es2022', legalComments: /** @type {const} */ ('none'), absWorkingDir: root }
 
+const typeScript = (/** @type {string[]} */ ...words) => {
+  const strict = ['--allowJs', '--checkJs', '--strict', '--skipLibCheck', '--module', 'nodenext', '--target', 'es2022']
+  const library = ['--lib', 'es2024,dom,dom.iterable,dom.asynciterable', '--types', 'node']
+  execFileSync(process.execPath, [at('node_modules/typescript/bin/tsc'), ...strict, ...library, ...words], { stdio: 'inherit' })
+}
+
 if (process.argv[2] === 'try') {
   const [target, runtime] = [at('build/try'), at('node_modules/onnxruntime-web/dist')]
   rmSync(target, { recursive: true, force: true })
   await build({ ...options, entryPoints: [at('try.mjs')], outdir: target, format: 'esm' })
   for (const backend of ['wasm', 'webgpu']) cpSync(`${runtime}/ort.${backend}.bundle.min.mjs`, `${target}/ort.${backend}.js`)
   for (const kind of ['', '.asyncify']) cpSync(`${runtime}/ort-wasm-simd-threaded${kind}.wasm`, `${target}/ort-wasm-simd-threaded${kind}.wasm`)
+  typeScript('--noEmit', at('try.mjs'))
   process.exit()
 }
 rmSync(at('dist'), { recursive: true, force: true })
 await build({ ...options, entryPoints: entries, outdir: at('dist'), format: 'esm', splitting: true, external: ['node:*'] })
 await build({ ...options, entryPoints: [entries[0]], outfile: at('dist/onnxreg.script.js'), format: 'iife', globalName: 'onnxreg' })
-const types = ['--allowJs', '--checkJs', '--declaration', '--emitDeclarationOnly', '--strict', '--skipLibCheck']
-const library = ['--lib', 'es2024,dom,dom.iterable,dom.asynciterable', '--types', 'node', '--target', 'es2022']
-const modules = ['--module', 'nodenext', '--outDir', at('dist'), '--rootDir', root]
-execFileSync(process.execPath, [at('node_modules/typescript/bin/tsc'), ...types, ...library, ...modules, ...entries], {
-  stdio: 'inherit',
-})
+typeScript('--declaration', '--emitDeclarationOnly', '--outDir', at('dist'), '--rootDir', root, ...entries)
 console.log(readdirSync(at('dist')).sort().join('\n'))

@@ -136,10 +136,15 @@ async function runtime(backend) {
 async function ofTexts(model, golden) {
   const named = (/** @type {string} */ name) => model.json(({ path }) => path.split('/').at(-1) === name)
   const [file, settings, config] = [await named('tokenizer.json'), await named('tokenizer_config.json'), (await named('config.json')) ?? {}]
-  const tokenizer = new Tokenizer(file, settings ?? {})
   const most = Number(section.dataset.most) || Infinity
   const encode = (/** @type {string} */ text) => tokenizer.encode(text, { return_token_type_ids: true })
-  if (!isHeld(golden, encode(TEXT).ids, most) || !placesOf(tokenizer, file, TEXT, encode(TEXT).tokens)) {
+  const areFound = () => task !== 'token-classification' || placesOf(tokenizer, file, TEXT, encode(TEXT).tokens)
+  /** @type {Tokenizer} */
+  let tokenizer
+  try {
+    tokenizer = new Tokenizer(file, settings ?? {})
+    if (!isHeld(golden, encode(TEXT).ids, most) || !areFound()) throw new Error('other tokens')
+  } catch {
     throw new Unlike('This browser does not make the published tokens of a text, so the model cannot be tried here.')
   }
   const prompt = config.prompts?.[config.default_prompt_name] ?? ''

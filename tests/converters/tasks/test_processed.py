@@ -55,6 +55,12 @@ def test_a_processor_is_stated_only_if_the_statement_gives_its_numbers(processor
     assert {**document, **stated} == document and document["size"] == [SIDE, SIDE]
     assert None not in document.values()
     np.testing.assert_allclose(to_numbers(images[0], found), rows[0], rtol=0, atol=1e-4)
+    drawn = [
+        [[(2 * x + y + 64 * c + x * y % 50) % 256 for c in range(3)] for x in range(331)] for y in range(247)
+    ]
+    numbers = own(Image.fromarray(np.array(drawn, np.uint8)), return_tensors="np")["pixel_values"].reshape(-1)
+    sample = numbers[:: len(numbers) // 64][:64]  # as docs/format.md says
+    np.testing.assert_allclose(document["sample"], sample, rtol=0, atol=1e-4)
 
 
 def test_layouts_colours_and_the_orientation_of_a_camera(tmp_path):
