@@ -165,7 +165,7 @@ def task_recipe(
         if kind is OnnxFile:
             first = {"name": "original", "pass": kind.exporter}
         small: dict[str, Any] = {"name": f"{member}_int8" if member else "int8"}
-        small |= {"pass": "OnnxDynamicQuantization", "input": first["name"], **quantization}
+        small |= {"pass": kind.quantizer, "input": first["name"], **quantization}
         for step, mark in ((first, ""), (small, "_int8")) if member in kind.merged else ():
             one, other = kind.merged[str(member)]  # the quantizer does not see the weights of a merged graph
             params = {"with_past": f"{other}{mark}", "part": member}

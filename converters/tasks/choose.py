@@ -78,8 +78,7 @@ def _checkpoint(directory: Path) -> Chosen:
         message = f"an adapter ({str(adapter.get('peft_type', 'PEFT'))[:40]}) of {base}, not a model"
         raise InputError(message, f"merge it into its model, and export that: {merge}")
     if "StaticEmbedding" in kinds:
-        message = "a static embedding of sentence-transformers, which no task exports"
-        raise InputError(message, "its table of vectors needs no graph")
+        return Chosen("pooling", f"{MODULES_FILE} says {', '.join(kinds)}")
     if not config:
         raise InputError(f"the checkpoint has no {CONFIG} that can be read", SAVED)
     if "pretrained_cfg" in config and "model_type" not in config:

@@ -65,6 +65,9 @@ class Saved(Task):
     def find(self, source: str) -> LocatedSource:
         return find_checkpoint(source, self.head, self.trust_remote_code)
 
+    def checkpoint(self, source: LocatedSource, name: str) -> LoadedCheckpoint:
+        return load_located(source, name, self.head, self.trust_remote_code)
+
     @abstractmethod
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         """Make the modules and their samples; further companions go into `directory`."""
@@ -75,7 +78,7 @@ class Saved(Task):
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require(*self.modules)
-        checkpoint = load_located(source, name, self.head, self.trust_remote_code)
+        checkpoint = self.checkpoint(source, name)
         graphs = self.graphs(checkpoint, directory)
         files, scrubbed = write_companions(directory, checkpoint, name, graphs)
         beside = (path for path in self.beside(source.location) if (source.location / path).is_file())

@@ -35,7 +35,7 @@ NEUTRAL = re.compile(
 """Settings that the task applies, that concern other inputs, or that change no vector."""
 WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
 Mode = Literal["mean", "cls", "max", "last"]
-SUPPORTED = re.compile("Transformer Pooling( Dense)*( Normalize)?")
+SUPPORTED = re.compile("(Transformer Pooling|StaticEmbedding)( Dense)*( Normalize)?")
 ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
 _SPELLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
 
@@ -84,7 +84,7 @@ def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
     Without a model at the root there are no modules. Raises InputError for a `modules.json` that cannot be read, and for a
     module without safetensors: weights in a pickle are not published.
     """
-    modules, pooling_file = _modules(directory)
+    modules, pooling_file = modules_of(directory)
     names = [MODULES_FILE, SETTINGS_FILE, *(path.name for path in directory.glob(TRANSFORMER_FILES))]
     if not all_modules:
         names.append(pooling_file)
@@ -104,11 +104,13 @@ def read_pooling(directory: Path) -> SentenceConfig:
 
     Raises InputError for an unsupported module, pooling or setting, and for malformed files: no setting is ignored.
     """
-    modules, pooling_file = _modules(directory)
+    modules, pooling_file = modules_of(directory)
     kinds = [module.kind for module in modules if module.kind != "Dropout"]
     if (directory / MODULES_FILE).is_file() and not SUPPORTED.fullmatch(" ".join(kinds)):
         message = f"{MODULES_FILE} runs a text through {', '.join(kinds)[:200]}"
-        raise InputError(f"{message}; the task does Transformer, Pooling, Dense, Normalize")
+        raise InputError(
+            f"{message}; the task does Transformer, Pooling or StaticEmbedding, then Dense, Normalize"
+        )
     dense = tuple(_dense(directory, module.path) for module in modules if module.kind == "Dense")
     pooling, settings = _object(directory / pooling_file), _object(directory / SETTINGS_FILE)
     transformer = next(map(_object, sorted(directory.glob(TRANSFORMER_FILES))), {})
@@ -155,7 +157,7 @@ def _check_settings(file: str, settings: Mapping[str, Any]) -> None:
                 raise InputError(message, hint)
 
 
-def _modules(directory: Path) -> tuple[list[_Module], str]:
+def modules_of(directory: Path) -> tuple[list[_Module], str]:
     """The modules of sentence-transformers in order, none without a `modules.json`; and the file with the pooling."""
     path, modules = directory / MODULES_FILE, list[_Module]()
     if path.is_file():

@@ -123,7 +123,7 @@ class Task(ABC):
     may type; only `id` is recorded. `paths` are the options that name files; a manifest has the files' digests instead.
     `exporter` is the first pass of the task's own recipe, "" for a task without one; `members` are the names and files of
     several graphs, `merged` those of them that `MergeDecoders` makes of two others, `products` the operators whose weights
-    become INT8.
+    become INT8 by the pass `quantizer`.
     """
 
     id: ClassVar[str]
@@ -133,6 +133,7 @@ class Task(ABC):
     members: ClassVar[Mapping[str, str]] = {}
     merged: ClassVar[Mapping[str, tuple[str, str]]] = {}
     products: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm")
+    quantizer: ClassVar[str] = "OnnxDynamicQuantization"
     version: ClassVar[int] = 1
     paths: ClassVar[tuple[str, ...]] = ()
     Options: ClassVar[type[TaskOptions]] = TaskOptions

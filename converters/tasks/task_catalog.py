@@ -14,6 +14,7 @@ from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.processed import Processed
 from onnxreg.converters.tasks.seq2seq import ProcessedSeq2Seq, Seq2Seq
+from onnxreg.converters.tasks.static import StaticPooling, table_of
 from onnxreg.converters.tasks.task import Task
 from onnxreg.converters.tasks.text import Pooling, TextGeneration, TextTask
 from onnxreg.converters.tasks.towers import SoundTowers, Towers
@@ -21,6 +22,7 @@ from onnxreg.schema.core.errors import InputError, nearest
 
 CLASSES: Sequence[type[Task]] = (
     TextTask.of(heads.ENCODER),
+    StaticPooling.of(heads.VECTORS),
     Pooling.of(heads.VECTORS),
     *map(TextTask.of, (heads.SPANS, heads.TEXTS, heads.TOKENS, heads.MASKED)),
     *map(Processed.of, (heads.IMAGES, heads.IMAGE_FEATURES, heads.DEPTH, heads.SEGMENTS)),
@@ -44,12 +46,14 @@ def of_source(
 ) -> type[Task]:
     """Return the task of this name for a source, and the passes of a recipe.
 
-    An image classifier may be made by a function, a speech recognizer be an encoder-decoder; `ModelBuilder` reads a decoder
-    by itself.
+    Vectors may be rows of a table, an image classifier may be made by a function, a speech recognizer be an encoder-decoder;
+    `ModelBuilder` reads a decoder by itself.
     """
     if task.id == heads.SPEECH.task and source:
         has_decoder = read_config(small_files(source)).get("is_encoder_decoder") is True
         return next(one for one in CLASSES if one.id == task.id and issubclass(one, Seq2Seq) == has_decoder)
+    if issubclass(task, Pooling) and source and table_of(small_files(source)) is not None:
+        return next(one for one in CLASSES if issubclass(one, StaticPooling))
     if issubclass(task, CausalDecoder) and TextGeneration.exporter in passes:
         return next(one for one in CLASSES if one.id == task.id and issubclass(one, TextGeneration))
     is_made = {"input", "factory", "checkpoint"} & options.keys() or is_factory(source)

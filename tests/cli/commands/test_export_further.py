@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.command_line import Reg
 from support.sounds import write_sound
+from support.tasks.architectures import word_tokenizer
 from support.tasks.saved_images import photograph
 from support.tasks.table import ROWS, save
 
@@ -149,3 +150,30 @@ def test_a_page_is_read_with_its_boxes_and_its_image(reg: Reg, tmp_path: Path) -
     names = [item["name"] for item in graph["metadata"]["inputs"]]
     assert names == ["input_ids", "attention_mask", "bbox", "pixel_values"]
     assert reg("run", "acme/model", "--text", "word1").ended(7, "does not give: bbox, pixel_values")
+
+
+def test_a_static_embedding_is_the_mean_of_rows_without_special_tokens(reg: Reg, tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+    from tokenizers.processors import TemplateProcessing
+
+    folder = tmp_path / "static" / "0_StaticEmbedding"
+    folder.mkdir(parents=True)
+    backend = word_tokenizer().backend_tokenizer
+    special = [("[CLS]", 0), ("[SEP]", 2)]
+    backend.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)
+    backend.save(str(folder / "tokenizer.json"))
+    table = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
+    save_file({"embedding.weight": table}, folder / "model.safetensors")
+    kinds = {"StaticEmbedding": folder.name, "Normalize": "1_Normalize"}
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in kinds.items()]
+    (tmp_path / "static" / "modules.json").write_text(json.dumps(modules))
+
+    made = reg("export", "static", "--name", "acme/static", "--quantize")
+    assert made.status == 0 and "task pooling: modules.json says StaticEmbedding, Normalize" in made.err
+    told = reg("run", "acme/static", "--text", "w5 w9 w9", "--json").json
+    mean = table[[5, 9, 9]].mean(0)
+    np.testing.assert_allclose(told["embeddings"][0]["vector"], mean / np.linalg.norm(mean), atol=1e-5)
+    small = reg("run", "acme/static", "--text", "w5 w9 w9", "--precision", "int8", "--json").json
+    assert np.dot(small["embeddings"][0]["vector"], told["embeddings"][0]["vector"]) > 0.99
+    (folder / "tokenizer.json").unlink()
+    assert reg("export", "static", "--name", "acme/other").ended(2, "has no 0_StaticEmbedding/tokenizer.json")

@@ -34,6 +34,7 @@ def named(name: str, **files: Any) -> dict[str, Any]:
         (named("MarianMTModel"), "text2text-generation", ""),
         (named("BertModel") | {"modules.json": MODULES}, "pooling", "modules.json says Transformer, Pooling"),
         (named("BertForMaskedLM") | {"modules.json": MODULES}, "pooling", ""),
+        ({"modules.json": STATIC}, "pooling", "modules.json says StaticEmbedding"),
         (named("BertForSequenceClassification") | {"modules.json": MODULES}, "text-classification", ""),
         (named("BertModel") | WORDS, "feature-extraction", "an encoder without a head"),
         (named("BertForMaskedLM"), "fill-mask", ""),
@@ -80,7 +81,6 @@ def write(directory: Path, files: dict[str, Any]) -> None:
         ({"config.json": {"model_type": "x"}}, "says no architecture", "--task TASK"),
         ({"config.json": {"architectures": "x"}}, "says no architecture", "--task TASK"),
         ({"config.json": []}, "no config.json that can be read", "save_pretrained"),
-        ({"modules.json": STATIC}, "a static embedding", "no graph"),
         (
             {"adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": "acme/m"}},
             "an adapter (LORA) of acme/m",

@@ -160,7 +160,7 @@ REFUSED: list[tuple[Any, Any, dict[str, Any], str]] = [
     ({}, ["Transformer", "Pooling", "LSTM"], {}, "Transformer, Pooling, LSTM"),
     ({}, ["Transformer"], {}, "runs a text through Transformer;"),
     ({}, [], {}, "runs a text through ;"),
-    ({}, ["StaticEmbedding"], {}, "StaticEmbedding"),
+    ({}, ["StaticEmbedding", "Pooling"], {}, "StaticEmbedding, Pooling"),
     ({"token_weights": [1]}, None, {}, r"token_weights in 1_Pooling/config\.json"),
     *((None, None, {"modules.json": value}, r"modules\.json") for value in (
         {}, [{"type": "a.Pooling"}], [{"type": "a.Transformer", "path": "../x"}], ["a"], [1])),
