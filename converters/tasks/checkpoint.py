@@ -24,14 +24,15 @@ from onnxreg.converters.source.source_files import (
     weight_files,
 )
 from onnxreg.converters.source.toolchain import free_memory, refuse_missing
+from onnxreg.converters.tasks import adapter
 from onnxreg.converters.tasks.heads import ENCODER, SEQ2SEQ, VECTORS, head_of, modality_of
 from onnxreg.converters.tasks.sentence import MODULE_PATTERNS, POOLING_PATTERNS, sentence_files
-from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource, TaskHead
+from onnxreg.converters.tasks.task import SAVE_TOKENIZER, Adapter, LocatedSource, TaskHead
 from onnxreg.converters.tasks.torch_weights import some
+from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import HostError, InputError, why
 from onnxreg.schema.manifest.manifest import Source
 
-ADAPTER_CONFIG = "adapter_config.json"
 TOKENIZER_FILE = "tokenizer.json"
 SAVED = "give the directory that save_pretrained wrote"
 TRIAL_TEXTS = (
@@ -82,7 +83,9 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
     checkpoint of this kind, or needs code of the checkpoint that may not run.
     """
     patterns = POOLING_PATTERNS if head is VECTORS else MODULE_PATTERNS if head is ENCODER else ()
-    location = locate(source, trust_remote_code, patterns)
+    named = locate(source, trust_remote_code, (*patterns, *adapter.FILES))
+    base = adapter.find_base(named.directory, lambda base: locate(base, trust_remote_code, patterns))
+    location = base or named
     directory = location.directory
     config = read_config(directory)
     _refuse_own_code(directory, trust_remote_code)
@@ -105,7 +108,21 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
     names += sentence_files(directory) if head is VECTORS else []
     companions = sentence_files(directory, all_modules=True) if head is ENCODER else []
     lacks_tokenizer = not any((directory / name).is_file() for name in TOKENIZER)
-    return replace(located_source(location, names, companions), lacks_tokenizer=lacks_tokenizer)
+    located = replace(located_source(location, names, companions), lacks_tokenizer=lacks_tokenizer)
+    return located if location is named else _adapted(located, named)
+
+
+def _adapted(base: LocatedSource, location: Location) -> LocatedSource:
+    """Add an adapter to the source of its model; the digest covers both."""
+    if not (location.directory / adapter.WEIGHTS).is_file():
+        raise InputError(f"the adapter has no {adapter.WEIGHTS}", "save it as safetensors, with peft")
+    own = located_source(location, adapter.FILES)
+    digest = directory_digest({"adapter": own.digest, "base": base.digest})
+    files = None if own.files is None or base.files is None else (*own.files, *base.files)
+    origin = None if own.origin is None else own.origin.model_copy(update={"digest": digest})
+    record = {"digest": str(base.digest)} if base.origin is None else base.origin.to_json()
+    part = Adapter(location.directory, own.digest, record)
+    return replace(base, digest=digest, origin=origin, name=own.name, files=files, adapter=part)
 
 
 def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:
@@ -134,6 +151,8 @@ def load_located(
     """
     directory: Path = source.location
     model, tokenizer = load_model(directory, head, trust_remote_code), None
+    if source.adapter is not None:
+        model = adapter.merged(model, source.adapter.directory)
     if not source.lacks_tokenizer:
         with silent_transformers():
             tokenizer = load_tokenizer(directory, trust_remote_code)
@@ -214,9 +233,6 @@ def _code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
 
 def _refuse_own_code(directory: Path, trusted: bool) -> None:
     """Raise InputError for code that is not trusted, or that another repository holds: the digest would not cover such code."""
-    if (directory / ADAPTER_CONFIG).is_file():
-        message = f"the checkpoint has an {ADAPTER_CONFIG}: it is an adapter, whose model is elsewhere"
-        raise InputError(message, "merge it into its model, and save that")
     for name in (CONFIG, "tokenizer_config.json"):
         path = directory / name
         names = list(_code_names(read_json(path))) if path.is_file() else []

@@ -1,12 +1,13 @@
 """The task of a source that no task was named for, read from the files that say what the source is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.source.location import fetch, hub_id
 from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, read_json
-from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, SAVED
+from onnxreg.converters.tasks import adapter
+from onnxreg.converters.tasks.checkpoint import SAVED
 from onnxreg.converters.tasks.code import is_factory
 from onnxreg.converters.tasks.heads import ENCODER, MASKED, head_of, modality_of
 from onnxreg.converters.tasks.sentence import MODULES_FILE
@@ -47,7 +48,7 @@ def small_files(source: str) -> Path:
     hub = hub_id(source)
     if hub is None:
         return Path(source)
-    small = {CONFIG, ADAPTER_CONFIG, MODULES_FILE, *PROCESSOR, *TOKENIZER}
+    small = {CONFIG, adapter.CONFIG, MODULES_FILE, *PROCESSOR, *TOKENIZER}
     return fetch(hub, source.partition("@")[2] or None, lambda paths: small & {*paths})
 
 
@@ -69,14 +70,12 @@ def _checkpoint(directory: Path) -> Chosen:
         value = read_json(directory / name) if (directory / name).is_file() else None
         return value if isinstance(value, kind) else kind()
 
-    adapter, config = read(ADAPTER_CONFIG, dict), read(CONFIG, dict)
+    config = read(CONFIG, dict)
     modules = [str(module.get("type")) for module in read(MODULES_FILE, list) if isinstance(module, dict)]
     kinds = [name.rpartition(".")[2][:40] for name in modules]
-    if adapter:
-        base = str(adapter.get("base_model_name_or_path", "a model that it does not name"))[:200]
-        merge = "PeftModel.from_pretrained(MODEL, ADAPTER).merge_and_unload().save_pretrained(DIRECTORY)"
-        message = f"an adapter ({str(adapter.get('peft_type', 'PEFT'))[:40]}) of {base}, not a model"
-        raise InputError(message, f"merge it into its model, and export that: {merge}")
+    if (base := adapter.find_base(directory, small_files)) is not None:
+        chosen = _checkpoint(base)
+        return replace(chosen, why=f"an adapter of a model whose {chosen.why}")
     if "StaticEmbedding" in kinds:
         return Chosen("pooling", f"{MODULES_FILE} says {', '.join(kinds)}")
     if not config:

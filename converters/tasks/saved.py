@@ -88,6 +88,8 @@ class Saved(Task):
         fields = described(self.id, checkpoint.directory, checkpoint.config.model_type)
         fields |= {"config_path": CONFIG, **graphs.fields}
         resolved = {**graphs.resolved, **({"scrubbed": scrubbed} if scrubbed else {})}
+        if source.adapter is not None:
+            resolved["adapter"] = {"digest": str(source.adapter.digest), "base": dict(source.adapter.base)}
         if graphs.length is not None:
             fields["max_sequence_length"] = resolved["max_seq_length"] = graphs.length
         if checkpoint.tokenizer is not None:

@@ -68,7 +68,7 @@ class StaticPooling(Pooling):
             def __init__(self) -> None:
                 super().__init__()
                 self.config = StaticConfig(architectures=[STATIC], hidden_size=table.shape[1])
-                self.rows = torch.nn.Embedding.from_pretrained(table.float())
+                self.rows = torch.nn.Embedding(len(table), table.shape[1], _weight=table.float())
 
             def forward(self, input_ids: Any, attention_mask: Any, return_dict: bool = True) -> Any:
                 return SimpleNamespace(last_hidden_state=self.rows(input_ids))

@@ -24,6 +24,15 @@ class TaskOptions(PassParams):
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """An adapter in a directory, the digest of its files, and the record of its model: the digest, on the Hub the id too."""
+
+    directory: Path
+    digest: Digest
+    base: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class LocatedSource:
     """A source that was found and hashed, but not loaded.
 
@@ -31,7 +40,8 @@ class LocatedSource:
     further inputs of the manifest, such as a model card. `origin` is the source's record in a manifest, None for an unnamed
     source; `name` is the model name from a hub id. `files` are all local files read, and each directory whose listing decides
     which files are read; None if unknown. `packages` are the installed packages whose code runs, `code` is the function that
-    makes the module, if any. `lacks_tokenizer` is True for a checkpoint of texts without a tokenizer.
+    makes the module, if any. `lacks_tokenizer` is True for a checkpoint of texts without a tokenizer. `adapter` is merged into the
+    model at `location`.
     """
 
     location: Any
@@ -43,6 +53,7 @@ class LocatedSource:
     packages: tuple[str, ...] = ()
     code: Code | None = None
     lacks_tokenizer: bool = False
+    adapter: Adapter | None = None
 
     def record(self, name: str) -> Source:
         """The source's record in a manifest; an unnamed source is recorded under the model's `name`."""

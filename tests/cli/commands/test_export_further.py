@@ -2,6 +2,7 @@
 
 import json
 import wave
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,42 @@ def test_a_static_embedding_is_the_mean_of_rows_without_special_tokens(reg: Reg,
     assert np.dot(small["embeddings"][0]["vector"], told["embeddings"][0]["vector"]) > 0.99
     (folder / "tokenizer.json").unlink()
     assert reg("export", "static", "--name", "acme/other").ended(2, "has no 0_StaticEmbedding/tokenizer.json")
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")  # peft asks transformers
+def test_an_adapter_is_merged_into_its_model_and_refused_on_another(reg: Reg, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    import torch
+    from transformers import AutoModelForTokenClassification
+
+    for name, layers in (("base", 2), ("other", 3)):
+        row = BY_NAME["BERT"]
+        save(replace(row, config={**row.config, "num_hidden_layers": layers}), tmp_path / name)
+    model = AutoModelForTokenClassification.from_pretrained("base").eval()
+    settings = peft.LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False)
+    adapted = peft.get_peft_model(model, settings).eval()
+    adapted.save_pretrained("adapter")
+
+    made = reg("export", "adapter", "--name", "acme/model")
+    assert made.status == 0 and "an adapter of a model whose config.json says BertForToken" in made.err
+    manifest = reg("show", "acme/model", "--json").json
+    recorded = manifest.get("manifest", manifest)["recipe"]["parameters"]["got"]["adapter"]
+    assert recorded["digest"].startswith("sha256:") and recorded["base"]["digest"].startswith("sha256:")
+    feed = {"input_ids": [[5, 6, 7]], "attention_mask": [[1, 1, 1]], "token_type_ids": [[0, 0, 0]]}
+    (tmp_path / "x.json").write_text(json.dumps(feed))
+    output = reg("run", "acme/model", "--input", "x.json", "--json").json["outputs"]["logits"]
+    with torch.no_grad():
+        expected = adapted(**{name: torch.tensor(ids) for name, ids in feed.items()}).logits.reshape(-1)
+        with adapted.disable_adapter():
+            plain = adapted(**{name: torch.tensor(ids) for name, ids in feed.items()}).logits.reshape(-1)
+    np.testing.assert_allclose(output["data"], expected, atol=1e-4)
+    assert abs(expected - plain).max() > 0.01
+
+    path = tmp_path / "adapter" / "adapter_config.json"
+    config = json.loads(path.read_text())
+    for base, message in (("other", "another model"), ("absent/../x", "an adapter of x, which is not here")):
+        path.write_text(json.dumps({**config, "base_model_name_or_path": base}))
+        assert reg("export", "adapter", "--name", "acme/no").ended(2, message)
+    path.write_text(json.dumps(config))
+    (tmp_path / "adapter" / "adapter_model.safetensors").unlink()
+    assert reg("export", "adapter", "--name", "acme/no").ended(2, "no adapter_model.safetensors")

@@ -82,9 +82,9 @@ def write(directory: Path, files: dict[str, Any]) -> None:
         ({"config.json": {"architectures": "x"}}, "says no architecture", "--task TASK"),
         ({"config.json": []}, "no config.json that can be read", "save_pretrained"),
         (
-            {"adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": "acme/m"}},
-            "an adapter (LORA) of acme/m",
-            "merge_and_unload",
+            {"adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": "absent/../m"}},
+            "an adapter of m, which is not here",
+            "base_model_name_or_path",
         ),
         (
             {"config.json": {"architecture": "resnet18", "pretrained_cfg": {}}},
