@@ -171,11 +171,11 @@ def test_a_static_embedding_is_the_mean_of_rows_without_special_tokens(reg: Reg,
 
     made = reg("export", "static", "--name", "acme/static", "--quantize")
     assert made.status == 0 and "task pooling: modules.json says StaticEmbedding, Normalize" in made.err
-    told = reg("run", "acme/static", "--text", "w5 w9 w9", "--json").json
+    full = reg("run", "acme/static", "--text", "w5 w9 w9", "--json").json
     mean = table[[5, 9, 9]].mean(0)
-    np.testing.assert_allclose(told["embeddings"][0]["vector"], mean / np.linalg.norm(mean), atol=1e-5)
+    np.testing.assert_allclose(full["embeddings"][0]["vector"], mean / np.linalg.norm(mean), atol=1e-5)
     small = reg("run", "acme/static", "--text", "w5 w9 w9", "--precision", "int8", "--json").json
-    assert np.dot(small["embeddings"][0]["vector"], told["embeddings"][0]["vector"]) > 0.99
+    assert np.dot(small["embeddings"][0]["vector"], full["embeddings"][0]["vector"]) > 0.99
     (folder / "tokenizer.json").unlink()
     assert reg("export", "static", "--name", "acme/other").ended(2, "has no 0_StaticEmbedding/tokenizer.json")
 
