@@ -49,3 +49,18 @@ export function concat(parts) {
   }
   return whole
 }
+
+const DIGITS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/'
+
+/** The bytes of a text in Base64: engines of older phones lack `atob`. @param {any} text */
+export function fromBase64(text) {
+  if (typeof text !== 'string' || !/^[A-Za-z0-9+/]*=*$/.test(text)) throw new IntegrityError('a text is not base64')
+  const digits = text.replace(/=+$/, '')
+  const bytes = new Uint8Array(Math.floor((digits.length * 3) / 4))
+  for (let at = 0, bits = 0, count = 0, end = 0; at < digits.length; at++) {
+    bits = ((bits << 6) | DIGITS.indexOf(digits[at])) & 0xffff
+    count += 6
+    if (count >= 8) bytes[end++] = (bits >> (count -= 8)) & 0xff
+  }
+  return bytes
+}

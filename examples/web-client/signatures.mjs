@@ -8,7 +8,7 @@
  * number on (`REG_SIGNING_KEY`), and so on each move of a channel. Revocations are not read: take a revoked key out of the app.
  */
 
-import { canonical, concat, decode, picked, sha256 } from './documents.mjs'
+import { canonical, concat, decode, fromBase64, picked, sha256 } from './documents.mjs'
 import { platform } from './platform.mjs'
 import { hexOf, InputError, IntegrityError, items, NotFoundError } from './values.mjs'
 
@@ -132,13 +132,4 @@ function fixedSize(der) {
     at += 2 + der[at + 1]
   }
   return found
-}
-
-/** @param {any} text */
-function fromBase64(text) {
-  try {
-    return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))
-  } catch {
-    throw new IntegrityError('a signature is not base64')
-  }
 }

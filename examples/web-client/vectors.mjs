@@ -5,7 +5,7 @@
  */
 
 import { applyDelta } from './delta.mjs'
-import { canonical, concat, sha256 } from './documents.mjs'
+import { canonical, concat, fromBase64, sha256 } from './documents.mjs'
 import { Registry, SelfTestError } from './onnxreg.mjs'
 import { readNeeds } from './operators.mjs'
 import { platform } from './platform.mjs'
@@ -236,18 +236,4 @@ async function applied(vector) {
 function equal(found, expected) {
   const [left, right] = [found, expected].map(canonical)
   if (left !== right) throw new Error(`${left}\nis not\n${right}`)
-}
-
-const DIGITS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/'
-
-/** @param {string} text */
-function fromBase64(text) {
-  const digits = text.replace(/=+$/, '')
-  const bytes = new Uint8Array(Math.floor((digits.length * 3) / 4))
-  for (let at = 0, bits = 0, count = 0, end = 0; at < digits.length; at++) {
-    bits = ((bits << 6) | DIGITS.indexOf(digits[at])) & 0xffff
-    count += 6
-    if (count >= 8) bytes[end++] = (bits >> (count -= 8)) & 0xff
-  }
-  return bytes
 }
