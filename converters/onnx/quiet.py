@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-EXPORTERS = ("torch.onnx", "onnxscript")
-"""Loggers that have their own handlers."""
+LEVELS = {"torch": logging.CRITICAL, "torch.onnx": logging.ERROR, "onnxscript": logging.ERROR}
+"""Levels inside the block of loggers that have handlers of their own."""
 _lock = threading.Lock()
 _entered = 0
 _undo = ExitStack()
@@ -27,9 +27,10 @@ def quiet() -> Iterator[None]:
             handler = logging.NullHandler()
             logging.root.addHandler(handler)
             _undo.callback(logging.root.removeHandler, handler)
-            for logger in map(logging.getLogger, EXPORTERS):
+            for name, level in LEVELS.items():
+                logger = logging.getLogger(name)
                 _undo.callback(logger.setLevel, logger.level)
-                logger.setLevel(logging.ERROR)
+                logger.setLevel(level)
         _entered += 1
     try:
         yield

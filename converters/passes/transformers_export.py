@@ -5,9 +5,8 @@ pyproject.toml bounds the version. What they leave open is set here: names, size
 """
 
 import io
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 from pydantic import Field
@@ -86,7 +85,15 @@ def export(subject: TorchModel, opset: int) -> Any:
     config = OnnxConfig(dynamic_shapes=shapes, opset_version=opset)
     training = subject.module.training
     try:
-        with _silence(), one_torch_thread(), traced_builtins(subject.module):
+        with (
+            silent_transformers(),
+            redirect_stderr(
+                io.StringIO()
+            ),  # of a model that it refuses, `torch.export` prints the whole graph
+            redirect_stdout(io.StringIO()),
+            one_torch_thread(),
+            traced_builtins(subject.module),
+        ):
             examples = {plain: subject.inputs[name] for plain, name in inputs.items()}
             program = OnnxExporter().export(ByName().eval(), examples, config).program
     except Exception as error:
@@ -122,16 +129,3 @@ def _name(values: Any, subject: TorchModel, shapes: Mapping[str, Any]) -> None:
                 )
                 raise ConversionError(f"{message}, the size of its example", OTHER_WAYS)
             dim.dim_param = axes[axis]
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Drop what `torch.export` prints: for a model that it refuses, the whole graph."""
-    with silent_transformers(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
-        logger = logging.getLogger("torch")
-        level = logger.level
-        logger.setLevel(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
