@@ -211,13 +211,8 @@ def test_its_types_hold_in_a_strict_program(app):
 
 
 def test_the_core_names_nothing_of_a_page():
-<<<<<<< HEAD
     """Only the store of a browser and the script of a page may; the platform is replaceable."""
     pages = {"stores.mjs", "browser-stores.mjs", "build.mjs", "run-vectors.mjs", "spans.mjs", "try.mjs"}
-=======
-    """Only the store of a browser may; the platform is replaceable."""
-    pages = {"stores.mjs", "browser-stores.mjs", "build.mjs", "run-vectors.mjs", "try.mjs"}
->>>>>>> 37abb17a (Decode Base64 in one place, also where an engine has no atob)
     for path in CLIENT.glob("*.mjs"):
         text = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text("utf-8"), flags=re.DOTALL)
         of_pages = r"\b(?:document\.(?:get|query|create|body)|window\.|navigator\.|localStorage|indexedDB)"
