@@ -57,7 +57,7 @@ def screen(
     first = (
         (
             str(version.ref),
-            *_facts(manifest, is_full),
+            *_facts(manifest),
             f"manifest {version.digest}",
             *_keyed({"held": partial}),
         ),
@@ -67,7 +67,11 @@ def screen(
         _needs(manifest, is_full),
         _ways(version, remote, is_full),
     )
-    details = (_remarks(version), _checks(manifest), _files(manifest))
+    recipe, making = manifest.recipe, dict[str, str | None]()
+    if recipe:
+        tools = ", ".join(f"{tool} {version}" for tool, version in sorted(recipe.tools.items()))
+        making = {"recipe": f"{recipe.profile} v{recipe.profile_version}", "tools": tools}
+    details = (_keyed(making), _remarks(version), _checks(manifest), _files(manifest))
     return first, details if is_full else ()
 
 
@@ -153,10 +157,9 @@ def _named(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MAX_NAMES])}{more}"
 
 
-def _facts(manifest: Manifest, is_full: bool) -> Iterator[str]:
-    """The facts of the version as a whole; with `is_full`, also its recipe, and the tools that ran the recipe."""
-    labels, recipe = manifest.labels or (), manifest.recipe if is_full else None
-    tools = recipe.tools.items() if recipe else ()
+def _facts(manifest: Manifest) -> Iterator[str]:
+    """The facts of the version as a whole."""
+    labels = manifest.labels or ()
     return _keyed(
         {
             "about": manifest.description,
@@ -166,8 +169,6 @@ def _facts(manifest: Manifest, is_full: bool) -> Iterator[str]:
             "license": manifest.license,
             "source": _source(manifest.source, manifest.name) if manifest.source else None,
             "labels": f"{len(labels)}: {_named(labels)}" if labels else None,
-            "recipe": f"{recipe.profile} v{recipe.profile_version}" if recipe else None,
-            "tools": ", ".join(f"{tool} {version}" for tool, version in sorted(tools)),
         }
     )
 
