@@ -32,8 +32,8 @@ class StoredValue:
 
     `axis` is the axis of the codes with a scale for each index (None: one scale for all codes); with `block`, each scale
     is for that many consecutive codes of the axis. `views` are the steps from the tensor to the constant: each has the axes
-    of a transposition, or the shapes before and after a reshape, or for each row the power of two that it is multiplied by. A factor that this package computed may differ from another
-    factor by `tolerance`, relative.
+    of a transposition, the shapes before and after a reshape, or for each row a power of two as its factor. A factor that
+    this package computed may differ from another by `tolerance`, relative.
     """
 
     tensor: ir.TensorProtocol
