@@ -461,7 +461,7 @@ class Promotions:
         """Move the channel to the rollout's version. Raise GateError if the version fails."""
 
         def finish(log: Log, about: dict[str, Any], rollout: Rollout) -> Event:
-            promotion = self._promotion(log, channel, rollout.to)
+            promotion = ChannelGate(log, read_policies(self._reader), channel).promotion(rollout.to)
             del log.rollouts[channel]  # so that the channel may move
             return Tag(**about, **promotion, version=rollout.to, manifest=rollout.manifest)
 
@@ -469,7 +469,7 @@ class Promotions:
 
     def _step(self, log: Log, about: dict[str, Any], rollout: Rollout) -> Event:
         """The event that begins a rollout or enlarges its share."""
-        about |= self._promotion(log, about["tag"], rollout.to)
+        about |= ChannelGate(log, read_policies(self._reader), about["tag"]).promotion(rollout.to)
         if (evidence := about.get("evidence")) is not None:
             about["blobs"] = (Descriptor(evidence, len(log.fetch(evidence))),)
         state = {key: getattr(rollout, key) for key in ("manifest", "percent", "salt", "where")}
@@ -501,9 +501,6 @@ class Promotions:
 
         self._reader.read_index(name)
         return self._commit(name, change)
-
-    def _promotion(self, log: Log, channel: str, version: Version) -> dict[str, Digest]:
-        return ChannelGate(log, read_policies(self._reader), channel).promotion(version)
 
     def _commit(self, name: str, change: Change) -> Log:
         with self.store.push() as push:

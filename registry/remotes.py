@@ -22,7 +22,13 @@ from urllib.parse import unquote, urlsplit
 from onnxreg.registry.log.log import Log, read_blob
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path, other_registry
-from onnxreg.registry.store.protocol import IndexFile, ReaderWrapper, RegistryReader, RegistryStore
+from onnxreg.registry.store.protocol import (
+    IndexFile,
+    ReaderWrapper,
+    RegistryReader,
+    RegistryStore,
+    open_registry,
+)
 from onnxreg.registry.support.disk import host_errors, path_text, read_bounded, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
@@ -65,15 +71,17 @@ def open_url(
     scheme = _scheme(url)
     if scheme in BUCKETS:
         try:
-            from onnxreg.registry.store.bucket import bucket_remote
+            from onnxreg.registry.store.bucket import BucketStore
         except ModuleNotFoundError as error:
             extra = "s3" if scheme == "s3" else "bucket"
             raise missing_extra(error.name or "obstore", extra, f"a registry at {scheme}://") from None
-        return bucket_remote(url, create, mirror_of, known_id)
+        return open_registry(BucketStore(url), create, mirror_of, known_id)
     if scheme in ("http", "https"):
-        from onnxreg.registry.store.requests import http_remote
+        from onnxreg.registry.store.requests import HttpRegistry, HttpStore
 
-        return http_remote(url, known_id)
+        served = HttpRegistry(HttpStore(url), known_id)
+        served.check_exists()
+        return served
     if scheme == "hf":
         with hub_library("a registry on the Hugging Face Hub"):
             from onnxreg.registry.store.hub import open_hub
@@ -182,7 +190,7 @@ class RemoteCopy:
             return
         self._create()
         token = _Token(Digest.of(index.data).hex, index.token, self.url)
-        self.store.write_local(f"tokens/{name}.json", token.encode())
+        self.store.write_file(f"local/tokens/{name}.json", token.encode())
         self.store.write_file(index_path(name), index.data)
 
     def keep_log(self, log: Log, documents: Collection[Digest] = ()) -> None:
@@ -206,7 +214,7 @@ class RemoteCopy:
         except IntegrityError:
             with suppress(RegError, OSError):
                 if self._token(name).exists():
-                    self.store.write_local(f"tokens/{name}.json", b"{}")
+                    self.store.write_file(f"local/tokens/{name}.json", b"{}")
             raise
 
     def local_path(self, name: str) -> Path | None:
@@ -425,10 +433,8 @@ class Remotes:
 
 def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:
     """Raise ConflictError if both are the same registry."""
-
-    def place(registry: RegistryStore) -> object:
-        return registry.root.resolve() if isinstance(registry, DirectoryRegistry) else registry.url
-
-    if place(remote) == place(store):
+    both = (remote, store)
+    places = [item.root.resolve() if isinstance(item, DirectoryRegistry) else item.url for item in both]
+    if places[0] == places[1]:
         hint = "name another place; to write files: reg --registry OTHER pull REF PLACE --output DIRECTORY"
         raise ConflictError("that remote is this registry itself", hint)

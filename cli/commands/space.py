@@ -33,10 +33,9 @@ def gc(
     """
     from onnxreg.cli.services import cache_limit, step_cache
     from onnxreg.converters.engine.cache import TrimResult
-    from onnxreg.registry.maintain import space
 
     registry, store = session.with_remote(remote)
-    expired, collected = space.gc(registry.decisions(remote=store), keep_versions, dry_run)
+    expired, collected = registry.decisions(remote=store).gc(keep_versions, dry_run)
     trimmed = step_cache().trim(cache_limit(), dry_run) if store is None else TrimResult()
     freed = {"blobs": len(collected.freed), "bytes": collected.size}
     document = {"dry_run": dry_run, "expired": expired, "freed": freed, "kept": {"blobs": collected.in_use}}
@@ -95,21 +94,21 @@ def du(
     total: {blobs, bytes}}; versions counts the versions whose files are here; unreferenced and total are for the
     whole registry.
     """
-    from onnxreg.registry.maintain import space
+    from onnxreg.registry.log.commit import usage
 
     registry, store = session.with_remote(remote)
     if store is not None:
         registry.check_logs(remote=store)
-    usage = space.usage(store or registry.store, names or ())
+    document = usage(store or registry.store, names or ())
     rows = [
         (item["name"], item["versions"], *(size(item[key]) for key in ("unique", "shared", "bytes")))
-        for item in usage["models"]
+        for item in document["models"]
     ]
     session.show(
-        usage,
+        document,
         table(("NAME", "VERSIONS", "UNIQUE", "SHARED", "SIZE"), rows),
         *(
             f"{label}: {counted(part['blobs'], 'blob')}, {size(part['bytes'])}"
-            for label, part in (("unreferenced", usage["unreferenced"]), ("all", usage["total"]))
+            for label, part in (("unreferenced", document["unreferenced"]), ("all", document["total"]))
         ),
     )

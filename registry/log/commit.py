@@ -10,13 +10,16 @@ only then removes its condemnation. `docs/format.md` has the rule and its proof.
 import random
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
+from operator import itemgetter
+from typing import Any
 
-from onnxreg.registry.log.contents import references
-from onnxreg.registry.log.log import Log, consult
+from onnxreg.registry.log.contents import present_versions, references
+from onnxreg.registry.log.log import Log, consult, load, unknown_model
 from onnxreg.registry.store.layout import BlobKey, is_system_path, model_of, note_path
 from onnxreg.registry.store.protocol import (
     BlobReader,
@@ -232,6 +235,35 @@ def survey(remote: RegistryStore, assume: Callable[[Log], None] = lambda log: No
     live, sizes = referred(remote, {}, assume), blob_keys(remote, to_delete=True)
     doomed = _without(sizes, live)
     return CollectResult(doomed, len(sizes) - len(doomed))
+
+
+def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
+    """Return the document of `reg du --json`: for each model (of `names`) the `versions` and `blobs` here, the `bytes` of the
+    blobs, the bytes `unique` to the model, and the `shared` bytes. NotFoundError for an unknown name, IntegrityError for a
+    bad log.
+    """
+    sizes: Counter[Digest] = Counter()
+    keys = blob_keys(remote)
+    for key, size in keys.items():
+        sizes[key.digest] += size
+    logs = {name: load(remote, name) for name in list(remote.names())}
+    needs = {name: {reference.digest for reference in references(log)} for name, log in logs.items()}
+    if unknown := set(names) - needs.keys():
+        raise unknown_model(min(unknown), remote)
+    users = Counter(digest for digests in needs.values() for digest in digests)
+    models = []
+    for name in sorted(names or needs):
+        size = sum(sizes[digest] for digest in needs[name])
+        unique = sum(sizes[digest] for digest in needs[name] if users[digest] == 1)
+        versions, blobs = len(list(present_versions(logs[name]))), len(needs[name] & sizes.keys())
+        counts = {"name": name, "versions": versions, "blobs": blobs}
+        models.append({**counts, "bytes": size, "unique": unique, "shared": size - unique})
+    unreferenced = [size for key, size in keys.items() if key.digest not in users]
+    return {
+        "models": sorted(models, key=itemgetter("unique"), reverse=True),
+        "unreferenced": {"blobs": len(unreferenced), "bytes": sum(unreferenced)},
+        "total": {"blobs": len(keys), "bytes": sum(keys.values())},
+    }
 
 
 def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[BlobKey, int]:

@@ -4,12 +4,14 @@ Events name the deltas of a version too; when a version's files go, the deltas f
 """
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from onnxreg.registry.log.commit import commit, load_own
+from onnxreg.registry.log.commit import PUSH_WAIT_SECONDS, CollectResult, collect, commit, load_own, survey
 from onnxreg.registry.log.contents import files, present_versions
 from onnxreg.registry.log.log import LocatedVersion, Log, load, read_deltas, unknown_model
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push, RegistryStore
 from onnxreg.registry.support.environment import stamp
 from onnxreg.schema.core.bounds import MAX_DELTAS
@@ -34,16 +36,16 @@ class DecisionResult(NamedTuple):
     others: tuple[Version, ...] = ()
 
 
+@dataclass(frozen=True)
 class Decisions:
     """Append decisions of `actor` to the logs of one registry. Each log is read once, and again after a lost race.
 
     `remember` is called with the registry, the model's name and the index file that was written.
     """
 
-    def __init__(
-        self, store: RegistryStore, actor: str | None = None, remember: Callable[..., None] = lambda *_: None
-    ) -> None:
-        self.store, self.actor, self._remember = store, actor, remember
+    store: RegistryStore
+    actor: str | None = None
+    remember: Callable[..., None] = lambda *_: None
 
     def tag(self, ref: Ref, channel: str, reason: str | None = None) -> DecisionResult:
         """Move a channel to a version. Raise ConflictError if another move came first, or the version is yanked."""
@@ -163,6 +165,31 @@ class Decisions:
         record = [event for name in list(self.store.names()) for event in self._decide(name, decide)]
         return [Ref(event.name, str(event.version)) for event in record]
 
+    def gc(
+        self, keep: int | None = None, dry_run: bool = False, patience: float = PUSH_WAIT_SECONDS
+    ) -> tuple[list[Ref], CollectResult]:
+        """Let all but the newest `keep` releases of each model expire (None: keep all), then delete unreferenced blobs.
+
+        Returns the expired versions and the deleted blobs; `dry_run` returns the same, but changes nothing. The caller must
+        first check that no log went back in time.
+        """
+        store, expired = self.store, list[Ref]()
+        if not dry_run:
+            if isinstance(store, DirectoryRegistry):
+                store.clear_partial()
+            return [] if keep is None else self.expire(keep), collect(store, patience=patience)
+        if keep is None:
+            return [], survey(store)
+
+        def assume(log: Log) -> None:
+            for event in (record := self.expiry(log, keep)):
+                log.append(event)
+            if gone := [event.version for event in record]:
+                withdraw_deltas(log, gone)
+            expired.extend(Ref(log.name, str(version)) for version in gone)
+
+        return expired, survey(store, assume)
+
     def purge(self, refs: Collection[Ref], reason: str) -> tuple[list[LocatedVersion], set[Digest], set[Ref]]:
         """Take versions down: the log may never again refer to the blobs that only these versions use.
 
@@ -230,7 +257,7 @@ class Decisions:
 
         name, first = (log, None) if isinstance(log, str) else (log.name, log)
         with self.store.push() as push:
-            self._remember(self.store, name, commit(self.store, push, name, change, first=first).index)
+            self.remember(self.store, name, commit(self.store, push, name, change, first=first).index)
         return record
 
 

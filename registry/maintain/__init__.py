@@ -1,6 +1,5 @@
-"""Verification, repair, diagnosis and disk usage of a registry.
+"""Verification, repair and diagnosis of a registry.
 
-`verification` lists each `Damage` and each `Diagnosis`, `repair` fetches good copies, `space` measures the bytes of each
-model and lets old versions expire. Start with `verification.py`.
+`verification` lists each `Damage` and each `Diagnosis`, `repair` fetches good copies. Start with `verification.py`.
 Must not import: `server`.
 """

@@ -7,12 +7,12 @@ decision about a version depends on it. Lines from other machines are limited in
 An index file is read again only if its token (`RegistryReader.index_tokens`) changed.
 """
 
+import fnmatch
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from functools import partial
-from itertools import chain, count
+from itertools import chain, count, islice
 from operator import itemgetter
 from typing import Annotated, Any
 from unicodedata import normalize
@@ -146,7 +146,7 @@ class Catalog:
     @classmethod
     def decode(cls, lines: Iterator[bytes], registry_id: str) -> "Catalog":
         """Read a catalog's first part, the models. CatalogError if the part is malformed, or of another registry."""
-        header = _decoded(_HEADER, next(lines, b""))
+        header = _decoded(_HEADER.decode, next(lines, b""))
         if header.format != FORMAT:
             raise CatalogError("is not a catalog")
         if header.format_version != FORMAT_VERSION:
@@ -156,9 +156,10 @@ class Catalog:
         if header.models > MAX_CATALOG_MODELS:
             raise CatalogError("has too many models")
         catalog = cls(registry_id, header.time)
-        for _ in range(header.models):
-            model = _decoded(_MODEL, next(lines, b""))
-            catalog.models[model.name] = model
+        models = _decoded(_MODEL.decode_lines, b"".join(islice(lines, header.models)))
+        if len(models) != header.models:
+            raise CatalogError("is damaged: it is cut short")
+        catalog.models = {model.name: model for model in models}
         return catalog
 
     def add_pieces(self, lines: Iterable[bytes]) -> None:
@@ -166,8 +167,8 @@ class Catalog:
         pieces: dict[str, list[Piece]] = {}
         artifacts = 0
         for line in lines:
-            piece = _decoded(_PIECE, line)
-            for artifact in _decoded(_ARTIFACTS, piece.artifacts):
+            piece = _decoded(_PIECE.decode, line)
+            for artifact in _decoded(_ARTIFACTS.decode, piece.artifacts):
                 artifacts += 1
                 if artifacts > MAX_CATALOG_ARTIFACTS or not Version.is_version(artifact.version):
                     raise CatalogError("has too many artifacts, or one without a valid version")
@@ -187,7 +188,7 @@ class Catalog:
 
     def fitting(self, pattern: str = "*") -> list[ModelLine]:
         """Return the models with names that match a shell pattern, sorted by name, including damaged models."""
-        return [self.models[name] for name in sorted(self.models) if fnmatchcase(name, pattern)]
+        return [self.models[name] for name in fnmatch.filter(sorted(self.models), pattern)]
 
     def readable(self, pattern: str = "*") -> list[ModelLine]:
         """Return the models with names that match a shell pattern, sorted by name, without damaged models."""
@@ -228,7 +229,7 @@ class Catalog:
             del self.models[name]
             self.pieces.pop(name, None)
             self.touch()
-        complete = {name for name in tokens if artifacts and fnmatchcase(name, pattern)}
+        complete = {*fnmatch.filter(tokens, pattern)} if artifacts else set[str]()
         stale = [
             name for name in sorted(tokens) if not self._is_current(name, tokens[name], name in complete)
         ]
@@ -241,11 +242,12 @@ class Catalog:
                 self._set(line, pieces)
 
     def _is_current(self, name: str, token: str, with_artifacts: bool) -> bool:
-        model, pieces = self.models.get(name), self.pieces.get(name)
+        model = self.models.get(name)
         if model is None or not token or model.token != token:
             return False
-        is_whole = pieces is not None and all(piece.head == model.head and not piece.gaps for piece in pieces)
-        return is_whole or not with_artifacts
+        pieces = self.pieces.get(name, ()) if with_artifacts else ()
+        is_read = not with_artifacts or name in self.pieces
+        return is_read and all(piece.head == model.head and not piece.gaps for piece in pieces)
 
     def _contents(self, name: str) -> "Contents":
         """Return the artifacts of a model that were read earlier, by manifest."""
@@ -284,9 +286,9 @@ def read_lines(readline: Callable[[int], bytes], max_bytes: int) -> Iterator[byt
         raise CatalogError(f"is damaged: {error}") from error
 
 
-def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes | msgspec.Raw) -> Any:
+def _decoded(decode: Callable[[Any], Any], data: bytes | msgspec.Raw) -> Any:
     try:
-        return decoder.decode(data)
+        return decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CatalogError(f"is damaged: {error}") from error
 

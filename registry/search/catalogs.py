@@ -67,9 +67,9 @@ class LocalCatalog:
         if catalog.revision != self._saved:
             self._saved = catalog.revision
             with suppress(OSError, RegError):
-                self._store.write_local(MODELS, b"".join(catalog.model_lines()))
+                self._store.write_file(f"local/{MODELS}", b"".join(catalog.model_lines()))
                 if self._has_pieces:
-                    self._store.write_local(PIECES, b"".join(catalog.piece_lines()))
+                    self._store.write_file(f"local/{PIECES}", b"".join(catalog.piece_lines()))
         return catalog
 
     def _lines(self, name: str) -> Iterator[bytes]:
@@ -123,25 +123,20 @@ def read_remote(
     return catalog
 
 
-class _Origin(msgspec.Struct):
-    url: str
-    token: str
-
-
 def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
     """Return the published catalog and its token, None without one. Bytes equal to those in `copy` are not fetched."""
     files, former = innermost(reader), None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):
             first, _, data = read_bounded(copy, 2 * MAX_DOCUMENT_BYTES).partition(b"\n")
-            origin = msgspec.json.decode(first, type=_Origin)
-            former = (data, origin.token) if origin.url == reader.url else None
+            url, token = msgspec.json.decode(first, type=tuple[str, str])  # its origin
+            former = (data, token) if url == reader.url else None
     stored = files.read_file(CATALOG, (b"", former[1]) if former else None)
     if stored is None or (former is not None and stored[1] == former[1]):
         return stored and former
     if copy is not None and len(stored[0]) <= MAX_DOCUMENT_BYTES:
         with suppress(OSError, RegError):
-            replace_file(copy, msgspec.json.encode(_Origin(reader.url, stored[1])) + b"\n" + stored[0])
+            replace_file(copy, msgspec.json.encode((reader.url, stored[1])) + b"\n" + stored[0])
     return stored
 
 

@@ -31,8 +31,9 @@ from onnxreg.registry.store.streams import Readable
 from onnxreg.registry.support.disk import host_errors, path_text
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_ARCHIVE_FILES, MAX_ARCHIVE_MODELS, MAX_DOCUMENT_BYTES
+from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import HostError, InputError, IntegrityError
+from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, about
 from onnxreg.schema.core.files import check_given
 from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name
 
@@ -61,21 +62,15 @@ def encode_about(carried: Carried) -> bytes:
 
 def read_about(data: bytes, url: str) -> Carried:
     """Decode `archive.json`. IntegrityError if the document is malformed, HostError if a newer build wrote it."""
-    carried: dict[str, frozenset[Version]] = {}
-    try:
-        value: Any = canonical.decode(data, ABOUT)
-        kind, version = value["format"], value["format_version"]
-        if (kind, version) == (FORMAT, FORMAT_VERSION):
-            for name, versions in value["versions"].items():
-                if not isinstance(versions, list):
-                    raise TypeError(f"the versions of {name} are not a list")
-                carried[check_name(name)] = frozenset(map(Version.parse, versions))
-            return carried
-    except (InputError, KeyError, TypeError, AttributeError) as error:
-        raise IntegrityError(f"{ABOUT} of {url} is damaged: {error}", COPY_AGAIN) from error
-    if kind == FORMAT:
-        raise HostError(f"{url} has the archive format {str(version)[:20]}", UPGRADE)
-    raise IntegrityError(f"{ABOUT} of {url} describes no archive", COPY_AGAIN)
+    with about(f"{ABOUT} of {url} is damaged", IntegrityError, COPY_AGAIN):
+        value = convert(canonical.decode(data, ABOUT), dict[str, Any], "it")
+        kind, version = value.get("format"), value.get("format_version")
+        if kind == FORMAT and version != FORMAT_VERSION:
+            raise HostError(f"{url} has the archive format {str(version)[:20]}", UPGRADE)
+        if kind != FORMAT:
+            raise InputError("it describes no archive")
+        carried = convert(value.get("versions"), dict[str, frozenset[Version]], "its versions")
+        return {check_name(name): versions for name, versions in carried.items()}
 
 
 class ArchiveStore(ReadOnlyStore):

@@ -28,11 +28,9 @@ from onnxreg.registry.store.bucket_url import BucketUrl
 from onnxreg.registry.store.layout import PROBE, BlobKey
 from onnxreg.registry.store.protocol import (
     ObjectStore,
-    RegistryStore,
     StoredObject,
     TreeFile,
     UnlistedError,
-    open_registry,
 )
 from onnxreg.registry.store.requests import (
     ObjectAnswer,
@@ -144,9 +142,9 @@ def is_absence(error: RefusedError) -> bool:
 class BucketStore(ObjectStore):
     """An `ObjectStore` below a prefix of a bucket. Any number of threads may use it."""
 
-    def __init__(self, location: BucketUrl) -> None:
-        self._location = location
-        self.url = location.url
+    def __init__(self, url: str) -> None:
+        self._location = BucketUrl.parse(url)
+        self.url = self._location.url
         self._memory = threading.Semaphore(MAX_BUFFERED)
         self._proving, self._is_proven = threading.RLock(), False
 
@@ -456,10 +454,3 @@ def _fill(head: bytearray, source: BinaryIO, limit: int) -> bool:
             return True
         head += block
     return False
-
-
-def bucket_remote(
-    url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
-) -> RegistryStore:
-    """Open the registry at a bucket's URL; `create` makes a missing one. For `known_id` see `RegistryStore`."""
-    return open_registry(BucketStore(BucketUrl.parse(url)), create, mirror_of, known_id)

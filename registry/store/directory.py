@@ -291,10 +291,12 @@ class DirectoryStore(ObjectStore):
                         if is_folder and path != "local" and not is_system_path(entry.name):
                             folders.append(f"{path}/")
                         if not is_folder or path.endswith(".jsonl"):
-                            with suppress(FileNotFoundError):
+                            try:
                                 status = entry.stat(follow_symlinks=False)
-                                size = status.st_size if stat.S_ISREG(status.st_mode) else None
-                                files.append(TreeFile(path, size, FileState.of(status).token(now)))
+                            except FileNotFoundError:
+                                continue
+                            size = status.st_size if stat.S_ISREG(status.st_mode) else None
+                            files.append(TreeFile(path, size, FileState.of(status).token(now)))
         return iter(sorted(files))
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
@@ -445,10 +447,6 @@ class DirectoryRegistry(RegistryStore):
         """Read a small file below `local/`; None if the file is absent."""
         stored = self.store.get(f"local/{name}")
         return stored[0] if stored else None
-
-    def write_local(self, name: str, data: bytes) -> None:
-        """Replace a small file below `local/`, atomically and durably."""
-        self.write_file(f"local/{name}", data)
 
     def write_file(self, path: str, data: bytes) -> None:
         """Replace one small file of the tree or of `local/`, atomically and durably."""

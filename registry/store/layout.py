@@ -121,9 +121,7 @@ def new_identity(registry_id: str | None = None, mirror: bool = False) -> bytes:
     value = {
         "id": registry_id or os.urandom(16).hex(),
         "layout": "onnxreg",
-        "layout_version": LAYOUT_VERSION,
-        "min_reader": LAYOUT_VERSION,
-        "min_writer": LAYOUT_VERSION,
+        **dict.fromkeys(("layout_version", "min_reader", "min_writer"), LAYOUT_VERSION),
         **({"mirror": True} if mirror else {}),
     }
     return json.dumps(value, indent=2).encode() + b"\n"

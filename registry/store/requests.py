@@ -626,10 +626,3 @@ class HttpRegistry(RegistryStore):
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
         return self.store.get(path, cached, fresh=cached is None)
-
-
-def http_remote(url: str, known_id: str | None = None) -> RegistryStore:
-    """Open the registry at an `https://` URL, or at an `http://` URL of this machine. For `known_id` see `RegistryStore`."""
-    registry = HttpRegistry(HttpStore(url), known_id)
-    registry.check_exists()
-    return registry

@@ -158,12 +158,11 @@ class HashingReader(Readable):
         return count
 
 
-def copy_verified(
-    stream: BinaryIO, sink: BinaryIO, digest: Digest, size: int, label: str, progress: Progress
-) -> None:
-    """Copy a stream, which `label` names, into a sink, and close the stream. IntegrityError if digest or size differs."""
-    with progress.file(label, size) as advance, metered(stream, advance, f"reading {label}", size) as source:
-        actual, count = pump(source, sink)
+def copy_verified(content: Content, sink: BinaryIO, progress: Progress) -> None:
+    """Copy bytes into a sink. IntegrityError if they have another digest or size."""
+    label, size, digest, opened = content
+    with progress.file(label, size) as advance, opened() as stream:
+        actual, count = pump(metered(stream, advance, f"reading {label}", size), sink)
     check(actual, digest, f"{label} (blob {digest})")
     if count != size:
         raise IntegrityError(f"{label} has {count} bytes, its manifest or log says {size}")

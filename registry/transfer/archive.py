@@ -58,7 +58,7 @@ def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -
 
 def create_archive(
     source: RegistryReader,
-    chosen: Mapping[str, Collection[Version]],
+    carried: Carried,
     target: Path,
     progress: Progress = SILENT,
 ) -> ArchiveResult:
@@ -74,18 +74,14 @@ def create_archive(
             open_archive(target)
         except RegError as error:
             raise InputError(f"{target} exists, and is not an archive", "name another file") from error
-    carried = {name: frozenset(versions) for name, versions in chosen.items()}
     entries: dict[str, Content] = {}
     for name in sorted(carried):
         entries |= _model_entries(source, name, carried[name])
     blobs = len(entries) - len(carried)
     policies = source.read_index(POLICY_LOG)
-    parts = {
-        IDENTITY: new_identity(source.registry_id, mirror=True),
-        ABOUT: encode_about(carried),
-        POLICIES: policies.data if policies else None,
-    }
-    entries |= {name: Content.of(name, data) for name, data in parts.items() if data is not None}
+    parts = {IDENTITY: new_identity(source.registry_id, mirror=True), ABOUT: encode_about(carried)}
+    parts |= {POLICIES: policies.data} if policies else {}
+    entries |= {name: Content.of(name, data) for name, data in parts.items()}
     if limit := excess(entries):
         raise InputError(f"the archive {limit}", "make several, of fewer models or versions")
     destination, disk = target.resolve(), Disk()
@@ -121,6 +117,4 @@ def _write(path: Path, entries: Mapping[str, Content], progress: Progress) -> No
             info.create_system, info.external_attr = 3, (stat.S_IFREG | 0o644) << 16
             info.file_size = entry.size
             with archive.open(info, "w") as sink:
-                copy_verified(
-                    entry.open(), cast(BinaryIO, sink), entry.digest, entry.size, entry.label, progress
-                )
+                copy_verified(entry, cast(BinaryIO, sink), progress)

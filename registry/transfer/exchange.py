@@ -6,17 +6,22 @@ destination's chain, each with its origin in `via`. If the destination's log cha
 
 Blobs move first, several at a time, by deltas if possible, and verified on the way; then the documents move; then the
 index file is swapped. Nothing is visible at the destination before all of it has arrived.
+
+A blob arrives by a delta as its difference from a blob that is here (docs/delta.md); if the delta is doubtful, the whole file
+is fetched. `registry/log/decisions.py` records the deltas that a version offers, `converters.delta` makes them.
 """
 
+import importlib.util
+import io
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit
 
 from onnxreg.registry.log.commit import check_tombstones, commit, load_own
 from onnxreg.registry.log.contents import (
@@ -30,7 +35,7 @@ from onnxreg.registry.log.contents import (
     join,
     present_paths,
 )
-from onnxreg.registry.log.log import LocatedVersion, Log, load
+from onnxreg.registry.log.log import LocatedVersion, Log, load, read_deltas
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobReader, Push, RegistryReader, RegistryStore, innermost
 from onnxreg.registry.store.streams import metered
@@ -41,6 +46,7 @@ from onnxreg.schema.core.errors import (
     ConflictError,
     ForkError,
     HostError,
+    InputError,
     IntegrityError,
     NotFoundError,
     RegError,
@@ -48,6 +54,16 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Version
+from onnxreg.schema.delta.delta_format import (
+    BLOCK_BYTES,
+    COPY,
+    LITERAL,
+    Delta,
+    DeltaHeader,
+    choose_deltas,
+    inflate,
+    read_spans,
+)
 from onnxreg.schema.log.events import (
     Attest,
     Hold,
@@ -62,9 +78,6 @@ from onnxreg.schema.log.events import (
     Yank,
 )
 from onnxreg.schema.log.state import Channel
-
-if TYPE_CHECKING:
-    from onnxreg.registry.delta import DeltaPlan
 
 
 @dataclass(frozen=True)
@@ -255,21 +268,6 @@ def check_versions(request: ExchangeRequest, source: Log, destination: Log) -> N
         check_held(source, destination, version, request.selection)
 
 
-def refused_versions(request: ExchangeRequest, source: Log, destination: Log) -> dict[Version, RegError]:
-    """Return the requested versions that the destination cannot get, each with the error."""
-    refused: dict[Version, RegError] = {}
-    for version in request.versions:
-        try:
-            check_versions(replace(request, versions=[version]), source, destination)
-            if version not in destination.versions and destination.tombstones:
-                entry = source.versions[version]
-                needed = [file.digest for file in files(source, version, entry)]
-                check_tombstones(destination, [entry.manifest, *needed])
-        except (ConflictError, IntegrityError, NotFoundError) as error:
-            refused[version] = error
-    return refused
-
-
 def _check_present(source: Log, versions: Collection[Version]) -> None:
     """Raise NotFoundError if the source lacks a version, or no longer has the version's files."""
     for version in versions:
@@ -369,6 +367,117 @@ def _hold(log: Log, version: Version, paths: ArtifactPaths, actor: str | None) -
 
 
 @dataclass(frozen=True)
+class DeltaPlan:
+    """The delta of each file that has one. `reason` says why other files have none; `is_doubt`: the user can change it."""
+
+    chosen: Mapping[Digest, Delta] = field(default_factory=dict)
+    reason: str = ""
+    is_doubt: bool = False
+
+
+def plan_deltas(
+    source: RegistryReader,
+    ledger: Log,
+    versions: Collection[Version],
+    sizes: Mapping[Digest, int],
+    has: Callable[[Collection[Digest]], set[Digest]],
+) -> DeltaPlan:
+    """Choose deltas for the files to fetch of these versions; `sizes` is in bytes. `has` picks the blobs that are here."""
+    url = urlsplit(innermost(source).url)
+    if not url.scheme or not url.netloc:
+        return DeltaPlan({}, "the registry is on this machine")
+    tables = {ledger.versions[version].deltas for version in versions} if sizes else set()
+    deltas = [delta for table in tables for delta in read_deltas(ledger.fetch, table)]
+    if deltas and importlib.util.find_spec("numpy") is None:
+        return DeltaPlan({}, "deltas need numpy, which is not installed (extra onnx)", is_doubt=True)
+    present = has({old for delta in deltas for old in delta.old}) if deltas else set()
+    return DeltaPlan(choose_deltas(deltas, sizes, present), "no delta from a file that is here")
+
+
+def open_made(
+    new: Descriptor,
+    delta: Delta,
+    open_delta: Callable[[], BinaryIO],
+    find: Callable[[Digest], Path | None],
+    start: int,
+) -> BinaryIO:
+    """A stream of a file that a delta makes, from byte `start` on. Reading raises IntegrityError if the delta does not fit.
+
+    `find` returns the path of an old blob, None if the blob is not here.
+    """
+
+    def parts() -> Iterator[memoryview]:
+        with ExitStack() as stack:
+            try:
+                stream = stack.enter_context(open_delta())
+                header = DeltaHeader.read_from(stream)
+                if (header.new, tuple(old.digest for old in header.old)) != (new, delta.old):
+                    raise InputError("it is for other files than its table says")
+                paths = [path for path in map(find, delta.old) if path is not None]
+                if len(paths) < len(delta.old):
+                    raise InputError("an old file is not here any more")
+                old = [stack.enter_context(path.open("rb")) for path in paths]
+                yield from apply_delta(stream, header, old, start)
+            except (InputError, IntegrityError, NotFoundError, RemoteError, OSError) as error:
+                raise IntegrityError(f"the delta did not fit: {error}") from error
+
+    return cast(BinaryIO, _GeneratedStream(parts()))
+
+
+class _GeneratedStream(io.RawIOBase):
+    """A stream that makes each part of a file when the part is read."""
+
+    def __init__(self, parts: Iterator[memoryview]) -> None:
+        self._parts, self._rest = parts, memoryview(b"")
+
+    def readinto(self, buffer: Any, /) -> int:
+        while not self._rest and (part := next(self._parts, None)) is not None:
+            self._rest = part
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+    def close(self) -> None:
+        cast(Any, self._parts).close()
+        super().close()
+
+
+def apply_delta(
+    delta: BinaryIO, header: DeltaHeader, old: Sequence[BinaryIO], start: int = 0
+) -> Iterator[memoryview]:
+    """Yield the new file from byte `start` on, in parts of at most a block. The caller checks the digest of the file.
+
+    `delta` is a stream positioned after the header; `old` are the old files in the order of the header. Raise InputError
+    if the delta is malformed, or an old file is shorter than the delta says.
+    """
+    from onnxreg.schema.delta import difference
+
+    at = 0
+    for span in read_spans(delta, header):
+        skip = min(span.length, max(0, start - at))
+        at += span.length
+        if skip == span.length:
+            continue
+        if span.op == COPY:
+            yield from _copy(old[span.source], span.offset + skip, span.length - skip)
+        elif span.op == LITERAL:
+            yield memoryview(inflate(span.payload, span.length, span.length))[skip:]
+        else:
+            before = b"".join(_copy(old[span.source], span.offset, span.length))
+            yield memoryview(difference.restore(span, before))[skip:]
+
+
+def _copy(file: BinaryIO, offset: int, length: int) -> Iterator[memoryview]:
+    file.seek(offset)
+    while length:
+        data = file.read(min(length, BLOCK_BYTES))
+        if not data:
+            raise InputError("an old file is shorter than the delta says")
+        length -= len(data)
+        yield memoryview(data)
+
+
+@dataclass(frozen=True)
 class Arrival:
     """A file that arrived: its size and the bytes moved, the version `since` whose file a delta started from, the `reason`
     for or against a delta. `is_doubt` is True if a delta existed, but could not be used or gave wrong bytes.
@@ -389,7 +498,7 @@ class BlobMover:
 
     source: BlobReader
     progress: Progress
-    deltas: "DeltaPlan | None" = None
+    deltas: DeltaPlan = field(default_factory=DeltaPlan)
     documents: Mapping[Digest, bytes] = field(default_factory=dict)
     arrivals: list[Arrival] = field(default_factory=list)
 
@@ -415,7 +524,7 @@ class BlobMover:
 
         def read(blob: Digest, blob_size: int, start: int = 0) -> BinaryIO:
             document, action = self.documents.get(blob), f"reading blob {blob} from {source.url}"
-            stream = source.open_blob(blob, start) if document is None else BytesIO(document[start:])
+            stream = source.open_blob(blob, start) if document is None else io.BytesIO(document[start:])
             return metered(stream, receive, action, blob_size - start)
 
         def store(open_at: Callable[[int], BinaryIO], path: Path | None = None) -> None:
@@ -429,15 +538,12 @@ class BlobMover:
 
         with self.progress.file(file.path, file.size) as show:
             plan = self.deltas
-            reason, is_doubt = ("", False) if plan is None else (plan.reason, plan.is_doubt)
-            if plan is not None and (made_by := plan.chosen.get(digest)) is not None:
-                from onnxreg.registry import delta
+            reason, is_doubt = plan.reason, plan.is_doubt
+            if (made_by := plan.chosen.get(digest)) is not None:
 
                 def make(start: int) -> BinaryIO:
-                    new = Descriptor(digest, size)
-                    return delta.open_made(
-                        new, made_by, lambda: read(made_by.digest, made_by.size), push.local_file, start
-                    )
+                    new, open_delta = Descriptor(digest, size), partial(read, made_by.digest, made_by.size)
+                    return open_made(new, made_by, open_delta, push.local_file, start)
 
                 try:
                     store(make)
@@ -543,10 +649,8 @@ def exchange(
     present = destination.has(merged.blobs) if merged.blobs else set()
     moving = {digest: file for digest, file in merged.blobs.items() if digest not in present}
     sizes = {digest: file.size or 0 for digest, file in moving.items()}
-    deltas = None
+    deltas = DeltaPlan()
     if request.deltas and isinstance(destination, DirectoryRegistry):
-        from onnxreg.registry.delta import plan_deltas
-
         deltas = plan_deltas(source, source_log, request.versions, sizes, destination.has)
     mover, events = BlobMover(source, progress, deltas, source_log.fetched), 0
 
@@ -601,14 +705,20 @@ def exchange_possible(
     with list_errors(name, result.skipped):
         log, own = load(source, name), load_own(destination, name, source)
         request = choose(log)
-        refused = refused_versions(request, log, own)
-        for version, error in refused.items():
+        versions = []
+        for version in request.versions:
             entry, present = log.versions[version], own.versions.get(version)
-            is_decided = entry.gone is not None or entry.held is not None
-            is_decided = is_decided or (present is not None and present.manifest == entry.manifest)
-            cause = None if is_decided else error
-            result.skipped.append(SkippedVersion(name, str(version), error.message, cause))
-        versions = [version for version in request.versions if version not in refused]
+            try:
+                check_versions(replace(request, versions=[version]), log, own)
+                if present is None and own.tombstones:
+                    needed = [file.digest for file in files(log, version, entry)]
+                    check_tombstones(own, [entry.manifest, *needed])
+                versions.append(version)
+            except (ConflictError, IntegrityError, NotFoundError) as error:
+                is_decided = entry.gone is not None or entry.held is not None
+                is_decided = is_decided or (present is not None and present.manifest == entry.manifest)
+                cause = None if is_decided else error
+                result.skipped.append(SkippedVersion(name, str(version), error.message, cause))
         for tag in request.channels:
             if (version := log.channels[tag].version) not in versions:
                 stuck = ConflictError(f"channel {tag} of {name} holds {version}, which does not travel")
@@ -649,7 +759,7 @@ def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version],
     for version in versions if os.access(store.root, os.W_OK) else ():
         path = f"pushed/{log.name}/{log.versions[version].manifest.hex}"
         if store.read_local(path) is None:
-            store.write_local(path, f"{registry_id}\n".encode())
+            store.write_file(f"local/{path}", f"{registry_id}\n".encode())
 
 
 def was_pushed(store: DirectoryRegistry, located: LocatedVersion) -> bool:

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -29,7 +30,7 @@ from onnxreg.registry.resolution import Resolution
 from onnxreg.registry.store.directory import DirectoryRegistry, staging, temporary
 from onnxreg.registry.store.layout import is_system_path
 from onnxreg.registry.store.protocol import BlobReader, RegistryReader
-from onnxreg.registry.store.streams import copy_verified
+from onnxreg.registry.store.streams import Content, copy_verified
 from onnxreg.registry.support.disk import Disk, host_errors, refuse_unlisted
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.errors import InputError, NotFoundError
@@ -186,7 +187,8 @@ def fill(
         path = directory / entry.path.removeprefix(prefix)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as sink:
-            copy_verified(store.open_blob(entry.digest), sink, entry.digest, entry.size, entry.path, progress)
+            opened = partial(store.open_blob, entry.digest)
+            copy_verified(Content(entry.path, entry.size, entry.digest, opened), sink, progress)
 
     run_parallel(write, entries)
 

@@ -67,12 +67,12 @@ def _sizes(exports: dict[str, list[Path]], target: Path) -> Iterator[Row]:
 
 
 def _speeds(exports: list[Path], target: Path) -> Iterator[Row]:
-    from onnxreg.registry.delta import apply
+    from onnxreg.registry.transfer.exchange import apply_delta
     from onnxreg.schema.delta.delta_format import DeltaHeader
 
     def use(path: Path) -> None:
         with target.open("rb") as delta, path.open("rb") as before:
-            for _ in apply(delta, DeltaHeader.read_from(delta), [before]):
+            for _ in apply_delta(delta, DeltaHeader.read_from(delta), [before]):
                 pass
 
     for label in ("fp32", "INT8 as the profile makes it"):

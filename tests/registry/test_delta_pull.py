@@ -16,12 +16,12 @@ from support.servers.faults import Proxy, proxy
 
 from onnxreg.cli.main import main
 from onnxreg.cli.services import DeltaReport, make_deltas
-from onnxreg.registry.delta import apply
 from onnxreg.registry.log.commit import blob_keys, collect
 from onnxreg.registry.log.decisions import publish_deltas
 from onnxreg.registry.log.log import load, read_deltas
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
+from onnxreg.registry.transfer.exchange import apply_delta
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError
@@ -299,7 +299,7 @@ def applied(case: dict[str, Any], start: int = 0) -> bytes:
     stream = BytesIO(base64.b64decode(case["delta"]))
     header = DeltaHeader.read_from(stream)
     old = [BytesIO(base64.b64decode(data)) for data in case["old"]]
-    data = b"".join(bytes(part) for part in apply(stream, header, old, start))
+    data = b"".join(bytes(part) for part in apply_delta(stream, header, old, start))
     if start == 0 and Digest.of(data) != header.new.digest:
         raise InputError("other bytes")
     return data

@@ -31,7 +31,8 @@ def count(manifest: str, words: list[str]) -> None:
     """Run one command in this process, and print the number of files and the most readings of a document."""
     from onnxreg.cli import main
 
-    home = str(Path(main.__file__).parents[1])
+    house = Path(main.__file__).parents[1]
+    home = tuple(f"{house}/{package}/" for package in ("cli", "converters", "registry", "schema"))
     files, reads = set[str](), Counter[str]()
 
     def profile(frame: FrameType, event: str, value: Any) -> None:

@@ -39,7 +39,7 @@ def bucket(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """A registry in an object store to which everything here was pushed: its URL, and its objects."""
     url = "s3://models/prod"
     remote = memory_remote(url=url)
-    monkeypatch.setattr("onnxreg.registry.store.bucket.bucket_remote", lambda *_: remote)
+    monkeypatch.setattr("onnxreg.registry.remotes.open_registry", lambda *_: remote)
     assert reg("push", "--all", "--remote", url).status == 0
     assert isinstance(remote.store, MemoryStore)
     return url, remote.store.objects

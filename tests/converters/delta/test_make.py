@@ -16,7 +16,7 @@ from support.graphs import graph, store, write_ort
 from support.registries import retrained
 
 from onnxreg.converters.delta.make import ModelFile, make_delta, read_extents
-from onnxreg.registry.delta import apply
+from onnxreg.registry.transfer.exchange import apply_delta
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.delta.delta_format import BLOCK_BYTES, COPY, DIFFERENCE, DeltaHeader, Span, read_spans
 
@@ -37,7 +37,7 @@ def share(old: ModelFile, new: ModelFile, target: Path) -> float | None:
     assert size == target.stat().st_size
     with target.open("rb") as delta, old.path.open("rb") as before:
         header = DeltaHeader.read_from(delta)
-        made = b"".join(bytes(part) for part in apply(delta, header, [before]))
+        made = b"".join(bytes(part) for part in apply_delta(delta, header, [before]))
     assert made == new.path.read_bytes()
     return size / max(1, new.descriptor.size)
 

@@ -9,7 +9,7 @@ import pytest
 from support.registries import owner
 from support.registries.home import Home
 
-from onnxreg.registry.log.commit import blob_keys, collect, commit
+from onnxreg.registry.log.commit import blob_keys, collect, commit, read_condemned
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log, load
 from onnxreg.registry.maintain.verification import verify
@@ -53,6 +53,12 @@ def test_without_a_registry_document_nothing_is_collected():
     with pytest.raises(NotFoundError, match="there is no registry"):
         collect(known)
     assert remote.has([digest])
+
+
+def test_a_push_reads_the_keys_that_collectors_condemned_and_nothing_else():
+    remote, key = memory_remote(), BlobKey(Digest.of(b"x"), 1)
+    remote.add_note("condemned", "0" * 16, f"{key.path}\nindex/acme/pii.jsonl".encode())
+    assert read_condemned(remote) == {key}
 
 
 def versions(registry: Home, name: str = "acme/pii") -> list[str]:

@@ -10,9 +10,8 @@ from support.registries import owner
 from support.registries.home import NAME, Home
 from support.trust.tamper import canonical_json, digest_of
 
-from onnxreg.registry.log.commit import commit
+from onnxreg.registry.log.commit import commit, usage
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.maintain.space import usage
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.archive_reader import open_archive
 from onnxreg.registry.store.directory import DirectoryRegistry

@@ -9,10 +9,9 @@ from support.registries import owner
 from support.registries.home import Home
 from support.registries.parts import COMPANIONS, FULL, HALF, INT8, NAME, ONE, SIDECAR, draft
 
-from onnxreg.registry.log.commit import blob_keys, commit
+from onnxreg.registry.log.commit import blob_keys, commit, usage
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.log import Log, load
-from onnxreg.registry.maintain.space import usage
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.store.protocol import RegistryStore, memory_remote

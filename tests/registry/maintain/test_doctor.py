@@ -10,8 +10,7 @@ import pytest
 from support.registries import owner
 from support.registries.home import Home
 
-from onnxreg.registry.log.commit import blob_keys, collect, survey
-from onnxreg.registry.maintain.space import usage
+from onnxreg.registry.log.commit import blob_keys, collect, survey, usage
 from onnxreg.registry.maintain.verification import MAX_LISTED_PATHS, Diagnosis, clear_leftovers, examine
 from onnxreg.registry.remotes import remotes_file
 from onnxreg.registry.store.directory import DirectoryRegistry

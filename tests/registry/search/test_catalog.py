@@ -382,7 +382,7 @@ def test_without_a_place_to_write_the_answer_comes_from_memory(home, monkeypatch
 
     expected = truth(home)
     if obstacle == "a read-only file system":
-        monkeypatch.setattr(DirectoryRegistry, "write_local", refuse)
+        monkeypatch.setattr(DirectoryRegistry, "write_file", refuse)
     else:
         shutil.rmtree(home.store.root / "local")
         (home.store.root / "local").write_bytes(b"")

@@ -26,12 +26,11 @@ from support.servers.static import serve
 
 from onnxreg.registry.log.commit import collect
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.remotes import Remotes
+from onnxreg.registry.remotes import Remotes, open_url
 from onnxreg.registry.search import catalog as catalog_module
 from onnxreg.registry.search import catalogs
 from onnxreg.registry.search.catalog import Catalog, CatalogError
 from onnxreg.registry.search.catalogs import COPY, CatalogPublication, LocalCatalog, read_remote
-from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.hub import open_hub
 from onnxreg.registry.store.layout import CATALOG, index_path
@@ -127,7 +126,7 @@ def test_a_push_is_listed_after_the_next_run_which_reads_what_changed(kind, tmp_
     if kind == "directory":
         store: RegistryStore = DirectoryRegistry.create(tmp_path / "there")
     elif kind == "bucket":
-        store = bucket_remote(request.getfixturevalue("bucket_url"), create=True)
+        store = open_url(request.getfixturevalue("bucket_url"), create=True)
     else:
         store = request.getfixturevalue("hub")
     push(store, *NAMES[:2])
@@ -197,7 +196,7 @@ def test_a_reader_of_a_web_server_makes_one_conditional_request(published, tmp_p
 
 
 def test_a_reader_of_a_bucket_makes_one_conditional_request(s3_proxy, bucket_url, tmp_path):
-    store = bucket_remote(bucket_url, create=True)
+    store = open_url(bucket_url, create=True)
     push(store, *NAMES)
     publish(store, tmp_path / "copy")
     reader = Reader(tmp_path, bucket_url)

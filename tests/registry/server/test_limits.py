@@ -25,13 +25,14 @@ from support.servers.regserve import Site, read_answer, running, wait
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
+from onnxreg.registry.remotes import open_url
 from onnxreg.registry.server import served_registry
 from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.served_registry import Queue, ServedRegistry, open_beneath
 from onnxreg.registry.server.server import application
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.layout import CATALOG, blob_path
-from onnxreg.registry.store.requests import SameOrigin, http_remote, variable
+from onnxreg.registry.store.requests import SameOrigin, variable
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.query.resolve import ResolveRequest
 
@@ -374,7 +375,7 @@ def test_each_host_has_a_variable(monkeypatch):
         assert variable(host) == f"REG_TOKEN_{name}"
     monkeypatch.setenv("REG_TOKEN_MODELS_EXAMPLE", TOKEN)
     with pytest.raises(InputError, match="http://"):
-        http_remote("http://models.example")  # in plain text, to another machine
+        open_url("http://models.example")  # in plain text, to another machine
 
 
 def test_reading_with_a_token(guarded, reg, monkeypatch, filled, tmp_path):
@@ -420,7 +421,7 @@ def test_a_redirect_takes_it_along_within_the_server_alone(monkeypatch):
         monkeypatch.setenv(variable(url), TOKEN)
         for target[0], taken in (("", f"Bearer {TOKEN}"), (other, None)):
             with pytest.raises(NotFoundError):
-                http_remote(url)
+                open_url(url)
             assert seen == {"/inside": {taken}, "/": {f"Bearer {TOKEN}"}}
             seen["/inside"].clear()
 

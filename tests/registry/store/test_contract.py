@@ -17,8 +17,8 @@ from support.servers.hub import TOKEN
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import fsspec_store
-from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.fsspec_store import FileStore
 from onnxreg.registry.store.hub import open_hub
@@ -69,7 +69,7 @@ class TestBuckets(ObjectContract):
     def remote(self, request, monkeypatch) -> RegistryStore:
         server: s3servers.Server = request.getfixturevalue(request.param)
         server.enter(monkeypatch)
-        return bucket_remote(server.fresh(), create=True)
+        return open_url(server.fresh(), create=True)
 
     def test_a_batch_is_deleted(self, remote):
         blobs = [b"%d" % number for number in range(20)]

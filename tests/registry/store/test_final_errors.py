@@ -16,8 +16,6 @@ from support.servers.faults import proxy
 from onnxreg.registry.oci.client import OciClient, OciTarget
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import requests
-from onnxreg.registry.store.bucket import bucket_remote
-from onnxreg.registry.store.requests import http_remote
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.errors import NotFoundError, RemoteError
 
@@ -229,7 +227,7 @@ def test_requests_are_signed_for_the_region_that_is_named(tmp_path, monkeypatch,
             monkeypatch.setenv(name, value)
         site.plan = lambda method, path: "404 NoSuchKey"
         with pytest.raises(NotFoundError):
-            bucket_remote(f"s3://models/x{option}")
+            open_url(f"s3://models/x{option}")
         assert all(f"/{region}/s3/" in headers["Authorization"] for headers in site.headers)
 
 
@@ -280,7 +278,7 @@ def place(request, registry, monkeypatch) -> Iterator[Place]:
     with ExitStack() as stack:
         url = stack.enter_context(static.serve(registry.store.root, manners))
         oci = OciClient(OciTarget.parse(f"oci://{url.removeprefix('http://')}/acme/pii"))
-        web = http_remote(url)
+        web = open_url(url)
         yield (
             lambda: oci.manifest("1.0.0") if request.param == "oci" else web.read_index("acme/pii"),
             lambda status, headers: manners.once.append((status, headers)),

@@ -10,9 +10,9 @@ from support.servers.faults import at, proxy
 from onnxreg.registry import Registry
 from onnxreg.registry.log.log import read_blob
 from onnxreg.registry.oci.client import OciClient, OciTarget
+from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path
-from onnxreg.registry.store.requests import http_remote
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, RemoteError
@@ -47,7 +47,7 @@ def test_resolve_and_pull(site, registry, other):
 
 def test_an_index_is_asked_for_with_its_tag(site, registry):
     registry.make()
-    remote = http_remote(site.url)
+    remote = open_url(site.url)
     first = remote.read_index("acme/pii")
     assert remote.read_index("acme/pii", first) is first
     assert site.answers[-1] == 304
@@ -60,14 +60,14 @@ def test_an_index_is_asked_for_with_its_tag(site, registry):
 @pytest.mark.parametrize("fault", [None, "reset", "truncated", "error"])
 def test_a_stream_that_breaks_goes_on_where_it_broke(site, registry, size, fault):
     data = random.Random(size).randbytes(size)
-    remote, digest = http_remote(site.url), store(registry, data)
+    remote, digest = open_url(site.url), store(registry, data)
     site.plan = lambda method, path: fault if len(site.seen) % 2 == 0 else None
     assert read_blob(remote, digest) == data
     assert fault is None or site.met
 
 
 def test_a_file_that_changes_meanwhile_is_noticed(site, registry):
-    remote, digest = http_remote(site.url), store(registry, bytes(8 * 2**20))
+    remote, digest = open_url(site.url), store(registry, bytes(8 * 2**20))
     site.plan = at(0, "truncated")
     with remote.open_blob(digest) as stream, pytest.raises(RemoteError, match=r"asked for|changed"):
         stream.read(10)
@@ -79,7 +79,7 @@ def test_a_file_that_changes_meanwhile_is_noticed(site, registry):
 
 def test_writes_and_lists_nothing(site, other):
     other.make()
-    remote = http_remote(site.url)
+    remote = open_url(site.url)
     with pytest.raises(RemoteError, match="only read"), remote.push() as push:
         push.put(BytesIO(b"x"))
     for write in (lambda: other.push("acme/pii", site.url), lambda: remote.delete([BlobKey(ABSENT).path])):
@@ -133,7 +133,7 @@ def test_a_server_without_ranges_sends_the_rest_of_a_file(registry, ranges, data
     with static.serve(registry.store.root, static.Manners(ranges)) as url:
         oci = OciClient(OciTarget.parse(f"oci://{url.removeprefix('http://')}/acme/pii"))
         for start in (0, 1, 2**20, len(LARGE) - 1, len(LARGE), len(LARGE) + 1):
-            for place in (http_remote(url), oci):
+            for place in (open_url(url), oci):
                 with place.open_blob(digest, start) as stream:
                     assert stream.read() == data[start:]
 
@@ -165,7 +165,7 @@ def test_what_is_absent_and_a_blob_under_a_generation_key(registry, other, absen
     with static.serve(registry.store.root, manners) as url:
         other.pull("acme/pii:stable", url)
         assert sum("absent-" in line for line in manners.seen) == (absent == 403)
-        remote = http_remote(url)
+        remote = open_url(url)
         assert remote.has([digest, ABSENT]) == {digest}
         assert read_blob(remote, digest) == b"blob"
         for absence in (lambda: remote.open_blob(ABSENT), lambda: other.pull("acme/nobody", url)):

@@ -14,9 +14,9 @@ from support.servers.faults import LIES, Proxy, proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
+from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.requests import http_remote
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError
 
@@ -212,11 +212,11 @@ def test_a_limit_is_a_number(large, monkeypatch):
     for text in ("soon", "-1", "inf", "nan"):
         monkeypatch.setenv("REG_READ_DEADLINE", text)
         with pytest.raises(InputError, match="REG_READ_DEADLINE is"):
-            http_remote(large)
+            open_url(large)
 
 
 def test_a_claimed_length_takes_no_memory(large, site):
-    remote = http_remote(site.url)
+    remote = open_url(site.url)
     site.plan = lambda method, path: "huge length"
     tracemalloc.start()
     try:

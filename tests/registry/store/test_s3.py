@@ -21,8 +21,9 @@ from support.registries.bucket import (
 from support.servers import s3servers
 from support.servers.faults import at, proxy
 
+from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import bucket, requests
-from onnxreg.registry.store.bucket import bucket_remote, cas_faults, prove
+from onnxreg.registry.store.bucket import cas_faults, prove
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import MemoryStore
 from onnxreg.schema.core.digest import Digest
@@ -93,7 +94,7 @@ def test_a_server_that_ignores_conditions_is_only_read(juicefs, registry, other,
     other.pull("acme/pii", url)
     assert other.get("acme/pii").digest == made.digest
     with pytest.raises(RemoteError, match="cannot be written safely"):
-        bucket_remote(url).remove_note("intents", "0" * 16)
+        open_url(url).remove_note("intents", "0" * 16)
 
 
 # Requests without an answer
@@ -101,7 +102,7 @@ def test_a_server_that_ignores_conditions_is_only_read(juicefs, registry, other,
 
 @pytest.mark.parametrize(("fault", "burst"), [("lost", 1), ("reset", 2), ("slow-down", 4), ("error", 4)])
 def test_a_swap_that_is_answered_late_is_no_lost_race(bucket_url, s3_proxy, fault, burst):
-    remote = bucket_remote(bucket_url, create=True)
+    remote = open_url(bucket_url, create=True)
     put(remote, index=b"1\n")
     found = remote.read_index("m")
     assert found is not None
@@ -116,7 +117,7 @@ def test_a_swap_that_is_answered_late_is_no_lost_race(bucket_url, s3_proxy, faul
 @pytest.mark.parametrize("fault", ["lost", "502 BadGateway", "504 GatewayTimeout"])
 def test_a_delete_that_was_not_answered_is_not_repeated(bucket_url, s3_proxy, fault):
     """It may be done at any later time: only the collector's note, which stays, keeps pushes off the key."""
-    remote = bucket_remote(bucket_url, create=True)
+    remote = open_url(bucket_url, create=True)
     put(remote, b"blob")
     s3_proxy.plan = lambda method, path: fault if method == "DELETE" else None
     with pytest.raises(RemoteError, match="deleting blobs/"):
@@ -181,18 +182,18 @@ def test_processes_pushing_versions_of_one_model_lose_nothing(
     server.enter(monkeypatch)
     url = server.fresh()
     push_at_once(url, tmp_path, processes)
-    assert_nothing_lost(bucket_remote(url), processes)
+    assert_nothing_lost(open_url(url), processes)
 
 
 def test_makes_a_mirror(bucket_url):
-    remote = bucket_remote(bucket_url, create=True, mirror_of="ab" * 16)
+    remote = open_url(bucket_url, create=True, mirror_of="ab" * 16)
     assert (remote.registry_id, remote.is_mirror) == ("ab" * 16, True)
 
 
 def test_a_library_that_is_missing(bucket_url, monkeypatch):
     monkeypatch.setitem(sys.modules, "botocore", None)
     with pytest.raises(HostError, match="needs botocore") as error:
-        bucket_remote(bucket_url)
+        open_url(bucket_url)
     assert "[s3]" in error.value.hint
 
 

@@ -23,10 +23,10 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.contents import Release
 from onnxreg.registry.log.log import read_blob
+from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import bucket as bucket_store
 from onnxreg.registry.store import requests
-from onnxreg.registry.store.bucket import BucketStore, bucket_remote
-from onnxreg.registry.store.bucket_url import BucketUrl
+from onnxreg.registry.store.bucket import BucketStore
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.parallel import run_parallel
@@ -176,7 +176,7 @@ def test_credentials_that_expire_in_the_middle_of_a_push(bucket, filled, capfd, 
 
 def test_a_server_that_stalls_is_asked_again(bucket, monkeypatch):
     monkeypatch.setenv("REG_READ_TIMEOUT", "0.5")
-    remote = bucket_remote(bucket.url, create=True)
+    remote = open_url(bucket.url, create=True)
     put(remote, b"blob")
     bucket.proxy.plan = at(0, "stalled")
     with remote.open_blob(Digest.of(b"blob")) as stream:
@@ -187,7 +187,7 @@ def test_a_server_that_stalls_is_asked_again(bucket, monkeypatch):
 def test_an_upload_to_a_silent_server_ends_with_the_work():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        store = BucketStore(BucketUrl.parse(f"s3://bucket/p?endpoint={address}&path_style=yes&anonymous=yes"))
+        store = BucketStore(f"s3://bucket/p?endpoint={address}&path_style=yes&anonymous=yes")
 
         def work(number: int) -> None:
             if number:
@@ -215,7 +215,7 @@ def parts(bucket, monkeypatch) -> Bucket:
 @pytest.mark.parametrize("size", sampled([0, 1, 5 * UNIT, 5 * UNIT + 1, 10 * UNIT, 17 * UNIT + 3], 5))
 def test_large_blobs_come_back(parts, size):
     data = random.Random(size).randbytes(size)
-    remote = bucket_remote(parts.url, create=True)
+    remote = open_url(parts.url, create=True)
     for _ in range(2):
         put_whole(remote, data)
     assert read_blob(remote, Digest.of(data)) == data
@@ -223,7 +223,7 @@ def test_large_blobs_come_back(parts, size):
 
 def stored(bucket: Bucket, count: int) -> tuple[RegistryStore, bytes]:
     """An empty registry in the bucket, and so many units to put there."""
-    return bucket_remote(bucket.url, create=True), random.Random(count).randbytes(count * UNIT)
+    return open_url(bucket.url, create=True), random.Random(count).randbytes(count * UNIT)
 
 
 def put_whole(remote: RegistryStore, data: bytes, digest: Digest | None = None) -> None:
@@ -315,7 +315,7 @@ import hashlib, random, resource, sys
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO, RawIOBase
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.bucket import bucket_remote
+from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store.streams import metered
 from onnxreg.schema.core.digest import Digest
 
@@ -335,7 +335,7 @@ def peak():
 
 size, count, url = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 digests = [streams.pump(Noise(seed, size), None)[0] for seed in range(count)]
-remote = bucket_remote(url, create=True)
+remote = open_url(url, create=True)
 with remote.push() as push:
     push.put(BytesIO(b"small"))
 before = peak()

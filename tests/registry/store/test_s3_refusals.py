@@ -190,7 +190,7 @@ def test_a_repair_deletes_nothing_that_could_not_be_read(bucket, filled):
 @pytest.mark.parametrize("status", ["403 AccessDenied", "405 MethodNotAllowed", "501 NotImplemented"])
 def test_a_server_that_refuses_head_is_asked_for_a_byte(pushed_model, s3_proxy, status):
     s3_proxy.plan = lambda method, path: status if method == "HEAD" else None
-    store = BucketStore(BucketUrl.parse(pushed_model[0]))
+    store = BucketStore(pushed_model[0])
     paths = {"registry.json", "index/acme/pii.jsonl"}
     assert store.has([*paths, "index/acme/absent.jsonl"]) == paths
 

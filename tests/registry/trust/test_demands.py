@@ -13,6 +13,8 @@ from support.trust.tamper import Line, Tree, chained, digest_of, event, unsigned
 from support.trust.world import MODEL, OTHER, World
 
 from onnxreg.registry.signing import PrivateKey, generate
+from onnxreg.registry.store.layout import index_path
+from onnxreg.schema.core.errors import IntegrityError
 
 
 @dataclass(frozen=True)
@@ -263,3 +265,14 @@ def test_lines_and_versions_of_a_revoked_key(user, tmp_path, case, verb):
         "mirror": ["mirror", place, str(tmp_path / "copy")],
     }
     assert user.home.reg(*words[verb]) == status
+
+
+def test_the_trust_file_does_not_judge_changes_of_the_own_registry(user):
+    """They are signed or not as this user likes; and what was written is known from then on."""
+    user.demands()
+    first, second = user.home.make(name=MODEL, seed="a"), user.home.make(name=MODEL, seed="b")
+    assert (first.new, second.new, user.home.heads.knows(user.home.id, MODEL)) == (True, True, True)
+    index = user.home.store.root / index_path(MODEL)
+    index.write_bytes(b"".join(index.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(IntegrityError):
+        user.home.make(name=MODEL, seed="c")

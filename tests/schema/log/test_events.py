@@ -9,7 +9,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, Version
-from onnxreg.schema.log.events import Hold, LogLine, RolloutStep, genesis
+from onnxreg.schema.log.events import Hold, LogLine, RolloutStep, Via, genesis
 from onnxreg.schema.log.state import Checkpoint, State, VersionEntry
 
 ABOUT: dict[str, Any] = {"name": "acme/pii", "time": "2026-01-02T03:04:05Z", "nonce": "0" * 32}
@@ -41,6 +41,13 @@ def test_a_time_that_no_calendar_has_is_refused(time):
     value = {**Hold(**ABOUT, **VERSION).to_json(), "time": time}
     with pytest.raises(InputError, match="not a time"):
         LogLine.decode(canonical.encode({"seq": 1, "prev": str(MANIFEST), "event": value}))
+
+
+@pytest.mark.parametrize("arrived", ["2026-03-04T05:06:07Z", None])
+def test_a_line_has_the_time_of_its_arrival_or_else_of_its_event(arrived):
+    first = LogLine.make(1, genesis("f" * 32, "acme/pii"), Hold(**ABOUT, **VERSION))
+    taken = LogLine.make(1, first.prev, first.event, Via("e" * 32, 9, first.digest, arrived))
+    assert (first.time, taken.time) == (ABOUT["time"], arrived or ABOUT["time"])
 
 
 def test_an_entry_says_what_is_held_only_where_that_is_not_all():

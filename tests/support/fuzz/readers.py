@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry import resolution
-from onnxreg.registry.delta import apply
 from onnxreg.registry.dossier.dossier import PROFILES, load_profile
 from onnxreg.registry.log.log import Log, fetcher, find, open_log, read_manifest, read_segment
 from onnxreg.registry.remotes import Remotes, remotes_file
@@ -22,6 +21,7 @@ from onnxreg.registry.resolution import Resolution
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity, read_identity
 from onnxreg.registry.support.disk import replace_file
+from onnxreg.registry.transfer.exchange import apply_delta
 from onnxreg.registry.trust.known_heads import observe
 from onnxreg.registry.trust.signatures import RecordedStatement
 from onnxreg.schema.compare.manifests import ManifestDiff, diff
@@ -142,7 +142,7 @@ def _delta(data: bytes, old: list[str]) -> None:
     stream = BytesIO(data)
     header = DeltaHeader.read_from(stream)
     files = [BytesIO(base64.b64decode(old[0])) for _ in header.old]
-    size = sum(len(part) for part in apply(stream, header, files))
+    size = sum(len(part) for part in apply_delta(stream, header, files))
     assert size == header.new.size
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from onnxreg.registry.log.log import load
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.store.bucket import BucketStore, bucket_remote
-from onnxreg.registry.store.bucket_url import BucketUrl
+from onnxreg.registry.remotes import open_url
+from onnxreg.registry.store.bucket import BucketStore
 from onnxreg.registry.store.protocol import RegistryStore
 from support.servers.faults import Proxy
 from support.servers.s3servers import Server
@@ -16,12 +16,12 @@ from support.servers.s3servers import Server
 
 def direct(url: str, server: Server) -> RegistryStore:
     """The registry at a URL, with no proxy in between."""
-    return bucket_remote(f"{url}?endpoint={server.endpoint}")
+    return open_url(f"{url}?endpoint={server.endpoint}")
 
 
 def finished(url: str, server: Server) -> list[str]:
     """What lies below a URL; blobs without `blobs/`."""
-    store = BucketStore(BucketUrl.parse(f"{url}?endpoint={server.endpoint}"))
+    store = BucketStore(f"{url}?endpoint={server.endpoint}")
     return [file.path.removeprefix("blobs/") for file in store.list("")]
 
 

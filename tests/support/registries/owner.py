@@ -7,7 +7,7 @@ from onnxreg.registry import Registry, gates
 from onnxreg.registry.gates import Promotions
 from onnxreg.registry.log.commit import PUSH_WAIT_SECONDS, collect
 from onnxreg.registry.maintain import repair as repairing
-from onnxreg.registry.maintain import space, verification
+from onnxreg.registry.maintain import verification
 from onnxreg.registry.signing import sign_statement
 from onnxreg.registry.transfer.exchange import was_pushed
 from onnxreg.registry.trust import signatures
@@ -95,7 +95,7 @@ def gc(
     patience: float = PUSH_WAIT_SECONDS,
     remote: Any = None,
 ) -> Any:
-    return space.gc(registry.decisions(remote=remote), keep, dry_run, patience)
+    return registry.decisions(remote=remote).gc(keep, dry_run, patience)
 
 
 def purge(registry: Registry, refs: Any, reason: str, remote: Any = None) -> Any:
