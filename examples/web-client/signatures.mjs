@@ -10,7 +10,7 @@
 
 import { canonical, concat, decode, fromBase64, picked, sha256 } from './documents.mjs'
 import { platform } from './platform.mjs'
-import { hexOf, InputError, IntegrityError, items, NotFoundError } from './values.mjs'
+import { hexOf, InputError, IntegrityError, items, mapping, NotFoundError } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {import('./history.mjs').Line} Line */
@@ -59,7 +59,7 @@ export function signedBy(keys, { releases = false, lines: first = Infinity, veri
   /** Whether an envelope is the statement of a trusted key that a manifest is this version. */
   const isRelease = async (/** @type {Json} */ envelope, /** @type {Json} */ { name, version, manifest }, /** @type {Documents} */ read) => {
     const payload = fromBase64(envelope.payload)
-    const signed = items(envelope.signatures, ({ keyid, sig }) => isSigned(keyid, sig, IN_TOTO, payload))
+    const signed = items(envelope.signatures, (each) => isSigned(mapping(each).keyid, each.sig, IN_TOTO, payload))
     if (envelope.payloadType !== IN_TOTO || !(await Promise.all(signed)).includes(true)) return false
     const { _type, predicateType, subject, predicate } = decode(payload, 'predicate')
     if (_type !== STATEMENT || predicateType !== RELEASE) return false
@@ -71,7 +71,7 @@ export function signedBy(keys, { releases = false, lines: first = Infinity, veri
   return {
     lines: first < Infinity ? `${first} ${keys.join()}` : '',
     async checkLines({ registry, name }, lines) {
-      for (const { head, sig, seq, prev, event, via } of lines.filter(({ seq }) => seq >= first)) {
+      for (const { sig, seq, prev, event, via } of lines.filter(({ seq }) => seq >= first)) {
         const [id, signature] = String(sig).split(':', 2)
         const signed = { registry, name, seq, prev, event, ...(via !== undefined && { via }) }
         if (!(await isSigned(id, signature ?? '', LINE, platform.encode(canonical(signed))))) {
@@ -116,8 +116,8 @@ async function webCrypto(kind, key, signature, bytes) {
   try {
     return await crypto.subtle.verify(name, await crypto.subtle.importKey('raw', raw, name, false, ['verify']), sig, data)
   } catch (error) {
-    if (/** @type {Error} */ (error).name !== 'NotSupportedError') return false
-    throw new InputError(`this platform cannot check ${kind}: sign with a key of the kind ecdsa-p256`)
+    if (/** @type {Error} */ (error).name === 'DataError') return false
+    throw new InputError(`this platform cannot check ${kind}: sign with a key of the kind ecdsa-p256, or give a function \`verify\``)
   }
 }
 
