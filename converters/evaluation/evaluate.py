@@ -321,7 +321,9 @@ class SourceEvaluation:
 
     def _cached(self, path: Path, graphs: Mapping[str, Path]) -> Tables:
         """The tables of an artifact from the cache, else measured and stored there."""
-        beside = [file.parent / name for file in graphs.values() for name in (*_external(file), GENAI_CONFIG)]
+        beside = [file.parent / GENAI_CONFIG for file in graphs.values()]
+        for file in (file for file in graphs.values() if file.suffix == ".onnx"):
+            beside += [file.parent / name for name in external_files(load_onnx(file), file)]
         key = {
             "version": SCORES_VERSION,
             "evaluation": self.plan.key(),
@@ -347,17 +349,13 @@ class SourceEvaluation:
     def _feeds(self) -> list[Feed]:
         return [item.feed for item in self._prepared[1]]
 
-    @cached_property
-    def _timed_inputs(self) -> dict[str, Feed]:
-        return typical_inputs(self._feeds)
-
     def time(self, path: str, file: Path, parent_path: str, parent: Path) -> list[Latency]:
         """Time a file beside its parent on a short and a long input of the suite; the paths name both in the result.
 
         Raises ConversionError if one of them does not load or run.
         """
         runner = self._parent_runner(parent)
-        return compare(path, self._runner(file), parent_path, runner, self._timed_inputs)
+        return compare(path, self._runner(file), parent_path, runner, typical_inputs(self._feeds))
 
     def distance(self, file: Path, parent: Path) -> float:
         """The mean distance of a file's outputs from the parent's, as a share of the parent's, on some inputs of the suite.
@@ -410,11 +408,6 @@ class SourceEvaluation:
             table = ScoreTable.of(columns, parent, scores, self.plan.suite.groups)
             tables.append((table, {**facts, **matched, **joint}))
         return tables
-
-
-def _external(file: Path) -> Sequence[str]:
-    """The names of a graph's files of weights."""
-    return () if file.suffix != ".onnx" else external_files(load_onnx(file), file)
 
 
 def _digests(graphs: Mapping[str, Path]) -> dict[str, str]:

@@ -85,9 +85,7 @@ class Latency:
     def checks(self) -> Iterator[dict[str, Any]]:
         """The latency as checks of a benchmark document."""
         others = " and ".join(self.paths[1:])
-        name = f"latency of batch {self.rows}"
-        if self.input:
-            name = f"latency, {self.input}"
+        name = f"latency, {self.input}" if self.input else f"latency of batch {self.rows}"
         if others:
             name = f"latency of one row with {others}"
         common = {"name": name, "samples": self.runs, "verdict": "info"}
@@ -136,20 +134,14 @@ class LatencyTable:
 
     def to_json(self) -> list[dict[str, Any]]:
         """The latencies in JSON form; `ratio` is to the latency of `parent`, with its 95 % `interval`."""
-
-        def compared(item: Latency) -> dict[str, Any]:
-            if item.ratio is None:
-                return {}
-            value, *interval = item.ratio
-            return {"input": item.input, "parent": item.parent, "ratio": value, "interval": interval}
-
-        machine = {"threads": self.benchmark.threads, "cpu": cpu_model()}
-        return [
-            {"graphs": list(item.paths), "p50_ms": item.median, "p95_ms": item.p95, "runs": item.runs}
-            | machine
-            | compared(item)
-            for item in self.latencies
-        ]
+        machine, rows = {"threads": self.benchmark.threads, "cpu": cpu_model()}, []
+        for item in self.latencies:
+            row = {"graphs": list(item.paths), "p50_ms": item.median, "p95_ms": item.p95, "runs": item.runs}
+            if item.ratio is not None:
+                value, *interval = item.ratio
+                row |= {"input": item.input, "parent": item.parent, "ratio": value, "interval": interval}
+            rows.append(row | machine)
+        return rows
 
 
 def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
