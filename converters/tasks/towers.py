@@ -4,7 +4,7 @@
 |---|---|---|
 | `text` | `text_model.onnx` | `input_ids` (and `attention_mask`), to a vector |
 | `vision`, `audio` | `vision_model.onnx`, `audio_model.onnx` | `pixel_values` or `input_features`, to a vector |
-| `whole` | `model.onnx` | both, to the logits of each pair, and to vectors of length 1 |
+| `model` | `model.onnx` | both, to the logits of each pair, and to vectors of length 1 |
 
 The vectors are called `text_embeds`, `image_embeds` and `audio_embeds`, in SigLIP `pooler_output`. Of CLIP and SigLIP they are
 not of length 1.
@@ -21,7 +21,7 @@ from onnxreg.converters.tasks.task import SAVE_TOKENIZER, ExportSubject, Located
 from onnxreg.converters.tasks.text import REQUIRED, TextOptions, longest, sample_feeds
 from onnxreg.schema.core.errors import InputError
 
-TEXT, WHOLE = "text", "whole"
+TEXT, WHOLE = "text", "model"
 MASKED = ("clip", "clap")
 """The families that read a mask; others read texts that are padded to one length."""
 

@@ -1,4 +1,4 @@
-"""Transformers.js and Optimum, unmodified, generate with encoder-decoders of `reg serve` what `reg run` generates."""
+"""Transformers.js and Optimum, unmodified, answer with encoder-decoders and models of images of `reg serve` what `reg run` does."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -10,7 +10,10 @@ from e2e.conftest import npm, python_of
 from e2e.test_hub_clients import loads
 from support.servers.regserve import Site, running
 from support.sounds import write_sound
+from support.tasks.saved_images import SIDE, photograph
 from support.tasks.seq2seq import save
+from support.tasks.table import ROWS
+from support.tasks.table import save as save_row
 
 from onnxreg.registry.server.settings import Settings
 
@@ -77,3 +80,33 @@ def test_clients_generate_what_reg_run_generates(site: Site, reg: Callable[..., 
     words = [python_of("sentences"), "-c", OPTIMUM, TEXT, samples, TOKENS]
     text, speech = own("acme/t5", "--text", TEXT), expected[2]
     assert loads(words, site, tmp_path) == [text, text, speech]
+
+
+def test_transformers_js_sees_what_reg_run_and_transformers_see(
+    reg: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A photograph of the size that both models take: the two libraries scale by filters of their own."""
+    import torch
+    from PIL import Image
+    from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
+
+    rows = {row.name: row for rows in ROWS.values() for row in rows}
+    for name in ("ViT", "CLIP"):
+        save_row(rows[name], tmp_path / name.lower())
+        reg("export", name.lower(), "--name", f"acme/{name.lower()}")
+    photograph(tmp_path / "a.png", size=(SIDE, SIDE))
+    classes = json.loads(reg("run", "acme/vit", "--image", "a.png", "--json").stdout)["classes"]
+    texts = ["word1 another word2", "word3"]
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "clip")
+    processor = AutoImageProcessor.from_pretrained(tmp_path / "clip")
+    inputs = tokenizer(texts, return_tensors="pt", padding=True)
+    pixels = processor(Image.open(tmp_path / "a.png"), return_tensors="pt")
+    with torch.no_grad():
+        logits = AutoModel.from_pretrained(tmp_path / "clip").eval()(**inputs, **pixels).logits_per_image[0]
+    modules = npm("hub-clients", "@huggingface/transformers@4.3.1", "playwright-core@1.65.1")
+    script = Path(__file__).with_name("image_client.mjs")
+    with running(tmp_path / "home", Settings(origins=("*",))) as site:
+        words = [script, modules, site.url, tmp_path / "cache", tmp_path / "a.png", json.dumps(texts)]
+        seen, matched = loads(["node", *words], site, tmp_path)
+    assert seen == pytest.approx({item["label"]: item["score"] for item in classes}, abs=1e-4)
+    assert matched == pytest.approx(dict(zip(texts, logits.softmax(0).tolist(), strict=True)), abs=1e-4)

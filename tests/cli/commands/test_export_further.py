@@ -66,7 +66,7 @@ def test_clip_is_three_members_whose_vectors_are_those_of_transformers(reg: Reg,
     assert members == {
         "text": ["text_model.onnx"],
         "vision": ["vision_model.onnx"],
-        "whole": ["model.onnx"],
+        "model": ["model.onnx"],
     }
     outputs = [item["metadata"]["outputs"][0]["name"] for item in manifest["artifacts"]]
     assert outputs == ["text_embeds", "image_embeds", "logits_per_image"]
