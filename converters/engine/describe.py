@@ -123,7 +123,7 @@ def _write_golden(
     arrays = result.runs.golden
     if not tolerance or not arrays:
         return None
-    sample = result.source.subject.sample
+    sample = result.source.sample
     least = max((check["value"] for check in entries if check["metric"] == "max_abs_diff"), default=0.0)
     outputs = Outputs(path, {case: sample.golden[case] for case in arrays}, arrays)
     work = GoldenVectors(tolerance=tolerance, least=least)

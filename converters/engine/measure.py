@@ -20,7 +20,7 @@ from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
-from onnxreg.converters.tasks.task import ExportSubject, Sample
+from onnxreg.converters.tasks.task import Part, Sample
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import LEAST, RecipeCheck
 from onnxreg.schema.manifest.parts import Step
@@ -30,13 +30,6 @@ Outputs = Sequence[Mapping[str, Any]]
 MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
 PRESENT = "present."
 """Prefix of a decoder's outputs for keys and values, two for each layer. No checks of these are recorded."""
-
-
-@dataclass
-class LoadedSource:
-    """The subject of an export. `start` and `loaded` are dropped after the last step that uses them."""
-
-    subject: ExportSubject
 
 
 @dataclass(frozen=True)
@@ -63,7 +56,7 @@ class StepResult:
     files: tuple[str, ...]
     reproducible: bool
     ancestors: "tuple[StepResult, ...]"
-    source: LoadedSource
+    source: Part
     second: "StepResult | None" = None
 
     @property
@@ -90,7 +83,7 @@ class StepResult:
     @cached_property
     def runs(self) -> Runs:
         """One run on the sample. A graph whose fixed axes do not fit the sample gets inputs drawn for the graph."""
-        sample, session = self.source.subject.sample, load_session(self.main)
+        sample, session = self.source.sample, load_session(self.main)
         takes_sample = bool(sample.feeds) and _can_run(session, sample.feeds)
         feeds: Sequence[Feed] = sample.feeds
         if not sample.feeds:
@@ -115,11 +108,11 @@ class StepResult:
     def expected(self) -> Outputs:
         """Outputs of the source for the same inputs, or outputs of the first graph that was made from the source."""
         if self.runs.takes_sample:
-            sample = self.source.subject.sample
+            sample = self.source.sample
             return counting(sample.expected, sample)
         if not self.runs.feeds:  # a decoder, which its pass compares
             return ()
-        start = self.ancestors[-1].main if self.ancestors else self.source.subject.start
+        start = self.ancestors[-1].main if self.ancestors else self.source.start
         if isinstance(start, conversion.TorchModel):
             return conversion.run(start, self.runs.feeds)
         return run(start, self.runs.feeds)

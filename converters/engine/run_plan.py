@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
@@ -12,7 +12,7 @@ from typing import Any
 from onnxreg.converters.engine import measure
 from onnxreg.converters.engine.cache import Key, StepCache, link_or_copy
 from onnxreg.converters.engine.describe import draft_of
-from onnxreg.converters.engine.measure import LoadedSource, StepResult
+from onnxreg.converters.engine.measure import StepResult
 from onnxreg.converters.engine.plan import ExportPlan, pass_key
 from onnxreg.converters.engine.steps import StepNode, file_name
 from onnxreg.converters.onnx.external_data import external_files
@@ -24,7 +24,7 @@ from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.runtime.sessions import try_load
 from onnxreg.converters.source.source_files import GENAI_CONFIG
 from onnxreg.converters.source.toolchain import tools
-from onnxreg.converters.tasks.task import ExportSubject
+from onnxreg.converters.tasks.task import ExportSubject, Part
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -61,15 +61,14 @@ def execute(
         from onnxreg.converters.evaluation.evaluate import SourceEvaluation, evaluate
 
         trusted, key = plan.task.trust_remote_code, plan.subject_key()
-        evaluation = SourceEvaluation(plan.evaluation, execution.source.subject, trusted, cache, key)
+        evaluation = SourceEvaluation(plan.evaluation, execution.subject, trusted, cache, key)
         evaluation.check()
     results = execution.run()
     progress.step("describing what was made")
-    source = execution.source
-    draft = draft_of(plan, source.subject, results, workspace)
-    if source.subject.proof is not None:
+    draft = draft_of(plan, execution.subject, results, workspace)
+    if execution.subject.proof is not None:
         progress.step("running the graphs together")
-        draft = source.subject.proof(draft)
+        draft = execution.subject.proof(draft)
     if evaluation is not None:
         draft = evaluate(evaluation, draft, progress)
     shutil.rmtree(scratch)
@@ -87,7 +86,7 @@ def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
     directory.mkdir()
     subject = replace(plan.task.load(plan.source, plan.name, directory), directory=directory)
     plan.check_unchanged()
-    all_samples = [subject.sample, *(part.sample for part in subject.parts.values())]
+    all_samples = [part.sample for part in parts_of(subject).values()]
     for outputs in chain.from_iterable(measure.counting(one.expected, one) for one in all_samples):
         for name, array in outputs.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -95,6 +94,11 @@ def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
                     f"the source itself gives NaN or infinity in {name}", "check its weights"
                 )
     return subject
+
+
+def parts_of(subject: ExportSubject) -> Mapping[str, Part]:
+    """The parts of a source by name; a source without parts is one, called ""."""
+    return subject.parts or {"": Part(subject.start, subject.sample)}
 
 
 class _Execution:
@@ -112,7 +116,7 @@ class _Execution:
         keeps_source = subject is not None or plan.evaluation is not None
         if subject is None:
             progress.step("loading the source")
-        self.source = LoadedSource(subject or load_subject(plan, scratch / "subject"))
+        self.subject = subject or load_subject(plan, scratch / "subject")
         self._published = {output.step for output in plan.outputs}
         self._names = {name: file_name(node) for name, node in plan.nodes.items()} | dict(plan.file_names)
         self._unbounded: set[str] = set()
@@ -123,11 +127,7 @@ class _Execution:
                 self._unbounded |= {ancestor.name for ancestor in node.lineage()}
         starts = [node.name for node in plan.nodes.values() if node.parent is None]
         self._last_start = None if keeps_source else starts[-1]
-        source = self.source.subject
-        self._parts = {
-            name: LoadedSource(replace(source, start=part.start, sample=part.sample))
-            for name, part in source.parts.items()
-        }
+        self._parts = parts_of(self.subject)
         self._results: dict[str, StepResult] = {}
 
     def run(self) -> dict[str, StepResult]:
@@ -143,18 +143,18 @@ class _Execution:
                 future.result()
         return self._results
 
-    def _source_of(self, node: StepNode) -> LoadedSource:
-        """The part of the source that a step begins with: the whole, if the source has no parts.
+    def _source_of(self, node: StepNode) -> Part:
+        """The part of the source that a step begins with.
 
         Raises InputError for a step without a part of the source, and for a part that the source does not have.
         """
-        first, line = node.lineage()[-1], node.lineage()
-        part = next(filter(None, (one.step.params.get("part") for one in line)), None)
-        if part is None and not self._parts:
-            return self.source
+        line = node.lineage()
+        part = next(filter(None, (one.step.params.get("part") for one in line)), "")
         if part not in self._parts:
-            names = ", ".join(self._parts) or "none"
-            raise InputError(f"step {first.name}: the source has no part {part}", f"its parts: {names}")
+            names = ", ".join(filter(None, self._parts)) or "none"
+            raise InputError(
+                f"step {line[-1].name}: the source has no part {part or None}", f"its parts: {names}"
+            )
         return self._parts[part]
 
     def _make(self, node: StepNode) -> tuple[StepResult, Key | None]:
@@ -178,12 +178,12 @@ class _Execution:
             "input": self._plan.subject_key() if parent is None else dict(parent.digests),
             **({} if second is None else {"second": dict(second.digests)}),
             "file": self._names[node.name],
-            "sample": str(samples.digest(source.subject.sample.feeds)),
+            "sample": str(samples.digest(source.sample.feeds)),
             "bounded": node.name not in self._unbounded,
             "tools": tools(),
         }
         directory.mkdir()
-        start = source.subject.start if parent is None else parent.main
+        start = source.start if parent is None else parent.main
         if self._cache is not None and self._cache.find("steps", key, directory):
             note = canonical.decode((directory / NOTE_FILE).read_bytes(), NOTE_FILE)
             step = note["step"] | {"name": node.name}  # an equal step may have had other names
@@ -218,8 +218,9 @@ class _Execution:
         if name in self._published and result.files:
             _ = result.facts, result.runs.feeds and result.expected  # read here, while the next step runs
         if name == self._last_start:  # every step that takes the source is made and measured: free its memory
-            for source in (self.source, *self._parts.values()):
-                source.subject = replace(source.subject, start=None, loaded=None, parts={})
+            self.subject = replace(self.subject, start=None, loaded=None, parts={})
+            for part in self._parts.values():
+                part.start = None
 
 
 def _apply(

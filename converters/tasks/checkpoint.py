@@ -16,6 +16,7 @@ from onnxreg.converters.source.location import Location, check_inside, locate
 from onnxreg.converters.source.source_files import (
     CARD,
     CONFIG,
+    PROCESSOR,
     TOKENIZER,
     WEIGHTS,
     digest_files,
@@ -25,9 +26,9 @@ from onnxreg.converters.source.source_files import (
 )
 from onnxreg.converters.source.toolchain import free_memory, refuse_missing
 from onnxreg.converters.tasks import adapter
-from onnxreg.converters.tasks.heads import ENCODER, SEQ2SEQ, VECTORS, head_of, modality_of
+from onnxreg.converters.tasks.heads import ENCODER, LOADERS, SEQ2SEQ, VECTORS, head_of, modality_of
 from onnxreg.converters.tasks.sentence import MODULE_PATTERNS, POOLING_PATTERNS, sentence_files
-from onnxreg.converters.tasks.task import SAVE_TOKENIZER, Adapter, LocatedSource, TaskHead
+from onnxreg.converters.tasks.task import SAVE_TOKENIZER, Adapter, LocatedSource, Modality, TaskHead
 from onnxreg.converters.tasks.torch_weights import some
 from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import HostError, InputError, why
@@ -104,10 +105,12 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
             hint = other.way or f"export it with --task {other.task}"
         raise InputError(message, hint)
     require_weights(directory)
+    if head.modality != "text":
+        require_processor(directory, head.modality)
     names = taking_part(directory, trust_remote_code)
     names += sentence_files(directory) if head is VECTORS else []
     companions = sentence_files(directory, all_modules=True) if head is ENCODER else []
-    lacks_tokenizer = not any((directory / name).is_file() for name in TOKENIZER)
+    lacks_tokenizer = head.has_tokens and not any((directory / name).is_file() for name in TOKENIZER)
     located = replace(located_source(location, names, companions), lacks_tokenizer=lacks_tokenizer)
     return located if location is named else _adapted(located, named)
 
@@ -123,6 +126,15 @@ def _adapted(base: LocatedSource, location: Location) -> LocatedSource:
     record = {"digest": str(base.digest)} if base.origin is None else base.origin.to_json()
     part = Adapter(location.directory, own.digest, record)
     return replace(base, digest=digest, origin=origin, name=own.name, files=files, adapter=part)
+
+
+def require_processor(directory: Path, modality: Modality) -> None:
+    """Raise InputError for a checkpoint without the settings of a processor."""
+    if not any((directory / name).is_file() for name in PROCESSOR):
+        kind = LOADERS[modality][1]
+        message = f"the checkpoint has no {kind}: {PROCESSOR[0]} says how the {modality} becomes numbers"
+        save = f"{kind.replace(' ', '_')}.save_pretrained(DIRECTORY)"
+        raise InputError(message, f"save it beside the model: {save}")
 
 
 def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:
@@ -153,7 +165,7 @@ def load_located(
     model, tokenizer = load_model(directory, head, trust_remote_code), None
     if source.adapter is not None:
         model = adapter.merged(model, source.adapter.directory)
-    if not source.lacks_tokenizer:
+    if head.has_tokens and not source.lacks_tokenizer:
         with silent_transformers():
             tokenizer = load_tokenizer(directory, trust_remote_code)
         reader = getattr(model, "text_model", model)  # of a model that reads images too

@@ -46,23 +46,23 @@ MASKED = TaskHead(
 )
 IMAGES = TaskHead(
     "image-classification", "ForImageClassification", "an image classifier", {"logits": PER_ROW}, labelled=True,
-    modality="image",
+    modality="image", has_tokens=False,
 )
 IMAGE_FEATURES = TaskHead(
     "image-feature-extraction", "", "an image encoder", {"last_hidden_state": PER_ROW}, modality="image",
-    aliases=("image-embedding", "image-embeddings"),
+    aliases=("image-embedding", "image-embeddings"), has_tokens=False,
 )
 DEPTH = TaskHead(
     "depth-estimation", "ForDepthEstimation", "a depth estimator", {"predicted_depth": ("batch", "height", "width")},
-    modality="image", axes={2: "height", 3: "width"},
+    modality="image", axes={2: "height", 3: "width"}, has_tokens=False,
 )
 SEGMENTS = TaskHead(
     "image-segmentation", "ForSemanticSegmentation", "a segmenter of images", {"logits": PER_ROW}, labelled=True,
-    aliases=("semantic-segmentation",), modality="image",
+    aliases=("semantic-segmentation",), modality="image", has_tokens=False,
 )
 OBJECTS = TaskHead(
     "object-detection", "ForObjectDetection", "an object detector", {"logits": PER_ROW, "pred_boxes": PER_ROW},
-    labelled=True, modality="image", axes={2: "height", 3: "width"},
+    labelled=True, modality="image", axes={2: "height", 3: "width"}, has_tokens=False,
 )
 TOWERS = TaskHead(
     "zero-shot-image-classification", ("CLIPModel", "SiglipModel", "Siglip2Model"), "a model of images and texts", auto="",
@@ -73,14 +73,14 @@ SOUND_TOWERS = TaskHead(
 )
 CTC = TaskHead(
     "automatic-speech-recognition", "ForCTC", "a speech recognizer", {"logits": PER_FRAME}, modality="audio", axes=WAVE,
-    aliases=("asr", "speech-recognition"),
+    aliases=("asr", "speech-recognition"), has_tokens=False,
 )
 SOUNDS = TaskHead(
     "audio-classification", ("ForAudioClassification", "ForSequenceClassification"), "an audio classifier",
-    {"logits": PER_ROW}, labelled=True, auto="ForAudioClassification", modality="audio", axes=WAVE,
+    {"logits": PER_ROW}, labelled=True, auto="ForAudioClassification", modality="audio", axes=WAVE, has_tokens=False,
 )
 AUDIO_FEATURES = TaskHead(
-    "audio-feature-extraction", "", "an audio encoder", {"last_hidden_state": PER_FRAME}, modality="audio", axes=WAVE,
+    "audio-feature-extraction", "", "an audio encoder", {"last_hidden_state": PER_FRAME}, modality="audio", axes=WAVE, has_tokens=False,
 )
 DECODER = TaskHead(
     "text-generation", ("ForCausalLM", "LMHeadModel"), "a causal language model", auto="ForCausalLM",
@@ -123,6 +123,11 @@ ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURE
 """The heads of classes without one, such as `ViTModel`."""
 
 
+LOADERS: Mapping[Modality, tuple[str, str]] = {
+    "image": ("AutoImageProcessor", "image processor"),
+    "audio": ("AutoFeatureExtractor", "feature extractor"),
+}
+"""The class of transformers that loads a processor, and the name of its kind."""
 SPEAKERS = ("Whisper", "Moonshine")
 """Families that hear, also if the settings of their processor are missing."""
 

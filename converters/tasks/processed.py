@@ -9,11 +9,11 @@ from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.source.source_files import PROCESSOR, TOKENIZER
 from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint
-from onnxreg.converters.tasks.heads import CTC, DEPTH
+from onnxreg.converters.tasks.heads import CTC, DEPTH, LOADERS
 from onnxreg.converters.tasks.pixels import preprocessing_of
 from onnxreg.converters.tasks.saved import MAX_GOLDEN_VALUES, Graphs, Saved, part_of
 from onnxreg.converters.tasks.sound import audio_of
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Modality, Part
+from onnxreg.converters.tasks.task import Modality, Part
 from onnxreg.schema.core.errors import InputError, why
 
 PHOTOGRAPHS = ((97, 131), (160, 120), (64, 64), (211, 90))
@@ -22,11 +22,6 @@ SECONDS = (0.5, 0.73, 0.41, 1.02)
 """The lengths of the drawn sounds."""
 MAX_RATE = 1_000_000
 """The most samples a second of a sound that is drawn."""
-LOADERS: Mapping[Modality, tuple[str, str]] = {
-    "image": ("AutoImageProcessor", "image processor"),
-    "audio": ("AutoFeatureExtractor", "feature extractor"),
-}
-"""The class of transformers that loads a processor, and the name of its kind."""
 
 
 class Processed(Saved):
@@ -39,14 +34,6 @@ class Processed(Saved):
     modules = (*Saved.modules, "PIL")
     products: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm", "Conv")
 
-    def find(self, source: str) -> LocatedSource:
-        located = super().find(source)
-        require_processor(located.location, self.head.modality)
-        return replace(located, lacks_tokenizer=False)  # none is needed
-
-    def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
-        return super().load(replace(source, lacks_tokenizer=True), name, directory)
-
     def beside(self, directory: Path) -> Sequence[str]:
         return (*PROCESSOR, *(TOKENIZER if self.head is CTC else ()))
 
@@ -55,15 +42,6 @@ class Processed(Saved):
         takes_squares = self.head is DEPTH  # they are what such a model is trained on
         part = processor.part(checkpoint.model, self.head.axes, self.head.outputs, takes_squares)
         return Graphs({"": part}, fields=processor.contract())
-
-
-def require_processor(directory: Path, modality: Modality) -> None:
-    """Raise InputError for a checkpoint without the settings of a processor."""
-    if not any((directory / name).is_file() for name in PROCESSOR):
-        kind = LOADERS[modality][1]
-        message = f"the checkpoint has no {kind}: {PROCESSOR[0]} says how the {modality} becomes numbers"
-        save = f"{kind.replace(' ', '_')}.save_pretrained(DIRECTORY)"
-        raise InputError(message, f"save it beside the model: {save}")
 
 
 class Processor:

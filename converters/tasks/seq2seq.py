@@ -24,8 +24,8 @@ from onnxreg.converters.tasks.greedy import (
     STAGES,
     TOKENS,
 )
-from onnxreg.converters.tasks.heads import OPTIMUM
-from onnxreg.converters.tasks.processed import LOADERS, Processor, require_processor
+from onnxreg.converters.tasks.heads import LOADERS, OPTIMUM
+from onnxreg.converters.tasks.processed import Processor
 from onnxreg.converters.tasks.proof import Proof, answer_of
 from onnxreg.converters.tasks.saved import Graphs, Saved, part_of
 from onnxreg.converters.tasks.task import LocatedSource, Part, Sample, TaskOptions
@@ -77,9 +77,7 @@ class Seq2Seq(Saved):
             message = "the checkpoint has no decoder_start_token_id, with which an answer begins"
             raise InputError(message, "save the model again with one")
         feeds, axes, graphs = self.inputs(checkpoint, directory)
-        encoder = part_of(
-            model.get_encoder(), feeds, axes, (STATES,), "image" if self.head.modality == "image" else "sound"
-        )
+        encoder = part_of(model.get_encoder(), feeds, axes, (STATES,), self.head.modality)
         proof = Proof([answer_of(model, feed, start) for feed in feeds[:2]])
         return replace(graphs, parts={ENCODER: encoder, **decoders(model, encoder)}, proof=proof)
 
@@ -89,11 +87,6 @@ class ProcessedSeq2Seq(Seq2Seq):
 
     Options = TaskOptions
 
-    def find(self, source: str) -> LocatedSource:
-        located = Saved.find(self, source)
-        require_processor(located.location, self.head.modality)
-        return located
-
     def beside(self, directory: Path) -> Sequence[str]:
         """The settings of the tokenizer too: Transformers.js decodes with its class, and nothing is tokenized."""
         return (GENERATION_CONFIG, "tokenizer_config.json")
@@ -101,10 +94,8 @@ class ProcessedSeq2Seq(Seq2Seq):
     def inputs(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Sequence[Feed], Axes, Graphs]:
         import numpy as np
 
-        own, model = (
-            Processor(checkpoint.directory, self.head.modality, self.trust_remote_code),
-            checkpoint.model,
-        )
+        own = Processor(checkpoint.directory, self.head.modality, self.trust_remote_code)
+        model = checkpoint.model
         if own.input != model.main_input_name:
             message = f"the {LOADERS[own.modality][1]} gives {own.input}, and the model takes {model.main_input_name}"
             raise InputError(message, f"{PROCESSOR[0]} must be that of this model")

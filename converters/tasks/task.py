@@ -75,9 +75,12 @@ class Sample:
     golden: Mapping[str, Feed] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Part:
-    """One of several modules of a source, which steps with the parameter `part` take, and the sample of its graphs."""
+    """A module of a source, and the sample of its graphs. Steps with the parameter `part` take one of several.
+
+    `start` is dropped after the last step that uses it.
+    """
 
     start: Any
     sample: Sample
@@ -113,6 +116,7 @@ class TaskHead:
     `aliases` are further names that people may type. `way` says what to do with such a checkpoint if no task exports it.
     `auto` ends the name of the class of transformers that loads it, by default the suffix. `modality` is what its inputs
     are made of: a `text`, an `image` or `audio`. `axes` are the axes of the input, the batch aside, that may be dynamic.
+    `has_tokens` is True if texts are read or written.
     """
 
     task: str
@@ -125,6 +129,7 @@ class TaskHead:
     auto: str | None = None
     modality: Modality = "text"
     axes: Mapping[int, str] = field(default_factory=dict)
+    has_tokens: bool = True
 
 
 class Task(ABC):

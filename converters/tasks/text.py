@@ -12,9 +12,15 @@ from pydantic import PositiveInt
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.location import locate
 from onnxreg.converters.source.source_files import PROCESSOR, taking_part
-from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint, located_source, read_config, require_weights
+from onnxreg.converters.tasks.checkpoint import (
+    LoadedCheckpoint,
+    located_source,
+    read_config,
+    require_processor,
+    require_weights,
+)
 from onnxreg.converters.tasks.heads import DECODER, ENCODER, PER_ROW, PER_TOKEN, TEXTS, TOKENS, head_of
-from onnxreg.converters.tasks.processed import Processor, require_processor
+from onnxreg.converters.tasks.processed import Processor
 from onnxreg.converters.tasks.saved import Graphs, Saved, described, part_of
 from onnxreg.converters.tasks.sentence import Dense, Mode, SentenceConfig, read_pooling, sentence_files
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskHead, TaskOptions

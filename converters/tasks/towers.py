@@ -13,11 +13,10 @@ not of length 1.
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.source.source_files import TOKENIZER
 from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint
 from onnxreg.converters.tasks.processed import Processed, Processor
-from onnxreg.converters.tasks.saved import Graphs, Saved, part_of
-from onnxreg.converters.tasks.task import SAVE_TOKENIZER, ExportSubject, LocatedSource
+from onnxreg.converters.tasks.saved import Graphs, part_of
+from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource
 from onnxreg.converters.tasks.text import REQUIRED, TextOptions, longest, sample_feeds
 from onnxreg.schema.core.errors import InputError
 
@@ -37,12 +36,9 @@ class Towers(Processed):
 
     def find(self, source: str) -> LocatedSource:
         located = super().find(source)
-        if not any((located.location / name).is_file() for name in TOKENIZER):
+        if located.lacks_tokenizer:
             raise InputError("the checkpoint has no tokenizer, and the model reads texts", SAVE_TOKENIZER)
         return located
-
-    def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
-        return Saved.load(self, source, name, directory)  # with a tokenizer
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         model, has_mask = checkpoint.model, checkpoint.config.model_type in MASKED
