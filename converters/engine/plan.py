@@ -53,7 +53,7 @@ class Promises:
 
 @dataclass(frozen=True)
 class RecipeParts:
-    """Steps, outputs, task and evaluation of a recipe, and the source as the user named it."""
+    """Steps, outputs, task and evaluation of a recipe, and the source as the user named it (`start`)."""
 
     nodes: dict[str, steps.StepNode]
     outputs: list[RecipeOutput]
@@ -63,9 +63,9 @@ class RecipeParts:
 
 
 @dataclass(frozen=True)
-class ExportPlan:
+class ExportPlan(RecipeParts):
     """A checked export. `name` is the model's name; `outputs` are the outputs to publish, in order; relative paths of
-    the recipe begin at `directory`; `start` is the source as the user named it.
+    the recipe begin at `directory`.
 
     `evaluation` judges outputs on a suite. `search` records the search that led to this plan; `file_names` has the file
     names of steps that this plan does not publish.
@@ -73,14 +73,9 @@ class ExportPlan:
 
     recipe: RecipeFile
     name: str
-    task: Task
     source: LocatedSource
-    nodes: dict[str, steps.StepNode]
-    outputs: list[RecipeOutput]
     profile: Promises
     directory: Path
-    start: str
-    evaluation: "EvaluationPlan | None" = None
     search: Mapping[str, Any] | None = None
     file_names: Mapping[str, str] = field(default_factory=dict)
 
@@ -104,7 +99,7 @@ class ExportPlan:
         tried = [step for item in candidates if not isinstance(item, str) for step in item.steps]
         names = [] if search is None else [search.confirm, search.calibration, *(step.data for step in tried)]
         paths = [self.directory / name for name in names if name is not None]
-        searched = [file for path in paths for file in (row_files(path) if path.is_dir() else [path])]
+        searched = [file for path in paths for file in row_files(path)]
         classes = [node.kind for node in self.nodes.values()]
         classes += [pass_catalog.find(step.pass_) for step in tried]
         packages: dict[str, str | None] = {}
@@ -203,9 +198,8 @@ def plan_export(
     model_name = name or recipe.name or located.name
     if model_name is None:
         raise InputError("a source on this machine has no model name of its own", "pass --name NAME")
-    model_name = check_name(model_name)
-    fixed = (parts.nodes, parts.outputs, profile, directory, start, parts.evaluation)
-    return ExportPlan(recipe, model_name, task, located, *fixed)
+    own: dict[str, Any] = {"recipe": recipe, "name": check_name(model_name), "source": located}
+    return ExportPlan(**vars(parts), **own, profile=profile, directory=directory)
 
 
 def read_parts(

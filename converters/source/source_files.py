@@ -79,9 +79,9 @@ def below(directory: Path) -> Iterator[Path]:
             yield from below(path)
 
 
-def row_files(folder: Path) -> list[Path]:
-    """The `.npz` files in a folder, sorted. OSError if the folder cannot be listed."""
-    return sorted(path for path in folder.iterdir() if path.suffix == ".npz")
+def row_files(path: Path) -> list[Path]:
+    """The file at a path, or the `.npz` files in a folder, sorted. OSError if the folder cannot be listed."""
+    return sorted(file for file in path.iterdir() if file.suffix == ".npz") if path.is_dir() else [path]
 
 
 def digest_files(directory: Path, names: Iterable[str]) -> Digest:

@@ -59,7 +59,7 @@ class OnnxFile(Task):
             if not data.exists():
                 message = f"there is no data at {self.options.data}"
                 raise InputError(message, "paths are relative to the recipe")
-            files += [data, *(row_files(data) if data.is_dir() else ())]
+            files += dict.fromkeys([data, *row_files(data)])
         return LocatedSource(path, digest_files(path.parent, names), described=described, files=tuple(files))
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:

@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.tasks.greedy import DECODER, ENCODER, MERGED, NEXT, Generator
+from onnxreg.converters.tasks.greedy import DECODER, GENERATORS, Generator
 from onnxreg.converters.tasks.heads import OPTIMUM
 from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
@@ -57,7 +57,7 @@ class Proof:
         """
         family = draft.fields.get("model_family", {"members": []})
         names = {path: member["name"] for member in family["members"] for path in member["artifacts"]}
-        sets = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT)) if names else ((DECODER,),)
+        sets = GENERATORS if names else ((DECODER,),)
         versions: dict[str, dict[str, DraftArtifact]] = {}
         for artifact in draft.artifacts:
             version = versions.setdefault(artifact.precision if names else artifact.path, {})

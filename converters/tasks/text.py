@@ -234,9 +234,7 @@ class TextGeneration(Task):
             )
             raise InputError(message, "text-generation exports decoders such as LlamaForCausalLM")
         require_weights(directory)
-        names, settings = taking_part(directory, code=False), "generation_config.json"
-        names += [settings] if (directory / settings).is_file() else []
-        return located_source(location, names)
+        return located_source(location, taking_part(directory, code=False))
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         fields = described(self.id, source.location, read_config(source.location).get("model_type"))

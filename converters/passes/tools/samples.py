@@ -116,7 +116,7 @@ def read(path: Path) -> tuple[Feed, ...]:
     Each row is one run of batch 1. Raises InputError if there are no rows.
     """
     rows: list[Feed] = []
-    for arrays in map(read_rows, row_files(path) if path.is_dir() else [path]):
+    for arrays in map(read_rows, row_files(path)):
         number = len(next(iter(arrays.values())))
         rows += [{name: a[at : at + 1] for name, a in arrays.items()} for at in range(number)]
     if not rows:
