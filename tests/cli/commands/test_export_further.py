@@ -25,6 +25,7 @@ def publish(reg: Reg, name: str, place: Path, *words: str) -> dict[str, Any]:
     return manifest.get("manifest", manifest)  # type: ignore[no-any-return]
 
 
+@pytest.mark.more
 def test_a_recognizer_with_ctc_writes_down_what_transformers_hears(reg: Reg, tmp_path: Path) -> None:
     import torch
     from transformers import AutoFeatureExtractor, AutoModelForCTC, Wav2Vec2CTCTokenizer
@@ -56,6 +57,7 @@ def test_a_recognizer_with_ctc_writes_down_what_transformers_hears(reg: Reg, tmp
         assert reg("run", "acme/model", *given.split()).ended(2, hint), given
 
 
+@pytest.mark.more
 def test_clip_is_three_members_whose_vectors_are_those_of_transformers(reg: Reg, tmp_path: Path) -> None:
     import torch
     from PIL import Image
@@ -89,6 +91,7 @@ def test_clip_is_three_members_whose_vectors_are_those_of_transformers(reg: Reg,
         np.testing.assert_allclose(image["vector"], vector, atol=1e-3)
 
 
+@pytest.mark.more
 def test_a_decoder_is_one_graph_with_keys_and_values_that_continues_a_text(reg: Reg, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -40,9 +40,8 @@ def answer(source: Path, sound: Any) -> tuple[list[int], str]:
     return ids[0].tolist()[-STEPS:], tokenizer.decode(ids[0], skip_special_tokens=True)
 
 
-@pytest.mark.parametrize(
-    "kind", ["t5", *(pytest.param(kind, marks=pytest.mark.more) for kind in (*KINDS[1:], *SPEECH))]
-)
+@pytest.mark.more
+@pytest.mark.parametrize("kind", [*KINDS, *SPEECH])
 def test_the_published_files_generate_what_the_model_generates(kind: str, reg: Reg, tmp_path: Path) -> None:
     layers = 1 if kind == "t5" else 2
     source = save(kind, tmp_path / kind, layers)
