@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from onnxreg.registry.log.commit import Change, commit, line_signer
-from onnxreg.registry.log.log import LocatedVersion, Log, consult, find, load, log_of, mirror_error
+from onnxreg.registry.log.log import LocatedVersion, Log, consult, find, load, log_of, mirror_error, open_log
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.trust import signatures
@@ -303,11 +303,10 @@ def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[dict[st
     policies = with_policy(read_policies(reader), policy, stamp(POLICY_LOG, None))
     for name in reader.names():
         try:
-            index = reader.read_index(name)
-            log = log_of(reader, name, index)
+            log = open_log(reader, name)
             channels = sorted(log.state.channels.items())
             governed = [item for item in channels if policies.policy.covering(name, item[0])]
-            log = load(reader, name, index=index) if governed else log
+            log = load(reader, name, index=log.index) if governed else log
         except RegError as error:
             yield {"name": name, "channel": None, "version": None, "why": error.message}
             continue
