@@ -154,7 +154,8 @@ def _takes(manifest: "Manifest", artifact: "Artifact") -> str:
     """The option for the input that a graph takes; `--input` if nothing says how an input of people becomes numbers."""
     inputs = artifact.metadata.inputs
     axes = len(inputs[0].shape) if len(inputs) == 1 else 0
-    if any(item.name == "input_ids" for item in inputs):
+    names = {item.name for item in inputs}
+    if "input_ids" in names and not names & {"pixel_values", "input_features", "input_values"}:
         return TEXT
     if axes == 4 and manifest.preprocessing is not None:
         return IMAGE
