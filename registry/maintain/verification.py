@@ -367,7 +367,11 @@ def _files(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
     strays = stray_files(files)
     faults = {damage.name: damage.detail for damage in strays}
     for file in files:
-        if (owner := _unknown_owner(remote, file)) is not None:
+        note = LEFTOVER.fullmatch(file.path)
+        if note is None or (note[1] == "intents" and not remote.is_mirror):
+            continue  # `reg gc` clears the intents of a registry
+        if note[2] is None or remote.is_alive(note[2]) is None:
+            owner = OWNERS[note[1]]
             detail = f"{file.path} is of a {owner} that runs, or never ended"
             faults[file.path] = f"{detail}: if no {owner} is under way on any machine, clear it"
     if not faults:
@@ -386,14 +390,6 @@ def _files(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
 
 
 OWNERS = {"condemned": "collection", "intents": "mirroring", None: "first write"}
-
-
-def _unknown_owner(remote: RegistryStore, file: TreeFile) -> str | None:
-    """Return the command that left a file, if only a person may clear the file, since `reg gc` cannot; else None."""
-    match = LEFTOVER.fullmatch(file.path)
-    if match is None or (match[1] == "intents" and not remote.is_mirror):
-        return None
-    return OWNERS[match[1]] if match[2] is None or remote.is_alive(match[2]) is None else None
 
 
 def _remotes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
