@@ -78,7 +78,7 @@ def test_clip_is_three_members_whose_vectors_are_those_of_transformers(reg: Reg,
         "run", "acme/model", "--member", "text", "--text", words[0], "--text", words[1], "--json"
     ).json
     image = reg("run", "acme/model", "--member", "vision", "--image", "photo.png", "--json").json
-    assert reg("run", "acme/model", "--image", "photo.png").ended(3, "--member text or vision")
+    assert reg("run", "acme/model", "--image", "photo.png").ended(3, "--member model or text or vision")
     other = reg("run", "acme/model", "--member", "text", "--image", "photo.png")
     assert other.ended(2, "--member vision")
     for member in ("vision", "whole"):
