@@ -84,7 +84,7 @@ class Registry:
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A `scratch` directory for a draft. The registry need not exist yet, and does not exist after a failure."""
+        """A `scratch` directory for a draft. If the registry does not exist yet, a failure leaves no part of it behind."""
         if self.store.is_there and self.store.is_mirror:
             raise mirror_error(self.id)
         self.store.check_not_foreign()
@@ -100,7 +100,7 @@ class Registry:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A fresh directory that only this user may write, here or in the user's cache; removed at the end."""
+        """A new directory that only this user may write to, in the registry, else in the user's cache; removed at the end."""
         from onnxreg.registry.store.directory import temporary
 
         with ExitStack() as stack:

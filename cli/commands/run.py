@@ -71,21 +71,21 @@ def command(
     device: str | None = DEVICE,
     remote: str | None = REMOTE,
 ) -> None:
-    """Run an artifact on the CPU of this machine: the one that `reg resolve` chooses with the same options.
+    """Run an artifact on the CPU of this machine; `reg resolve` with the same options chooses the same artifact.
 
     With --self-test, a difference beyond the tolerances is exit status 8. With --remote the files are fetched for this
-    run only. --text shows, by the task of the model: spans, classes, the part of --context that answers a question,
-    vectors, the text that follows, or the text that an encoder-decoder makes of it; --audio shows what is said, --image
-    shows classes, objects, segments, depth, a vector or what is written (docs/tasks.md).
+    run only. The task decides the result (docs/tasks.md): --text shows spans, classes, the part of --context that
+    answers a question, vectors, a continuation, or the text that an encoder-decoder generates; --audio shows spoken
+    words, classes or a vector; --image shows classes, objects, segments, depth, a vector or text.
 
-    With --json: {name, version, path, runtime}, with --self-test {passed, cases: [{case, output, values,
-    max_abs_error, atol, rtol, beyond, passed}]}, with --input {outputs: {name: {dtype, shape, data}}}, with
-    --image one of {classes: [{label, score}], activation}, {objects: [{label, score, box}]}, {segments: [{label,
-    share}], pixels}, {depth: [[value]]}, {vector, pooling} (box: left, top, right, bottom, as shares), with
-    --text one of {spans: [{start, end, label, text}]}, {classes: [{label, score}], activation, truncated},
-    {answer: {text, start, end, score}} (null without an answer), {embeddings: [{text, vector, truncated,
-    tokens?: [{token, start, end, vector}]}], pooling, prompt?, similarity: [[cosine]]}, {completion: {text, tokens,
-    finish}}, and, as with --audio, {generated: {text, tokens, finish}} and {paths}. Starts and ends are half-open, in
+    With --json: {name, version, path, runtime}, and the keys of the option. --self-test: {passed, cases: [{case,
+    output, values, max_abs_error, atol, rtol, beyond, passed}]}; --input: {outputs: {name: {dtype, shape, data}}};
+    --image: {classes: [{label, score}], activation}, {objects: [{label, score, box}]}, {segments: [{label, share}],
+    pixels}, {depth: [[value]]} or {vector, pooling} (box: left, top, right, bottom, as shares); --audio: {transcript},
+    classes or a vector; --text: {spans: [{start, end, label, text}]}, {classes: [{label, score}], activation,
+    truncated}, {answer: {text, start, end, score}} (null without an answer), {embeddings: [{text, vector, truncated,
+    tokens?: [{token, start, end, vector}]}], pooling, prompt?, similarity: [[cosine]]} or {completion: {text, tokens,
+    finish}}. An encoder-decoder gives {generated: {text, tokens, finish}, paths}. Starts and ends are half-open, in
     code points.
     """
     kinds = {"--self-test": self_test, TEXT: text, AUDIO: audio, IMAGE: image, "--input": feeds}

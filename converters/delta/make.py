@@ -92,7 +92,7 @@ class ModelFile:
 class Section(NamedTuple):
     """Bytes `start` to `start + length` of the new file.
 
-    `old` is the offset of similar bytes in the old file, None for literal bytes. `width` is 0 if both are equal.
+    `old` is the offset of similar bytes in the old file, None for literal bytes. `width` is 0 for equal bytes.
     """
 
     start: int
@@ -235,7 +235,7 @@ def match_tensors(old: FileView, new: FileView) -> dict[int, TensorExtent]:
 
 
 def _tensor(old: FileView, new: FileView, tensor: TensorExtent, partner: TensorExtent | None) -> Section:
-    """Make a tensor's section: the difference to the partner, or literal bytes if a sample of these compresses better."""
+    """Make the section of a tensor: the difference to the partner, or literal bytes if their sample compresses better."""
     if partner is not None:
         bits, mode = _choose_mode(old, new, tensor, partner)
         if bits < sum(_bits(new.array(tensor.start + at, size)) for at, size in _slices(tensor)):
@@ -284,7 +284,7 @@ def _entropy(data: Any) -> tuple[float, float]:
 def _gap(
     old: FileView, new: FileView, start: int, end: int, old_gap: tuple[int, int] | None
 ) -> Iterator[Section]:
-    """Cut the bytes between two tensors into sections; a beginning or end equal to the old gap's is copied."""
+    """Cut the bytes between two tensors into sections; copy the bytes at either end that the old gap has there too."""
     first, stop = old_gap or (0, 0)
     before, after = old.array(first, stop - first), new.array(start, end - start)
     head = _common(before, after)

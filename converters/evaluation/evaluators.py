@@ -173,9 +173,9 @@ def plain(text: str) -> str:
 
 
 class TokenSpans(TaskEvaluator):
-    """`{text, gold_spans: [{start, end, label}]}`. A prediction is int64 `[characters]`: an index into `labels`, or -1.
+    """Evaluator of items `{text, gold_spans: [{start, end, label}]}`. A text beyond the version's length is cut into windows.
 
-    A text longer than the version's inputs is cut into overlapping windows.
+    The windows overlap. A prediction is int64 `[characters]`: for each character an index into `labels`, or -1.
     """
 
     tasks = ("token-classification",)
@@ -241,7 +241,7 @@ class LabelledText(msgspec.Struct, frozen=True):
 
 
 class TextClasses(TaskEvaluator):
-    """`{text, text_pair?, label}`. A prediction is the number of the class with the largest logit."""
+    """Evaluator of items `{text, text_pair?, label}`. A prediction is the number of the class with the largest logit."""
 
     tasks = ("text-classification",)
     Item: ClassVar[type[msgspec.Struct]] = LabelledText
@@ -299,10 +299,10 @@ class AnswerSpan(msgspec.Struct, frozen=True):
 
 
 class Answers(TaskEvaluator):
-    """`{question, context, answers: [text]}`. A prediction is a part of the context; "" means no answer.
+    """Evaluator of items `{question, context, answers: [text]}`. A prediction is a part of the context; "" means no answer.
 
     A context longer than the model's input is cut into overlapping windows; the best answer of all windows counts. The
-    answer is "" if, in every window, the first token as start and end scores higher than the window's best answer.
+    prediction is "" if the first token of every window, as start and end, scores higher than this best answer.
     """
 
     tasks = ("question-answering",)
@@ -366,9 +366,9 @@ class _TextsRow(msgspec.Struct, frozen=True):
 
 
 class Embeddings(TaskEvaluator):
-    """`{text, text_pair, score}`, `{text, documents: [{text, relevance}]}` or `{text}`.
+    """Evaluator of items `{text, text_pair, score}`, `{text, documents: [{text, relevance}]}` or `{text}`.
 
-    A prediction is float64 `[texts, size]`; the output `last_hidden_state` is averaged over the tokens.
+    A prediction is float64 `[texts, size]`: the output `embeddings`, else the mean of `last_hidden_state` over the tokens.
     """
 
     tasks = ("pooling", "feature-extraction")
@@ -421,7 +421,7 @@ class Likelihood(msgspec.Struct, frozen=True):
 
 
 class Completions(TaskEvaluator):
-    """`{prompt?, completion}`. A prediction is the `Likelihood` of the completion."""
+    """Evaluator of items `{prompt?, completion}`. A prediction is the `Likelihood` of the completion."""
 
     tasks = ("text-generation",)
     Item = Completion
@@ -437,7 +437,7 @@ class Completions(TaskEvaluator):
         return plain((item.prompt or "") + item.completion)
 
     def runs(self, item: Completion) -> Iterable[tuple[Feed, Integers]]:
-        """The tokens of the whole text, with the indices of the completion's (after the prompt, and never the first token)."""
+        """The feed of the whole text, and the indices of the completion's tokens; the text's first token never counts."""
         prompt = item.prompt or ""
         row = self.tokenizer.whole(prompt + item.completion)
         if len(row.tokens) > MAX_TOKENS:
@@ -474,7 +474,7 @@ class LabelledRow(msgspec.Struct, frozen=True, eq=False):
 
 
 class LabelledRows(TaskEvaluator):
-    """A `.npz` file: an array for each input, and maybe `labels` (classes of the first output).
+    """Evaluator of the rows of a `.npz` file: an array for each input, and maybe `labels` (classes of the first output).
 
     With labels, a prediction is (rank of the right class, from 0; number of classes); of equal values, the last one
     ranks first, as in scikit-learn. Without labels, a prediction is float64 `[outputs, values]`: a vector for each
@@ -559,10 +559,10 @@ class LabelledRows(TaskEvaluator):
 
 
 class LabelledPixels(LabelledRows):
-    """A `.npz` file of images, and maybe `labels`: for each the class of each pixel (255: not counted).
+    """Evaluator of the images of a `.npz` file, maybe with `labels`: maps of the class of each pixel (255: not counted).
 
-    With labels, a prediction is int64 `[labels, 2]`: the pixels that have a label rightly, and those that have it in either
-    map. The map of the suite is scaled to that of the model by the nearest pixel.
+    With labels, a prediction is int64 `[labels, 2]`: the number of pixels with a label in both maps, and in either map. The
+    map of the suite is scaled to the size of the model's map by the nearest pixel.
     """
 
     tasks = ("image-segmentation",)

@@ -359,11 +359,11 @@ class Metric(ABC):
         return {}
 
     def warnings(self, items: Sequence[Any], settings: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the reasons, from the suite alone, why a verdict depends on a single item."""
+        """Yield a message for each property of the suite that makes a verdict depend on a single item."""
         return iter(())
 
     def obstacles(self, items: Sequence[Any], groups: int, settings: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the reasons, from the suite alone, why nothing can be certified."""
+        """Yield a message for each property of the suite that excludes a certification, whatever the model predicts."""
         if groups < self.min_groups:
             yield (
                 f"the suite has {groups} independent items, {self.id} needs {self.min_groups}: nothing can be certified"

@@ -198,7 +198,7 @@ class MeanCosine(MeanMetric):
 
 
 class OutputCosine(MeanCosine):
-    """For rows without labels: the cosine of each output with the parent's output, the lowest of each row, and their mean."""
+    """The mean over rows of the lowest cosine between an output and the parent's output; for rows without labels."""
 
     id = "output_cosine"
     tasks = ROWS | PIXELS | OTHER_ROWS
@@ -513,7 +513,7 @@ class CharacterRecall(SpanMetric):
 
 
 def _by_label(table: ScoreTable) -> tuple[list[str], Integers, Integers]:
-    """The labels, and the counts `PER_LABEL` of the parent and of the candidate, int64 `[labels, items, counts]`."""
+    """The label names, the parent's counts and the candidate's counts (`PER_LABEL`), int64 `[labels, items, counts]`."""
     names = [name.partition("/")[2] for name in table.columns[1 :: len(PER_LABEL)]]
     shape = (len(table.groups), len(names), len(PER_LABEL))
     parent, candidate = (

@@ -121,7 +121,7 @@ Table = tuple[tuple[str, tuple[tuple[str, tuple[tuple[int, int], ...]], ...]], .
 
 
 def canonicalize(source: Path, target: Path) -> bool:
-    """Write an ORT-format file with a sorted head to `target`, another path; return True if both parse to equal content."""
+    """Copy an ORT-format file to `target` with a sorted head; return True if both files parse to equal content."""
     register_bindings()
     version, table, model, tail = _read_head(source)
     front = _write_head(version, table, model - tail, source.stat().st_size - tail)
@@ -134,7 +134,7 @@ def canonicalize(source: Path, target: Path) -> bool:
 
 
 def _read_head(path: Path) -> tuple[str, Table, int, int]:
-    """Return the version, the sorted table, the offset of the model's table, and the offset of the model's first byte."""
+    """Return ONNX Runtime's version, the sorted `Table`, and two offsets: the model's flatbuffer table and first byte."""
     from ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -161,7 +161,7 @@ def _all(table: Any, name: str) -> Sequence[Any]:
 
 
 def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -> bytes:
-    """Return the bytes before a model of `tail_size` bytes, with its table at `model_offset` from the model's first byte.
+    """Return the bytes before a model. The model has `tail_size` bytes, and its flatbuffer table is at `model_offset`.
 
     Offsets in a flatbuffer are relative, so the head is built on a short substitute for the model. The sizes of both are
     congruent modulo the alignment, so the references to the model and every alignment are right.

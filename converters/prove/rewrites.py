@@ -126,7 +126,7 @@ def _turn(make: Rewriter, formula: Operand, axes: Axes) -> Formula:
 
 
 def _turned(make: Rewriter, formula: Operand, axes: Axes) -> Operand:
-    """An operand with its axes reordered; a single number stays the same. None if its rank is not the result's."""
+    """An operand with its axes reordered; a single number stays the same. None if the ranks of operand and result differ."""
     dims = make.shapes.dims(formula)
     if dims is not None and len(dims) < 2 and all(size == 1 for size in dims):
         return formula
@@ -180,7 +180,7 @@ def _scaled(make: Rewriter, value: Formula, factor: float, tolerance: float) -> 
 
 
 def _unscaled(make: Rewriter, formula: Operand) -> tuple[Formula, float, float] | None:
-    """The value that a stored number scales, the number, and its relative precision; None for any other formula."""
+    """Split a product or quotient with a stored number: return value, factor and relative error; else None."""
     if formula is None or not (formula.is_op("Mul") or formula.is_op("Div")) or formula.epoch < 7:
         return None
     pairs = [formula.operands] if formula.operator == "Div" else [formula.operands, formula.operands[::-1]]
@@ -199,7 +199,7 @@ def _unscaled(make: Rewriter, formula: Operand) -> tuple[Formula, float, float] 
 
 @rule("scaled-channels", "MatMul")
 def scaled_channels(_: Rewriter, formula: Formula) -> Operand:
-    """Move factors of the first operand's channels, which are powers of two, into the rows of a stored matrix."""
+    """Move the factors of the first operand's channels into the rows of a stored matrix, if all are powers of two."""
     value, matrix = formula.operands
     if matrix is None or value is None or not value.is_op("Mul") or value.epoch < 7:
         return None
@@ -284,7 +284,7 @@ def gemm(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("fused-matmul", "com.microsoft:FusedMatMul")
 def fused_matmul(make: Rewriter, formula: Formula) -> Operand:
-    """Replace FusedMatMul by MatMul, with the last two axes of an operand exchanged if need be, times the factor."""
+    """Replace FusedMatMul by MatMul times the factor; swap the last two axes of an operand that is transposed."""
     attributes: dict[str, Any] = dict(formula.attributes)
     factor, flags = attributes.pop("alpha", 1.0), [attributes.pop(name, 0) for name in ("transA", "transB")]
     operands = formula.first(2)
@@ -336,7 +336,7 @@ def gelu(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("gelu", "Erf")
 def scaled_error(make: Rewriter, formula: Formula) -> Operand:
-    """Replace a divisor of Erf's operand by a factor, which is rounded."""
+    """Turn a division in Erf's operand into a product with a rounded factor."""
     part = _unscaled(make, formula.operands[0])
     return None if part is None else replace(formula, operands=(_scaled(make, *part),))
 
@@ -373,7 +373,7 @@ def idle_number(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("negated-choice", "Where")
 def negated_choice(_: Rewriter, formula: Formula) -> Operand:
-    """Replace a choice by a negated condition by the swapped choice by the condition."""
+    """Replace Where(Not c, a, b) by Where(c, b, a)."""
     condition, one, other = formula.first(3)
     if condition is None or not condition.is_op("Not"):
         return None

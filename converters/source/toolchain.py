@@ -82,7 +82,7 @@ def distributions() -> Mapping[str, list[str]]:
 
 
 def distribution_of(module: str) -> tuple[str, str] | None:
-    """The distribution of an installed module, with the version without a local part; `python` for the standard library."""
+    """The distribution of an installed module, and its version without a local part; `python` for the standard library."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return "python", platform.python_version()

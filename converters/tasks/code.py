@@ -1,7 +1,7 @@
 """Code that makes a module: finding it, the user's consent, and imports limited to the code that a digest covers.
 
-A *factory* is `module:function`, found and hashed without running: by the digest of the file or of the whole package, or, for
-an installed module, by distribution and version. The rule in words: docs/threat-model.md.
+A *factory* is `module:function`. Its code is found without running, and identified by the digest of the file or package, or,
+for an installed module, by distribution and version. The rule in words: docs/threat-model.md.
 """
 
 import ast
@@ -66,7 +66,7 @@ class Factory:
 
     @property
     def digests(self) -> dict[str, Digest]:
-        """The digest of each file of the code, or of the record of an installed distribution, as parts of a source."""
+        """The digests of the code's files, as parts of a source; for an installed function, the digest of `code`."""
         digests = {f"code/{name}": digest_file(path) for name, path in self.files.items()}
         return digests or {f"code/{self.name}": Digest.of(canonical.encode(self.code.to_json()))}
 
@@ -159,7 +159,7 @@ def find_recorded(name: str, folder: Path) -> Factory:
 
 
 def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
-    """Call a factory; return the torch module, with whatever weights it begins with. Printed text goes to stderr.
+    """Call a factory; return the torch module with its initial weights. Printed text goes to stderr.
 
     Raises InputError if the function is missing, is defined in another module than its name says, does not return a module, or
     imports code that the digest does not cover (that code does not run); ConversionError if the function raises.
@@ -287,7 +287,7 @@ class SourceLoader(SourceFileLoader):
 
 
 def is_installed(path: Path) -> bool:
-    """Return True for a file of Python or of an installed package: no version of a model changes such a file."""
+    """Return True if the file belongs to Python or to an installed package; no version of a model changes such files."""
     return any(path.resolve().is_relative_to(root) for root in _roots())
 
 

@@ -49,7 +49,7 @@ class RevocationPoint(_Table, frozen=True):
 
 
 class Revocation(_Table, frozen=True):
-    """The revocation of a key: the date, the reason, and the log lines that were seen before (`until`)."""
+    """The revocation of a key: the date, the reason, and the log lines up to which the key still counts (`until`)."""
 
     date: Any
     reason: str

@@ -266,7 +266,7 @@ class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
 
 
 class Timing(OptionalEvent, frozen=True, kw_only=True, tag="timing"):
-    """The speeds of a manifest's artifacts, as a benchmark document says, which is the blob; `attest` records the document."""
+    """The speeds of a manifest's artifacts, from the benchmark document in the blob; `attest` records the document too."""
 
     manifest: Digest
     speeds: Annotated[dict[Digest, Speed], Meta(min_length=1, max_length=MAX_SPEEDS)]

@@ -56,10 +56,10 @@ _Word = Annotated[str, Meta(min_length=1, max_length=MAX_MACHINE_CHARS)]
 
 
 class Speed(Record, frozen=True):
-    """The latency of an artifact on a class of machine: `ratio` is a multiple of full precision's, for the slower input.
+    """The latency of an artifact on a class of machine: the median, and the `ratio` to the latency at full precision.
 
-    `low` is the low end of the ratio's 95 % interval, `median_ms` the median. The class is the widest instruction set, the
-    runtime with its version, and the number of threads. `seq` is the number of the log's line; 0 in the line itself.
+    The figures are for the input with the largest ratio; `low` is the low end of its 95 % interval. The class is the widest
+    instruction set, the runtime with its version, and the threads. `seq` is the log line's number, 0 in the line itself.
     """
 
     isa: _Word
@@ -84,7 +84,7 @@ class ArtifactState(NamedTuple):
     """The state of an artifact with its three sources: the manifest, later evaluations of this version's artifact, and
     refusals of the same bytes in other versions.
 
-    `attested` is the worst verdict of those evaluations; None without one. `speeds` are those that the log has.
+    `attested` is the worst verdict of those evaluations; None without one. `speeds` are from the log.
     """
 
     path: str
