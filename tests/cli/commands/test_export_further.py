@@ -81,7 +81,7 @@ def test_clip_is_three_members_whose_vectors_are_those_of_transformers(reg: Reg,
     assert reg("run", "acme/model", "--image", "photo.png").ended(3, "--member model or text or vision")
     other = reg("run", "acme/model", "--member", "text", "--image", "photo.png")
     assert other.ended(2, "--member vision")
-    for member in ("vision", "whole"):
+    for member in ("vision", "model"):
         assert reg("run", "acme/model", "--member", member, "--text", "a").ended(2, "--member text")
     model, tokenizer = AutoModel.from_pretrained("model").eval(), AutoTokenizer.from_pretrained("model")
     pixels = AutoImageProcessor.from_pretrained("model")(Image.open("photo.png"), return_tensors="pt")
