@@ -116,7 +116,7 @@ export class Registry {
     const seen = await this.#load(`index/${modelName(name)}`)
     const document = (/** @type {string} */ digest) => this.#blobs.document(digest)
     const checks = this.#trust?.lines ?? ''
-    const isChecked = seen?.checks === checks
+    const isChecked = seen && (seen.checks ?? '') === checks // earlier clients did not write `checks`
     let [state, offline, stale] = [seen?.state, false, false]
     try {
       let index = await this.#index(name, '', isChecked ? seen.etag : null, signal)
@@ -128,7 +128,11 @@ export class Registry {
       } else if (index) {
         const lines = seen ? await checkContinues(state, index, document) : []
         if (!seen) await checkFirst(index)
-        if (checks) await this.#trust?.checkLines(index.state, await linesFrom(isChecked ? state.seq : 1, index.state, index.lines, document))
+        if (checks) {
+          const unchecked = await linesFrom(isChecked ? state.seq : 1, index.state, index.lines, document)
+          if (!isChecked) await checkFirst({ ...index, lines: unchecked })
+          await this.#trust?.checkLines(index.state, unchecked)
+        }
         await this.#checkIdentity(index.state.registry)
         const withdrawn = withdrawals(seen?.withdrawn ?? [], state?.rollouts, lines)
         await this.#save(`index/${name}`, { ...index, checks, withdrawn, confirmed: seen?.confirmed ?? false })

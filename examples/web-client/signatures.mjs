@@ -5,7 +5,8 @@
  *     const registry = new Registry(url, store, { trust })
  *
  * `releases` demands a signature on each release that is taken (`reg sign`), `lines` on each line of the log from this
- * number on (`REG_SIGNING_KEY`), and so on each move of a channel. Revocations are not read: take a revoked key out of the app.
+ * number on and on the last one (`REG_SIGNING_KEY`), and so on each move of a channel. Revocations are not read: take a
+ * revoked key out of the app.
  */
 
 import { canonical, concat, decode, fromBase64, picked, sha256 } from './documents.mjs'
@@ -70,8 +71,8 @@ export function signedBy(keys, { releases = false, lines: first = Infinity, veri
   }
   return {
     lines: first < Infinity ? `${first} ${keys.join()}` : '',
-    async checkLines({ registry, name }, lines) {
-      for (const { sig, seq, prev, event, via } of lines.filter(({ seq }) => seq >= first)) {
+    async checkLines({ registry, name, seq: last }, lines) {
+      for (const { sig, seq, prev, event, via } of lines.filter(({ seq }) => seq >= Math.min(first, last))) {
         const [id, signature] = String(sig).split(':', 2)
         const signed = { registry, name, seq, prev, event, ...(via !== undefined && { via }) }
         if (!(await isSigned(id, signature ?? '', LINE, platform.encode(canonical(signed))))) {

@@ -77,6 +77,7 @@ export async function linesFrom(seq, state, tail, document) {
     segments.map(async (/** @type {string} */ segment) => chain(linesOf(await document(segment)))),
   )
   const lines = [...parts.flat(), ...tail]
+  if (lines[0].seq > seq) throw new IntegrityError(`line ${seq} of the log of ${state.name} is not there`)
   lines.reduce((before, line) => {
     if (line.seq !== before.seq + 1 || line.prev !== before.head) {
       throw new IntegrityError(`line ${line.seq} of a log does not follow the one before it`)

@@ -84,6 +84,30 @@ def test_each_line_must_be_signed(registry, update, tmp_path, key, monkeypatch):
     assert update({}, "fresh")["version"] == "1.1.0"
 
 
+@pytest.mark.parametrize("forgery", ["lines left out", "state alone", "a short log"])
+def test_a_forged_log_has_no_signature(registry, update, tmp_path, key, monkeypatch, forgery):
+    """At the first contact, every line that there is must lead to the state, and the last one is signed."""
+    monkeypatch.setenv("REG_SIGNING_KEY", key.pem("secret").decode())
+    monkeypatch.setenv("REG_KEY_PASSPHRASE", "secret")
+    publish(registry, tmp_path / "1", "1.0.0", 1000)
+    publish(registry, tmp_path / "2", "1.1.0", 1000)
+    for number in range(64):  # so that lines are sealed
+        registry.tag(f"{NAME}:1.{number % 2}.0", "stable")
+    tree, wanted = Tree(registry.store.root), {"keys": [str(key.public)], "lines": 1}
+    assert update(wanted, "honest")["version"] == "1.1.0"
+    if forgery == "a short log":
+        tree.remake(NAME, [{**line, "sig": "x"} for line in tree.lines(NAME)[:2]])
+        wanted["lines"] = 57
+    else:
+        left_out = {"segments": []} if forgery == "lines left out" else {}
+        version = tree.state(NAME)["versions"]["1.0.0"]
+        held = {"version": "1.0.0", "manifest": version["manifest"]}
+        tree.edit_state(
+            NAME, lambda state: state.update(left_out) or state["channels"]["stable"].update(held)
+        )
+    assert update(wanted, "fresh")["error"] == "integrity"
+
+
 def test_an_edge_that_is_behind_does_not_spare_the_check_of_lines(registry, update, tmp_path, key):
     """The app that saw these lines did not want them signed; the next one does."""
     index = Tree(registry.store.root).index(NAME)

@@ -37,12 +37,13 @@ final class History {
     }
 
     /**
-     * Throw an integrity error if the state of an index file that has all lines is not their result.
-     * Summaries are compared with the manifests later; a longer log is believed at the first contact.
+     * Throw an integrity error if a state is not the result of its lines, when these are all there are.
+     * Summaries are compared with the manifests later. At the first contact a log that is longer than the
+     * index file is believed, unless its lines must be signed.
      */
-    static void checkFirst(IndexFile index) {
-        if (index.lines.get(0).seq == 1) {
-            new History(State.empty(index.state), index.state, index.lines).check();
+    static void checkFirst(State state, List<LogLine> lines) {
+        if (lines.get(0).seq == 1) {
+            new History(State.empty(state), state, lines).check();
         }
     }
 

@@ -54,6 +54,9 @@ final class IndexFile {
             all.addAll(chain(split(documents.read(segment))));
         }
         all.addAll(lines);
+        if (all.get(0).seq > seq) {
+            throw RegException.integrity("line " + seq + " of the log of " + state.name + " is not there");
+        }
         for (int i = 1; i < all.size(); i++) {
             all.get(i).checkFollows(all.get(i - 1));
         }

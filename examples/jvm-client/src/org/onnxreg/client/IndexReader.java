@@ -1,5 +1,6 @@
 package org.onnxreg.client;
 
+import java.util.List;
 import java.util.Map;
 
 /**
@@ -90,14 +91,18 @@ final class IndexReader {
     private Withdrawals check(IndexFile index, SeenIndex seen, Documents documents) {
         Withdrawals withdrawals = Withdrawals.NONE;
         if (seen == null) {
-            History.checkFirst(index);
+            History.checkFirst(index.state, index.lines);
         } else {
             withdrawals = seen.withdrawals.after(seen.state,
                     History.checkContinues(seen.state, seen.hasWrongSummaries, index, documents));
         }
         if (trust.requiresLines()) {
             long first = isChecked(seen) ? seen.state.seq() : 1;
-            new Signatures(trust, index.state).checkLines(index.linesFrom(first, documents));
+            List<LogLine> unchecked = index.linesFrom(first, documents);
+            if (!isChecked(seen)) {
+                History.checkFirst(index.state, unchecked);
+            }
+            new Signatures(trust, index.state).checkLines(unchecked);
         }
         return withdrawals;
     }

@@ -31,7 +31,8 @@ final class Signatures {
     /** It is an integrity error if a required signature of a line is missing or wrong. */
     void checkLines(List<LogLine> lines) {
         for (LogLine line : lines) {
-            if (trust.requiresLine(line.seq) && !isSigned(line)) {
+            boolean isRequired = trust.requiresLine(line.seq) || line.seq == state.seq();
+            if (isRequired && !isSigned(line)) {
                 throw RegException.integrity(
                         "line " + line.seq + " of " + state.name + " is not signed by a trusted key");
             }

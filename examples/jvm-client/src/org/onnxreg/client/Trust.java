@@ -29,7 +29,7 @@ public final class Trust {
         return this;
     }
 
-    /** Require that each line of a log is signed, from this line on. */
+    /** Require that each line of a log is signed, from this line on; of a shorter log the last line. */
     public Trust requireLines(long since) {
         firstLine = since;
         return this;
