@@ -30,6 +30,8 @@ def find_base(directory: Path, find: Callable[[str], Found]) -> Found | None:
     base, revision = str(config.get("base_model_name_or_path") or ""), config.get("revision")
     beside = directory / base
     try:
+        if not base:
+            raise NotFoundError("the adapter names no model")
         return find(str(beside) if base and beside.is_dir() else f"{base}@{revision}" if revision else base)
     except NotFoundError as error:
         named = Path(base).name[:80] or "a model that it does not name"

@@ -225,7 +225,7 @@ def check_memory(auto: Any, directory: Path, trust_remote_code: bool) -> None:
     size = 0
     with suppress(Exception), silent_transformers(), torch.device("meta"):  # shapes without numbers
         config = AutoConfig.from_pretrained(directory, local_files_only=True, **options)
-        parameters = auto.from_config(config, **options).parameters()
+        parameters = auto.from_config(config, attn_implementation="eager", **options).parameters()
         size = PARAMETER_BYTES * sum(tensor.numel() for tensor in parameters)
     if (free := free_memory()) is not None and size > free:
         raise HostError(

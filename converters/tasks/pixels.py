@@ -101,4 +101,4 @@ def _sample(preprocessing: Preprocessing) -> list[float]:
     x, y = np.meshgrid(*map(np.arange, DRAWN_SIZE))
     channels = [2 * x + y + 64 * channel + x * y % 50 for channel in range(3)]
     numbers = to_numbers(Image.fromarray(np.stack(channels, -1).astype(np.uint8)), preprocessing).reshape(-1)
-    return [round(float(value), 6) for value in numbers[:: len(numbers) // SAMPLES][:SAMPLES]]
+    return [round(float(value), 6) for value in numbers[:: max(1, len(numbers) // SAMPLES)][:SAMPLES]]

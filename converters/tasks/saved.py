@@ -83,7 +83,7 @@ class Saved(Task):
         files, scrubbed = write_companions(directory, checkpoint, name, graphs)
         beside = (path for path in self.beside(source.location) if (source.location / path).is_file())
         for path in beside:
-            copy_scrubbed(source.location / path, directory / path, name)
+            copy_scrubbed(source.location / path, directory / path, name, source.location)
             files.setdefault(path, "other" if "/" in path else role_of(path))
         fields = described(self.id, checkpoint.directory, checkpoint.config.model_type)
         fields |= {"config_path": CONFIG, **graphs.fields}

@@ -96,8 +96,9 @@ def test_an_encoder_without_a_head_is_refused_with_the_keys(make_checkpoint, che
     assert refused(checkpoint, InputError) == message
 
 
-def test_a_model_that_does_not_fit_into_memory_is_refused_before_it_is_made(checkpoint):
-    change(checkpoint / "config.json", intermediate_size=10**12)
+@pytest.mark.parametrize("more", [{}, {"attn_implementation": "flash_attention_2"}])
+def test_a_model_that_does_not_fit_into_memory_is_refused_before_it_is_made(checkpoint, more):
+    change(checkpoint / "config.json", intermediate_size=10**12, **more)
     assert "GB of memory, and " in refused(checkpoint, HostError)
 
 

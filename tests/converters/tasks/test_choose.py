@@ -87,6 +87,11 @@ def write(directory: Path, files: dict[str, Any]) -> None:
             "base_model_name_or_path",
         ),
         (
+            {"adapter_config.json": {"peft_type": "LORA"}},
+            "an adapter of a model that it does not name",
+            "base_model_name_or_path",
+        ),
+        (
             {"config.json": {"architecture": "resnet18", "pretrained_cfg": {}}},
             "a model of timm (resnet18)",
             "function",

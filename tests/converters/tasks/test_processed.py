@@ -63,6 +63,14 @@ def test_a_processor_is_stated_only_if_the_statement_gives_its_numbers(processor
     np.testing.assert_allclose(document["sample"], sample, rtol=0, atol=1e-4)
 
 
+def test_an_image_with_fewer_numbers_than_a_sample_states_all():
+    from PIL import Image
+
+    pair = (Image.fromarray(np.full((9, 9, 3), 255, np.uint8)), np.ones((1, 3, 4, 4), np.float32))
+    found = preprocessing_of({}, [pair])
+    assert found is not None and len(found.to_json()["sample"]) == 3 * 4 * 4
+
+
 def test_layouts_colours_and_the_orientation_of_a_camera(tmp_path):
     from PIL import Image
 
