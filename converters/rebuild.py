@@ -1,6 +1,6 @@
-"""Running a version's recorded recipe again, from the recorded source and no other.
+"""Runs a version's recorded recipe again, from the recorded source only.
 
-A manifest holds no paths: the files that its recipe needs are recorded by digest, and the user names them again.
+A manifest holds no paths: it records the files that the recipe needs by digest, and the user names the files again.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -29,17 +29,17 @@ from onnxreg.schema.manifest.manifest import Manifest, Source
 from onnxreg.schema.manifest.parts import Code
 
 RECIPE, SUITE = "recipe", "the evaluation suite"
-"""The recorded profile of a recipe that belongs to no profile, and the name of the suite's file in messages."""
+"""The profile recorded for a recipe without a profile, and the name of the suite's file in messages."""
 
 
 @dataclass(frozen=True)
 class Materials:
-    """The inputs of a rebuild: the source (None: as recorded), the suite, the data, and consent to code as in `plan_export`.
+    """The inputs of a rebuild: source (None: as recorded), suite, data files, and consent to run code as in `plan_export`.
 
-    The source of a family is its document, or the directory with the document as `family.yaml`; the source of a version whose
-    module a function made is the directory with the code, or that function. `data` are paths of files that the recipe records
-    by digest, by the name of the step that reads the file, or by `options.<key>` for an option of the task. `stored` returns
-    the path of a stored file by digest.
+    For a family, the source is the family document, or a directory that has it as `family.yaml`. For a module made by a
+    function, the source is the directory with the code, or the function. `data` has the path of each file that the recipe
+    records by digest; its key is the name of the step that reads the file, or `options.<key>` for an option of the task.
+    `stored` returns the path of a stored file by digest.
     """
 
     source: str | None = None
@@ -53,9 +53,9 @@ class Materials:
 def rebuild(
     manifest: Manifest, label: str, materials: Materials, workspace: Path, progress: Progress = SILENT
 ) -> Draft:
-    """Run the recipe of a manifest into `workspace`; limits of a family are not judged again. Messages call it `label`.
+    """Run the recipe of a manifest (`label` in messages) into `workspace`. The limits of a family are not judged again.
 
-    Raises NotFoundError without a recipe, InputError for a source, suite or data that are not the recorded ones.
+    Raises NotFoundError if the manifest has no recipe, InputError if source, suite or data differ from the recorded ones.
     """
     progress.step("checking the source")
     if manifest.model_family is not None and not manifest.stages:
@@ -104,7 +104,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
 
 
 def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
-    """Return the objects and keys of a recipe in JSON form that name files, by the names that users give the files."""
+    """Return the place of each file in a recipe (JSON form), an object and its key, by the name that users give the file."""
     options, evaluation = recipe.get("options", {}), recipe.get("evaluation")
     keys = [key for key in task_catalog.find(recipe["task"]).paths if options.get(key) is not None]
     steps = {step["name"]: (step, "data") for step in recipe["steps"] if "data" in step}
@@ -113,7 +113,7 @@ def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 def _fill_in(recorded: Any, digests: Mapping[str, Digest], materials: Materials, label: str) -> None:
-    """Write paths in place of the digests of a recipe; files of options are also searched for in a source directory."""
+    """Replace the digests in a recipe by paths; files of options are also searched for in a source directory."""
     files = {**materials.data, **({} if materials.suite is None else {SUITE: materials.suite})}
     if unused := sorted(files.keys() - digests.keys()):
         hint = f"it has {', '.join(digests) or 'no files'}"
@@ -144,7 +144,7 @@ def _recorded_source(recorded: Source, label: str) -> str:
 
 
 def _check_code(recorded: Code | None, current: Code | None, label: str) -> None:
-    """Raise InputError if another function makes the module; the source's digest covers only the code of a file."""
+    """Raise InputError if the module's function is not the recorded one: the source's digest covers only code in a file."""
     if current in (None, recorded) or (recorded is None and current.distribution is None):
         return
     made_by, here = (

@@ -33,12 +33,12 @@ TASK = ("opset", "quantize", "int8_embeddings", "max_seq_length")
 EVALUATION = {"eval_suite": "suite"} | {key: key for key in ("item_scores", "margin", "label_map")}
 SEARCH = {"confirm_suite": "confirm", "candidate": "candidates"}
 SEARCH |= {key: key for key in ("objective", "calibration")}
-"""Option names of an evaluation and of a search, and their keys in a recipe."""
+"""The options of an evaluation and of a search: each name with its key in a recipe."""
 NAME_SUITE = "name a suite: --eval-suite FILE"
 STATEMENTS = ("license", "description")
 COMMON = (*EVALUATION, "certify", *SEARCH, *STATEMENTS)
 OPTIONS = (*TASK, "checkpoint", *ON_BY_DEFAULT, "min_gold_chars", "min_parent_recall", *COMMON)
-"""The options common to all exports, and those of each built-in kind of export."""
+"""All options: those of each built-in kind of export, and those common to all exports."""
 
 
 def flag(option: str) -> str:
@@ -47,7 +47,7 @@ def flag(option: str) -> str:
 
 
 def prepare_process() -> None:
-    """Save 8 % of an export, before numpy is imported: few searches for cycles, and idle threads of OpenBLAS that sleep."""
+    """Make an export 8 % faster: rarer garbage collection, sleeping idle OpenBLAS threads. Call before importing numpy."""
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     if 0 < gc.get_threshold()[0] < 10_000:
         gc.set_threshold(10_000, 10, 10)
@@ -57,8 +57,8 @@ def prepare_process() -> None:
 class ExportRequest:
     """A requested export: one of `profile`, `recipe` and `task`, with `options` by their names on the command line.
 
-    `source` replaces the recipe's own source; for `allow_code` see `plan_export`. With `is_typed` a person typed the
-    source; if the source is a function, this is consent to run the function.
+    `source` replaces the recipe's own source; for `allow_code` see `plan_export`. `is_typed` is True if a person typed
+    the source; if the source is a function, typing it is consent to run it.
     """
 
     source: str | None = None
@@ -155,7 +155,7 @@ class ExportRequest:
         return {key: self._option(key) for key in self.options if key in names}
 
     def _option(self, key: str) -> Any:
-        """The value of an option; a path as text that means the same file from any directory."""
+        """Return the value of an option. A path is returned as text that means the same file from any directory."""
         value = self.options[key]
         return str(value.absolute()) if isinstance(value, Path) else value
 
@@ -221,7 +221,7 @@ def run(
 
 
 def check_memory(plan: "ExportPlan") -> None:
-    """Raise HostError if a plan builds a decoder that needs more memory than is free. An unknown size is accepted."""
+    """Raise HostError if a plan builds a decoder that needs more memory than is free. If the need is unknown, accept it."""
     from onnxreg.converters.passes.model_builder import ModelBuilder, peak_memory
 
     source = plan.source.location
@@ -297,7 +297,7 @@ def export(
 
 
 def _save(objects: Any, task: str, directory: Path) -> str:
-    """Save a model and its tokenizer. Raises InputError for other objects, and for the task pooling."""
+    """Save a model and its tokenizer in a directory. Raise InputError for other objects, and for the task `pooling`."""
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from onnxreg.converters.onnx.quiet import silent_transformers

@@ -29,7 +29,7 @@ from onnxreg.schema.core.errors import InputError
 
 ENTRY_FILE = "entry.json"
 MAX_CACHE_BYTES = 10 * 2**30
-"""Default limit of the size of a cache."""
+"""Default size limit of a cache."""
 
 STAGED_PREFIX = ".staged-"
 ABANDONED_AFTER_SECONDS = 3600.0
@@ -58,7 +58,7 @@ class StepCache:
         self.root = root
 
     def find(self, kind: str, key: Key, target: Path) -> bool:
-        """Put the files of an entry into `target`, an empty directory; False if no whole entry exists.
+        """Put the files of an entry into `target`, an empty directory. Return False if the entry is missing or damaged.
 
         A damaged entry is removed.
         """
@@ -81,7 +81,7 @@ class StepCache:
         """Keep the files below `source` under a key. If the cache cannot be written, nothing is kept.
 
         Args:
-            digests: digests by path, of the files that the caller has hashed already.
+            digests: the digest by path for each file that the caller has hashed already.
         """
         with suppress(OSError), self._staged(kind, key) as staged:
             files = [path.relative_to(source) for path in sorted(source.rglob("*")) if path.is_file()]
@@ -106,7 +106,7 @@ class StepCache:
             shutil.rmtree(self._directory(kind, key), ignore_errors=True)
 
     def trim(self, limit: int = MAX_CACHE_BYTES, dry_run: bool = False) -> TrimResult:
-        """Remove entries, those unused for longest first, until the others take at most `limit` bytes.
+        """Remove the entries unused for longest, until the others take at most `limit` bytes.
 
         Staged directories of killed processes are removed too, after `ABANDONED_AFTER_SECONDS` seconds.
         """
@@ -128,7 +128,7 @@ class StepCache:
         return TrimResult(len(removed), sum(size for size, _ in removed), kept_bytes)
 
     def _read(self, kind: str, key: Key) -> tuple[Path, dict[str, Any]]:
-        """Return the directory of an entry and the value of entry.json: empty if the entry cannot be read."""
+        """Return the directory of an entry and the content of its entry.json, {} if the entry cannot be read."""
         directory = self._directory(kind, key)
         try:
             entry = canonical.decode((directory / ENTRY_FILE).read_bytes(), ENTRY_FILE)
@@ -138,7 +138,7 @@ class StepCache:
 
     @contextmanager
     def _staged(self, kind: str, key: Key) -> Iterator[Path]:
-        """Yield a directory that becomes the entry of a key. If two processes make one entry, the first is kept."""
+        """Yield a directory that becomes the entry of a key. If two processes make the same entry, the first is kept."""
         directory, staged = self._directory(kind, key), self.root / f"{STAGED_PREFIX}{secrets.token_hex(8)}"
         try:
             staged.mkdir(parents=True)

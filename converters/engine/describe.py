@@ -1,4 +1,4 @@
-"""Makes the draft of a version: puts each output in its place, reads the file back, checks and describes it."""
+"""Makes the draft of a version: moves each output to its path, reads the file back, checks it and describes it."""
 
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -22,7 +22,7 @@ from onnxreg.schema.manifest.family import pipeline_of
 from onnxreg.schema.manifest.parts import Recipe, Step
 
 TOLERANCES = {"float32": 1e-3, "float16": 1e-2, "int4": 1e-1}
-"""Largest distance of another runtime from the golden vectors, as a share of the largest value, by precision."""
+"""The distance from the golden vectors allowed to another runtime, by precision: a share of the largest value."""
 OTHER_TOLERANCE = 5e-2
 
 

@@ -34,7 +34,7 @@ PRESENT = "present."
 
 @dataclass(frozen=True)
 class Runs:
-    """Inputs of a graph and its outputs at unmasked positions; `golden` has the outputs for the golden inputs."""
+    """A graph's inputs, and its outputs at unmasked positions. `golden` has the outputs for the golden inputs."""
 
     feeds: Sequence[Feed]
     takes_sample: bool
@@ -44,10 +44,10 @@ class Runs:
 
 @dataclass
 class StepResult:
-    """The record and the files of a step in `directory`, the main graph first. A skipped step has no files.
+    """The record of a step, and its files in `directory`, the main graph first. A skipped step has no files.
 
     `ancestors` are the results of the earlier steps, the parent first. `reproducible` is False if a second
-    run is known to give other bytes. `second` is the result that a pass of two graphs took too.
+    run is known to give other bytes. If the pass takes two graphs, `second` is the result with the second one.
     """
 
     node: StepNode
@@ -82,7 +82,7 @@ class StepResult:
 
     @cached_property
     def runs(self) -> Runs:
-        """One run on the sample. A graph whose fixed axes do not fit the sample gets inputs drawn for the graph."""
+        """One run on the sample or, if the graph's fixed axes do not fit the sample, on inputs drawn for the graph."""
         sample, session = self.source.sample, load_session(self.main)
         takes_sample = bool(sample.feeds) and _can_run(session, sample.feeds)
         feeds: Sequence[Feed] = sample.feeds
@@ -106,7 +106,7 @@ class StepResult:
 
     @cached_property
     def expected(self) -> Outputs:
-        """Outputs of the source for the same inputs, or outputs of the first graph that was made from the source."""
+        """Outputs of the source for the inputs of `runs`; if these are not the sample, of the first graph made from it."""
         if self.runs.takes_sample:
             sample = self.source.sample
             return counting(sample.expected, sample)
@@ -118,7 +118,7 @@ class StepResult:
         return run(start, self.runs.feeds)
 
     def compare(self, is_bounded: bool) -> None:
-        """Record the distance from the parent, if the record of the step lacks the distance.
+        """Record the distance from the parent, unless the step's record has the distance already.
 
         Raises ConversionError if the graph does not run, gives NaN, or differs from its parent: see `samples.compare`.
         """
@@ -207,9 +207,9 @@ def counting(outputs: Outputs, sample: Sample) -> Outputs:
 class Agreement:
     """Distance between two outputs over `positions`: the vectors along the last axis, or the numbers of a run.
 
-    `max_abs_diff` is in the output's units, `min_cosine` the lowest cosine of two vectors, `argmax_agreement` the share
-    of positions where both have their largest value at the same index; `scale` is the largest expected value, at least
-    1.
+    `max_abs_diff` is in the output's units. `min_cosine` is the lowest cosine of two vectors. `argmax_agreement` is the
+    share of positions where both have their largest value at the same index. `scale` is the largest expected value, at
+    least 1.
     """
 
     positions: int
@@ -265,7 +265,7 @@ def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
 def checks(
     result: StepResult, limits: Mapping[str, RecipeCheck], path: str, size: int
 ) -> list[dict[str, Any]]:
-    """`manifest.Check` entries in JSON form: three for each output of floats, one for the bytes if these have a limit.
+    """Make `manifest.Check` entries (JSON form): three for each output of floats, and one for the file size if limited.
 
     Raises ConversionError, naming the file by its path, if a limit is not met. Raises InputError for a limit on a
     metric that is not measured, because such a limit would never be checked.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProfileOutput:
-    """A graph to publish: its path in the workspace, its facts, and its steps, of which the last made the graph."""
+    """A graph to publish: its path in the workspace, its facts, and the steps that made it, in order."""
 
     path: str
     files: tuple[str, ...]
@@ -80,7 +80,7 @@ class ExportPlan(RecipeParts):
     file_names: Mapping[str, str] = field(default_factory=dict)
 
     def recorded_as(self, origin: Source | None) -> "ExportPlan":
-        """Return this plan with `origin` recorded as the source, but with the digest of the files that the plan reads."""
+        """Return this plan with `origin` as the recorded source; the digest stays that of the files that the plan reads."""
         if origin is None:
             return self
         source = origin.model_copy(update={"digest": self.source.digest})
@@ -178,8 +178,8 @@ def plan_export(
         name: the model's name; by default the recipe's name, or the hub id.
         directory: base of the recipe's relative paths.
         label: the recipe's name in messages; may be empty.
-        allow_code: the factories that may run: `module:function` of an installed module,
-            `file.py:function` or `file.py` of any other.
+        allow_code: the factories that may run: `module:function` for an installed module,
+            `file.py:function` or `file.py` for a file.
     """
     consent = allow_code if isinstance(allow_code, Consent) else Consent.of(allow_code)
     parts = read_parts(recipe, source, directory, trust_remote_code, consent, label)

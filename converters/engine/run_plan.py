@@ -32,7 +32,7 @@ from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.parts import Step
 
 SCRATCH_DIRECTORY, NOTE_FILE = ".steps", "made.json"
-"""The working directory of an execution in its workspace, and the file with a step's record in the cache."""
+"""The working directory inside the workspace, and the name of the cached file with a step's record."""
 CRASHED = (
     "leave this output out, or make it by other passes; what the other steps made is kept for the next export"
 )
@@ -76,7 +76,7 @@ def execute(
 
 
 def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
-    """Load the source of a plan, and save its companion files in `directory`, which is created.
+    """Load the source of a plan; create `directory`, and save the source's companion files in it.
 
     Raises the errors of the task's `load`, InputError if the source was changed meanwhile, and ConversionError for NaN
     or infinity in the source's outputs, because no graph can be compared with such outputs.
@@ -97,7 +97,7 @@ def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
 
 
 def parts_of(subject: ExportSubject) -> Mapping[str, Part]:
-    """The parts of a source by name; a source without parts is one, called ""."""
+    """Return the parts of a source by name. A source without parts is one part, named ""."""
     return subject.parts or {"": Part(subject.start, subject.sample)}
 
 
@@ -144,9 +144,9 @@ class _Execution:
         return self._results
 
     def _source_of(self, node: StepNode) -> Part:
-        """The part of the source that a step begins with.
+        """Return the part of the source that a step, or the first step before it, reads.
 
-        Raises InputError for a step without a part of the source, and for a part that the source does not have.
+        Raises InputError if the source does not have the part, or has several and no step names one.
         """
         line = node.lineage()
         part = next(filter(None, (one.step.params.get("part") for one in line)), "")
@@ -285,7 +285,7 @@ def _can_take(takes: base.Takes, subject: Any) -> bool:
 
 
 def _copy_settings(parent: StepResult, result: StepResult) -> list[str]:
-    """Copy the settings and the tokenizer of a decoder to the decoder made from it; return the file names."""
+    """Copy a decoder's settings and tokenizer to the decoder that a step made from it; return the file names."""
     graphs = {parent.main.name, *external_files(load_onnx(parent.main), parent.main)}
     names = [name for name in parent.files if name not in graphs]
     for name in names:

@@ -20,9 +20,9 @@ GOLDEN_PREFIX = "golden-"
 
 @dataclass(frozen=True)
 class StepNode:
-    """A step with its pass; `parent` is the step whose result this one takes, None if it takes the source.
+    """A step with its pass. `parent` is the step whose result this step takes; None if it takes the source.
 
-    `second` is the step whose result a pass of two graphs takes too, `depth` the number of steps in the longest line before.
+    If the pass takes two graphs, `second` is the step of the other graph. `depth` is the most steps in a line before it.
     """
 
     step: RecipeStep
@@ -37,7 +37,7 @@ class StepNode:
         return self.step.name
 
     def make(self, beside: Any = None) -> Pass[Any, Any]:
-        """Make the pass with its parameters, and with calibration data and the second graph if the step names some."""
+        """Make the pass with its parameters, the calibration data if the step has some, and the second graph `beside`."""
         given = {"data": self.data, "beside": beside}
         given = {name: value for name, value in given.items() if value is not None}
         return self.kind(**given, **self.step.params)
@@ -92,7 +92,7 @@ def nodes(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
 
 
 def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Path) -> StepNode:
-    """Find a step's pass, and check its parameters and files early, since a run may take hours."""
+    """Make the node of a step. Parameters and files are checked now, because a run may take hours."""
     kind, data = pass_catalog.find(step.pass_), None
     parent = None if step.input is None else nodes_by_name[step.input]
     if step.data is not None:
@@ -108,10 +108,10 @@ def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Pa
 
 
 def outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOutput]:
-    """List the outputs with their paths: those of the recipe, else the result of each step that no other step takes.
+    """List the outputs with their paths. If the recipe names none: the result of each step that no other step takes.
 
-    Raises InputError for an output whose step is missing or repeated, a path that its pass cannot write or that another
-    output has, a check of a missing output, and two checks of one metric of an output.
+    Raises InputError if an output's step is missing or has two outputs; if a path is hidden, is used twice, or cannot be
+    written by the pass; if a check names a missing output, or two checks limit one metric of an output.
     """
     taken = [one for node in steps.values() for one in (node.parent, node.second) if one is not None]
     taken_steps = {node.name for node in taken}

@@ -22,7 +22,7 @@ CLASS_ID = re.compile(r"[^\W_][\w. ,'()&+-]{0,63}")
 
 @dataclass(frozen=True)
 class LoadedBackbone:
-    """A trained classifier; `subject` takes `input` and gives logits and embedding under the names of the document.
+    """A trained classifier. `subject` takes `input`; its outputs, logits and embedding, have the names in the document.
 
     `classes` are in the order of the logits, `shape` is channels, height and width, `width` is the size of the embedding.
     `model_type` is the name in transformers, None if a factory made the module.
@@ -39,7 +39,7 @@ def load_backbone(plan: FamilyPlan) -> LoadedBackbone:
     """Load the backbone of a family, with trained values for every weight.
 
     Raises InputError if the consent does not name the factory (then no code ran), if the module is not a complete image
-    classifier, or has other classes than the document; ConversionError if the module does not take the input.
+    classifier, or if its classes differ from the document's; ConversionError if the module does not take the input.
     """
     import torch
 

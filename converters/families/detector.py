@@ -29,9 +29,9 @@ DISTANCE, VERDICT = "distance", "in_distribution"
 AXES_ARE_AN_INPUT = 18
 """The first opset in which ReduceL2 takes the axes as an input."""
 MAX_DEPENDENT_SHARE = 0.01
-"""Share of the dimensions (at least one) that may depend on the others: after a layer norm one dimension does."""
+"""Largest share of the dimensions that may depend on the others. One always may: after a layer norm, one does."""
 ROUNDING_UNITS = 4
-"""Units in the last place by which equal values vary, because they were computed and stored."""
+"""Units in the last place by which rounding may separate equal values."""
 BATCH_ROWS = 64
 Z = 1.959963984540054
 """The 97.5 % quantile of the normal distribution, for intervals of 95 %."""
@@ -40,9 +40,9 @@ HELD_OUT_HINT = "hold out other rows: of those that made it a detector rejects f
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a file through a backbone: `embeddings` are float32 `[n, width]`, `dataset` is the digest of the file's arrays.
+    """The rows of a file as embeddings: float32 `[n, width]`. `dataset` is the digest of the file's arrays.
 
-    `keys` identify the rows of the file. `stored` is True if the file itself has the embeddings, from any backbone.
+    `keys` are hashes of the file's rows. `stored` is True if the file itself has the embeddings, from any backbone.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Rows:
     stored: bool = False
 
     def check_apart(self, used: "Rows") -> None:
-        """Raise InputError if both have a common row: rows that made a detector say nothing about the detector."""
+        """Raise InputError if both have a common row: a detector must not be tested on rows that it was fitted on."""
         embedded = keys_of(self.embeddings) & keys_of(used.embeddings)
         if count := max(len(self.keys & used.keys), len(embedded)):
             raise InputError(
@@ -67,7 +67,7 @@ def keys_of(rows: Any) -> frozenset[bytes]:
 
 
 class Embedder:
-    """A backbone in a session, for the files of rows in `directory`; the results for a file are cached."""
+    """Computes the embeddings of files of rows in `directory`, with a backbone's session; each file's result is cached."""
 
     def __init__(self, session: Any, embedding: str, directory: Path) -> None:
         self._session, self._embedding, self._directory = session, embedding, directory
@@ -103,7 +103,7 @@ class Embedder:
 
 
 def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
-    """Convert floats `[n, *shape]`, n > 0, to float32. InputError, naming `label`, for any other array, NaN or infinity."""
+    """Convert floats `[n, *shape]`, n > 0, to float32. Raise InputError, naming `label`, for other arrays, NaN, infinity."""
     import numpy as np
 
     if array.dtype.kind != "f" or array.shape[1:] != tuple(shape) or not len(array):
@@ -136,8 +136,8 @@ class Covariance:
 def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance:
     """Compute the covariance of finite rows `[n, d]`, shrunk by Ledoit and Wolf's amount if none is stated.
 
-    Raises InputError if a dimension is constant, if a share of dimensions above `MAX_DEPENDENT_SHARE` depends on the others
-    (for a stated shrinkage of 0: any dimension), or if the shrunk covariance is singular in float64.
+    Raises InputError if a dimension is constant, if more than `MAX_DEPENDENT_SHARE` of the dimensions depend on the others
+    (with a stated shrinkage of 0: if any does), or if the shrunk covariance is singular in float64.
     """
     import numpy as np
 
@@ -188,7 +188,7 @@ def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance
 class Detector:
     """A fitted detector in float64: a row is in distribution if its distance is at most `threshold`.
 
-    `covariance` was fitted on `rows`. The distances of `held_out` gave `threshold` at `percentile`; `rejected` are above it.
+    `covariance` was fitted on `rows`. `threshold` is the `percentile` of the held-out distances; `rejected` rows are above it.
     """
 
     covariance: Covariance
@@ -268,7 +268,7 @@ def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None =
 
 
 def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
-    """Make the graph from an embedding to `distance` and `in_distribution`, with one value of each for a row."""
+    """Make the graph from embeddings to `distance` and `in_distribution`, which have one value per row."""
     import numpy as np
     from onnx.helper import make_node
 
@@ -294,7 +294,7 @@ def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
 
 
 def rejection(session: Any, rows: Rows, name: str, metric: str, least: float | None = None) -> dict[str, Any]:
-    """Make the check of the share of rows that a detector's graph rejects; the share must reach `least`.
+    """Measure the share of rows that a detector's graph rejects, and make its check; the share must reach `least`.
 
     Args:
         session: a session with the written graph, so that the check measures the file itself.

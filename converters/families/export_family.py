@@ -50,7 +50,7 @@ DETECTOR: Literal["ood"] = "ood"
 PLAIN = "float32"
 SUFFIXES = {PLAIN: "-fp32", "float16": "-fp16", "int8": "-int8"}
 COMPARED_IMAGES, COMPARED_EMBEDDINGS = 32, 64
-"""The number of rows for comparing precisions: of the backbone, and of heads and the detector."""
+"""Numbers of rows on which precisions are compared: images for the backbone, embeddings for heads and detector."""
 MAX_NAMED_LIMITS = 5
 """The most failed limits that an error names."""
 BENCHMARK = Benchmark(runs=40, threads=1, batches=(1,))
@@ -58,7 +58,7 @@ BENCHMARK = Benchmark(runs=40, threads=1, batches=(1,))
 
 @dataclass(frozen=True)
 class MemberFile:
-    """The graph of a member in one precision, at `path` in the workspace; a reduced graph has a `parent` path.
+    """The graph of a member in one precision, at `path` in the workspace; `parent` is the path of the float32 graph.
 
     `checks` are in the JSON form of the manifest; `step` is the record of the pass that made the graph.
     """

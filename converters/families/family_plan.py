@@ -20,7 +20,7 @@ from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.inputs.family_file import FACTORY_KEYS, FamilyFile
 
 DOCUMENT = "family"
-"""The key of a recipe's parameters under which the family document is recorded."""
+"""The key in a recipe's parameters that holds the family document."""
 TASK = "image-classification"
 """The task of the backbone and its heads."""
 ROWS = ("fit", "calibrate", "outliers")
@@ -31,9 +31,9 @@ ROWS = ("fit", "calibrate", "outliers")
 class FamilyPlan:
     """A checked family. `recorded` is the document with all defaults, and with digests in place of paths.
 
-    `checkpoint` is the backbone's. `source` is the digest of all checkpoints. `directory` is the base of the document's paths.
-    `factory` makes the backbone, None for a backbone of transformers. `consent` names the code that may run.
-    `certificates` has the plan for each member that is judged on a suite, by member.
+    `checkpoint` is the backbone's. `source` is the digest of all checkpoints. The document's paths begin at `directory`.
+    `factory` makes the backbone; it is None for a backbone of transformers. `consent` names the code that may run.
+    `certificates` maps each member that is judged on a suite to its evaluation plan.
     """
 
     document: FamilyFile
@@ -71,8 +71,8 @@ def read_family(document: RecipeDocument, name: str | None = None) -> FamilyFile
 def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CONSENT) -> FamilyPlan:
     """Hash the checkpoints and rows of a family; no model runs.
 
-    Raises NotFoundError or InputError for files that cannot be read, and for a factory's arguments that contain a path of
-    this machine (the arguments are published).
+    Raises NotFoundError or InputError for files that cannot be read. Raises InputError if a factory's arguments, which are
+    published, contain a path of this machine.
     """
     require("torch", "transformers", "safetensors", "onnxruntime")
     spec, function = document.backbone, None

@@ -15,7 +15,7 @@ from onnxreg.schema.inputs.family_file import HeadsSpec
 
 SUFFIX = ".safetensors"
 MAX_NAME = 64
-"""The longest part of a member's name, in characters."""
+"""The most characters of a class id in a member's name."""
 HEAD_FORMAT_HINT = "save the head as safetensors, with its classes as a JSON list in the metadata"
 BATCH = "batch"
 
@@ -156,7 +156,7 @@ def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> He
 def _classes(
     recorded: Any, stated: Sequence[str] | None, name: str, columns: int, class_id: str
 ) -> tuple[str, ...]:
-    """The classes of a head, recorded at training or else stated. InputError unless there is a class for each output."""
+    """Return a head's classes: recorded at training, else stated. Raise InputError unless each output has a class."""
     ids = stated if recorded is None else recorded
     usable = isinstance(ids, list | tuple) and all(
         isinstance(text, str) and text.isprintable() and 0 < len(text) <= 200 for text in ids

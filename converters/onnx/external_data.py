@@ -1,6 +1,6 @@
 """The tensors of an ONNX file, and the files beside it that hold some of them (external data).
 
-A listener gets the path of each file, also of the model, before the file is read, to name the file if the process crashes.
+A listener gets the path of every file, the model included, before the file is read: it shows which file crashed the process.
 """
 
 from collections.abc import Callable, Iterator, Sequence

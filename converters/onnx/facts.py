@@ -32,9 +32,9 @@ LABEL_OUTPUT = "logits"
 _KINDS = {"SequenceType": "sequence", "OptionalType": "optional", "SparseTensorType": "sparse_tensor"}
 """Names in a contract for the types of onnx_ir that are not tensors."""
 WEIGHTS_ONLY = "int8-weights"
-"""Precision of 8-bit weights that are multiplied with floating-point activations."""
+"""The precision of a graph that multiplies 8-bit weights with floating-point activations."""
 MINOR_SHARE = 0.01
-"""A second floating-point type below this share of the weight bytes does not make a graph `mixed`."""
+"""The least share of the weight bytes with which a second floating-point type makes a graph `mixed`."""
 PAST_INPUT = re.compile(r"past_key_values\.\d+\.(key|value)")
 _SCALES = {
     "DequantizeLinear": (1, 2),
@@ -158,12 +158,12 @@ def read_weights(path: Path) -> "dict[str, ir.TensorProtocol]":
 
 
 def contract(model: "ir.Model") -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Return the specs of the inputs that a caller feeds, and those of the outputs."""
+    """Return the specs of the inputs that a caller feeds, and the specs of the outputs."""
     return tuple(map(spec_of, free_inputs(model.graph))), tuple(map(spec_of, model.graph.outputs))
 
 
 def spec_of(value: "ir.Value") -> TensorSpec:
-    """Return the contract of an input or output: without axes and shape if the rank is unknown, with empty ones for a scalar."""
+    """Return the spec of an input or output. Axes and shape are absent if the rank is unknown, and empty for a scalar."""
     name, element, kind = value.name or "", element_of(value), _KINDS.get(type(value.type).__name__)
     spec: dict[str, Any] = {"name": name, "dtype": kind or (element.name if element else "unknown")}
     if kind is None and value.shape is not None:
@@ -184,11 +184,11 @@ def spec_of(value: "ir.Value") -> TensorSpec:
 def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[WeightCount, str]:
     """Count the constant weights of a graph, and name its precision.
 
-    A weight is a stored tensor of rank 2 or more that some operator reads, of a floating-point type or a type of at
-    most 8 bits; scales and zero points do not count, and a shared weight counts once. The precision is `int8` or
-    `int4` if weights are quantized (`mixed` if both), `int8-weights` if all of them have 8 bits and are read by an
-    operator of `_PACKED` that leaves activations in floating point, else the floating-point type (`mixed` if a second
-    type has at least `MINOR_SHARE` of the bytes). A graph without weights is `float32`.
+    A weight is a stored tensor of rank 2 or more that an operator reads, of a floating-point type or of at most 8 bits.
+    Scales and zero points do not count; a shared weight counts once. If weights are quantized, the precision is `int8`,
+    `int4` or, for both, `mixed`; if all of these have 8 bits and are read by operators of `_PACKED` that leave
+    activations in floating point, it is `int8-weights`. Otherwise it is the floating-point type, or `mixed` if a second
+    type has at least `MINOR_SHARE` of the bytes. A graph without weights is `float32`.
     """
     kinds: dict[ir.Value, str] = {}
     scales: set[ir.Value] = set()

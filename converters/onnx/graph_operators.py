@@ -17,7 +17,7 @@ OPERATOR_CONFIG = "required_operators_and_types.config"
 
 
 def qualified_name(node: "ir.Node") -> str:
-    """Return `Op`, or `domain:Op` beyond ai.onnx: the spelling of manifest version 1."""
+    """Return `Op` for an operator of ai.onnx, else `domain:Op`: the spelling of manifest version 1."""
     return f"{node.domain}:{node.op_type}" if node.domain else node.op_type
 
 
@@ -29,7 +29,7 @@ def element_of(value: "ir.Value | None") -> Element | None:
 
 
 def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str, ...]:
-    """Return the contrib operators with their later features, sorted; some releases of ONNX Runtime lack these."""
+    """Return the needs that a release of ONNX Runtime may lack, sorted: contrib operators, and features of operators."""
     uses = []
     for node in nodes:
         elements = map(element_of, (*node.inputs, *node.outputs))

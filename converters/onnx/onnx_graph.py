@@ -1,6 +1,6 @@
 """Reads an ONNX protobuf: its contract, and its nodes with the element types of their operands.
 
-The size of a graph is limited, counted with the functions' bodies in place of calls of local functions.
+The size of a graph is limited. In this size, a call of a local function counts as the function's body.
 """
 
 import mmap
@@ -209,7 +209,7 @@ def operator_nodes(model: Any, path: Path) -> list["ir.Node"]:
 
 @contextmanager
 def valid_graph(path: Path) -> Iterator[None]:
-    """Raise InvalidGraphError, naming the file, for a library's error about an invalid graph."""
+    """Turn a library's error about an invalid graph inside the block into an InvalidGraphError that names the file."""
     try:
         yield
     except RegError:

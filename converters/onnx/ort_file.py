@@ -27,7 +27,7 @@ MIN_ELEMENT_BYTES = 4
 """Bytes of the smallest element of the vectors that `_Reader.all` counts."""
 BINDINGS = "ort_flatbuffers_py"
 _MALFORMED = (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
-"""Errors of the bindings for bytes that are not a flatbuffer, because the bindings check no offset."""
+"""Errors that the bindings, which check no offset, raise for bytes that are not a flatbuffer."""
 
 
 def read_ort(path: Path) -> "ir.Model":

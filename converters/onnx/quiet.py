@@ -1,4 +1,4 @@
-"""Calls of libraries that warn or log to the root logger: messages do not reach the user, and settings are restored."""
+"""Silences libraries that warn or log to the root logger, and restores the settings afterwards."""
 
 import logging
 import threading
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 LEVELS = {"torch": logging.CRITICAL, "torch.onnx": logging.ERROR, "onnxscript": logging.ERROR}
-"""Levels inside the block of loggers that have handlers of their own."""
+"""Log levels, inside the block, of loggers that have handlers of their own."""
 _lock = threading.Lock()
 _entered = 0
 _undo = ExitStack()

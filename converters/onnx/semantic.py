@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 Values = ChainMap[Any, str]
-"""The digest of each value; an inner graph's values are found before those of the graphs around it."""
+"""The digest of each value. A value of an inner graph hides a value of the graphs around it."""
 REFERENCE = "0"
-"""The type in the digest of an attribute that refers to an attribute of the enclosing function."""
+"""Replaces the type in the digest of an attribute that refers to an attribute of the enclosing function."""
 
 
 def semantic_digest(
@@ -64,7 +64,7 @@ def free_inputs(graph: "ir.Graph | ir.Function") -> list["ir.Value"]:
 def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[str]:
     """Return the digests of the nodes, and add the digests of their outputs to `values`.
 
-    If two nodes have equal digests (such as two random generators), the second gets another digest than the first.
+    If two nodes would have equal digests (such as two random generators), the second one's digest is changed.
     """
     digests: list[str] = []
     occurrences: Counter[str] = Counter()

@@ -61,7 +61,7 @@ QUANTIZED = frozenset(element.name for element in ELEMENTS.values() if 0 < eleme
 MAX_SMALL_ELEMENTS = 1024
 """Initializers of up to this many elements are used with their values in inference, larger ones with their types only."""
 BLOCK_BYTES = 2**20
-"""Bytes that are read at once from a file; a mapped file's pages would stay in memory."""
+"""Bytes to read from a file at once; the pages of a mapped file would stay in memory."""
 _NUMPY = frozenset(
     {f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)} | {"float16", "float32", "float64"}
 )
@@ -166,7 +166,7 @@ def without_weights(model: Any, keep: Collection[str] = ()) -> Any:
 
 
 def copy_but(source: Any, target: Any, left_out: str) -> None:
-    """Copy all fields of a protobuf that are set, except `left_out`."""
+    """Copy the fields that are set in a protobuf, except the field `left_out`."""
     for field, value in source.ListFields():
         if field.name == left_out:
             continue
@@ -177,7 +177,7 @@ def copy_but(source: Any, target: Any, left_out: str) -> None:
 
 
 def replace_but_weights(model: Any, light: Any) -> None:
-    """Change `model` to `light`, which a tool made of `without_weights(model)`; no large weight is moved or copied."""
+    """Change `model` to `light`, a tool's result for `without_weights(model)`; no large weight is moved or copied."""
     public = {value.name for value in model.graph.input}
     large = {tensor.name for tensor in model.graph.initializer if prod(tensor.dims) > MAX_SMALL_ELEMENTS}
     for message, keep in ((model, "graph"), (model.graph, "initializer")):

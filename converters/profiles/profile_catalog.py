@@ -31,7 +31,7 @@ PATH, INT8 = "model.onnx", "model_int8.onnx"
 
 @dataclass(frozen=True)
 class Profile(Promises):
-    """A recipe by name. A subclass may make promises about its outputs, by overriding these public methods only.
+    """A named recipe. A subclass may make promises about its outputs; it overrides public methods only.
 
     `find` sets `name` and `package` to the entry point and its distribution. `modules` are the imports that an export needs.
     """
@@ -51,7 +51,7 @@ class Profile(Promises):
         return recipe.model_copy(update={"options": {**recipe.options, **options}})
 
     def text(self) -> str:
-        """Return the document without the keys of a profile, so that users can start a recipe with the text."""
+        """Return the document's text without the keys of a profile, as a start for a user's own recipe."""
         lines = self.document.read_text("utf-8").splitlines()
         return "\n".join(line for line in lines if line.partition(":")[0] not in PROFILE_KEYS)
 
