@@ -1,4 +1,4 @@
-"""Adapters as the library peft saves them: merged into the model that `adapter_config.json` names."""
+"""Merge an adapter, as the library peft saves it, into the model that its `adapter_config.json` names."""
 
 import warnings
 from collections.abc import Callable
@@ -16,10 +16,10 @@ Found = TypeVar("Found")
 
 
 def find_base(directory: Path, find: Callable[[str], Found]) -> Found | None:
-    """Find the model of an adapter as its config names it, `id@revision` on the Hub; None for a directory without an adapter.
+    """Find the base model that an adapter's config names; return None if the directory has no adapter.
 
-    A relative path begins at the adapter, or where the command runs. Raises InputError for a model that is absent, and for an
-    adapter beside another model's weights.
+    `find` takes a directory or a hub id (`id@revision`). A relative path begins at the adapter, else at the working directory.
+    Raises InputError if the model is absent, or if the directory has weights of a model beside the adapter.
     """
     config = read_json(directory / CONFIG) if (directory / CONFIG).is_file() else None
     if not isinstance(config, dict):
@@ -40,9 +40,9 @@ def find_base(directory: Path, find: Callable[[str], Found]) -> Found | None:
 
 
 def merged(model: Any, directory: Path) -> Any:
-    """Merge an adapter into its model (a torch module, which changes).
+    """Merge an adapter into its base model, a torch module, and return the merged module. The given module changes.
 
-    Raises InputError if not every weight of the adapter has its place in the model, HostError without peft.
+    Raises InputError unless the adapter's weights fit the model exactly; HostError if peft is not installed.
     """
     if find_spec("peft") is None:
         raise missing_extra("peft", "peft", "exporting an adapter")

@@ -1,6 +1,6 @@
-"""Load checkpoints of transformers without random weights and without code that nobody allowed.
+"""Load checkpoints of transformers; refuse missing weights, and code that the user did not allow.
 
-A `TaskHead` describes the class of transformers that loads a checkpoint, and the outputs of the graph.
+A `TaskHead` names the transformers class that loads a checkpoint, and describes the outputs of the graph.
 """
 
 import copy
@@ -47,15 +47,15 @@ NOT_TRAINED = re.compile(
     r"(^|\.)(pooler\..*|cls\.seq_relationship\..*|position_ids|token_type_ids|(\w+_)?inv_freq|masked_bias|attn\.bias|num_batches_tracked"
     r"|(cos|sin)_cached|relative_position_index)$"
 )
-"""Weights without a use: a pooler's, those of an order of sentences, and buffers that some versions of transformers save."""
+"""Names of weights that a graph may leave unused: of poolers or sentence order, or buffers that some versions save."""
 
 ONLY_FOR_TRAINING = re.compile(r"(^|\.)(masked_spec_embed|mask_token)$")
-"""Weights that only a training reads, so that they may be missing."""
+"""Names of weights that only training reads, so that a checkpoint may lack them."""
 
 COUNTS, MAX_COUNT = re.compile("(layers?|depths?|blocks|stages|experts)$"), 1_000
-"""Keys of config.json that count the parts of a model, and the most parts of a kind."""
+"""Keys of config.json that count parts of a model, such as layers, and the largest count that is accepted."""
 PARAMETER_BYTES = 12
-"""Memory for each number of a model: in the model, in its graph, and in the file that is written."""
+"""Bytes of memory for each parameter: in the model, in its graph, and in the file that is written."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,12 @@ class LoadedCheckpoint:
 
 
 def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False) -> LocatedSource:
-    """Find and hash a checkpoint with a head; no heavy module is imported.
+    """Find and hash a checkpoint with this head; no heavy module is imported.
 
-    The files of sentence-transformers about pooling shape `VECTORS`; all its files are companions of an `ENCODER`.
+    The digest for `VECTORS` covers the pooling files of sentence-transformers; all files of that library accompany an `ENCODER`.
 
     Raises NotFoundError or RemoteError if the source cannot be read, InputError if the source is not a complete
-    checkpoint of this kind, or needs code of the checkpoint that may not run.
+    checkpoint of this kind, or needs code of its own that the user did not allow.
     """
     patterns = POOLING_PATTERNS if head is VECTORS else MODULE_PATTERNS if head is ENCODER else ()
     named = locate(source, trust_remote_code, (*patterns, *adapter.FILES))
@@ -116,7 +116,7 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
 
 
 def _adapted(base: LocatedSource, location: Location) -> LocatedSource:
-    """Add an adapter to the source of its model; the digest covers both."""
+    """Describe an adapter and its base model as one source; the digest covers both."""
     if not (location.directory / adapter.WEIGHTS).is_file():
         raise InputError(f"the adapter has no {adapter.WEIGHTS}", "save it as safetensors, with peft")
     own = located_source(location, adapter.FILES)
@@ -129,7 +129,7 @@ def _adapted(base: LocatedSource, location: Location) -> LocatedSource:
 
 
 def require_processor(directory: Path, modality: Modality) -> None:
-    """Raise InputError for a checkpoint without the settings of a processor."""
+    """Raise InputError if a checkpoint has no settings of an image processor or feature extractor."""
     if not any((directory / name).is_file() for name in PROCESSOR):
         kind = LOADERS[modality][1]
         message = f"the checkpoint has no {kind}: {PROCESSOR[0]} says how the {modality} becomes numbers"
@@ -138,7 +138,7 @@ def require_processor(directory: Path, modality: Modality) -> None:
 
 
 def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:
-    """Describe a location as a source: files called `names` shape an export, `companions` are only copied."""
+    """Describe a location as a source: the files `names` shape an export, the files `companions` are only copied."""
     directory = location.directory
     for name in (*names, *companions):
         check_inside(directory, directory / name)
@@ -156,10 +156,10 @@ def located_source(location: Location, names: Sequence[str], companions: Sequenc
 def load_located(
     source: LocatedSource, name: str, head: TaskHead, trust_remote_code: bool = False
 ) -> LoadedCheckpoint:
-    """Load a located checkpoint; `name` is the published name of a directory, in place of the path.
+    """Load a located checkpoint. A source without a hub id is recorded under `name`, never under its path.
 
-    Raises InputError if the model is not trained, the tokenizer has no fast form or a token without an embedding, or labels
-    are not numbered.
+    Raises InputError if weights are missing, the tokenizer has no fast form or a token without an embedding, or the labels
+    are not distinct and numbered from 0.
     """
     directory: Path = source.location
     model, tokenizer = load_model(directory, head, trust_remote_code), None
@@ -187,7 +187,7 @@ def load_located(
 
 
 def require_weights(directory: Path) -> None:
-    """Raise InputError for a checkpoint directory without weights."""
+    """Raise InputError if a checkpoint directory has no weights."""
     if not weight_files(directory):
         hint = "its graphs are exported already: reg import" if any(directory.glob("*.onnx")) else SAVED
         raise InputError(f"the checkpoint has no weights: neither {' nor '.join(WEIGHTS)}", hint)
@@ -196,7 +196,7 @@ def require_weights(directory: Path) -> None:
 def read_config(directory: Path) -> dict[str, Any]:
     """Read the config.json of a checkpoint directory.
 
-    InputError if the file is missing or malformed, or counts more layers than a model has, which would be made for hours.
+    Raises InputError if the file is missing or malformed, or counts over `MAX_COUNT` parts, which would take hours to make.
     """
     path = directory / CONFIG
     value = read_json(path) if path.is_file() else None
@@ -214,9 +214,9 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def check_memory(auto: Any, directory: Path, trust_remote_code: bool) -> None:
-    """Raise HostError for a model that does not fit into the free memory, from the shapes that its config.json says.
+    """Raise HostError if the model that config.json describes does not fit into the free memory.
 
-    A model that cannot be described is accepted: loading it says why.
+    If its size cannot be computed, nothing is raised: the error at loading says why.
     """
     import torch
     from transformers import AutoConfig
@@ -235,7 +235,7 @@ def check_memory(auto: Any, directory: Path, trust_remote_code: bool) -> None:
 
 
 def _code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
-    """Yield every text under an `auto_map`, at any depth: `[<repository>--]<module>.<class>`."""
+    """Yield the references to code under every `auto_map` in a JSON value: `[<repository>--]<module>.<class>`."""
     if isinstance(value, dict | list):
         for key, child in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _code_names(child, is_inside or key == "auto_map")
@@ -244,7 +244,7 @@ def _code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
 
 
 def _refuse_own_code(directory: Path, trusted: bool) -> None:
-    """Raise InputError for code that is not trusted, or that another repository holds: the digest would not cover such code."""
+    """Raise InputError if a checkpoint needs untrusted code, or code of another repository, which the digest would not cover."""
     for name in (CONFIG, "tokenizer_config.json"):
         path = directory / name
         names = list(_code_names(read_json(path))) if path.is_file() else []
@@ -258,7 +258,7 @@ def _refuse_own_code(directory: Path, trusted: bool) -> None:
 
 
 def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False) -> Any:
-    """Load the torch module of a checkpoint. Raise InputError for absent weights, and for trained weights that have no use."""
+    """Load the torch module of a checkpoint. Raise InputError if trained weights are missing, unused, or of other shapes."""
     import pickle
 
     import torch
@@ -306,7 +306,7 @@ def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False)
 
 
 def _unloadable(part: str, directory: Path, error: Exception, hint: str = "") -> InputError:
-    """The error for a part that transformers cannot load, without the path. Raise HostError if a package is absent."""
+    """Make the error for a part that transformers cannot load, without the path. Raise HostError if a package is absent."""
     refuse_missing(error, part)
     reason = why(error, 300).replace(str(directory), "the checkpoint")
     return InputError(
@@ -315,7 +315,7 @@ def _unloadable(part: str, directory: Path, error: Exception, hint: str = "") ->
 
 
 def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
-    """Load a fast tokenizer that follows `tokenizer.json`, and pads and truncates only on request; InputError without one."""
+    """Load a fast tokenizer that agrees with `tokenizer.json` and does not pad or truncate unasked; InputError without one."""
     from transformers import AutoTokenizer
 
     try:
@@ -340,7 +340,7 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
 
 
 def _as_in_file(tokenizer: Any, directory: Path) -> Any:
-    """The tokenizer if it agrees with the file, else a generic tokenizer from the file, with the special tokens of both."""
+    """Return the tokenizer if `tokenizer.json` encodes alike, else one made from the file, with the special tokens of both."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -358,7 +358,7 @@ def _as_in_file(tokenizer: Any, directory: Path) -> Any:
 
 
 def _encoded(backend: Any) -> list[Any]:
-    """The vocabulary of a tokenizer (of the library `tokenizers`), and the encodings of the trial texts and of a pair."""
+    """Return what two equal tokenizers (`tokenizers.Tokenizer`) share: vocabulary, normalized trial texts, and encodings."""
     backend.no_padding()
     backend.no_truncation()
     normalizer = backend.normalizer

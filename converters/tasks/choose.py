@@ -1,4 +1,4 @@
-"""The task of a source that no task was named for, read from the files that say what the source is."""
+"""Choose the task of a source, if the user names none, from the source's own files."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,17 +20,17 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 
 @dataclass(frozen=True)
 class Chosen:
-    """A task by its id, and what in the source decided."""
+    """The id of the chosen task, and the reason: what in the source decided."""
 
     task: str
     why: str
 
 
 def choose(source: str) -> Chosen:
-    """Choose the task of a source; of a hub id only small files are fetched.
+    """Choose the task of a source; for a hub id, only small files are fetched.
 
-    Raises InputError, with what can be done, for a source that no task takes or that does not say what it is, and
-    NotFoundError or RemoteError for a source that cannot be read.
+    Raises InputError, with a hint, if no task takes the source or its files do not say what it is; NotFoundError or
+    RemoteError if the source cannot be read.
     """
     path = Path(source)
     if path.is_file() or path.suffix == ".onnx":
@@ -44,7 +44,7 @@ def choose(source: str) -> Chosen:
 
 
 def small_files(source: str) -> Path:
-    """The directory of a checkpoint; of a hub id only small files are fetched."""
+    """Return the directory of a checkpoint; for a hub id, only small files are fetched into it."""
     hub = hub_id(source)
     if hub is None:
         return Path(source)

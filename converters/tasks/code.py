@@ -39,8 +39,8 @@ _RECORDED = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
 class Factory:
     """A Python function on this machine that makes a torch module. Imports are searched in `paths` first.
 
-    `files` has the Python files that the factory's digest covers, by their names in the digest: the module's file, or all
-    Python files of the package that contains the module. It is empty if the function is of an installed distribution.
+    `files` maps names in the factory's digest to the Python files that the digest covers: the module's file, or all
+    Python files of the package that contains the module. It is empty for a function of an installed distribution.
     """
 
     module: str
@@ -51,12 +51,12 @@ class Factory:
 
     @property
     def name(self) -> str:
-        """The published name: without a directory."""
+        """The published name, `module:function`, without a directory."""
         return f"{self.module}:{self.function}"
 
     @cached_property
     def covered(self) -> dict[Path, str]:
-        """The names in the digest, by the resolved paths of the files."""
+        """A map from the resolved path of each covered file to the file's name in the digest."""
         return {path.resolve(): name for name, path in self.files.items()}
 
     @property
@@ -142,9 +142,9 @@ def find(source: str, *places: Path) -> Factory:
 
 
 def find_recorded(name: str, folder: Path) -> Factory:
-    """Find the factory that a manifest names, in a folder that a person named, else among installed packages.
+    """Find the factory that a manifest names: in a folder that the user named, else among installed packages.
 
-    Raises IntegrityError for a text that `Factory.name` never returns, such as a path; other errors as `find`.
+    Raises IntegrityError if the name is not of the form `module:function`, for example a path; other errors as `find`.
     """
     module, _, function = name.rpartition(":")
     if not is_factory(name) or not _RECORDED.fullmatch(module):
@@ -186,7 +186,7 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
 
 
 def _function(factory: Factory) -> Any:
-    """Import a module from its current files; return the function. InputError if it is missing or defined in other code."""
+    """Import the factory's module from its current files; return the function. InputError if absent or defined elsewhere."""
     if list(factory.files) == [factory.file.name]:  # a module alone, whose name may be that of another one
         name = f"onnxreg_factory_{factory.file.stem}"
         loader = SourceLoader(name, str(factory.file))
@@ -218,10 +218,10 @@ def _function(factory: Factory) -> Any:
 
 @dataclass(frozen=True)
 class Consent:
-    """The code that may run: `names` as given to `--allow-code`, and the factory that was typed as the `source` of the export.
+    """The code that the user allowed to run: `names` from `--allow-code`, and the factory typed as the `source` of the export.
 
     `net.py:build` allows one function, `net.py` allows each function that the file defines; neither allows an imported function.
-    Code that a manifest names (`is_recorded`) is never searched in the working directory.
+    With `is_recorded`, a manifest names the code, and the working directory is never searched for it.
     """
 
     names: frozenset[str] = frozenset()
@@ -230,11 +230,11 @@ class Consent:
 
     @classmethod
     def of(cls, names: Iterable[str] = (), source: str | None = None, is_recorded: bool = False) -> Self:
-        """Allow `module:function`, `file.py:function` or `file.py`; a file is allowed by its path, not by its name alone."""
+        """Allow `module:function`, `file.py:function` or `file.py`; an existing file is allowed by its absolute path."""
         return cls(frozenset(map(absolute, names)), source, is_recorded)
 
     def check(self, factory: Factory, arguments: Mapping[str, Any], source: str | None = None) -> None:
-        """Raise InputError, with the option to type and the call's `arguments`, unless a person allowed this code.
+        """Raise InputError unless the user allowed this code; the message has the option to type and the call's `arguments`.
 
         `source` is the text that names the factory, if the factory is the source of an export.
         """
@@ -271,7 +271,7 @@ def _check_defined(file: Path, label: str, function: str) -> None:
 
 
 def absolute(name: str) -> str:
-    """A name with the same meaning in any working directory: the path of an existing file becomes absolute."""
+    """Make the path of an existing file in a name absolute, so that the name means the same in any working directory."""
     path, colon, function = name.rpartition(":") if not name.endswith(".py") else (name, "", "")
     is_file = path.endswith(".py") and Path(path).is_file()
     return f"{Path(path).resolve()}{colon}{function}" if is_file else name
@@ -293,7 +293,7 @@ def is_installed(path: Path) -> bool:
 
 @cache
 def _roots() -> tuple[Path, ...]:
-    """The directories of Python and its packages, computed before the directories of a factory are added."""
+    """The directories of Python and of its packages; computed once, before a factory's directories are on Python's path."""
     python_paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     package_paths = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     return tuple({Path(path).resolve() for path in (*python_paths, *package_paths)})
@@ -301,7 +301,7 @@ def _roots() -> tuple[Path, ...]:
 
 @dataclass
 class _Guard:
-    """First finder of imports: asks the other finders; refuses a module unless covered, installed or part of onnxreg."""
+    """The first finder of imports: refuses each module that the digest does not cover, unless installed or part of onnxreg."""
 
     factory: Factory
     refused: set[str] = field(default_factory=set)
@@ -323,7 +323,7 @@ class _Guard:
         return spec
 
     def check(self) -> None:
-        """Raise InputError if a module was refused. The importing code may have caught the first error."""
+        """Raise InputError if a module was refused, because the importing code may have caught the first error."""
         if self.refused:
             files = ", ".join(sorted(self.refused))
             message = f"{self.factory.file.name} imports {files}, which its digest does not cover"
@@ -332,7 +332,7 @@ class _Guard:
 
 @contextmanager
 def _guarded_imports(factory: Factory) -> Iterator[None]:
-    """Search imports in the factory's `paths` first, without compiled files. InputError for a module that `_Guard` refuses."""
+    """Search imports in the factory's `paths` first, and ignore compiled files. InputError if `_Guard` refuses a module."""
     _roots()
     guard, before = _Guard(factory), (list(sys.path), sys.dont_write_bytecode)
     sys.path[:0] = factory.paths

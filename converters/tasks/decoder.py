@@ -1,8 +1,8 @@
-"""Causal language models as one graph with keys and values, named as Optimum writes and Transformers.js loads.
+"""Causal language models as one graph with a cache of keys and values; tensors have Optimum's and Transformers.js's names.
 
-It takes the new tokens (`input_ids`), `attention_mask` and `position_ids`, and `past_key_values.N.key` and `.value` of the
-tokens before, none for a prompt; it gives `logits` and `present.N.key` and `.value`. It is published only if it generates
-what the model generates, from its file in ONNX Runtime alone. The pass `ModelBuilder` makes another graph, for
+Inputs: `input_ids` (the new tokens), `attention_mask`, `position_ids`, and `past_key_values.N.key` and `.value` of earlier
+tokens, empty for a prompt. Outputs: `logits`, `present.N.key` and `.value`. The graph is published only if, run in ONNX
+Runtime alone, it generates the same tokens as the model. The pass `ModelBuilder` makes another graph, for
 onnxruntime-genai: see `TextGeneration`.
 """
 
@@ -21,11 +21,11 @@ from onnxreg.converters.tasks.text import REQUIRED, TextOptions, longest, sample
 INPUTS = (*REQUIRED, "position_ids")
 BATCH, NEW, EARLIER = "batch_size", "sequence_length", "past_sequence_length"
 SIZES = ((2, 5, 3), (1, 0, 6), (3, 9, 1))
-"""Rows, earlier tokens and new tokens of each sample; the first row begins with padding if there are several."""
+"""(rows, earlier tokens, new tokens) of each sample; with several rows, the first row begins with padding."""
 
 
 class CausalDecoder(Saved):
-    """A causal language model for any runtime; `TransformersExport` makes its graph."""
+    """Task of causal language models for any runtime; the pass `TransformersExport` makes the graph."""
 
     exporter = "TransformersExport"
     Options = TextOptions
@@ -45,7 +45,7 @@ class CausalDecoder(Saved):
 
 
 def _module(model: Any) -> Any:
-    """Wrap a model: the cache is flat tensors by name, and its layers keep all tokens, also those with a window."""
+    """Wrap a model to take and give its cache as flat tensors; every layer caches all tokens, even with a sliding window."""
     import torch
     from transformers import DynamicCache
 
@@ -66,12 +66,12 @@ def _module(model: Any) -> Any:
 
 
 def _part(module: Any, tokens: Any) -> Part:
-    """Make samples of several sizes, whose keys and values the module makes itself."""
+    """Make the part, with samples of several sizes; the module itself computes the keys and values of earlier tokens."""
     import numpy as np
     import torch
 
     def feed(ids: Any, mask: Any) -> dict[str, Any]:
-        """The inputs for new tokens; positions count the tokens that the mask keeps."""
+        """Make the inputs for new tokens; positions count only the tokens that the mask keeps."""
         positions = (mask.cumsum(1) - 1).clip(0)[:, -ids.shape[1] :]
         return dict(zip(INPUTS, (ids, mask, positions), strict=True))
 

@@ -1,9 +1,9 @@
 """Greedy generation by graphs in ONNX Runtime, with the rules of `generation_config.json`.
 
-| member | file | from, to |
+| member | file | inputs, to outputs |
 |---|---|---|
 | `encoder` | `encoder_model.onnx` | a text or a sound, to its hidden states |
-| `decoder` | `decoder_model.onnx` | these and the first tokens of the answer, to logits, keys and values |
+| `decoder` | `decoder_model.onnx` | hidden states and the first tokens of the answer, to logits, keys and values |
 | `decoder_with_past` | `decoder_with_past_model.onnx` | one more token, keys and values, to logits, and the decoder's keys and values |
 | `decoder_merged` | `decoder_model_merged.onnx` | both decoders, switched by `use_cache_branch` |
 """
@@ -30,15 +30,15 @@ STAGES = {
     MERGED: "decoder_model_merged.onnx",
 }
 GENERATORS = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT))
-"""The members that generate together."""
+"""Sets of members that generate together: the encoder with the merged decoder, or with both decoders."""
 HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input_ids"
 MAX_NEW_TOKENS, MOST = 256, 4096
-"""The most tokens of an answer if the settings state none, as in the pipelines of transformers, and whatever they state."""
+"""The most tokens of an answer: if the settings state no limit (as in pipelines of transformers), and in any case."""
 Tokens = tuple[int, ...]
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The fields of `generation_config.json` that shape a greedy answer, as in transformers; the last ones are Whisper's."""
+    """The fields of `generation_config.json` that shape a greedy answer, as in transformers; Whisper's fields come last."""
 
     decoder_start_token_id: int
     eos_token_id: int | Tokens | None = None
@@ -63,12 +63,12 @@ class Rules(msgspec.Struct, frozen=True):
     task: str | None = None
 
     def limit(self, start: int, requested: int | None) -> int:
-        """The most tokens after a prompt of `start` tokens."""
+        """Return the most tokens to generate after a prompt of `start` tokens."""
         stated = self.max_new_tokens or (self.max_length or 0) - start
         return min(requested or (stated if stated > 0 else MAX_NEW_TOKENS), MOST)
 
     def follow(self, scores: Any, ids: list[int], start: int, is_last: bool) -> None:
-        """Change the scores of the next token, in the order of transformers; `ids` are the prompt and the tokens so far."""
+        """Apply the rules to the next token's scores, in transformers' order; `ids` has the prompt and the tokens generated."""
         import numpy as np
 
         def drop(tokens: Iterable[int]) -> None:
@@ -107,14 +107,14 @@ def _several(value: int | Tokens | None) -> Tokens:
 
 
 class Generator:
-    """The loaded graphs of an encoder-decoder (its encoder, and its merged decoder or both its decoders), or a decoder alone."""
+    """Loaded graphs that generate: an encoder with its merged decoder or with both its decoders, or a decoder alone."""
 
     def __init__(self, paths: Mapping[str, Path]) -> None:
         self._paths = paths
         self._sessions = {name: load_session(path) for name, path in paths.items()}
 
     def decoder_at(self, step: int) -> str:
-        """The name of the file that gives the logits of a step."""
+        """Return the file name of the decoder that computes the logits of a step."""
         return self._paths[self._decoder(step)].name
 
     def _decoder(self, step: int) -> str:
@@ -129,7 +129,7 @@ class Generator:
         return outputs
 
     def decoding(self, feed: Feed) -> Callable[[Any], Any]:
-        """Encode rows, if there is an encoder. Return a function from the next tokens, `[rows, n]`, to the logits after them."""
+        """Run the encoder, if any. Return a function that takes the next tokens, `[rows, n]`, and gives the logits after them."""
         import numpy as np
 
         state, count = dict[str, Any](), 0
@@ -159,13 +159,13 @@ class Generator:
 
 
 def settings_of(config: Mapping[str, Any], stated: Path | None) -> tuple[dict[str, Any], int | None]:
-    """The settings for `generate`, and the most tokens that the decoder takes, None without a limit.
+    """Return the settings for `generate`, and the most tokens that the decoder takes (None without a limit).
 
     Raises InputError for a malformed file.
 
     Args:
         config: the checkpoint's config.json.
-        stated: its `generation_config.json`, None if it has none.
+        stated: the checkpoint's `generation_config.json`; None if absent, then the settings are in `config`.
     """
     settings = config if stated is None else read_json(stated)
     if not isinstance(settings, Mapping):
@@ -182,14 +182,14 @@ def generate(
     max_tokens: int | None = None,
     positions: int | None = None,
 ) -> tuple[list[int], bool]:
-    """Answer one row: return the tokens that follow the prompt, and True if the model ended them itself.
+    """Generate an answer for one row: return the tokens after the prompt, and True if the model itself ended the answer.
 
-    Raises InputError for settings that are malformed, or have a rule that is not followed here.
+    Raises InputError if the settings are malformed or have a rule that this function does not support.
 
     Args:
-        settings: the fields of `generation_config.json`, of which nulls count as absent.
-        max_tokens: the most tokens; by default what the settings state.
-        positions: the most tokens that the decoder takes with the prompt, if it has such a limit.
+        settings: the fields of `generation_config.json`; null counts as absent.
+        max_tokens: the most tokens to generate; by default the limit in the settings.
+        positions: the most tokens that the decoder takes, including the prompt; None without a limit.
     """
     import numpy as np
 
@@ -218,7 +218,7 @@ def generate(
 
 
 def _prompt(model: Generator, feed: Feed, rules: Rules) -> list[int]:
-    """The tokens before the answer: the start, and for Whisper the language, stated or heard, the task, and no timestamps."""
+    """Return the tokens before the answer: the start; for Whisper also language (stated or detected), task, no timestamps."""
     import numpy as np
 
     start, languages, tasks = rules.decoder_start_token_id, rules.lang_to_id, rules.task_to_id or {}

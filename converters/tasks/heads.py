@@ -1,4 +1,4 @@
-"""The kinds of checkpoints of transformers: a `TaskHead` says which classes have a head, how to load them, and what it gives."""
+"""The kinds of transformers checkpoints, each a `TaskHead`: its classes, how to load them, and their outputs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -118,24 +118,24 @@ HEADS = (
     _elsewhere("video-classification", "ForVideoClassification", modality="image"),
 )
 # fmt: on
-"""The kinds of checkpoints that the name of a class tells: tasks, and kinds with a way out. The first that fits counts."""
+"""The heads that a class name identifies: of tasks, and of kinds that no task exports (see `way`). The first fit counts."""
 ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURES, "audio": AUDIO_FEATURES}
-"""The heads of classes without one, such as `ViTModel`."""
+"""For each modality, the `TaskHead` of a class without a head, such as `ViTModel`."""
 
 
 LOADERS: Mapping[Modality, tuple[str, str]] = {
     "image": ("AutoImageProcessor", "image processor"),
     "audio": ("AutoFeatureExtractor", "feature extractor"),
 }
-"""The class of transformers that loads a processor, and the name of its kind."""
+"""For each modality, the transformers class that loads its processor, and what messages call the processor."""
 SPEAKERS = ("Whisper", "Moonshine")
-"""Families that hear, also if the settings of their processor are missing."""
+"""Families whose input is always sound, even if the settings of their processor are missing."""
 
 
 def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
-    """The head of the first architecture in a parsed config.json; None if no row has that architecture.
+    """Return the head of the first architecture in a parsed config.json; None if no element of `HEADS` fits.
 
-    Of several rows the one of the modality counts. Without a modality, classes without a head are unknown.
+    If several fit, the one of this modality counts, else the first. A class without a head needs a modality (see `ENCODERS`).
     """
     names = config.get("architectures") if isinstance(config, dict) else None
     name = str(names[0]) if isinstance(names, list) and names else ""
@@ -146,7 +146,7 @@ def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
 
 
 def modality_of(directory: Path) -> Modality | None:
-    """The modality that a checkpoint reads, by the settings of its processor or the files of a tokenizer; None without them."""
+    """Return the modality of a checkpoint, from the settings of its processor, else the files of its tokenizer; else None."""
     settings = [read_json(directory / name) for name in PROCESSOR if (directory / name).is_file()]
     parts = [part for value in settings if isinstance(value, dict) for part in (value, *value.values())]
     if any(isinstance(part, dict) and "sampling_rate" in part for part in parts):

@@ -1,4 +1,4 @@
-"""`image-classification`: the module that a factory makes, with the weights of a checkpoint."""
+"""The task `image-classification`: a module that a factory makes, with the weights of a checkpoint."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -33,8 +33,8 @@ class ImageClassificationOptions(TaskOptions, title="Options"):
     """Options of an image model that a checkpoint does not state; paths are relative to the recipe.
 
     `input` is (channels, height, width). `factory` makes the module if the source is a directory. `outputs` are names in the
-    module's order. `samples` images are drawn, and run one by one and, without `fixed_batch`, in batches. `preprocessing` has
-    the keys of the manifest. `labels` are the classes of the first output. docs/vision.md has the rest.
+    module's order. `samples` is the number of random images; they run one by one and, without `fixed_batch`, also in batches.
+    `preprocessing` has the manifest's keys. `labels` are the classes of the first output. docs/vision.md has the rest.
     """
 
     input: tuple[PositiveInt, PositiveInt, PositiveInt]
@@ -94,7 +94,7 @@ class ImageClassification(Task):
         )
 
     def _locate(self, source: str) -> tuple[Factory, Path]:
-        """The factory, and the file with the weights of the factory's module."""
+        """Return the factory, and the file of weights for the module that it makes."""
         options, is_typed = self.options, source == self.consent.source
         if Path(source).is_dir():
             if options.factory is None:
@@ -165,13 +165,13 @@ def subject_of(
     input_name: str = "input",
     fixed_batch: bool = False,
 ) -> conversion.TorchModel:
-    """Wrap a module, in evaluation mode and float32: the wrapper takes an image by name and gives a tuple of tensors.
+    """Wrap a module, in evaluation mode and float32, to take its image by the input's name and give a tuple of tensors.
 
     Args:
         shape: channels, height and width.
         outputs: keys of the mapping that the module returns, or names for the returned tensors, in order.
 
-    Raises ConversionError if the module fails on this shape, InputError if the results are not tensors, or their number differs.
+    Raises ConversionError if the module fails on this shape, InputError for results other than tensors, or that do not fit `outputs`.
     """
     import torch
 

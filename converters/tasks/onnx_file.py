@@ -1,4 +1,4 @@
-"""`onnx`: an existing graph with its external data, for passes to start from."""
+"""The task `onnx`: an existing graph with its external data, from which passes start."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.jso
 MAX_GOLDEN_VALUES = 2_000
 """The most values of all inputs and outputs of one sample; larger graphs get no golden vectors."""
 SIZES, LENGTHS = (*samples.SIZES, {"batch": 4}), (*samples.LENGTHS, 10)
-"""Sizes of drawn samples, with one more run than usual: outputs of three rows are alike by chance too often."""
+"""Sizes of drawn samples, one more run than usual: on three rows alone, outputs agree by chance too often."""
 
 
 class OnnxFileOptions(TaskOptions, title="Options"):
@@ -31,9 +31,9 @@ class OnnxFileOptions(TaskOptions, title="Options"):
 
 
 class OnnxFile(Task):
-    """An ONNX file. The graphs are measured on drawn samples, or on the samples in the option `data`.
+    """Task of an ONNX file. The graphs are measured on drawn samples, or on the samples in the option `data`.
 
-    A `tokenizer.json` beside the file, or above a folder `onnx`, is published with the other files of the tokenizer.
+    A `tokenizer.json` beside the file, or beside its folder if that is `onnx`, is published with the tokenizer's other files.
     """
 
     id, exporter = "onnx", "Original"
@@ -98,7 +98,7 @@ class OnnxFile(Task):
 
 
 def text_files_of(path: Path) -> list[Path]:
-    """The files of a graph's tokenizer, `tokenizer.json` first; empty without that file."""
+    """Return the files of a graph's tokenizer, `tokenizer.json` first; empty if that file is missing."""
     folders = (path.parent, *([path.parent.parent] if path.parent.name == "onnx" else []))
     folder = next((folder for folder in folders if (folder / TEXT_FILES[0]).is_file()), path)
     return [file for name in TEXT_FILES if (file := folder / name).is_file()]

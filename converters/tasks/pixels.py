@@ -1,4 +1,4 @@
-"""The numbers that a graph takes for an image file, as the key `preprocessing` of a manifest says (docs/format.md)."""
+"""Turn an image into the input of a graph, as the manifest's key `preprocessing` says (docs/format.md)."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -11,15 +11,15 @@ from onnxreg.schema.manifest.parts import Preprocessing
 
 MAX_IMAGE_BYTES = 256 * 2**20
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
-"""Pillow's names of its filters, by their numbers in the settings of transformers."""
+"""Names of Pillow's filters, each at the index that the settings of transformers use for it."""
 DRAWN_SIZE, SAMPLES = (331, 247), 64
-"""Width and height of the drawn image, and the count of its numbers that a manifest states."""
+"""Width and height of the generated test image, and how many numbers of its input a manifest states."""
 CLOSE = 1e-4
-"""Largest difference of two ways to the same numbers: a step of one in 8-bit values is larger by far."""
+"""Largest difference between equal preprocessings; one step of an 8-bit value makes a far larger difference."""
 
 
 def read_image(path: Path, preprocessing: Preprocessing) -> Any:
-    """Read an image file as float32 of batch 1. Raises InputError for a file that is not an image, HostError without Pillow."""
+    """Read an image file as a graph's input (float32, batch 1). InputError if it is not an image, HostError without Pillow."""
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
@@ -37,7 +37,7 @@ def read_image(path: Path, preprocessing: Preprocessing) -> Any:
 
 
 def to_numbers(image: Any, preprocessing: Preprocessing) -> Any:
-    """Scale, crop and normalize an image (`PIL.Image.Image`) to float32 of batch 1."""
+    """Scale, crop and normalize an image (`PIL.Image.Image`) to a graph's input: float32, batch 1."""
     import numpy as np
     from PIL import Image
 
@@ -61,11 +61,11 @@ def to_numbers(image: Any, preprocessing: Preprocessing) -> Any:
 def preprocessing_of(
     settings: Mapping[str, Any], photographs: Sequence[tuple[Any, Any]]
 ) -> Preprocessing | None:
-    """State the settings of an image processor as `preprocessing`, if that gives the processor's numbers; else None.
+    """Translate the settings of an image processor into `preprocessing`; None if that gives other numbers than the processor.
 
     Args:
         settings: the processor's settings, as transformers saves them.
-        photographs: images, each with the processor's numbers for it (float32 of batch 1).
+        photographs: images, each with the processor's numbers for it (float32, batch 1).
     """
     import numpy as np
 
@@ -94,7 +94,7 @@ def preprocessing_of(
 
 
 def _sample(preprocessing: Preprocessing) -> list[float]:
-    """Numbers at even distances, in the order of the input, for the drawn image (docs/format.md)."""
+    """Return evenly spaced numbers of the input for the generated test image (docs/format.md)."""
     import numpy as np
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""Models of images and sounds as transformers saves them: the sample comes from the checkpoint's own processor."""
+"""Tasks of image and sound checkpoints of transformers; the checkpoint's own processor computes the sample."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,17 +17,17 @@ from onnxreg.converters.tasks.task import Modality, Part
 from onnxreg.schema.core.errors import InputError, why
 
 PHOTOGRAPHS = ((97, 131), (160, 120), (64, 64), (211, 90))
-"""Height and width of the drawn photographs: wide, high and square."""
+"""Height and width of the generated photographs: wide, high and square."""
 SECONDS = (0.5, 0.73, 0.41, 1.02)
-"""The lengths of the drawn sounds."""
+"""Lengths of the generated sounds."""
 MAX_RATE = 1_000_000
-"""The most samples a second of a sound that is drawn."""
+"""The highest sampling rate that is accepted, in samples a second."""
 
 
 class Processed(Saved):
-    """A checkpoint with an image processor or a feature extractor, whose numbers are the graph's only input.
+    """Task of checkpoints with an image processor or feature extractor, whose result is the graph's only input.
 
-    The batch is dynamic, and if the processor gives other sizes for other samples, so are the axes that the head names.
+    The batch is dynamic. If results for different samples vary in size along an axis, that axis is dynamic too.
     """
 
     exporter = "TransformersExport"
@@ -45,9 +45,9 @@ class Processed(Saved):
 
 
 class Processor:
-    """The image processor or feature extractor of a checkpoint, and its numbers for drawn photographs or sounds.
+    """The image processor or feature extractor of a checkpoint, with its results for generated photographs or sounds.
 
-    Raises InputError if it cannot be loaded, or does not run.
+    Raises InputError if the processor cannot be loaded, or does not run.
     """
 
     def __init__(self, directory: Path, modality: Modality, trust_remote_code: bool) -> None:
@@ -68,7 +68,7 @@ class Processor:
             raise InputError(f"{owner} could not be loaded or run: {words}") from error
 
     def _draw(self) -> tuple[list[Any], list[Any]]:
-        """Draw samples; return them, and the processor's numbers for each."""
+        """Generate samples; return the samples, and the processor's result for each."""
         import numpy as np
 
         options: dict[str, Any] = {}
@@ -89,11 +89,11 @@ class Processor:
         outputs: Mapping[str, Sequence[str]],
         takes_squares: bool = False,
     ) -> Part:
-        """Make a sample with several numbers of rows and, if they vary, several sizes.
+        """Make the model's part. The batches of its sample differ in length and, if the results vary in size, in size.
 
-        With `takes_squares`, only square images are drawn if their sizes vary.
+        With `takes_squares`, images are generated again as squares if the results vary in size.
 
-        Raises InputError if sizes still vary along such an axis, or if the model does not take the sizes.
+        Raises InputError if sizes vary along an axis that `names` lacks, or if the model does not take the sizes.
         """
         import numpy as np
         import torch
@@ -130,7 +130,7 @@ class Processor:
         return replace(part, sample=replace(part.sample, golden=golden))
 
     def _varying(self) -> set[int]:
-        """The axes of a batch along which the rows have several sizes."""
+        """Return the axes along which the processor's results for different samples vary in size."""
         return {
             at
             for at, sizes in enumerate(zip(*(row.shape for row in self.rows), strict=True))
@@ -138,7 +138,7 @@ class Processor:
         }
 
     def contract(self) -> dict[str, Any]:
-        """The keys of a manifest that say how a sample becomes the input, if that gives the processor's numbers."""
+        """Return the manifest's key for the preprocessing, in JSON form; empty if that gives other numbers than the processor."""
         pairs = list(zip(self.drawn, self.rows, strict=True))
         if self.modality == "audio":
             sound = audio_of(self.processor.to_dict(), pairs)
@@ -150,7 +150,7 @@ class Processor:
 
 
 def draw_sound(rate: int, seconds: float) -> Any:
-    """Draw a sound with a fixed seed, float32: two tones that grow and fade, under noise."""
+    """Generate a sound with a fixed seed, float32: two tones that grow and fade, under noise."""
     import numpy as np
 
     time = np.arange(int(rate * seconds)) / rate
@@ -160,7 +160,7 @@ def draw_sound(rate: int, seconds: float) -> Any:
 
 
 def draw_photographs(is_square: bool = False) -> list[Any]:
-    """Draw photographs with a fixed seed: coloured tiles under noise, so that every way to scale gives other numbers."""
+    """Generate photographs with a fixed seed: coloured tiles under noise, so that different scaling gives different numbers."""
     import numpy as np
     from PIL import Image
 

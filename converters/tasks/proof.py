@@ -1,4 +1,4 @@
-"""The proof of graphs that generate: ONNX Runtime alone gives the tokens that the model itself generates."""
+"""Prove graphs that generate: run in ONNX Runtime alone, they must give the tokens that the model itself generates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,14 +13,14 @@ from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 STEPS = 20
-"""The number of tokens that are generated for each input."""
+"""The number of tokens to generate for each input."""
 TIE = 1e-3
-"""Two logits this close, as a share of the largest, are equal but for rounding."""
+"""Two logits that differ by at most this share of the largest logit are equal but for rounding."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The tokens that the model itself generates greedily after a prompt, `[rows, STEPS]`, and the inputs of its encoder."""
+    """The tokens that the model itself generates greedily after the prompt, `[rows, STEPS]`; `feed` has the model's inputs."""
 
     feed: Feed
     prompt: Any
@@ -28,7 +28,7 @@ class Answer:
 
 
 def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
-    """Generate greedily, without rules such as forced tokens; `start` is the first token of an encoder-decoder's answer."""
+    """Let the model generate greedily, without rules such as forced tokens; `start` is the first token of a decoder's answer."""
     import torch
     from transformers import GenerationConfig, GenerationMixin
 
@@ -46,12 +46,12 @@ def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
 
 @dataclass(frozen=True)
 class Proof:
-    """Answers of a model, which its graphs must give too."""
+    """The check that graphs give the answers of their model."""
 
     answers: Sequence[Answer]
 
     def __call__(self, draft: Draft) -> Draft:
-        """Generate with each graph or set of graphs, and record the share of equal tokens.
+        """Run each graph, or set of graphs that generate together; record the share of steps with the model's token.
 
         Raises ConversionError if graphs of full precision give another token.
         """
@@ -79,7 +79,7 @@ class Proof:
         return replace(draft, artifacts=tuple(map(checked, draft.artifacts)))
 
     def _share(self, paths: Mapping[str, Path], is_exact: bool) -> float:
-        """Return the share of steps with the model's token, each after the model's own tokens so far."""
+        """Return the share of steps with the model's token; before each step the graphs get the model's own tokens."""
         import numpy as np
 
         model, equal = Generator(paths), []

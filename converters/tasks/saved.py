@@ -1,4 +1,4 @@
-"""Tasks of checkpoints as transformers saves them: a subclass makes the graphs, `Saved` finds, loads and publishes the rest."""
+"""Tasks of transformers checkpoints: `Saved` finds, loads and publishes them, a subclass makes the graphs' modules."""
 
 import json
 from abc import abstractmethod
@@ -27,7 +27,7 @@ LABELS = "id2label.json"
 PLAIN_CLASS = "PreTrainedTokenizerFast"
 """The class that loads any tokenizer.json; transformers 4 and 5 both know this name."""
 MAX_GOLDEN_VALUES = 2**19
-"""The most values of an input without a mask, and of its outputs, in golden vectors: about 2.6 bytes each."""
+"""The most values of inputs and outputs together in golden vectors of a graph without a mask: about 2.6 bytes each."""
 # fmt: off
 _LOCAL_KEYS = {
     "_attn_implementation", "_attn_implementation_internal", "_commit_hash", "attn_implementation", "backend", "cache_dir",
@@ -39,9 +39,9 @@ _LOCAL_KEYS = {
 
 @dataclass(frozen=True)
 class Graphs:
-    """The modules of a checkpoint by the names of their graphs, "" for a single one, and what is published about them.
+    """The parts of a checkpoint by the names of their graphs ("" for a single graph), and what to publish about them.
 
-    `inputs` are the names of a text's inputs, `length` its most tokens. `settings` are further keys of `config.json`, `fields`
+    `inputs` names the inputs for a text, `length` is its most tokens. `settings` are further keys of `config.json`, `fields`
     of the manifest, `resolved` further effective options, `files` further companions. For `proof` see `ExportSubject`.
     """
 
@@ -56,11 +56,11 @@ class Graphs:
 
 
 class Saved(Task):
-    """A checkpoint with the head of the task; `Task.of` makes the class for a head."""
+    """Task of checkpoints with one head; `Task.of` makes the class for a head."""
 
     version = 2
     modules: ClassVar[tuple[str, ...]] = ("torch", "transformers")
-    """The imports that loading needs."""
+    """The modules that loading imports."""
 
     def find(self, source: str) -> LocatedSource:
         return find_checkpoint(source, self.head, self.trust_remote_code)
@@ -70,10 +70,10 @@ class Saved(Task):
 
     @abstractmethod
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
-        """Make the modules and their samples; further companions go into `directory`."""
+        """Make the modules and their samples; write further companions into `directory`."""
 
     def beside(self, directory: Path) -> Sequence[str]:
-        """List files of a checkpoint that are published, if they exist, in place of what is written for them."""
+        """List files of a checkpoint to publish, if they exist, in place of generated files of the same name."""
         return ()
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
@@ -114,7 +114,7 @@ class Saved(Task):
 
 
 def described(task: str, directory: Path, family: object) -> dict[str, Any]:
-    """The manifest keys that every checkpoint has: the task, the family, and the licence if the model card states one."""
+    """Return the manifest keys of every checkpoint: the task, the family, and the licence if the model card states one."""
     fields = {"task": task, "family": family, "license": read_license(directory)}
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -127,10 +127,10 @@ def part_of(
     case: str = "",
     example: int = 1,
 ) -> Part:
-    """Run a module on feeds, one of which is its example. `axes` are the dynamic axes of inputs and outputs.
+    """Make the part of a module, which runs on all feeds; an export starts with feed number `example`. `axes` are dynamic axes.
 
-    Outputs with the axes of `attention_mask` have values per token. `case` names the golden vectors: the first feed, or short
-    rows if there is a mask; "" makes none.
+    An output with the axes of `attention_mask` has values per token. `case` names the golden vectors, which are made from the
+    first feed, or from short rows if there is a mask; "" makes none.
     """
     import torch
 
@@ -152,7 +152,7 @@ def part_of(
 def write_companions(
     directory: Path, checkpoint: LoadedCheckpoint, name: str, graphs: Graphs
 ) -> tuple[dict[str, str], list[str]]:
-    """Write config, labels and tokenizer; return the roles of the files, and the keys of `config.json` that named a local path.
+    """Write config, labels and tokenizer; return the files' roles, and the keys of `config.json` that named a local path.
 
     `name` is the published name, written as `_name_or_path`.
     """

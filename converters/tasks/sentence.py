@@ -1,4 +1,4 @@
-"""The files of sentence-transformers that say how a text becomes a vector; no setting in them is ignored."""
+"""The files of sentence-transformers that say how a text becomes a vector; an unsupported setting is an error."""
 
 import json
 import re
@@ -26,13 +26,13 @@ EXPECTED = {
     "modality_config.text": {"method": "forward", "method_output_name": "last_hidden_state"},
     "include_prompt": True,
 }
-"""The values that the export supports, by name of the setting; an absent setting has this value."""
+"""The only value that the export supports, for each of these settings; an absent setting counts as this value."""
 NEUTRAL = re.compile(
     r"(max_seq_length|do_lower_case|unpad_inputs|(word_)?embedding_dimension|pooling_mode\w*)"
     r"|modality_config\.(?!text$).*|\w+_(kw)?args\.(attn_implementation|cache_dir|device_map|(torch_)?dtype|low_cpu_mem_usage"
     r"|use_fast|trust_remote_code|revision|token|local_files_only|add_pooling_layer|use_safetensors)"
 )
-"""Settings that the task applies, that concern other inputs, or that change no vector."""
+"""Settings that may have any value: the task applies them, they concern other inputs, or they change no vector."""
 WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
 Mode = Literal["mean", "cls", "max", "last"]
 SUPPORTED = re.compile("(Transformer Pooling|StaticEmbedding)( Dense)*( Normalize)?")
@@ -51,7 +51,7 @@ class _Module(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Dense:
-    """A layer after the pooling: its weights (`linear.weight`, `linear.bias`), and the class of its activation in `torch.nn`."""
+    """A layer after the pooling: the file of weights (`linear.weight`, `linear.bias`), the activation's class in `torch.nn`."""
 
     weights: Path
     activation: str
@@ -79,10 +79,10 @@ class SentenceConfig:
 
 
 def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
-    """List the files of sentence-transformers in a checkpoint, sorted: those that shape a vector, or those of all modules.
+    """List the files of sentence-transformers in a checkpoint, sorted: the files that shape a vector, or all modules' files.
 
-    Without a model at the root there are no modules. Raises InputError for a `modules.json` that cannot be read, and for a
-    module without safetensors: weights in a pickle are not published.
+    Without a module at the path "" (the model), all modules' files are an empty list. Raises InputError for an unreadable
+    `modules.json`, or a module without safetensors: weights in a pickle are not published.
     """
     modules, pooling_file = modules_of(directory)
     names = [MODULES_FILE, SETTINGS_FILE, *(path.name for path in directory.glob(TRANSFORMER_FILES))]
@@ -132,7 +132,7 @@ def read_pooling(directory: Path) -> SentenceConfig:
 
 
 def _dense(directory: Path, path: str) -> Dense:
-    """Read a dense layer. InputError for an activation or a setting that the task does not do."""
+    """Read a dense layer. InputError for an activation or a setting that the task does not support."""
     settings, weights = _object(directory / path / "config.json"), directory / path / "model.safetensors"
     package, _, activation = str(settings.get("activation_function", "torch.nn.Tanh")).rpartition(".")
     name = "sentence_embedding"
@@ -146,7 +146,7 @@ def _dense(directory: Path, path: str) -> Dense:
 
 
 def _check_settings(file: str, settings: Mapping[str, Any]) -> None:
-    """Raise InputError, naming the file, for a setting that shapes a vector and is not supported."""
+    """Raise InputError, naming the file, if a setting that shapes a vector has an unsupported value."""
     for name, value in settings.items():
         for key, child in (value if isinstance(value, dict) else {"": value}).items():
             dotted = f"{name}.{key}" if key else name
@@ -158,7 +158,7 @@ def _check_settings(file: str, settings: Mapping[str, Any]) -> None:
 
 
 def modules_of(directory: Path) -> tuple[list[_Module], str]:
-    """The modules of sentence-transformers in order, none without a `modules.json`; and the file with the pooling."""
+    """Return the modules of sentence-transformers in order (none without `modules.json`), and the path of the pooling file."""
     path, modules = directory / MODULES_FILE, list[_Module]()
     if path.is_file():
         modules = convert(read_json(path), list[_Module], f"{MODULES_FILE} of the checkpoint")
@@ -177,7 +177,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _mode(config: dict[str, Any]) -> Mode | None:
-    """The mode of a pooling configuration: older ones have `pooling_mode_cls_token: true`, newer ones `pooling_mode: cls`."""
+    """Read the mode of a pooling config: `pooling_mode_cls_token: true` in older files, `pooling_mode: cls` in newer files."""
     newer = config.get("pooling_mode") or []
     older = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
     named = [key.removeprefix("pooling_mode_") for key in older]

@@ -1,6 +1,6 @@
-"""Encoder-decoders of texts, speech and images: graphs with the names of files and tensors that Optimum writes (`greedy`).
+"""Tasks of encoder-decoders from texts, speech or images; files and tensors have Optimum's names (see `greedy`).
 
-The graphs are published only if they generate what the model generates, from their files in ONNX Runtime alone.
+The graphs are published only if, run in ONNX Runtime alone, they generate the same tokens as the model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,12 +37,12 @@ TEXT, STATES = ("input_ids", "attention_mask"), "last_hidden_state"
 BATCH, SOURCE, TARGET = "batch_size", "encoder_sequence_length", "decoder_sequence_length"
 EARLIER = f"past_{TARGET}"
 LENGTHS = (3, 1, 7)
-"""The number of tokens of the answer so far, for each sample of the decoder."""
+"""The number of decoder tokens in each sample of the decoder."""
 Axes = Mapping[str, Mapping[int, str]]
 
 
 class Seq2Seq(Saved):
-    """An encoder-decoder of texts: its encoder, its decoder, its decoder with keys and values, and both in one graph."""
+    """Task of encoder-decoders of texts. Graphs: encoder, decoder, decoder with past keys and values, both decoders merged."""
 
     Options: ClassVar[type[TaskOptions]] = TextOptions
     exporter, members, merged = "TransformersExport", STAGES, {MERGED: (DECODER, NEXT)}
@@ -60,9 +60,9 @@ class Seq2Seq(Saved):
         return (GENERATION_CONFIG,)
 
     def inputs(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Sequence[Feed], Axes, Graphs]:
-        """Make the inputs of the encoder: a row, a batch of rows, and a row of another size where sizes vary.
+        """Make the inputs of the encoder: one row, a batch, and a row of another size if sizes vary.
 
-        Return them, the dynamic axes of them and of the encoder's output, and what is published about them.
+        Return these inputs, the dynamic axes of the encoder's inputs and output, and what to publish about the inputs.
         """
         length = longest(int(self.options.max_seq_length), checkpoint.model)
         feeds = sample_feeds(checkpoint.tokenizer, checkpoint.config, TEXT, length)
@@ -83,12 +83,12 @@ class Seq2Seq(Saved):
 
 
 class ProcessedSeq2Seq(Seq2Seq):
-    """An encoder-decoder from sounds or images to text. The encoder takes what the checkpoint's processor gives."""
+    """Task of encoder-decoders from sounds or images to text. The encoder's input is the result of the saved processor."""
 
     Options = TaskOptions
 
     def beside(self, directory: Path) -> Sequence[str]:
-        """The settings of the tokenizer too: Transformers.js decodes with its class, and nothing is tokenized."""
+        """List the tokenizer's settings too: Transformers.js decodes with the class that they name; no text is tokenized."""
         return (GENERATION_CONFIG, "tokenizer_config.json")
 
     def inputs(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Sequence[Feed], Axes, Graphs]:
@@ -111,7 +111,7 @@ class ProcessedSeq2Seq(Seq2Seq):
 
 
 def decoder_of(model: Any, encoder: Part) -> Any:
-    """Wrap the decoder. With keys and values in place of hidden states, it gives only its own keys and values."""
+    """Wrap the decoder. With past keys and values in place of hidden states, its outputs omit the encoder's keys and values."""
     import torch
     from transformers import EncoderDecoderCache
 
@@ -150,7 +150,7 @@ def decoder_of(model: Any, encoder: Part) -> Any:
 
 
 def decoders(model: Any, encoder: Part) -> dict[str, Part]:
-    """Make the module and the sample of each decoder; a sample has outputs of the graph before it."""
+    """Make the part of each decoder; its sample has the outputs of the graph that runs before it."""
     import numpy as np
     import torch
 

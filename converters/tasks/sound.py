@@ -1,4 +1,4 @@
-"""The numbers that a graph takes for a sound, as the key `audio_preprocessing` of a manifest says (docs/format.md)."""
+"""Turn a sound into the input of a graph, as the manifest's key `audio_preprocessing` says (docs/format.md)."""
 
 import io
 import wave
@@ -12,16 +12,16 @@ from onnxreg.schema.manifest.parts import AudioPreprocessing
 
 MAX_SOUND_BYTES = 256 * 2**20
 CLOSE = 1e-3
-"""Largest difference of two ways to the same numbers: logarithms of what is almost silent differ by rounding."""
+"""Largest difference between equal preprocessings: rounding changes the logarithms of near silence."""
 WIDEST = 4
-"""The most bytes of a sample in a WAV file that is read without the library soundfile."""
+"""The most bytes per sample in a WAV file that is read without the library soundfile."""
 
 
 def read_sound(path: Path, preprocessing: AudioPreprocessing) -> Any:
-    """Read a file of sound as float32 of batch 1; several channels become their mean.
+    """Read a sound file as a graph's input (float32, batch 1); several channels become their mean.
 
-    Raises InputError for a file that is not sound, has another sampling rate or is longer than the model hears;
-    NotFoundError for a missing file.
+    Raises InputError if the file is not sound, is empty, has another sampling rate or is longer than the model's input;
+    NotFoundError if there is no file.
     """
     data = read_given(path, "sound", limit=MAX_SOUND_BYTES)
     samples, rate = _decode(data, path)
@@ -40,7 +40,7 @@ def read_sound(path: Path, preprocessing: AudioPreprocessing) -> Any:
 
 
 def _decode(data: bytes, path: Path) -> tuple[Any, int]:
-    """The samples of a file, float32 between -1 and 1, and how many a second has."""
+    """Return the samples of a file, float32 between -1 and 1, and the sampling rate."""
     import numpy as np
 
     try:
@@ -70,7 +70,7 @@ def _decode(data: bytes, path: Path) -> tuple[Any, int]:
 
 
 def to_numbers(samples: Any, preprocessing: AudioPreprocessing) -> Any:
-    """Pad and cut, normalize, and for `log-mel` transform samples (float32, one axis) to float32 of batch 1."""
+    """Turn samples (float32, one axis) into a graph's input: pad or cut, normalize, and for `log-mel` make a spectrogram."""
     import numpy as np
 
     most = preprocessing.samples
@@ -84,7 +84,7 @@ def to_numbers(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
-    """Whisper's spectrogram: Hann windows, power, Slaney's triangles up to 8 kHz, log10, eight decades, scaled."""
+    """Compute Whisper's spectrogram: Hann windows, power, Slaney's triangles up to 8 kHz, log10, eight decades, scaled."""
     import numpy as np
 
     size, hop, rate = preprocessing.window or 0, preprocessing.hop or 1, preprocessing.sampling_rate
@@ -106,11 +106,11 @@ def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def audio_of(settings: Mapping[str, Any], sounds: Sequence[tuple[Any, Any]]) -> AudioPreprocessing | None:
-    """State the settings of a feature extractor as `audio_preprocessing`, if that gives the extractor's numbers; else None.
+    """Translate the settings of a feature extractor into `audio_preprocessing`; None if that gives other numbers.
 
     Args:
         settings: the extractor's settings, as transformers saves them.
-        sounds: samples, each with the extractor's numbers for it (float32 of batch 1).
+        sounds: samples, each with the extractor's numbers for it (float32, batch 1).
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""`pooling` of static embeddings: the vector of a text is the mean of its tokens' rows in a table, without a network."""
+"""The task `pooling` for static embeddings: a text's vector is the mean of its tokens' rows in a table; no network runs."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +17,12 @@ PATTERNS = (*MODULE_PATTERNS, f"*_{STATIC}/*")
 
 
 def table_of(directory: Path) -> str | None:
-    """The folder of the table in a directory of sentence-transformers; None without a static embedding."""
+    """Return the folder of the embedding table in a directory of sentence-transformers; None without a static embedding."""
     return next((module.path for module in modules_of(directory)[0] if module.kind == STATIC), None)
 
 
 class StaticPooling(Pooling):
-    """A static embedding of sentence-transformers. As there, the published tokenizer adds no special tokens."""
+    """Task of static embeddings. As in sentence-transformers, the published tokenizer adds no special tokens."""
 
     quantizer = "EmbeddingQuantization"
     products = ()

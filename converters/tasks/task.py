@@ -20,12 +20,12 @@ SAVE_TOKENIZER = "save the tokenizer beside the model: tokenizer.save_pretrained
 
 
 class TaskOptions(PassParams):
-    """Options of a task: frozen; an unknown key is an error."""
+    """Base of the options of a task. Options are frozen; an unknown key is an error."""
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter in a directory, the digest of its files, and the record of its model: the digest, on the Hub the id too."""
+    """An adapter: its directory, the digest of its files, and the record of its base model (digest, from the Hub also id)."""
 
     directory: Path
     digest: Digest
@@ -62,7 +62,7 @@ class LocatedSource:
 
 @dataclass(frozen=True)
 class Sample:
-    """Inputs, with the outputs of the source itself; every graph of an export is measured on the sample.
+    """Inputs, and the source's own outputs for them; every graph of an export is measured against these outputs.
 
     `feeds` and `expected` are numpy arrays by name, one mapping for each run. The outputs named in `per_token` have
     batch and sequence as first axes; positions where the input `attention_mask` is 0 do not count. `golden` maps names of
@@ -77,7 +77,7 @@ class Sample:
 
 @dataclass
 class Part:
-    """A module of a source, and the sample of its graphs. Steps with the parameter `part` take one of several.
+    """A module of a source (`start`), and the sample of its graphs. A step's parameter `part` chooses one of several parts.
 
     `start` is dropped after the last step that uses it.
     """
@@ -92,8 +92,8 @@ class ExportSubject:
 
     `start` is the input of the first step, such as a `TorchModel`. `companions` are files in the directory given to `load`.
     `fields` are keys of the manifest in JSON form, `resolved_options` the effective options, for the recipe's
-    `parameters`. `loaded` is for the task alone. `parts` are the modules of a source that becomes several graphs; `proof` runs these
-    together from the finished draft, and raises ConversionError if they do not give the source's results.
+    `parameters`. Only the task reads `loaded`. `parts` are the modules of a source that becomes several graphs; `proof` runs
+    the graphs of a finished draft together, and raises ConversionError if their results differ from the source's.
     """
 
     origin: Source
@@ -110,12 +110,12 @@ class ExportSubject:
 
 @dataclass(frozen=True)
 class TaskHead:
-    """A task of checkpoints: `suffix` ends the names of the classes with its head, such as `BertForTokenClassification`.
+    """A kind of checkpoints. Names of its transformers classes end with `suffix`, such as `BertForTokenClassification`.
 
-    `outputs` are the dynamic axes, the first ones, of each output; `labelled` is True if the last axis counts labels.
+    `outputs` has the first axes of each output, which are dynamic; `labelled` is True if the last axis counts labels.
     `aliases` are further names that people may type. `way` says what to do with such a checkpoint if no task exports it.
-    `auto` ends the name of the class of transformers that loads it, by default the suffix. `modality` is what its inputs
-    are made of: a `text`, an `image` or `audio`. `axes` are the axes of the input, the batch aside, that may be dynamic.
+    `auto` ends the name of the transformers class that loads a checkpoint; the default is `suffix`. `modality` is the kind
+    of input: `text`, `image` or `audio`. `axes` names the axes of the input, without the batch, that may be dynamic.
     `has_tokens` is True if texts are read or written.
     """
 
@@ -137,9 +137,9 @@ class Task(ABC):
 
     `aliases` are names of the task in Optimum, pipelines of transformers and Transformers.js, txtai and the Hub, which people
     may type; only `id` is recorded. `paths` are the options that name files; a manifest has the files' digests instead.
-    `exporter` is the first pass of the task's own recipe, "" for a task without one; `members` are the names and files of
-    several graphs, `merged` those of them that `MergeDecoders` makes of two others, `products` the operators whose weights
-    become INT8 by the pass `quantizer`.
+    `exporter` is the first pass of the task's own recipe, "" for a task without one. `members` maps the names of several graphs
+    to files; `merged` maps a member that `MergeDecoders` makes to its two decoders. `products` are the operators whose weights
+    the pass `quantizer` makes INT8.
     """
 
     id: ClassVar[str]
@@ -162,7 +162,7 @@ class Task(ABC):
         /,
         **options: Any,
     ) -> None:
-        """Check the options, whose relative paths begin at `directory`. `consent` is for code other than transformers'."""
+        """Check the options; relative paths in them begin at `directory`. `consent` allows code other than transformers'."""
         self.directory = directory
         self.trust_remote_code = trust_remote_code
         self.consent = consent
@@ -170,7 +170,7 @@ class Task(ABC):
 
     @classmethod
     def of(cls, head: TaskHead) -> type[Self]:
-        """Make the class of the task that this row describes."""
+        """Make the task class of a head."""
         fields = {"__module__": cls.__module__, "id": head.task, "aliases": head.aliases, "head": head}
         return type(cls.__name__, (cls,), fields)
 

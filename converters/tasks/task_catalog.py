@@ -44,10 +44,10 @@ ALIASES: Mapping[str, str] = {alias: task.id for task in CLASSES for alias in ta
 def of_source(
     task: type[Task], source: str, options: Mapping[str, Any], passes: Collection[str] = ()
 ) -> type[Task]:
-    """Return the task of this name for a source, and the passes of a recipe.
+    """Return the class with this task's name that fits a source, its options, and the passes of a recipe.
 
-    Vectors may be rows of a table, an image classifier may be made by a function, a speech recognizer be an encoder-decoder;
-    `ModelBuilder` reads a decoder by itself.
+    There are classes for static embeddings, for an image classifier that a function makes, for a speech recognizer that is
+    an encoder-decoder, and for a decoder that the pass `ModelBuilder` reads.
     """
     if task.id == heads.SPEECH.task and source:
         has_decoder = read_config(small_files(source)).get("is_encoder_decoder") is True
@@ -66,7 +66,7 @@ def of_source(
 def find(name: str) -> type[Task]:
     """Return the task with this id or alias; case and underscores do not matter.
 
-    Raises InputError for an unknown name, and for a task that is done elsewhere; the hint says where, or suggests a name.
+    Raises InputError for an unknown name, and for a task that no class exports; the hint suggests a name or another way.
     """
     typed = name.lower().replace("_", "-")
     task = TASKS.get(ALIASES.get(typed, typed))

@@ -1,4 +1,4 @@
-"""Tasks of checkpoints that read tokens: one for each kind of head, with a fixed sample, and one for `ModelBuilder`."""
+"""Tasks of text checkpoints: `TextTask` with a fixed sample, a class for each head; `TextGeneration` for `ModelBuilder`."""
 
 import inspect
 import random
@@ -29,13 +29,13 @@ from onnxreg.schema.core.errors import InputError
 REQUIRED = ("input_ids", "attention_mask")
 BOXES, PIXELS = "bbox", "pixel_values"
 OTHER_INPUTS = (PIXELS, "input_features", "input_values")
-"""Inputs for images and sound, which a text does not give."""
+"""Names of inputs for images and sound, which a text does not give."""
 MOST_BOX = 1000
-"""The width and height of a page, in the units of boxes."""
+"""The width and height of a page, in the units of the input `bbox`."""
 SEGMENT_WEIGHTS = ("seg_embed", "token_type_embeddings.weight")
 """Suffixes of weights for token types, in models whose config does not count token types (XLNet)."""
 ROW_LENGTHS = ((13,), (48, 31, 7))
-"""Number of tokens of each row in the short batches: a batch without padding, and a batch with padding."""
+"""Numbers of tokens of the rows in the two short batches: one without padding, one with padding."""
 
 SENTENCES = (
     "The patient was seen on 2024-03-18 by Dr. Maria Lindqvist and can be reached at +1 (555) 010-4477.",
@@ -48,7 +48,7 @@ SENTENCES = (
 def sample_feeds(tokenizer: Any, config: Any, inputs: Sequence[str], max_length: int) -> list[Feed]:
     """Make the fixed sample: a short row; a padded batch of three, the second a pair of texts; a row of `max_length` tokens.
 
-    The tokens are sentences, then seeded random tokens of the tokenizer's vocabulary; without a tokenizer, of the config's.
+    The tokens are of `SENTENCES`, then random from the vocabulary with a fixed seed. Without a tokenizer all are random.
     """
     import numpy as np
 
@@ -78,11 +78,11 @@ def sample_feeds(tokenizer: Any, config: Any, inputs: Sequence[str], max_length:
 
 
 def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]:
-    """The inputs of the graph; `token_type_ids` only if the tokenizer gives several types and the model distinguishes them.
+    """Return the names of the graph's inputs; `token_type_ids` only if both the tokenizer and the model distinguish types.
 
-    A model of pages takes the box of each token too, and an image of the page if the outputs are those of the tokens alone.
+    A document model takes the box of each token too and, with the head `TOKENS` or `TEXTS`, an image of the page.
 
-    Raises InputError for a model that reads more: its graph would read constants in place of the rest.
+    Raises InputError if the model reads other inputs: its graph would have constants in their place.
     """
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     names = inspect.signature(model.forward).parameters
@@ -109,7 +109,7 @@ def _token_inputs(model: Any, tokenizer: Any, names: Collection[str]) -> tuple[s
 
 
 def add_page(feeds: Sequence[Feed], inputs: Sequence[str], processor: Processor | None) -> list[Feed]:
-    """Add boxes of words from left to right, and the images that the processor gives, to the feeds of a model of pages."""
+    """Add page inputs to the feeds of a document model: boxes from left to right, and the images of the processor."""
     import numpy as np
 
     pages: list[Feed] = []
@@ -129,7 +129,7 @@ def add_page(feeds: Sequence[Feed], inputs: Sequence[str], processor: Processor 
 
 
 def longest(max_length: int, model: Any) -> int:
-    """The length of the longest row, in tokens: the requested length, or the model's limit if that is smaller."""
+    """Return the length of the longest row, in tokens: the requested length, or the model's limit if that is smaller."""
     limit = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(limit, int) or limit < 1:
         return max_length
@@ -147,17 +147,17 @@ class TextOptions(TaskOptions, title="Options"):
 
 
 class TextTask(Saved):
-    """A Hugging Face checkpoint with a head and a fast tokenizer.
+    """Task of checkpoints with a head and a fast tokenizer.
 
     The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`, and gives only the
-    head's outputs, in float32. With the encoder alone, all files of sentence-transformers become companions.
+    head's outputs, in float32. For an encoder without a head, all files of sentence-transformers become companions.
     """
 
     exporter = "OnnxConversion"
     Options = TextOptions
 
     def pooling(self, directory: Path) -> SentenceConfig | None:
-        """Return how to make one vector from token vectors; None for a task without pooling."""
+        """Return the settings that make one vector from token vectors; None for a task without pooling."""
         return None
 
     def beside(self, directory: Path) -> Sequence[str]:
@@ -203,7 +203,7 @@ class PoolingOptions(TextOptions, title="Options"):
 
 
 class Pooling(TextTask):
-    """An encoder and the pooling of its token vectors: `embeddings`, `[batch, hidden]`."""
+    """Task of encoders with pooling: the output `embeddings`, `[batch, hidden]`, has one vector for each text."""
 
     Options = PoolingOptions
 
@@ -213,14 +213,14 @@ class Pooling(TextTask):
         return located
 
     def pooling(self, directory: Path) -> SentenceConfig:
-        """Return the pooling settings of the checkpoint, or defaults if the option `mode` is given, changed by the options."""
+        """Return the checkpoint's pooling settings (with the option `mode`, the defaults instead), changed by the options."""
         config = SentenceConfig() if self.options.mode else read_pooling(directory)
         options = {name: value for name, value in self.options if value is not None and hasattr(config, name)}
         return replace(config, **options)
 
 
 class TextGeneration(Task):
-    """A checkpoint of a causal language model for the pass `ModelBuilder`. The task itself loads and runs no part of it."""
+    """Task of causal language models for the pass `ModelBuilder`, which reads the checkpoint; the task itself loads nothing."""
 
     exporter = "ModelBuilder"
 

@@ -7,9 +7,9 @@ from typing import Any
 from onnxreg.schema.core.errors import InputError, missing_extra
 
 WRAPPER_KEYS = ("model_state_dict", "state_dict", "model", "net", "params", "weights")
-"""Keys of the weights in checkpoints that also have an epoch and an optimizer."""
+"""Usual keys of the weights in checkpoints that also hold other values, such as an epoch and an optimizer."""
 AVERAGED_KEYS = ("model_ema", "state_dict_ema", "ema_state_dict", "params_ema", "ema", "swa_state_dict")
-"""Keys of averaged weights, which some trainings evaluate and publish."""
+"""Usual keys of averaged weights, which some projects evaluate and publish instead."""
 PREFIXES = ("_orig_mod.", "module.", "model.")
 """Prefixes that `torch.compile`, `DataParallel` and Lightning add to every name."""
 
@@ -17,9 +17,9 @@ PREFIXES = ("_orig_mod.", "module.", "model.")
 def load_into(module: Any, path: Path) -> None:
     """Fill a torch module with the weights of a file: safetensors, or tensors that `torch.save` wrote.
 
-    A prefix that all weights have, but not all names in the module, is removed.
+    A prefix in `PREFIXES` is removed from the weights' names if all weights have it, but not all names in the module.
 
-    Raises InputError unless the file has exactly the module's tensors, in their shapes, and nothing else.
+    Raises InputError unless the file has exactly the module's tensors, in their shapes; only batch counters may be missing.
     """
     expected = module.state_dict()
     weights = _read(path)
@@ -52,13 +52,13 @@ def load_into(module: Any, path: Path) -> None:
 
 
 def some(names: Sequence[str], most: int = 6) -> str:
-    """The first names of a list as text, with the number of further names."""
+    """Join the first names of a list as text, with the number of further names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """The weights in a file, at the top or under a usual key. InputError for other contents, and for weights with averages."""
+    """Read a file's weights, at the top or under a usual key. InputError for other contents, or if it also has averages."""
     import torch
 
     try:

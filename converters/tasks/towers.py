@@ -1,13 +1,13 @@
-"""Models of texts and images or sounds, such as CLIP: graphs whose vectors have one space, named as in Transformers.js.
+"""Tasks of models such as CLIP, which map texts and images (or sounds) to one vector space; graphs as in Transformers.js.
 
-| member | file | from, to |
+| member | file | inputs, to outputs |
 |---|---|---|
 | `text` | `text_model.onnx` | `input_ids` (and `attention_mask`), to a vector |
 | `vision`, `audio` | `vision_model.onnx`, `audio_model.onnx` | `pixel_values` or `input_features`, to a vector |
 | `model` | `model.onnx` | both, to the logits of each pair, and to vectors of length 1 |
 
-The vectors are called `text_embeds`, `image_embeds` and `audio_embeds`, in SigLIP `pooler_output`. Of CLIP and SigLIP they are
-not of length 1.
+The vectors are called `text_embeds`, `image_embeds` and `audio_embeds`, in SigLIP `pooler_output`. The single towers of CLIP
+and SigLIP do not scale their vectors to length 1.
 """
 
 from pathlib import Path
@@ -22,17 +22,17 @@ from onnxreg.schema.core.errors import InputError
 
 TEXT, WHOLE = "text", "model"
 MASKED = ("clip", "clap")
-"""The families that read a mask; others read texts that are padded to one length."""
+"""Families whose text tower reads a mask; in other families, texts are padded to one length."""
 
 
 class Towers(Processed):
-    """A model of images and texts, as a graph for each, and one for both."""
+    """Task of models of images and texts: a graph for each, and one for both."""
 
     Options = TextOptions
     members = {TEXT: "text_model.onnx", "vision": "vision_model.onnx", WHOLE: "model.onnx"}
     products = ("MatMul", "Gemm")
     sense = "image"
-    """The input of the second tower, as transformers names its method and outputs."""
+    """The word for the second tower's input in transformers' names of methods and outputs."""
 
     def find(self, source: str) -> LocatedSource:
         located = super().find(source)
@@ -71,14 +71,14 @@ class Towers(Processed):
 
 
 class SoundTowers(Towers):
-    """A model of sounds and texts, such as CLAP."""
+    """Task of models of sounds and texts, such as CLAP."""
 
     members = {TEXT: "text_model.onnx", "audio": "audio_model.onnx", WHOLE: "model.onnx"}
     sense = "audio"
 
 
 def vectors(features: Any) -> Any:
-    """Make a module that gives the vector of a tower; `features` is the model's method for the tower."""
+    """Make a module that gives the vector of a tower; `features` is the model's own method for the tower."""
     import torch
 
     class Vectors(torch.nn.Module):
@@ -93,7 +93,7 @@ def vectors(features: Any) -> Any:
 
 
 def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any]:
-    """The sample of texts, each with the token that ends it; without a mask all are padded to the same length."""
+    """Make the sample of texts; each row ends with the end token. Without a mask, all rows are padded to one length."""
     import numpy as np
 
     texts: list[Any] = []
