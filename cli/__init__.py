@@ -10,6 +10,6 @@ Must not be imported by: any other package.
 """
 
 VERSION = "0.2.0"
-"""The version of the distribution, repeated here because importlib.metadata would take most of the time of `--version`."""
+"""The version of the distribution, as in pyproject.toml: reading it by importlib.metadata would slow `--version` down."""
 COMPLETES = "_REG_COMPLETE"
-"""The variable by which a shell asks for completions; any error then would appear in the user's prompt."""
+"""The environment variable by which a shell asks for completions. No error may then be printed into the user's prompt."""

@@ -1,6 +1,6 @@
 """All verbs as one typer application, built from one table, with help texts and usage errors in the program's style.
 
-The table has each line of `reg --help`, so that neither this help nor a verb imports the modules of other verbs.
+The table has each line of `reg --help`, so that this help imports no verb, and a verb imports only its own module.
 """
 
 import inspect
@@ -28,7 +28,7 @@ from onnxreg.schema.core.errors import InputError, nearest
 class Verb(NamedTuple):
     """A verb's line in `reg --help`, its module, and the names of its own verbs, if it has any.
 
-    The function of a verb is called as the verb (`import_`), or `command`; the function of `VERB WORD` is `VERB_WORD`.
+    The function of a verb has the name of the verb (`import_`) or `command`; the function of `VERB WORD` is `VERB_WORD`.
     """
 
     summary: str
@@ -123,7 +123,7 @@ SYNONYMS = {
 }
 """Suggestions for names that other programs use, or that `reg` used before; a group suggests only its own verbs."""
 LEAST_LIKENESS = 0.7
-"""The least likeness of a suggestion to the mistyped word; 1 means equal."""
+"""The least similarity of a suggestion to the mistyped word, from 0 to 1; equal words have 1."""
 LATE = ("--registry", "--quiet")
 """The global options that people often write after the verb by mistake."""
 
@@ -164,7 +164,7 @@ def _from_verb(words: Sequence[str]) -> list[str]:
 
 
 def build(alone: str | None = None) -> typer.Typer:
-    """The application with every verb, or with the verb `alone`, because importing all verbs takes longer than most run."""
+    """Build the application, with every verb or only the verb `alone`: importing all takes longer than running most."""
     app = typer.Typer(name="reg", cls=RootGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback(invoke_without_command=True)(_globals)
     for name, verb in VERBS.items():
@@ -188,7 +188,7 @@ def build(alone: str | None = None) -> typer.Typer:
 
 
 def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
-    """Wrap the function of a verb for typer, which passes a context whose object is the session.
+    """Wrap the function of a verb for typer: typer passes a context, and the function gets the session in it.
 
     If the help of the verb describes `--json`, add this option; `Session.as_json` has its value.
     """

@@ -55,7 +55,7 @@ class Job(NamedTuple):
     request: ExportRequest
 
     def words(self) -> list[str]:
-        """The command line of the job, from `export` on, in which no value of a row can act as an option."""
+        """The command line of the job, which begins with `export`. No value of the row can act as an option."""
         request = self.request
         kinds = {"profile": request.profile, "task": request.task, "recipe": request.recipe}
         values = {"name": request.name, "version": self.version, **kinds, **request.options}
@@ -72,7 +72,7 @@ class Job(NamedTuple):
 
 
 def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[str] = ()) -> list[Job]:
-    """Read the jobs of a file, in order. Raise NotFoundError without the file; InputError, with the row, if malformed."""
+    """Read the jobs of a file. Raise NotFoundError without the file; InputError, naming the row, if it is malformed."""
     rows = read_document(path, "job file")
     if not isinstance(rows, list):
         raise InputError(f"{path.name} is not a list of jobs", "begin each job with a dash: - source: ...")
@@ -102,7 +102,7 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
 
 
 def _beside(text: Any, directory: Path) -> str:
-    """Resolve a path, or the path of `file.py:function`, in the job file's directory; keep the text if no file exists."""
+    """Resolve a path, or the path in `file.py:function`, in the job file's directory; without such a file, keep the text."""
     name = str(text)
     file = name.rpartition(":")[0] or name
     exists = (directory / name).exists() or (directory / file).is_file()
@@ -119,7 +119,7 @@ def run(
     allow_code: Sequence[str],
     no_cache: bool,
 ) -> None:
-    """Run the jobs of `file` in `processes` processes (None: by jobs, cores and memory), or on a Dask `scheduler`.
+    """Run the jobs of `file` in `processes` processes, or on a Dask `scheduler`. None: jobs, cores and memory decide.
 
     Raise InputError before any job runs if rows are certain to fail; after all jobs, raise an error if any failed.
     """
@@ -159,7 +159,7 @@ def run(
 
 
 def _check(file: Path, jobs: Sequence[Job], is_cluster: bool, to: str | None) -> None:
-    """Raise InputError for all jobs that are certain to fail, and for two jobs that would publish the same version."""
+    """Raise InputError if some jobs are certain to fail, or if two jobs would publish the same version."""
     if is_cluster and to is None:
         raise InputError("--scheduler needs --push", "the workers meet in a remote: --push REMOTE")
     errors, rows = dict[int, RegError](), dict[str, dict[str | None, int]]()
@@ -188,7 +188,7 @@ def _check(file: Path, jobs: Sequence[Job], is_cluster: bool, to: str | None) ->
 def _in_processes(lines: Sequence[tuple[Job, list[str]]], count: int) -> Generator[tuple[Job, Done]]:
     """Run each command line in one of `count` processes. If a process dies, only its job fails.
 
-    Ctrl-C does not reach the workers, which have a session of their own; closing the generator passes Ctrl-C on.
+    The workers have a session of their own, so Ctrl-C does not reach them; closing the generator interrupts the busy ones.
     """
     idle, workers = list[subprocess.Popen[str]](), list[subprocess.Popen[str]]()
     command, pipe = [sys.executable, "-m", "onnxreg.cli.batch"], subprocess.PIPE

@@ -44,7 +44,7 @@ class Session:
         return replace(self, max_age=parse_duration(limit))
 
     def open(self, create: bool | None = False) -> "Registry":
-        """Open the registry. If it does not exist, False raises NotFoundError, True creates it, None does neither."""
+        """Open the registry. If it is missing, `create` True creates it, False raises NotFoundError, None does neither."""
         from onnxreg.registry.registry import Registry
 
         registry = Registry(self.registry, create)
@@ -127,7 +127,7 @@ class Session:
         return folder
 
     def show(self, document: object, *parts: str | Iterable[str] | None) -> None:
-        """Print a result: `document` with `--json`, else `parts`. A part is a line, or several lines as of `table`."""
+        """Print a result: `document` with `--json`, else `parts`. A part is a line, or several lines such as a `table`."""
         if self.as_json:
             write_json(document)
         else:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.log.contents import Release
 
 MAX_ARTIFACTS, MAX_FIGURES, MAX_FACTS, MAX_REASONS = 10, 15, 7, 2
-"""Most rows of each table, and reasons of a verdict. Breaking and degrading facts are always shown."""
+"""The most rows of each table, and the most reasons of a verdict. Breaking and degrading facts are always shown."""
 BASES = {
     "published": "the published interval of each version",
     "samples": "the number of gold spans or items",

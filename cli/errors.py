@@ -61,7 +61,7 @@ def of_system(error: OSError) -> RegError:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """After Ctrl-C, say that the same command continues with the blobs that arrived, if any arrived.
+    """After Ctrl-C, raise InterruptError with the hint that the same command continues with the blobs that arrived.
 
     While a library waits for its own threads, raise Ctrl-C again every few seconds.
     """

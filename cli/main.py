@@ -13,7 +13,7 @@ from onnxreg.schema.core.errors import RegError
 PIPE_CLOSED = 141
 """The exit status that a shell shows for a program ended by SIGPIPE."""
 BRIEF = frozenset({"coverage", "diff", "history", "log", "ls", "query", "resolve", "show"})
-"""The verbs that only read documents, and so leave no cycles that hold much memory."""
+"""Verbs that rarely search for reference cycles, to start faster: they only read documents, so cycles hold little memory."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -31,7 +31,7 @@ MIN_COLUMN_WIDTH, COLUMN_GAP = 6, 2
 
 
 def write_json(value: Any) -> None:
-    """One JSON document on stdout. A record is its `to_json`; paths and refs are text."""
+    """Print a value as one JSON document on stdout. A record becomes its `to_json`; paths and refs become text."""
     print(json.dumps(value, indent=2, default=_plain))
 
 
@@ -81,17 +81,17 @@ def filled(text: str, width: int, indent: str = "", first: str = "") -> str:
 
 
 def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
-    """Fold a line between words at the width of the terminal and indent the further lines; not if there is no terminal."""
+    """Fold a line between words at the width of the terminal, and indent the further lines. Without a terminal, keep it."""
     if not (stream or sys.stdout).isatty():
         return line
     return filled(line, get_terminal_size().columns, indent)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Lines of aligned columns with a header, without columns that are empty in every row; no lines without rows.
+    """Lines of a table with a header and aligned columns. Columns that are empty in every row are left out.
 
-    A None is shown empty, a sequence joined by commas, and a digest shortened. On a narrow terminal, the widest columns
-    are folded.
+    None is shown empty, a sequence joined by commas, and a digest shortened. On a narrow terminal, the widest columns
+    are folded. Without rows, no line is yielded.
     """
     body = [[printable(_cell(cell)) for cell in row] for row in rows]
     shown = [index for index in range(len(header)) if any(row[index] for row in body)]
@@ -132,7 +132,7 @@ def number(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`12 s`, `3 min 05 s`, `2 h 10 min`, `3 days`"""
+    """Format a number of seconds: `12 s`, `3 min 05 s`, `2 h 10 min`, `3 days`."""
     total = round(seconds)
     if total < 60:
         return f"{total} s"

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 BESIDE = 46
 """The width in characters of a transfer's figures and a short bar."""
 CONTROL_C = "^C "
-"""The text that a terminal adds to the last line at Ctrl-C, which must not begin a new line."""
+"""The text that a terminal adds to the last line at Ctrl-C. Room is kept for the text, so that it fits on the line."""
 
 
 class Drawn(Progress):
-    """Draw one line: a label of at most `room` characters, and the bytes of all transferred files."""
+    """Progress that draws one line: a label of at most `room` characters, and the bytes of all transferred files."""
 
     def __init__(self, bar: "Bar", label: str, room: int) -> None:
         self._bar, self._room, self._planned = bar, room, 0
@@ -44,7 +44,7 @@ class Drawn(Progress):
 
 
 class Steps(Progress):
-    """Call `check`, which may raise, before each step, then `draw` with its label."""
+    """Progress that, before each step, calls `check`, which may raise, and then `draw` with the label of the step."""
 
     def __init__(self, draw: Callable[[str], object], check: Callable[[], None]) -> None:
         self._draw, self._check = draw, check
@@ -90,7 +90,7 @@ def transfer(label: str, width: int) -> tuple[Any, Progress]:
 def steps(silent: bool) -> Iterator[Progress]:
     """Draw the current step with a spinner and the time; a line for each step if stderr is not a terminal.
 
-    Ctrl-C is raised at the next step and at the end of the last one, even if the work in between swallowed it.
+    After Ctrl-C, the next step or the end of the work raises KeyboardInterrupt again, even if the work swallowed the first.
     """
     if silent or not sys.stderr.isatty():
         with interruptible() as check:

@@ -20,7 +20,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
 ENVIRONMENT = {**VARIABLES, "NO_COLOR": "No colour, whatever its value."}
 COLUMNS = 100
 COMMON = 3
-"""The least number of verbs that share an argument or option for which the page explains it only once."""
+"""If at least this number of verbs share an argument or option, the page explains it only once."""
 CLI_HEADING = """\
 # Command line
 

@@ -148,9 +148,9 @@ def prove_version(
 def measure_version(
     reader: RegistryReader, version: "Release", paths: Collection[str] = (), progress: Progress = SILENT
 ) -> bytes:
-    """Time the artifacts of a version, or those at `paths`, beside full precision, and return the benchmark document.
+    """Time artifacts of a version (default of `paths`: all) beside full precision, and return the benchmark document.
 
-    Raise InputError if nothing can be timed, or not one of `paths`.
+    Raise InputError if no artifact has a parent in full precision, or if an artifact at `paths` has none.
     """
     from onnxreg.registry.transfer.export_files import fetched
 

@@ -69,7 +69,7 @@ def skipped_lines(skipped: "Iterable[SkippedVersion]") -> Iterator[str]:
 
 
 def to_json(result: "TransferResult", remote: str, out: Path | None = None) -> dict[str, Any]:
-    """The transfer as `{ref, remote, events, blobs, bytes, output}`, and `yanked` of `yanked_to_json`."""
+    """The transfer as `{ref, remote, events, blobs, bytes, output}`, with `yanked` from `yanked_to_json` if there is any."""
     moved = {**fields(result, "events blobs"), "bytes": result.size, "output": out}
     return {"ref": f"{result.name}:{result.versions[0]}", "remote": remote, **moved, **yanked_to_json(result)}
 

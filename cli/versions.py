@@ -29,7 +29,7 @@ MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8
 
 
 def proofs(reader: RegistryReader, version: Release) -> Mapping[str, RecordedProof]:
-    """The recorded proofs of a version by the artifact's path. A version without derived artifacts needs no signatures."""
+    """The recorded proofs of a version by the artifact's path. If no artifact has a parent, nothing is read for this."""
     if not any(artifact.parent for artifact in version.manifest.artifacts):
         return {}
     from onnxreg.registry.trust.known_heads import load_trust
@@ -260,7 +260,7 @@ def _verdict(item: Artifact, state: str) -> Iterator[str]:
 
 
 def _figures(manifest: Manifest, is_full: bool) -> Iterator[str]:
-    """The figures of each artifact on its suite; of the recalls by label, only the lowest and the failing recalls."""
+    """The figures of each artifact on its suite. Of the recalls by label, a few are shown: failing ones, then the lowest."""
     rows = [(item.path, check) for item in manifest.artifacts for check in _of_suite(item)]
     shown = sorted(rows, key=lambda row: row[1].verdict != "fail")[:MAX_FIGURES]
     yield from table(
@@ -286,7 +286,7 @@ def _check_row(path: str, check: Check, name: str) -> tuple[object, ...]:
 def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
     """Inputs, outputs, opset and operators of the artifacts that an app loads first; equal values are printed once.
 
-    Of several graphs that differ, each has a line, unless `is_full`.
+    If their inputs or outputs differ, a table has a line for each kind of graph, unless `is_full`.
     """
     contracts: dict[tuple[str, str], list[Artifact]] = {}
     for artifact in manifest.entry_artifacts:
@@ -410,7 +410,7 @@ def _files(manifest: Manifest) -> Iterator[str]:
 
 
 def _recorded(version: Release, key: str) -> Mapping[str, Any]:
-    """The parameter `key` of the recipe if it is a document, else an empty one."""
+    """The parameter `key` of the recipe; an empty document if the parameter is missing or not a document."""
     recipe = version.manifest.recipe
     value = recipe.parameters.get(key) if recipe else None
     return value if isinstance(value, Mapping) else {}

@@ -70,9 +70,9 @@ def add(
     The models of one version are alternatives with the same inputs and outputs; models that work together are
     members: --member detector=det.onnx --member recognizer=rec.onnx (docs/pipelines.md).
 
-    --parent names the file that the others were made from; each is proven to be this file with rounded weights, or not.
+    --parent names the original of the other files; a verdict says if each is the original, rounded.
 
-    If a version has the same manifest, nothing is published without --version.
+    If a version has the same manifest, only --version publishes another.
 
     With --json: {ref, name, version, digest, manifest, states, yanked, output}; states by path, yanked is null or
     {version, reason}, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].
@@ -130,8 +130,8 @@ def import_(
     (docs/hub.md), a directory that `reg pull --output` wrote (which keeps its manifest digest), or a version that
     `reg push` put into an OCI registry.
 
-    Digests, sizes, contracts and operators are computed again; differences from the claims are listed. Each artifact
-    whose parent is in the directory is compared with the parent: proven to be the parent with rounded weights, or not.
+    Digests, sizes, contracts and operators are computed again; differences from the claims are listed. If an artifact's
+    parent is in the directory, a verdict says if the artifact is proven to be the parent with rounded weights.
 
     With --json: {ref, name, version, digest, manifest, states, yanked, output, differences: [{path, claimed,
     found}], proofs: [{path, parent, verdict, reasons}]}; without proofs for oci://.
@@ -163,7 +163,7 @@ def import_(
 
 
 def _prove(session: Session, registry: "Registry", published: "Release") -> list[dict[str, Any]]:
-    """The verdict on each artifact of a new version whose parent is in the version. A failure is only a warning."""
+    """Prove each artifact of a new version that has a parent in the version. A failure is only a warning: no proofs."""
     if not any(artifact.parent for artifact in published.manifest.artifacts):
         return []
     try:

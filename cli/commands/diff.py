@@ -25,7 +25,7 @@ EXAMPLES = (
     "reg diff acme/pii-small:stable acme/pii-small --from origin --fail-on breaking,degrading --markdown",
 )
 NAMED = 3
-"""Most kinds of changes that the message of `--fail-on` names; the changes are printed above the message."""
+"""The most kinds of changes that the message of `--fail-on` names; all changes are printed above the message."""
 
 
 def command(

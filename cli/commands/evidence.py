@@ -93,8 +93,8 @@ def measure(
 ) -> None:
     """Time artifacts beside full precision on this machine, and log the latencies.
 
-    A run of each in turn, on one thread, with drawn inputs of 32 and 128 tokens. Of an export with a suite this is done
-    already. With --on-device nothing runs here: the clients in examples/ measure on the device (docs/latency.md).
+    Runs of artifact and parent alternate, on one thread, with random inputs of 32 and 128 tokens. An export with a
+    suite does this. With --on-device nothing runs here: clients in examples/ measure on the device (docs/latency.md).
 
     With --json: {ref, benchmark, speeds, logged}; benchmark is `reg builtin schemas benchmark`, speeds are by path.
     """

@@ -106,7 +106,7 @@ def command(
 ) -> None:
     """Export a checkpoint for a task, or by a profile or a recipe; measure the results and publish them.
 
-    If a version has the same manifest, nothing is published without --version. An artifact that is refused or
+    If a version has the same manifest, only --version publishes another. An artifact that is refused or
     unknown is published with that verdict. See docs/tasks.md, docs/recipes.md, docs/vision.md; a recipe with
     the key `family` is a model family (docs/families.md).
 
@@ -206,7 +206,7 @@ def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:
 
 
 def _latencies(tables: "Sequence[LatencyTable]") -> Iterator[str]:
-    """The latency of each file beside its parent's, or of each batch through the graphs of a family."""
+    """Lines about latency: of each file as a multiple of its parent's, or of each batch through the graphs of a family."""
     for one in tables:
         threads = counted(one.benchmark.threads, "thread")
         for item in one.latencies:
@@ -227,7 +227,7 @@ def _latencies(tables: "Sequence[LatencyTable]") -> Iterator[str]:
 
 
 def _slower(release: "Release", tables: "Sequence[LatencyTable]") -> Iterator[str]:
-    """A warning for each file that is slower than its parent, with the bytes that it saves, or that may be slower."""
+    """A warning for each file that is slower than its parent, with the saved bytes; a note if noise hides the answer."""
     sizes = {item.path: item.own_size for item in release.manifest.artifacts}
     timed = [item for one in tables for item in one.latencies]
     ratios = sorted((item.ratio, item.paths[0], item.parent) for item in timed if item.ratio is not None)

@@ -99,8 +99,8 @@ def history(
 ) -> None:
     """Show how size, a figure and the verdict changed from version to version, newest first.
 
-    Each line is about the smallest artifact of a version that has the figure. A figure on another suite
-    than the newest figure cannot be compared with the newest.
+    Each line is about the smallest artifact of a version that has the figure. Figures can be compared
+    with the newest figure only if they are on the same suite.
 
     With --json: {name, metric, versions: [{version, manifest, time, actor, status, channels, artifact: {path,
     format, precision, size, state, speeds?, figures}, value, interval, suite, verdict, artifacts: [the same]}]}; artifact

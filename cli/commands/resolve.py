@@ -52,10 +52,9 @@ def command(
     """Pick one artifact for an app, with the files it needs.
 
     Without a tag, the newest release with a matching artifact wins. Certified artifacts come first, then full
-    precision, those not known to be slower than full precision on the device, the winner of a search, the preferred
-    formats, the smallest download (docs/resolve.md). If
-    nothing matches, the exit status is 3; if a governed channel points to a version that was not promoted, or
-    no longer meets the policy, 8.
+    precision, artifacts not known to be slower than full precision on the device, the winner of a search, the
+    preferred formats, the smallest download (docs/resolve.md). If nothing matches, the exit status is 3. It is 8 if a
+    governed channel points to a version that was not promoted, or no longer meets the policy.
 
     With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state,
     contract?, kv_cache?, stated?, speeds?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code,

@@ -43,12 +43,12 @@ MAX_VALUES, MAX_CLASSES, MAX_TEXT = 6, 10, 40
 """The most values of a vector, classes of a text, and characters of a text that are shown to people."""
 TEXT, IMAGE, AUDIO = "--text", "--image", "--audio"
 NOUNS = {TEXT: "text", IMAGE: "image", AUDIO: "sound"}
-"""The inputs of people, by their options."""
+"""The words for the kinds of input that people give, by option."""
 CUT = "the text is longer than the model takes: its end was not read"
 MAX_NEW_TOKENS = 32
 """The default of `--max-tokens`, the most tokens that text generation adds."""
 ENCODER, DECODERS = "encoder", (("decoder_merged",), ("decoder", "decoder_with_past"))
-"""The members of an encoder-decoder: its encoder, and the decoders that generate, the first that are there."""
+"""Names of members of an encoder-decoder: the encoder, and sets of decoders; the first set that exists generates."""
 
 
 @takes_query
@@ -137,7 +137,7 @@ def command(
 def _resolve(
     reader: "RegistryReader", ref: Ref, query: Query, device: "Device | None", is_whole: bool
 ) -> list[Resolution]:
-    """The artifact that answers; with `is_whole`, of an encoder-decoder one for each graph that generates."""
+    """The artifact that answers, in a list. With `is_whole`, an encoder-decoder gives its encoder and each decoder."""
     try:
         return [resolve(reader, ref, query, device)]
     except NoAnswerError as nothing:
@@ -151,7 +151,7 @@ def _resolve(
 
 
 def _takes(manifest: "Manifest", artifact: "Artifact") -> str:
-    """The option for the input that a graph takes; `--input` if nothing says how an input of people becomes numbers."""
+    """The option for the input that a graph takes; `--input` if the version does not say how to make numbers of a file."""
     inputs = artifact.metadata.inputs
     axes = len(inputs[0].shape) if len(inputs) == 1 else 0
     names = {item.name for item in inputs}
@@ -178,7 +178,7 @@ def _check_takes(files: "UnpackedArtifact", kind: str) -> None:
 
 
 def _numbers(files: "UnpackedArtifact", file: Path) -> "Feed":
-    """The input that the graph takes for an image or a sound."""
+    """Read an image or a sound into the numbers that the graph takes."""
     from onnxreg.converters.tasks.pixels import read_image
     from onnxreg.converters.tasks.sound import read_sound
 
@@ -320,7 +320,7 @@ KEYS = {
     "objects": ("label", "score", "box"),
     "segments": ("label", "share"),
 }
-"""The keys of the items in the kinds of answers that are tables."""
+"""The keys of the items, for each kind of answer that is shown as a table."""
 NOTHING = {"spans": "no labelled spans", "answer": "the context has no answer", "objects": "no objects"}
 
 
@@ -372,7 +372,7 @@ def _vector_lines(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _cell(value: Any) -> str:
-    """A value as people read it; of an array the first numbers."""
+    """A value in a form for people; only the first numbers of an array are shown."""
     if isinstance(value, list):
         numbers = [f"{item:.4g}" if isinstance(item, float) else str(item) for item in value[:MAX_VALUES]]
         return " ".join([*numbers, "..."] if len(value) > MAX_VALUES else numbers)

@@ -80,7 +80,7 @@ def trial_folder(folder: Path | None) -> Path | None:
 
 
 def public_url(url: str | None) -> str | None:
-    """The URL for clients, without a slash at the end. Raise InputError unless it is one of http, without credentials."""
+    """The URL for clients, without a slash at the end. Raise InputError unless it is http(s), without credentials."""
     if url is not None and "@" in url.partition("//")[2].partition("/")[0]:
         raise InputError("the URL holds credentials, which every answer would show", "leave them out")
     if url is not None and not url.startswith(("http://", "https://")):
