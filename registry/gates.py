@@ -1,8 +1,8 @@
-"""Rules of channels: policies, promotion with evidence, rollouts, and the check of every governed read; see docs/gates.md.
+"""The rules for channels: policies, promotions with evidence, rollouts, and checks of governed channels when they are read.
 
-`ChannelGate` judges a version by the newest policy. Everything is read again from the log and its blobs; no cache is trusted.
-A promotion moves a channel to a version that meets the policy; its event records the findings as evidence. The start of a
-rollout is a promotion, and so is each `advance`; `finish` moves the channel, which nothing else moves until then.
+`ChannelGate` judges a version by the newest policy; it trusts no cache and reads the log and its blobs again. A promotion
+moves a channel to a version that meets the policy, and its event records the findings as evidence. The start and each
+`advance` of a rollout are judged like promotions. During a rollout only `finish` moves the channel. See docs/gates.md.
 """
 
 import secrets
@@ -47,7 +47,7 @@ DEMANDS = frozenset(Rule.demands())
 
 
 class UnpromotedError(GateError):
-    """No promotion set this governed channel or rollout. The channel does not resolve, but nothing is damaged."""
+    """The version of a governed channel or rollout was not promoted. The channel does not resolve, but is not damaged."""
 
 
 def read_policies(reader: RegistryReader) -> PolicyLog:
@@ -61,7 +61,7 @@ def policies_in(index: IndexFile | None, registry: str) -> PolicyLog:
 
 @dataclass(frozen=True)
 class ChannelGate:
-    """The newest policy for a channel of a model, with the model's log and the reader's trust file, which are judged by."""
+    """The judge of versions for one channel: the newest policy, the model's log and the reader's trust file decide."""
 
     log: Log
     policies: PolicyLog
@@ -80,7 +80,7 @@ class ChannelGate:
     def judge(
         self, version: Version, demands: Collection[str] = DEMANDS, past: Sequence[Tag] | None = None
     ) -> PromotionEvidence:
-        """Judge a version by those `demands`, after the `past` moves of the channel; default: all.
+        """Judge a version by these `demands`, as if the channel had made only the `past` moves. By default, use all of both.
 
         Raise IntegrityError or NotFoundError if a document cannot be read.
         """
@@ -120,9 +120,9 @@ class ChannelGate:
         )
 
     def promotion(self, version: Version) -> dict[str, Digest]:
-        """The `policy` and `evidence` of the event that promotes a version; the evidence is added to the log.
+        """Judge a version, add the evidence to the log, and return `policy` and `evidence` for the event that promotes it.
 
-        Empty if no policy governs the channel. Raise GateError if the version fails.
+        Return {} if no policy governs the channel. Raise GateError if the version fails.
         """
         if not self.rules:
             return {}
@@ -132,7 +132,7 @@ class ChannelGate:
         return {"policy": judged.policy, "evidence": self.log.attach(judged.encode())}
 
     def check(self) -> None:
-        """Raise GateError if the channel is governed, and its version either was not promoted or fails the policy."""
+        """For a governed channel, raise GateError if its version was not promoted or fails the policy."""
         if not self.rules:
             return
         name, current = f"{self.log.name}:{self.channel}", self.log.channels.get(self.channel)
@@ -144,7 +144,7 @@ class ChannelGate:
         self._check_promoted(move, moved, f"{name} is {move.version}, which", self.moves[:-1])
 
     def check_rollout(self) -> None:
-        """Raise GateError if the channel is governed and its rollout's version was not promoted or fails the policy."""
+        """For a governed channel, raise GateError if the version of its rollout was not promoted or fails the policy."""
         name, rollout = f"{self.log.name}:{self.channel}", self.log.rollouts[self.channel]
         steps = [event for _, event in self.log.events(RolloutStep) if event.tag == self.channel]
         step = next((step for step in reversed(steps) if step.manifest == rollout.manifest), None)
@@ -156,7 +156,7 @@ class ChannelGate:
             self._check_promoted(step, moved, f"{rollout.to}, which is rolled out to {name},", None)
 
     def check_past(self) -> None:
-        """Check each promotion: its evidence, its limits of changes, and that its policy is not older than the one before.
+        """Check each promotion: its evidence, its limits on changes, and that its policy is not older than an earlier one.
 
         Without this check, an attacker could make a forbidden change in two steps, through a third version.
         """
@@ -188,10 +188,10 @@ class ChannelGate:
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """The manifest to compare with when a channel moves to `manifest`: the last different one promoted to the channel.
+    """The manifest with which a move to `manifest` is compared: the last other manifest that was promoted to the channel.
 
-    If none was promoted, every move counts. None if the channel never held another manifest, or if it holds `manifest`
-    already and nothing was ever promoted, because then nothing changes for devices.
+    If no other one was promoted, it is the last other one that the channel held. None if the channel held no other, or if
+    it holds `manifest` already and never had a promotion, because then nothing changes for devices.
     """
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]
@@ -201,7 +201,7 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
 
 
 def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> int:
-    """The line number of the policy that a promotion names. Raise GateError if there is no such policy, or other evidence."""
+    """The line number of the policy that a promotion names. Raise GateError if the policy or the evidence does not fit."""
     channel = f"{log.name}:{move.tag}"
     seq = next((line.seq for line in policies.lines if line.digest == move.policy), None)
     if seq is None or move.evidence is None:
@@ -218,7 +218,7 @@ def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> in
 def check_holder(
     reader: RegistryReader, channel: str, located: LocatedVersion, index: IndexFile | None, policy: IndexFile
 ) -> None:
-    """Judge a governed channel, which must still hold the version `located` or roll it out; see `ChannelGate`.
+    """Judge a channel by `ChannelGate` if it is governed. It must still hold, or roll out, the version `located`.
 
     Raise IntegrityError if the state line that gave `located` contradicts the version's manifest.
     """
@@ -227,7 +227,7 @@ def check_holder(
         return
 
     def judge(log: Log) -> None:
-        """Judge a log, which may be newer than the state line, because a collector may have deleted older documents."""
+        """Judge by a log, which may be newer than `index`: a collector may have deleted documents of the older log."""
         manifest = located.entry.manifest
         gate, current = ChannelGate(log, policies, channel), log.channels.get(channel)
         answered = log if index in (None, log.index) else log_of(reader, located.name, index)
@@ -260,9 +260,9 @@ def promotion_documents(log: Log) -> set[Digest]:
 
 
 def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tuple[str, str]]:
-    """Yield the kind and text of a fault for each channel that breaks the policy; see `verify.Audit`.
+    """Yield a fault, its kind and text, for each channel that breaks the policy; see `Audit` in `maintain/verification.py`.
 
-    The kind is `unpromoted` if a version came to the channel or its rollout without a promotion.
+    The kind is `unpromoted` if the channel or its rollout got its version without a promotion.
     """
     policies = None
     for channel in sorted(log.channels):
@@ -296,7 +296,7 @@ def with_policy(
 
 
 def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[dict[str, str | None]]:
-    """Yield the name, channel and version of each channel that a policy stops, and `why`; of an unreadable model the name.
+    """Yield `name`, `channel`, `version` and `why` for each channel that a policy would stop, and for each unreadable model.
 
     Signatures are judged by the user's trust file. Raise UnlistedError if the registry cannot list its models.
     """
@@ -327,7 +327,7 @@ def set_policy(
 ) -> LogLine | None:
     """Set a policy and return its new line; None if the registry's newest policy is equal.
 
-    Raise ConflictError in a mirror, or after another change; GateError if no key that the policy before names signs the line.
+    Raise ConflictError in a mirror, or if another change came first; GateError unless a key that the old policy names signs.
     """
     if store.is_mirror:
         raise mirror_error(store.registry_id)
@@ -346,7 +346,7 @@ def set_policy(
 
 
 def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> IndexFile:
-    """Replace the log of policies `before`, as it was read, by `log`. Raise ConflictError if the file changed since."""
+    """Replace `before`, the log of policies that was read, by `log`. Raise ConflictError if the file changed since then."""
     data = b"".join(line.raw + b"\n" for line in log.lines)
     try:
         with store.push() as push:
@@ -369,7 +369,7 @@ def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
 
 
 MakeEvent = Callable[[Log, dict[str, Any], Rollout], Event]
-"""A function that makes the event about a rollout, given the keys that all these events have."""
+"""A function that makes an event about a rollout. It gets the log, the keys that all such events have, and the rollout."""
 
 
 @dataclass(frozen=True)
@@ -411,7 +411,7 @@ class Promotions:
         version, expects = Version.parse(judged.version), current.manifest if current else None
 
         def change(log: Log) -> Collection[Digest]:
-            """Judge again by the log that is about to be written, which may have grown."""
+            """Judge again by the log that is about to be changed, since the log may have grown."""
             log.check_unyanked(version)
             about = stamp(ref.name, self.actor, reason)
             about |= ChannelGate(log, policies, channel).promotion(version)
@@ -427,7 +427,7 @@ class Promotions:
     def start(
         self, ref: Ref, channel: str, share: float, where: str | None = None, reason: str | None = None
     ) -> Log:
-        """Give a version to a share of a channel's devices, in percent.
+        """Begin a rollout: give a version to `share` percent of a channel's devices.
 
         Raise ConflictError if the channel has a rollout already, or holds the version; GateError if the version fails.
         """

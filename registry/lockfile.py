@@ -53,7 +53,7 @@ def lock(
 
 
 def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[ResolveRequest]:
-    """The recorded requests of these models; without names, of all. Raise NotFoundError for a model not in the lock."""
+    """The requests that a lock file has for these models (without names: all). Raise NotFoundError for an unknown one."""
     for name in names:
         if name not in before.models:
             models = ", ".join(before.models) or "nothing"
@@ -63,7 +63,7 @@ def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[Res
 
 @dataclass(frozen=True)
 class FetchedEntry:
-    """A fetched entry of a lock: `files` are the files of its artifact; `yanked` is true if its version is yanked now."""
+    """A fetched entry of a lock file: the `files` of its artifact; `yanked` is true if its version is yanked now."""
 
     entry: LockedArtifact
     result: TransferResult

@@ -1,4 +1,4 @@
-"""The dossier of a version, a directory: a profile's fields, filled in from a registry and from the owner's file.
+"""The dossier of a version: a directory with a profile's fields, filled in from a registry and from the owner's file.
 
 Each cell quotes a document of the registry, or follows from cited values by a rule (docs/dossier.md).
 """
@@ -46,19 +46,19 @@ RULES = {
 
 
 Cell = dict[str, Any]
-"""A `value` with its `sources`. Without a `rule`, the cell quotes the one cited value; without sources, it is blank.
+"""A cell: a `value` and its `sources`. A cell without a `rule` quotes its only source; a cell without sources is blank.
 
-A source has a `pointer` (RFC 6901), the `value` at the pointer, and the document: a `blob`, or a `line` of a `log` with
-the line's `digest`.
+A source has a `pointer` (RFC 6901), the `value` at this pointer, and its document: either a `blob`, or a `log`, a `line`
+and the line's `digest`.
 """
 BLANK: Cell = {"value": None}
 Row = tuple[Cell, ...]
 Table = dict[str, Any]
-"""`rows` of cells, `columns` and a `caption`. A table without columns has only one cell."""
+"""A table: `rows` of cells, `columns` and maybe a `caption`. A table without columns has only one cell."""
 
 
 def table(columns: Iterable[str], rows: Iterable[Row], **caption: str) -> list[Table]:
-    """One table of these rows, without columns that are blank in every row; empty if all columns are blank."""
+    """A list with one table of these rows. Columns that are blank in every row are left out; [] if all are blank."""
     body, header = list(rows), list(columns)
     shown = [index for index in range(len(header)) if any(row[index] is not BLANK for row in body)]
     cells = [[row[index] for index in shown] for row in body]
@@ -87,7 +87,7 @@ class Source(NamedTuple):
         )
 
     def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
-        """A row for each place that matches a pattern; `columns` are pointers relative to it, with `#` for the key."""
+        """A row for each place that matches a pattern. `columns` are pointers from the place; a final `#` gives the key."""
 
         def cell(location: str, column: str) -> Cell:
             target = pointer.relative(location, column.removesuffix("#"))
@@ -107,9 +107,9 @@ class DossierBundle(NamedTuple):
 
 
 def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | None = None) -> DossierBundle:
-    """Make the dossier of a version. The registry's state, profile, facts and trust file determine every byte.
-
-    Raise IntegrityError for a wrong signature or damaged document; GateError for a promotion that its evidence contradicts.
+    """Make the dossier of a version. Every byte follows from the registry's state, the profile, the facts and the trust
+    file. Raise IntegrityError if a signature is wrong or a document is damaged; GateError if a promotion contradicts its
+    evidence.
     """
     form, form_digest = load_profile(profile)
     owner, data = (None, b"") if facts is None else read_facts(facts, form)
@@ -170,7 +170,7 @@ def load_profile(name: str) -> tuple[DossierProfile, Digest]:
 def read_facts(path: Path, form: DossierProfile) -> tuple[OwnerFacts, bytes]:
     """Read the owner's statements from a file; return them with the bytes of the file.
 
-    Raise NotFoundError without the file; InputError if it is malformed, or has a key that no known profile has.
+    Raise NotFoundError if the file is missing; InputError if it is malformed, or has a key that no known profile has.
     """
     data = read_given(path)
     facts = OwnerFacts.from_json(read_yaml(data, path.name, EXTRA), path.name)
@@ -206,7 +206,7 @@ def render(dossier: dict[str, Any]) -> bytes:
     sources: dict[str, dict[str, Any]] = {}
 
     def number(cite: Mapping[str, Any]) -> int:
-        """The number of a citation's document, in the order of their first citations."""
+        """The number of a cited document; documents are numbered in the order of their first citations."""
         name = f"line {cite['line']} of {cite['log']}" if "log" in cite else "blob"
         digest = cite.get("blob") or cite["digest"]
         source = {"number": len(sources) + 1, "name": name, "digest": digest}
@@ -252,10 +252,10 @@ FINDINGS = {"Demand": "requirement", "Verdict": "verdict", "Finding": "detail"}
 
 
 class _VersionTables:
-    """The tables of a version, from its verified log, by the methods that a profile names in `generate`.
+    """The tables of a version, made from its verified log. A profile names the methods in `generate`.
 
-    `channels` has the channel that the ref names, else all channels that ever held the version; `keyids` has the ids of
-    the keys whose signatures were cited.
+    `channels` is the channel that the ref names, else every channel that ever held the version. `keyids` are the ids of
+    the keys with a cited signature.
     """
 
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
@@ -322,7 +322,7 @@ class _VersionTables:
         return table(("Rule", "Demand", "Value"), rows)
 
     def _changes(self) -> list[Table]:
-        """The changes since the version published before, worst first, without cosmetic ones; empty if it was taken down."""
+        """The changes from the previous version, worst first, except cosmetic ones; [] if that version was taken down."""
         events = [line.event for line in self.lines[: self.published.seq - 1]]
         published = [event.manifest for event in reversed(events) if isinstance(event, Publish)]
         before = next((digest for digest in published if digest != self.digest), None)
@@ -339,7 +339,7 @@ class _VersionTables:
         return table(("Severity", "Kind", "Place", "Before", "After"), rows)
 
     def _history(self) -> list[Table]:
-        """The moves of the channels, and the findings of all promotions. Raise GateError."""
+        """The moves of the channels, and the findings of promotions. Raise GateError if evidence contradicts a promotion."""
         judge = judge_for(self.ledger, self.trust)
         moves, verdicts = list[Row](), list[Row]()
         for line in self.lines:
@@ -359,7 +359,7 @@ class _VersionTables:
         ]
 
     def _signer(self, line: LogLine, verdict: SignatureVerdict, source: Source, location: str) -> Cell:
-        """The reader's name of the key that signed, or why the signature does not count; blank without a signature."""
+        """The reader's name for the key that signed, or why the signature does not count; blank without a signature."""
         _refuse_wrong(line, verdict)
         if verdict.status == "unsigned":
             return BLANK
@@ -368,7 +368,7 @@ class _VersionTables:
 
 
 def _refuse_wrong(line: LogLine, verdict: SignatureVerdict) -> None:
-    """Raise IntegrityError if the signature on a line is wrong, because a dossier must not state anything then."""
+    """Raise IntegrityError if the signature on a line is wrong, since a dossier must not rely on such a log."""
     if verdict.status == "invalid":
         raise IntegrityError(
             f"line {line.seq} of the log of {line.event.name} has a signature that is wrong: {verdict.detail}",

@@ -1,4 +1,4 @@
-"""Change a model's log: read, change, compare and swap; after a lost race, read and decide again. Collect blobs meanwhile.
+"""Change a model's log by compare-and-swap, and decide again after a lost race. Delete unneeded blobs while others push.
 
 A push and a collector, which deletes the blobs that no log refers to, need no common clock. The pusher reads the log's
 **head**, leaves an **intent**, reads the **condemned** keys, makes sure that its **blobs** are under keys that nobody
@@ -144,7 +144,7 @@ def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
 
 @contextmanager
 def _intents(remote: RegistryStore) -> Iterator[list[str]]:
-    """Yield a list of intents, which are removed at the end. An error of the block hides any error of the removal."""
+    """Yield a list for intents, and remove these intents at the end. After an error, errors of the removal are ignored."""
     intents: list[str] = []
     try:
         yield intents
@@ -162,7 +162,7 @@ def _retract(remote: RegistryStore, intents: list[str], keep: int = 0) -> None:
 
 
 def read_condemned(remote: RegistryStore) -> set[BlobKey]:
-    """The keys that a collector may be about to delete; the keys of certainly dead collectors are left out."""
+    """The keys that a collector may be about to delete, except keys that only a certainly dead collector condemned."""
     notes = remote.notes("condemned")
     lines = [data for note, data in notes.items() if remote.is_alive(note) is not False]
     keys = (BlobKey.of_path(path) for data in lines for path in data.decode(errors="replace").split())
@@ -178,7 +178,7 @@ def check_tombstones(log: Log, digests: Iterable[Digest]) -> None:
 
 
 def _secure(push: Push, log: Log, digests: Collection[Digest], bring: Bring | None) -> None:
-    """Make sure that the push has every blob, in the push itself or under a key that nobody condemned."""
+    """Make sure that every blob is in the push, or in the registry under a key that nobody condemned."""
     check_tombstones(log, [*digests, *log.documents])
     for blob in log.blobs:
         push.put(BytesIO(blob))
@@ -191,7 +191,7 @@ def _secure(push: Push, log: Log, digests: Collection[Digest], bring: Bring | No
 
 @dataclass(frozen=True)
 class CollectResult:
-    """The blobs that a collection deleted, or would delete, with sizes in bytes. `fenced` counts pushes made to restart."""
+    """The result of a collection: the blobs `freed` (or to free), with sizes in bytes; `fenced` counts restarted pushes."""
 
     freed: dict[BlobKey, int]
     in_use: int
@@ -205,10 +205,10 @@ class CollectResult:
 def collect(
     remote: RegistryStore, only: Collection[Digest] | None = None, patience: float = PUSH_WAIT_SECONDS
 ) -> CollectResult:
-    """Delete the blobs that no model refers to; with `only`, just these blobs among them.
+    """Delete the blobs that no model refers to. With `only`, blobs outside `only` stay.
 
-    Wait `patience` seconds for pushes that run meanwhile, then make them start over. Raise IntegrityError or NotFoundError,
-    and delete nothing, if a log or manifest cannot be read, because its references are then unknown.
+    Wait up to `patience` seconds for pushes that run meanwhile, then make them start over. If a log or manifest cannot be
+    read, its references are unknown: delete nothing, and raise IntegrityError or NotFoundError.
     """
     earlier: References = {}
     live = referred(remote, earlier)
@@ -242,9 +242,9 @@ def survey(remote: RegistryStore, assume: Callable[[Log], None] = lambda log: No
 
 
 def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
-    """Return the document of `reg du --json`: for each model (of `names`) the `versions` and `blobs` here, the `bytes` of the
-    blobs, the bytes `unique` to the model, and the `shared` bytes. NotFoundError for an unknown name, IntegrityError for a
-    bad log.
+    """Return the document of `reg du --json`. For each model (without `names`: all) it has the numbers of `versions` and
+    `blobs` that are here, the `bytes` of these blobs, and how many bytes are `unique` to the model or `shared`.
+    NotFoundError for an unknown name, IntegrityError for a bad log.
     """
     sizes: Counter[Digest] = Counter()
     keys = blob_keys(remote)
@@ -277,7 +277,7 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, int]:
     """Every key of a blob, with the blob's size in bytes.
 
-    With `to_delete`, raise IntegrityError if something else is in place of an index file, since it may hide a model.
+    With `to_delete`, raise IntegrityError if a path in `index/` is not a model's index file, since a model may be hidden.
     """
     sizes: dict[BlobKey, int] = {}
     for path, size, _ in remote.files():
@@ -300,7 +300,7 @@ def condemn(remote: RegistryStore, push: Push, candidates: Collection[BlobKey]) 
 
 
 def settle(remote: RegistryStore, push: Push, patience: float) -> int:
-    """Wait for each push that may not have seen the condemnation, or make its commit fail; return the number fenced."""
+    """Wait for each push that may not have seen the condemnation. Fence those that take too long; return their number."""
     fenced, deadline = 0, time.monotonic() + patience
     for intent, data in remote.notes("intents").items():
         if _outlasts(remote, intent, deadline):
@@ -322,7 +322,7 @@ def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
 
 
 def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
-    """Move the head of the model that an intent names, so that the commit of a push that read the old head fails."""
+    """Add a line to the log of the model that an intent names, so that a push that read the log before cannot commit."""
     damaged = f"an intent in {note_path('intents', '')} cannot be read"
     with about(damaged, IntegrityError, "if no push is under way, remove the file, then collect again"):
         intent_document = canonical.convert(canonical.decode(data, "it"), dict[str, str], "it")
@@ -342,7 +342,7 @@ References = dict[str, tuple[str | None, frozenset[Digest]]]
 def referred(
     remote: RegistryStore, earlier: References, assume: Callable[[Log], None] = lambda log: None
 ) -> set[Digest]:
-    """Every blob that a model needs now. A log of `earlier` is read again only if its index file changed.
+    """All blobs that some model needs now. A log in `earlier` is read again only if its index file changed.
 
     Raise IntegrityError or NotFoundError if a document cannot be read.
     """

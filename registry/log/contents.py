@@ -1,4 +1,4 @@
-"""The contents of versions: as they were published, the artifacts that a registry holds or a user selects, a log's blobs.
+"""The contents of versions as published, the artifacts that a registry holds or a user selects, and the blobs of a log.
 
 A registry may hold only some artifacts of a version (`reg pull --format`), with their sidecars and the
 companions that all artifacts share. Artifacts are named by path; None means all artifacts.
@@ -29,8 +29,8 @@ ArtifactPaths = tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A choice of artifacts by format (empty: any), precision (None: any), and member of a family (empty: any), or exactly the
-    artifacts at `paths`, if it is not empty.
+    """A choice of artifacts by format (empty: any), precision (None: any) and member of a family (empty: any). If `paths` is
+    not empty, it chooses exactly the artifacts at these paths.
     """
 
     formats: tuple[str, ...] = ()
@@ -131,13 +131,13 @@ def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:
 
 
 def present_paths(log: Log, version: Version) -> ArtifactPaths:
-    """The artifacts of a version that a log's registry holds; none if it does not have the version's files."""
+    """The artifacts of a version that the log's registry holds; () if the registry lacks the version's files."""
     entry = log.versions.get(version)
     return () if entry is None or entry.gone is not None else entry.held
 
 
 def check_held(source: Log, destination: Log, version: Version, selection: Selection) -> None:
-    """Raise NotFoundError if neither the source nor the destination holds a selected artifact."""
+    """Raise NotFoundError if some selected artifact is held neither by the source nor by the destination."""
     offered, present = source.versions[version].held, present_paths(destination, version)
     if offered is None or present is None:
         return
@@ -169,7 +169,7 @@ class Reference:
 
 
 def documents(log: Log) -> Iterator[Reference]:
-    """The blobs of the history: segments, checkpoint, manifests, statements, evidence, and what optional events name.
+    """The blobs of a log's history: segments, checkpoint, manifests, statements, evidence, blobs of optional events.
 
     The manifest of an expired or purged version is included, unless the manifest itself was taken down.
     """
@@ -202,12 +202,12 @@ def documents(log: Log) -> Iterator[Reference]:
 
 
 def present_versions(log: Log) -> Iterator[tuple[Version, VersionEntry]]:
-    """The versions whose files, or the files of their held artifacts, must be present."""
+    """The versions that were not given up: their files, or the files of their held artifacts, must be present."""
     return ((version, entry) for version, entry in log.versions.items() if entry.gone is None)
 
 
 def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference]:
-    """The held files of a version, and the operator sets that summaries name, each once."""
+    """The blobs of a version's held files, and of the operator sets that its summary names, each blob once."""
     manifest, ref = log.manifest(version), f"{log.name}:{version}"
     entries = held_files(manifest, entry.held)
     blobs = {file.digest: Reference(file.digest, file.size, f"{ref} {file.path}") for file in entries}
@@ -228,7 +228,7 @@ class Release:
     """A version with its manifest and the manifest's exact bytes `data`; `new` is true if this call published the version.
 
     `held` are the paths of the artifacts that the registry has (None: all), `states` the states of all artifacts, `index` is
-    the index file that was read. After publishing, `yank` is the version's yank, and `newer` another newest version.
+    the index file that was read. Only publishing sets `yank` (the version's yank) and `newer` (a newer version, if any).
     """
 
     name: str

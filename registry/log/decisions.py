@@ -1,6 +1,6 @@
-"""The recorded decisions about versions: the events that each verb appends to the log, if any are needed.
+"""Decisions about versions, such as `tag`, `yank` and `purge`: each appends events to the log, if any are needed.
 
-Events name the deltas of a version too; when a version's files go, the deltas from and to the version go too.
+Events also record the deltas of a version. When a version loses its files, deltas from and to the version are withdrawn.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -29,7 +29,7 @@ MAX_BLOBS_PER_PURGE = 500
 
 
 class DecisionResult(NamedTuple):
-    """The version that a decision is about, if an event was appended, and `others` to which the decision applies."""
+    """The version that a decision is about, True if an event was appended, and `others` that the decision affects."""
 
     target: LocatedVersion
     is_logged: bool
@@ -59,7 +59,7 @@ class Decisions:
         return DecisionResult(target, self._append(log, [event]))
 
     def untag(self, name: str, channel: str, reason: str | None = None) -> Version:
-        """Remove a channel and return the version that it held. Raise NotFoundError if there is none."""
+        """Remove a channel and return the version that it held. Raise NotFoundError if the channel does not exist."""
         log = self._open(name)
         current = log.channel(channel)
         event = events.Untag(**stamp(name, self.actor, reason), tag=channel, expects=current.manifest)
@@ -88,8 +88,8 @@ class Decisions:
     def drop(
         self, ref: Ref, left: Callable[[LocatedVersion], bool], reason: str | None = None
     ) -> DecisionResult:
-        """Take back a version that never left this registry, so that its number can be used again. Raise ConflictError if
-        the version came from another registry, if `left` says that it was copied, or if a channel or pin holds it.
+        """Take back a version that never left this registry, so that its number can be used again. Raise ConflictError if it
+        came from another registry, if `left` says that it was copied, or if it is in a channel, pinned, yanked or evaluated.
         """
         log, target = self._locate(ref)
         line = next(log.lines(target.entry.seq - 1))
@@ -108,7 +108,7 @@ class Decisions:
     ) -> DecisionResult:
         """Record a statement about a version; the statement becomes a blob. A repeated call changes nothing.
 
-        `verdict` is for an evaluation: its artifact and its state. The speeds in a benchmark get an event of their own.
+        An evaluation needs a `verdict`: the artifact's digest and its state. A benchmark's speeds get an event of their own.
         """
         log, target = self._locate(ref)
         artifact, state = verdict or (None, None)
@@ -142,10 +142,10 @@ class Decisions:
         return DecisionResult(target, bool(self._decide(log, decide)))
 
     def expiry(self, log: Log, keep: int) -> list[events.Expire]:
-        """The events that expire all but the `keep` newest releases of a model, in the order of their publication.
+        """The events that expire a model's versions except the `keep` newest releases, in the order of publication.
 
-        Pre-releases above the newest release stay (at most `keep`), and so do pinned versions and versions of channels.
-        Yanked versions do not count, but stay if they would be among the newest unyanked. Raise InputError for no release.
+        These stay too: at most `keep` pre-releases above the newest release, pinned versions, and versions of channels. A
+        yanked version does not count, but stays if it would be among the newest unyanked. Raise InputError if `keep` < 1.
         """
         if keep < 1:
             hint = "untag and drop or purge what must go"
@@ -193,8 +193,8 @@ class Decisions:
     def purge(self, refs: Collection[Ref], reason: str) -> tuple[list[LocatedVersion], set[Digest], set[Ref]]:
         """Take versions down: the log may never again refer to the blobs that only these versions use.
 
-        Return the versions, these blobs, and the other versions that share files with them; to take the shared files down
-        too, name the other versions as well. Raise ConflictError if a version is taken down already.
+        Return the versions, these blobs, and the other versions that share files with them. Shared files stay, unless `refs`
+        names the other versions as well. Raise ConflictError if a version is taken down already.
         """
         logs = {name: self._open(name) for name in sorted({ref.name for ref in refs})}
         targets: dict[Ref, LocatedVersion] = {}
@@ -245,7 +245,7 @@ class Decisions:
         return bool(self._decide(log, lambda _: record))
 
     def _decide(self, log: Log | str, decide: Callable[[Log], Collection[EventType]]) -> list[EventType]:
-        """Append the events that `decide` returns to a log that was just read, or to a model's log; return the events."""
+        """Append the events that `decide` returns, and return them. `log` is a log that was just read, or a model's name."""
         record: list[EventType] = []
 
         def change(log: Log) -> Collection[Digest] | None:
@@ -278,8 +278,8 @@ def publish_deltas(
 ) -> list[Delta]:
     """Add deltas, whose blobs are in the push, to a version, and return all deltas that the version offers now.
 
-    A delta replaces another delta that makes the same file from the same file. The smallest deltas come first, and at
-    most `MAX_DELTAS` are kept.
+    A new delta replaces an earlier one from the same old file to the same new file. The smallest deltas come first, and
+    at most `MAX_DELTAS` are kept.
     """
     table: list[Delta] = []
 
@@ -296,7 +296,7 @@ def publish_deltas(
 
 
 def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = None) -> list[Digest]:
-    """Append the events that stop offering deltas from or to these versions; return the deltas still offered by them.
+    """Append events that withdraw deltas from or to these versions; return the deltas that these events still offer.
 
     Deltas from a version are withdrawn too, because such a delta and its new file reveal the old file.
     """
@@ -309,9 +309,9 @@ def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = Non
 
 
 def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
-    """The tables and deltas, of all events of the log, from which somebody could rebuild files of these versions.
+    """The tables and deltas in the log's events from which somebody could rebuild files of these versions.
 
-    Of a lost table, all deltas count, since their files are unknown. Deltas that another version still offers do not.
+    All deltas of a lost table count, since their files are unknown. Deltas that another version still offers do not count.
     """
     blobs: set[Digest] = set()
     for _, event in log.events(Deltas):
@@ -325,7 +325,7 @@ def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
 
 
 def _current(log: Log) -> dict[Version, Deltas]:
-    """The latest event about deltas of each version that offers deltas."""
+    """For each version that offers deltas, the latest event about its deltas."""
     latest = {event.version: event for _, event in log.events(Deltas)}
     return {version: event for version, event in latest.items() if event.table is not None}
 
@@ -337,7 +337,7 @@ def _remaining(log: Log, event: Deltas, gone: Collection[Version]) -> list[Delta
 
 
 def _offer(log: Log, version: Version, deltas: Iterable[Delta], actor: str | None) -> list[Digest]:
-    """Append a table of deltas and the event that offers it (without deltas, offer none); return the deltas' digests."""
+    """Append the event by which a version offers these deltas (maybe none), and their table; return their digests."""
     sizes = {delta.digest: delta.size for delta in deltas}
     data, named, earlier = encode_table(deltas), list(sizes), _current(log).get(version)
     table = log.attach(data) if named else None

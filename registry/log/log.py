@@ -1,9 +1,9 @@
-"""One model's log in one registry: read from an index file, queried, extended, written back; and how a registry gives it.
+"""One model's log in one registry: read it from an index file, query it, extend it, and write it back.
 
-`Replay` has the rules by which events change the tables of a model; a `Log` has the lines and the state they lead to.
+`Replay` applies events to the tables of a model; a `Log` has the lines, and the state that follows from them.
 
-Sealing: before a 65th line is added to the tail, the 64 lines of the tail move into a segment blob, and the tables at
-that line into the checkpoint blob. Both follow from the log alone, so a replay from the first line gives equal bytes.
+Sealing: before a 65th line is added to the tail, its 64 lines move into a segment blob, and the tables after these lines
+into the checkpoint blob. Both follow from the log alone, so a replay from the first line gives equal bytes.
 
 Blobs (manifests, segments, checkpoints, operator sets) are always checked against their digests. Imports little.
 """
@@ -73,7 +73,7 @@ Fetch = Callable[[Digest], bytes]
 MAX_LISTED_MODELS = 5
 FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg index fetch` brings more"
 PATTERN = frozenset("*?[")
-"""The characters by which a name counts as a pattern."""
+"""A name with one of these characters is a pattern."""
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 RESTORE_ADVICE = "restore it from a mirror (reg verify shows more)"
 
@@ -100,11 +100,11 @@ class MismatchError(IntegrityError):
 
 
 class Replay:
-    """The tables of a model after some lines of its log, starting at a checkpoint or at the first line. No I/O.
+    """The tables of a model: events are applied to the tables of a checkpoint, or to empty ones at the first line. No I/O.
 
-    `versions` has the entries of versions that were not dropped; `recent` has the entries that events since the
-    checkpoint wrote, also of dropped versions. `tombstones` are blobs that may not come back. `refused` are the
-    artifacts that an evaluation refused, in any version. `speeds` start as those that the state has of sealed lines.
+    `versions` has the entries of versions that were not dropped; `recent` has the entries, even of dropped versions, that
+    events since the checkpoint wrote. `tombstones` are blobs that may not come back. `refused` are the artifacts that an
+    evaluation refused, in any version. `speeds` begins with the state's speeds from sealed lines.
     """
 
     def __init__(self, name: str, start: Checkpoint, speeds: Speeds | None = None) -> None:
@@ -195,7 +195,7 @@ class Replay:
         return versions
 
     def _attest(self, event: events.Attest) -> None:
-        """Record an evaluation's verdict at every version with the manifest, if it is worse than earlier verdicts.
+        """Record an evaluation's verdict for every version with its manifest, unless an earlier verdict is worse.
 
         A refusal concerns the bytes of an artifact in any manifest, so the manifest need not be published here.
         """
@@ -222,13 +222,13 @@ class Replay:
         self.speeds[event.manifest] = {artifact: table[artifact] for artifact in newest}
 
     def shown(self) -> list[Version]:
-        """The versions that the state line always has: the newest, those of channels, and those that are rolled out."""
+        """The versions that are always in the state line: the newest ones, those in channels, and those being rolled out."""
         targets = (channel.version for channel in self.channels.values())
         rolled_out = (rollout.to for rollout in self.rollouts.values())
         return sorted({*newest_of(self.versions), *targets, *rolled_out})
 
     def seal(self) -> Checkpoint:
-        """The checkpoint at a sealing, at which the state forgets the speeds of versions that it does not show."""
+        """Make the checkpoint of a sealing, and forget the speeds of versions that are not in `shown`."""
         manifests = {self.versions[version].manifest for version in self.shown() if version in self.versions}
         self.speeds = {key: table for key, table in self.speeds.items() if key in manifests}
         self.recent.clear()
@@ -329,7 +329,7 @@ class Log:
 
     @classmethod
     def decode(cls, data: bytes, registry: str, name: str, fetch: Fetch, url: str = "") -> Log:
-        """Read an index file. Raise IntegrityError if it is damaged or another model's, or its chain is broken."""
+        """Read an index file. Raise IntegrityError if it is damaged, belongs to another model, or has a broken chain."""
         log, label = cls(registry, name, fetch, url), f"the index of {name}{f' in {url}' if url else ''}"
         if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT_LINES + 1:
             raise IntegrityError(f"{label} cannot be read: it is cut short or too long", RESTORE_ADVICE)
@@ -478,7 +478,7 @@ class Log:
                 yield line.seq, line.event
 
     def yanks_of(self, versions: Iterable[Version]) -> dict[Version, Yank]:
-        """The first yank of each of these versions that was not taken back."""
+        """For each of these versions that is yanked, its first yank that was not taken back."""
         yanked = {version: yanks for version in versions if (yanks := self.versions[version].yanks)}
         first: dict[Version, Yank] = {}
         for _, event in self.events(Yank) if yanked else ():
@@ -487,9 +487,9 @@ class Log:
         return first
 
     def find(self, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
-        """The version that a ref means. Raise NotFoundError if it does not exist; if it is yanked and the ref has no
-        digest (`yanked` allows it); if its files expired or were taken down (`gone` allows it). Raise MismatchError
-        if tag and digest name different manifests.
+        """The version that a ref means. Raise NotFoundError if the version does not exist; unless `yanked`, if it is yanked
+        and the ref has no digest; unless `gone`, if its files expired or were taken down. Raise MismatchError if tag and
+        digest name different manifests.
         """
         target = self._by_digest(ref.digest) if ref.digest and ref.tag is None else self._by_tag(ref, yanked)
         if target.entry.gone is not None and not gone:
@@ -529,10 +529,10 @@ class Log:
         return LocatedVersion(self.name, version, entry)
 
     def summary(self, target: LocatedVersion, member: str | None = None) -> VersionSummary:
-        """The summary of a version from the state, else from its manifest, with the verdicts of later evaluations.
+        """The summary of a version, with the verdicts of later evaluations. It comes from the state, else from the manifest.
 
-        It names the artifacts of `member`. The index names the stages of a pipeline, but only the manifest names the
-        members of any other family.
+        With `member`, the summary must name that member's artifacts. The state names the stages of a pipeline; for other
+        families, only the manifest names the members.
         """
         summary = self.state.summaries.get(target.version)
         has_member = member is None or (summary is not None and bool(summary.members))
@@ -591,7 +591,7 @@ class Log:
         return self.append_line(LogLine.make(self.seq + 1, self.head, event, via, sign))
 
     def check_own(self) -> None:
-        """Raise ConflictError in a mirror, which only takes lines of the registry that it copies."""
+        """Raise ConflictError if this log is in a mirror, which takes lines only from the registry that it copies."""
         if self.mirrored:
             raise mirror_error(self.registry)
 
@@ -677,7 +677,7 @@ def _damage(name: str) -> Iterator[None]:
 def log_of(
     reader: RegistryReader, name: str, index: IndexFile | None, *more: BlobReader, new: bool = False
 ) -> Log:
-    """The log in an index file; for no file an empty log if `new`, else NotFoundError with similar names.
+    """The log in an index file. Without a file: an empty log if `new`, else raise NotFoundError with similar names.
 
     `more` are further readers of the log's blobs.
     """
@@ -699,7 +699,7 @@ def consult(
     index: IndexFile | None = None,
     new: bool = False,
 ) -> Value:
-    """Apply `question` to a model's log (see `log_of`); if a blob is missing, again to a newer log."""
+    """Apply `question` to a model's log (see `log_of`). If a blob is missing, apply it again to a newer log."""
     return read_consistently(
         reader, name, lambda file: question(log_of(reader, name, file, *more, new=new)), index
     )
@@ -711,7 +711,7 @@ def load(reader: RegistryReader, name: str, *more: BlobReader, index: IndexFile 
 
 
 def open_log(reader: RegistryReader, name: str) -> Log:
-    """Open a model's log without checking its state before a table of all versions is used; see `log_of`."""
+    """Open a model's log. Its state is checked only when a table of all versions is first used. See `log_of`."""
     return log_of(reader, name, reader.read_index(name))
 
 
@@ -767,9 +767,9 @@ def named_copy(copy: RegistryReader) -> str:
 
 
 def matching(reader: RegistryReader, patterns: Collection[str]) -> list[str]:
-    """The models that these names and patterns mean, sorted; in a pattern `*` also matches a `/`.
+    """The sorted names of the models that these names and patterns mean; in a pattern `*` also matches a `/`.
 
-    Raise NotFoundError, with similar names, if a pattern matches no model. Names are not checked to exist.
+    Raise NotFoundError, with similar names, if a pattern matches no model. Plain names are not checked.
     """
     chosen = {check_name(pattern) for pattern in patterns if not PATTERN & set(pattern)}
     globs = [pattern for pattern in patterns if PATTERN & set(pattern)]
