@@ -1,4 +1,4 @@
-"""The versions in production: the version of each channel, who moved the channel to it, and if it resolves. Imports little."""
+"""The versions in production: for each channel its version, who moved it there, and if it resolves. Imports little."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,9 +14,9 @@ from onnxreg.schema.log.state import Rollout
 
 
 class ChannelStatus(NamedTuple):
-    """The version of a channel, and the line that moved the channel to it, with the words that name the signers.
+    """The version of a channel, the log line that moved the channel to this version, and `signed`: a text with the signers.
 
-    `gate` is empty if no policy governs the channel, `met` if its version passes, else the reason why it does not resolve.
+    `gate` is "" if no policy governs the channel, "met" if its version passes, else the reason why it does not resolve.
     """
 
     tag: str
@@ -28,7 +28,7 @@ class ChannelStatus(NamedTuple):
 
 
 def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[ChannelStatus]:
-    """Yield the status of each channel of a model, judged by `trust`. Raise the errors of reading the model's log."""
+    """Yield the status of each channel of a model, judged by `trust`. Raise IntegrityError if the log cannot be read."""
     seqs = {channel.seq for channel in log.channels.values()}
     lines = {line.seq: line for line in log.lines() if line.seq in seqs}
     judge = signatures.judge_for(log, trust)

@@ -1,4 +1,4 @@
-"""Publish on this machine: store a draft's files, hashed while they are copied, then append its manifest to the log."""
+"""Publish on this machine: store and hash a draft's files, then append the event about its manifest to the log."""
 
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -30,8 +30,8 @@ FIRST_VERSION = Version(0, 1, 0)
 
 @dataclass(frozen=True)
 class Publisher:
-    """Publisher of drafts. Without a `version`, a draft becomes the next patch after the newest version, or 0.1.0, unless
-    a version has its manifest already. Raise IntegrityError or ForkError if the model's log went back in time.
+    """Publisher of drafts. Without a `version`, a draft becomes the version that has its manifest already, else the next
+    patch after the newest version, else 0.1.0. Raise IntegrityError or ForkError if the model's log lost lines.
     """
 
     store: DirectoryRegistry
@@ -102,7 +102,7 @@ class Publisher:
         return _release(log, version, is_new)
 
     def _append(self, log: Log, manifest: Manifest, data: bytes) -> tuple[Version, bool, bool]:
-        """Append the event of a manifest, if one is needed; return the version, if it is new, and if there is an event."""
+        """Append an event about a manifest, if needed. Return the version, if it is new, and if an event was needed."""
         for document in (data, *filter(None, map(operator_set, manifest.artifacts))):
             log.attach(document)
         digest, about = Digest.of(data), stamp(log.name, self.actor, self.reason)
@@ -116,7 +116,7 @@ class Publisher:
 
 
 def _release(log: Log, version: Version, is_new: bool) -> Release:
-    """The release of a version of the log, which this call published if `is_new`."""
+    """The release of a version; `is_new` says that this call published it."""
     latest, yanks = _newest(log.versions), log.yanks_of([version])
     release = Release.of(log, version, log.versions[version])
     newer = None if latest == version else latest
@@ -126,7 +126,7 @@ def _release(log: Log, version: Version, is_new: bool) -> Release:
 def _choose_version(
     log: Log, requested: Version | None, digest: Digest, task: str | None
 ) -> tuple[Version, bool]:
-    """Choose the version to publish; the second value is True if it is new. Versions of one major are for one task."""
+    """Choose the version to publish, and tell if it is new. ConflictError if its major version is for another task."""
     twins = {version: entry for version, entry in log.versions.items() if entry.manifest == digest}
     if requested in twins:
         if (gone := twins[requested].gone) is not None:
@@ -147,5 +147,5 @@ def _choose_version(
 
 
 def _newest(entries: Mapping[Version, VersionEntry]) -> Version | None:
-    """The newest version by SemVer precedence, then by the line that published it, usable or not."""
+    """The newest version, usable or not, by SemVer precedence; if equal, the one that a later line published."""
     return max(entries, key=lambda version: (version.precedence, entries[version].seq), default=None)

@@ -1,4 +1,4 @@
-"""`Registry`: everything but conversion, in Python. Methods import the modules that only they need."""
+"""`Registry`, the Python API for everything except conversion. A method imports the modules that only it needs."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
 class Registry:
     """A registry on this machine, and its transfers from and to others.
 
-    `root` is the directory, by default `REG_HOME`, else the user's data directory. If no registry exists, `create` True
-    creates an empty one and False raises NotFoundError; None does neither, for work on remotes only. `actor` is the claimed
-    author of events, "" for nobody, by default `REG_ACTOR`, else `user@host`.
+    `root` is the directory, by default `REG_HOME`, else the user's data directory. If it has no registry, `create=True`
+    creates one, `create=False` raises NotFoundError, and None does neither, for work on remotes only. `actor` is the
+    claimed author of events ("": nobody), by default `REG_ACTOR`, else `user@host`.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Registry:
             self.store.check_exists()
         self.actor = actor
         self.heads = KnownHeads()
-        """The newest states that this user saw of each log."""
+        """The newest state of each log that this user saw."""
 
     @property
     def id(self) -> str:
@@ -84,7 +84,7 @@ class Registry:
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A `scratch` directory for a draft. If the registry does not exist yet, a failure leaves no part of it behind."""
+        """Make a `scratch` directory for a draft. If there is no registry yet, a failure leaves no part of one behind."""
         if self.store.is_there and self.store.is_mirror:
             raise mirror_error(self.id)
         self.store.check_not_foreign()
@@ -100,7 +100,7 @@ class Registry:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A new directory that only this user may write to, in the registry, else in the user's cache; removed at the end."""
+        """Make a directory that only this user may write to, in the registry or the user's cache; remove it at the end."""
         from onnxreg.registry.store.directory import temporary
 
         with ExitStack() as stack:
@@ -113,7 +113,7 @@ class Registry:
     def add(self, draft: Draft, version: Version | str | None = None, reason: str | None = None) -> Release:
         """Publish a draft as this version, or as the next one (see `Publisher`). A missing registry is created.
 
-        Raise ConflictError if the version has another manifest; IntegrityError or ForkError if the log went back.
+        Raise ConflictError if the version has another manifest; IntegrityError or ForkError if the log lost lines.
         """
         DirectoryRegistry.create(self.store.root, self.store.disk)
         requested = Version.parse(version) if isinstance(version, str) else version
@@ -148,13 +148,13 @@ class Registry:
         return self.decisions(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
-        """Check the log of a model (None: of all; see `check_logs`), then return the `Decisions`."""
+        """Check the log of a model (None: all logs) as `check_logs` does, then return the `Decisions`."""
         self.check_logs(None if name is None else [name], remote)
         return Decisions(remote or self.store, self.actor, self.heads.remember)
 
     def check_logs(self, names: Collection[str] | None = None, remote: RegistryStore | None = None) -> None:
-        """Check that the logs of these models (None: all) continue their known heads and, in a remote, have the signatures
-        that the trust file demands. Raise IntegrityError or ForkError if not; NotFoundError if the registry is gone.
+        """Check that the logs of these models (None: all) continue their known heads; in a remote, also that they have the
+        signatures that the trust file demands. Raise IntegrityError or ForkError, or NotFoundError if the registry is gone.
         """
         store = remote or self.store
         _ = store.is_mirror  # reads the registry's identity anew
@@ -180,7 +180,7 @@ class Registry:
         return read_version(self._reader(remote), _ref(ref))
 
     def _reader(self, remote: RegistryReader | None) -> RegistryReader:
-        """This registry unchecked, or a remote checked against the known heads and the trust file."""
+        """This registry, which is not checked, or a remote, which is checked against the known heads and the trust file."""
         return self.store if remote is None else checked_reader(remote, self.heads)
 
     def resolve(
@@ -191,9 +191,9 @@ class Registry:
         device: Device | None = None,
         seed: str | None = None,
     ) -> Resolution:
-        """Pick the artifact that answers a query and runs on a device; one with a `seed` takes part in rollouts.
+        """Pick the artifact that answers a query and runs on a device. A device takes part in rollouts if it has a `seed`.
 
-        Raise NoAnswerError, with the reasons, if there is none.
+        Raise NoAnswerError, with the reasons, if no artifact does.
         """
         from onnxreg.registry.resolution import resolve
         from onnxreg.schema.query.requirements import Query
@@ -216,9 +216,9 @@ class Registry:
     ) -> TransferResult:
         """Copy a version to a remote (a name, URL or path; created if it does not exist). A second push moves nothing.
 
-        A yanked version that is named exactly is copied with its yank. `restore` brings back a version that expired
-        in the remote. `channels` move in the remote to the versions that they hold here, which are copied too. `heal`
-        checks each file of a version that the remote's log has, as is always done for a remote on this machine.
+        A yanked version that is named exactly is copied with its yank. `restore` brings back a version that expired in the
+        remote. `channels` get in the remote the versions that they hold here; these versions are copied too. `heal` checks
+        that the remote has every file of a version in its log; for a remote on this machine, this is always checked.
         `layout` (`hub`) also writes the usual files of the model into a repository on the Hub.
         """
         ref, home = _ref(ref), self.store
@@ -254,9 +254,9 @@ class Registry:
         heal: bool = False,
         channels: Collection[str] = (),
     ) -> list[TransferResult]:
-        """Push the newest release (`every`: all versions) of each model that `glob` matches, and move its `channels`.
+        """Push the newest release (`every`: all versions) of each model whose name matches `glob`, and move `channels`.
 
-        If a model or version fails, its result has the error and the others go on; RemoteError and HostError end the work.
+        An error of one model or version is put into its result, and the others go on; RemoteError and HostError are raised.
         """
         names = matching(self.store, [glob])
         present = {tag for name in names if channels for tag in open_log(self.store, name).channels}
@@ -297,9 +297,9 @@ class Registry:
     ) -> TransferResult:
         """Copy a version from a remote and verify every byte. A missing registry is created for the version.
 
-        `restore` brings back a version that expired here. A `selection` adds only these artifacts, with their
-        companions, and the log records which artifacts are present. `channels` move here to the versions that they hold
-        in the remote, which are copied too. `deltas` allows files to arrive as differences from local files.
+        `restore` brings back a version that expired here. With a `selection`, only these artifacts and their companions
+        are added, and the log records which artifacts are present. `channels` get here the versions that they hold in the
+        remote; these versions are copied too. `deltas` allows files to arrive as differences from local files.
         """
         from onnxreg.registry.resolution import check_version_trust
 
@@ -338,7 +338,7 @@ class Registry:
         return result
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
-        """Keep the logs of a remote's models (names or patterns; without any, of all) for offline use. Return the states."""
+        """Keep logs of a remote for offline use, and return their states. `names` are models or patterns; (): all models."""
         reader = RemoteReader(self.remotes.open(source), self.heads)
         states = []
         for name in matching(reader, names) if names else reader.names():
@@ -377,7 +377,7 @@ def _ref(ref: Ref | str) -> Ref:
 
 
 def _keep(copy: RemoteCopy, log: Log, documents: Collection[Digest] = ()) -> None:
-    """Keep the log of a remote. An error is ignored, because the transfer itself has succeeded."""
+    """Keep the log of a remote. Errors are ignored, because the transfer itself has succeeded."""
     with suppress(HostError, NotFoundError, RemoteError):
         copy.keep_log(log, documents)
 

@@ -1,10 +1,10 @@
-"""Registries by URL or path, and remotes: registries that this user named, that are checked when they are read, and that are copied for offline work.
+"""Registries by URL or path, and remotes: named registries, which are checked when read, and kept for offline use.
 
 All files are in the user's state directory, so another writer of a shared registry cannot change where `origin` is.
-`remotes.json` has the remotes of each registry path and, for each URL that was ever used, the first registry id found there:
-another id later is an integrity error. `tracking/<registry id>/` is a mirror without the files of artifacts: the last index
-files, byte by byte, and the sealed parts of their logs. This mirror is the proof behind `via`. With the token of a kept
-index file, the remote sends the index file again only if it changed.
+`remotes.json` has the remotes of each registry path and, for each URL ever used, the registry id first found there: another
+id later is an integrity error. `tracking/<registry id>/` is a mirror of a remote without the files of artifacts: the last
+index files, byte by byte, and the sealed parts of their logs. It proves the origins that `via` claims. The token of a kept
+index file is sent to the remote, which then sends the file only if it changed.
 """
 
 import errno
@@ -106,7 +106,7 @@ def open_url(
 
 
 def path_of(address: str) -> Path | None:
-    """The path that a `file://` URL or a path names; None for any other URL."""
+    """The path in an address that is a path or a `file://` URL; None for any other URL."""
     scheme, parts = _scheme(address), urlsplit(address)
     if len(scheme) <= 1:  # no scheme, or the drive of Windows
         try:
@@ -148,7 +148,7 @@ def absolute(address: str) -> str:
 
 
 class _Token(Record, frozen=True):
-    """The token by which the remote at a URL names an index file's content, and the digest (hex) of the file."""
+    """The token that the remote at a URL gave to an index file, and the digest (hex) of the file."""
 
     index: str
     token: str
@@ -163,9 +163,9 @@ class RemoteCopy:
         self.store = DirectoryRegistry(state_directory() / "tracking" / registry_id)
 
     def read_index(self, name: str) -> IndexFile | None:
-        """The last index file read of a model, with its token at the remote; None if no index file is kept.
+        """The kept index file of a model, with the token that the remote gave to it; None if no index file is kept.
 
-        The token is empty if it may belong to other bytes or to another URL.
+        The token is "" if it may belong to other bytes or to another URL.
         """
         if (index := self.store.read_index(name)) is None:
             return None
@@ -176,14 +176,14 @@ class RemoteCopy:
         return IndexFile(index.data, token.token if is_same else "")
 
     def age(self, name: str) -> float:
-        """Seconds since the registry last confirmed the index file, or until then, if a clock was turned back."""
+        """The seconds since the registry last confirmed the index file; if a clock was turned back, until that time."""
         try:
             return abs(time.time() - self._token(name).stat().st_mtime)
         except OSError:
             raise NotFoundError(f"{name} was never seen there", "`reg index fetch` fetches it") from None
 
     def keep(self, name: str, index: IndexFile, former: IndexFile | None = None) -> None:
-        """Keep the index file that the remote has now. `former` is the kept index file, if the caller just read it."""
+        """Keep an index file that the remote has now. `former` is the file kept so far, if the caller just read it."""
         if index == (former or self.read_index(name)):
             with host_errors(f"remembering the index of {name}"):
                 os.utime(self._token(name))
@@ -208,7 +208,7 @@ class RemoteCopy:
 
     @contextmanager
     def doubted(self, name: str) -> Iterator[None]:
-        """After an IntegrityError in the block, read the index file in full next time: it may be damaged in transit."""
+        """If the block raises IntegrityError, request the whole index file next time: it may be damaged in transit."""
         try:
             yield
         except IntegrityError:
@@ -218,7 +218,7 @@ class RemoteCopy:
             raise
 
     def local_path(self, name: str) -> Path | None:
-        """The path for a file about the remote, which may be deleted at any time; None if no file can be kept."""
+        """The path for a file about the remote; None if no file can be kept. The file may be deleted at any time."""
         with suppress(RegError, OSError):
             self._create()
             self.store.store.make_scratch()
@@ -233,7 +233,7 @@ class RemoteCopy:
 
 
 class _Document(BufferedReader):
-    """A blob of a remote, kept in `documents` if it is small and one `read` returns the whole blob."""
+    """A stream over a remote's blob. A small blob is kept in `documents` if a single `read` returns all of it."""
 
     def __init__(self, stream: BinaryIO, digest: Digest, documents: dict[Digest, bytes]) -> None:
         super().__init__(cast(RawIOBase, stream))
@@ -264,7 +264,7 @@ class RemoteReader(CheckedReader):
         return index
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """Open a document of the copy if it is intact, or a document that was read before; else the remote's blob."""
+        """Open a blob: in the local copy if it is intact there, else as it was read before, else in the remote."""
         with suppress(RegError):
             return BytesIO(read_blob(self.copy.store, digest)[start:])
         if digest in self._documents:
@@ -273,7 +273,7 @@ class RemoteReader(CheckedReader):
 
 
 class OfflineReader(ReaderWrapper):
-    """The local copy of a remote, read without a request. `tell` is called with the age of each index file."""
+    """A reader of a remote's local copy, which sends no request. `tell` gets the age of each index file."""
 
     def __init__(self, remote: RegistryReader, copy: RemoteCopy, tell: TellAge) -> None:
         super().__init__(copy.store)
@@ -294,7 +294,7 @@ class OfflineReader(ReaderWrapper):
 
 
 class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
-    """`names`: for each registry path, the URL of each remote name. `pins`: the id of the registry at each URL."""
+    """The file `remotes.json`. `names`: by registry path, the URL of each remote. `pins`: the registry id at each URL."""
 
     names: dict[str, dict[str, str]] = {}
     pins: dict[str, str] = {}
@@ -335,7 +335,7 @@ class Remotes:
             replace_file(file, data)
 
     def add(self, name: str, url: str) -> None:
-        """Remember a URL or path under a name. Raise ConflictError if the name has another URL."""
+        """Remember a URL or path under a name. Raise ConflictError if this name already has another URL."""
         if not _NAME.fullmatch(name):
             raise InputError(f"not a name for a remote: {name!r}", "use letters and digits, such as origin")
         if not url:
@@ -359,7 +359,7 @@ class Remotes:
         return urls
 
     def url_of(self, remote: str | None) -> str:
-        """The URL of a remote, given as a name, URL or path; None means the only remote, or the remote named origin."""
+        """The URL of a remote that is given as a name, URL or path. None: the only remote, else the remote named origin."""
         if remote is None and len(self.urls) == 1:
             return next(iter(self.urls.values()))
         if remote is None and "origin" not in self.urls:
@@ -376,7 +376,7 @@ class Remotes:
         return absolute(remote)
 
     def id_of(self, remote: str) -> str:
-        """The id of a registry, given as an id, as a remote that was used before, or as a registry to open."""
+        """The id of a registry, given as an id or as a remote. A remote that was never used before is opened."""
         if REGISTRY_ID.fullmatch(remote):
             return remote
         url = self.url_of(remote)

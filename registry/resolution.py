@@ -1,8 +1,8 @@
-"""Resolve a query on a device, or on each device of a fleet: every answer that a program acts on is made by this module.
+"""Resolve a query for a device, or for each device of a fleet. This module makes every answer that a program acts on.
 
-`schema.query.resolve` decides. A `CheckedReader` compares index files with known heads and with the trust file
-when they are read. In addition, the version must be signed if the trust file demands a signature, and the channel of
-the query must meet the registry's policy. Imports little.
+`schema.query.resolve` decides. A `CheckedReader` compares index files with known heads and with the trust file when
+they are read. In addition, the version must be signed if the trust file demands it, and the channel of the query must
+meet the registry's policy. Imports little.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,10 +45,10 @@ MAX_NAMED_MEMBERS = 3
 
 @dataclass(frozen=True)
 class Resolution:
-    """The artifact that answers a query, its files with their URLs, and the rejections of the other artifacts.
+    """The artifact that answers a query, its files with their URLs, and the reasons against the other artifacts.
 
     `size` is the bytes of all files; equal files count once. `index` is the index file that was read, if any, `deltas` are
-    the deltas that the version offers of these files, with their URLs, and `rollout` is the rollout of the query's channel.
+    the deltas that the version offers for these files, with their URLs, and `rollout` is the rollout of the query's channel.
     """
 
     located: LocatedVersion
@@ -115,11 +115,11 @@ def resolve(
     known_heads: KnownHeads | None = None,
     seed: str | None = None,
 ) -> Resolution:
-    """Pick one artifact with the companions that it needs, and check it; see `docs/resolve.md`.
+    """Pick one artifact with the companions that it needs, and check its version; see `docs/resolve.md`.
 
-    `reader` is a `checked_reader`. With `verify`, the index file must not contradict the manifest of the version. A device
-    without a `seed`, its random text, takes part in no rollout. Raise NoAnswerError with all reasons if no artifact matches,
-    and what `check_version_trust` raises.
+    `reader` is a `checked_reader`. With `verify`, the index file must not contradict the manifest of the version. `seed` is
+    a device's random text; without one, the device takes part in no rollout. Raise NoAnswerError, with all reasons, if no
+    artifact matches, and the errors of `check_version_trust`.
     """
 
     def read(log: Log) -> Resolution:
@@ -144,8 +144,8 @@ def check_version_trust(
     """Raise IntegrityError if the trust file demands a signature that a version lacks. Raise GateError if the ref names
     a governed channel whose version was not promoted or fails the policy.
 
-    `index` is the index file in which the version was found, if it was read already. With `look_for_policy`, a remote's
-    policies are read even if no policy is known of it, which costs one more request.
+    `index` is the index file in which the version was found, if it was read already. With `look_for_policy`, the policies
+    of a remote are read even if the remote is not known to have any; this costs one more request.
     """
     trust, registry = trust_if_any(), reader.registry_id
     if trust and any(need.versions for need in trust.required(registry, located.name)):
@@ -176,7 +176,7 @@ def resolve_in(
     device: "Device | None" = None,
     seed: str | None = None,
 ) -> Resolution:
-    """Resolve a query in a log. For a device with a seed, the version of a rollout is tried first."""
+    """Resolve a query in a log. If the device is in the share of a rollout, the rollout's version is tried first."""
     rolled_out = rolled_out_to(log.state, ref.tag, device, seed, ref.digest)
     versions = releases(log.state) if ref.is_bare else rolled_out
     refs = [Ref(log.name, str(version)) for version in versions]
@@ -228,7 +228,7 @@ def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
 
 @dataclass(frozen=True)
 class DeviceCoverage:
-    """The answer for a device, or for a pipeline's member on it."""
+    """The answer for a device or, with `member`, for a pipeline's member on the device."""
 
     device: "Device"
     answer: Resolution | NoAnswerError

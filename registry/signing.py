@@ -1,6 +1,6 @@
 """This user's keys, which sign lines of logs and statements, such as the statement of a release.
 
-A key is `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub` in a directory of the user's own.
+A key is two files, `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub`, in a directory that only the user has.
 `REG_SIGNING_KEY` names the key that signs every line, or is itself a key (PEM). `trust` decides what a reader accepts.
 """
 
@@ -55,7 +55,7 @@ class PrivateKey:
 
     @classmethod
     def of(cls, key: Any) -> "PrivateKey":
-        """Wrap a key of the library. Raise InputError if `dsse.SPKI` does not list the kind of the key."""
+        """Wrap a private key of `cryptography`. Raise InputError if `dsse.SPKI` does not list its kind."""
         form = library().form
         spki = key.public_key().public_bytes(form.Encoding.DER, form.PublicFormat.SubjectPublicKeyInfo)
         for kind, prefix in SPKI.items():
@@ -85,7 +85,7 @@ class Keystore:
         self.directory = environment.key_directory()
 
     def new(self, name: str, kind: str, secret: str | None = None) -> PublicKey:
-        """Make a key and write its two files, each one whole. Raise ConflictError if the name is taken."""
+        """Make a key and write its two files, each atomically. Raise ConflictError if the name is taken."""
         if not _NAME.fullmatch(name):
             hint = "use letters and digits, such as release-2026"
             raise InputError(f"not a name for a key: {name[:80]!r}", hint)
@@ -141,7 +141,7 @@ class Keystore:
 
 
 def signing_key(name: str | None = None) -> PrivateKey:
-    """Return the key with this name; without a name, the configured key, else the only key. Raise InputError if none."""
+    """Return the key with this name; without a name, the configured key, else the only one. InputError if none fits."""
     keys, configured = Keystore(), (environment.read("REG_SIGNING_KEY") or "").strip()
     if not name and configured:
         if not (configured.startswith(_PEM) or keys.has(configured)):  # it may be a secret
@@ -157,13 +157,13 @@ def signing_key(name: str | None = None) -> PrivateKey:
 
 @lru_cache(maxsize=8)
 def _unlocked(key: str, is_configured: bool, secret: str | None, directory: Path) -> PrivateKey:
-    """Unlock a key (its name or, only if it is configured, a PEM) and remember it, because unlocking is slow on purpose."""
+    """Unlock a key and remember it, since unlocking is slow on purpose. `key` is a name or, if configured, maybe a PEM."""
     is_pem = is_configured and key.startswith(_PEM)
     return PrivateKey.load(key.encode(), secret) if is_pem else Keystore().private(key)
 
 
 def passphrase(name: str, new: bool = False) -> str:
-    """Read a passphrase from the environment, or ask a person at a terminal. Raise InputError without either."""
+    """Read a passphrase from the environment, else from a person at a terminal. Raise InputError if there is neither."""
     secret = environment.read("REG_KEY_PASSPHRASE")
     if secret is None and sys.stdin is not None and sys.stdin.isatty():
         from getpass import getpass
@@ -177,7 +177,7 @@ def passphrase(name: str, new: bool = False) -> str:
 
 
 def _algorithm(key: PublicKey) -> tuple[Any, ...]:
-    """The arguments after the data in the library's `sign` and `verify` for a key of this kind."""
+    """The arguments that follow the data in the library's `sign` and `verify`, for a key of this kind."""
     used = library()
     return () if key.kind == "ed25519" else (used.ec.ECDSA(used.hashes.SHA256()),)
 

@@ -31,7 +31,7 @@ LOGS = frozenset({"index", "log", "state"})
 
 
 class RepairResult(NamedTuple):
-    """The report of `verify` after the repair, and the repaired damage. Damage in the report says why its repair failed."""
+    """The report of `verify` after the repair, and the repaired damage. Damage left in the report says why it was left."""
 
     report: VerifyReport
     repaired: list[Damage]
@@ -45,7 +45,7 @@ def repair(
     progress: Progress = SILENT,
     aside: DirectoryRegistry | None = None,
 ) -> RepairResult:
-    """Verify a registry, or only `ref`; fetch good copies of damaged parts from `source`; repeat until no repair succeeds.
+    """Verify a registry, or only `ref`, and fetch good copies of damaged parts from `source`, until no repair succeeds.
 
     A repair may reveal more damage, since a restored manifest names files. Each repair is tried once. Without `source`, only
     local data is used. `aside` is the registry that keeps damaged index files, in `local/damaged`.
@@ -67,7 +67,7 @@ def repair(
 
 
 def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
-    """Open the remote with good copies: `name`, by default `origin` or the only remote; None without any of these."""
+    """Open the remote with good copies: `name`, else `origin`, else the only remote. None if none of them exists."""
     has_default = "origin" in remotes.urls or len(remotes.urls) == 1
     return remotes.open(name) if name is not None or has_default else None
 
@@ -85,7 +85,7 @@ class _Repair:
     tried: set[BlobKey | str] = field(default_factory=set)
 
     def repair_all(self, damages: Sequence[Damage]) -> None:
-        """Try to repair damage that was not tried before. Of a blob with several bad copies, each call tries one copy."""
+        """Try to repair damage that was not tried before. If a blob has several bad copies, each call tries one of them."""
         needed = {
             item.key.digest: (item.key, item)
             for item in damages
@@ -183,7 +183,7 @@ class _Repair:
 def salvage(
     data: bytes, registry: str, name: str, fetch: Fetch
 ) -> tuple[list[LogLine], tuple[int, Digest] | None]:
-    """Return lines that no later line or state contradicts, and the last line's number and digest in the state."""
+    """Return lines that no later line or state contradicts, and number and digest of the last line as the state has them."""
     first, *raws = data.split(b"\n")
     lines: list[LogLine] = []
     end = None

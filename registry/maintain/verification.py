@@ -1,5 +1,5 @@
-"""Verify a registry: read all of it and list every damage, also with the heads that a user knows and the keys that the user
-trusts. Diagnose a registry and its surroundings, and say how to fix each fault.
+"""Verify a registry: read all of it, compare it with the user's known heads and trusted keys, and list every damage.
+Diagnose a registry and its surroundings, and say how to fix each fault.
 
 A leftover file that no command needs, such as the note of a dead collection, is deleted if the user names the file.
 """
@@ -44,11 +44,11 @@ class Damage(NamedTuple):
 
     Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from a replay), `history` (differs from the
     known head), `signature` (wrong or missing), `gate` (a governed channel has a version that its policy bars),
-    `policy` (the log of policies is damaged), `manifest` (not a manifest), `archive` (a carried version is not in the log),
-    `statement` (an event says other things than its document).
-    Kinds of blobs: `missing`, `short`, `damaged`. `stray`: a file that no registry has. `unreadable`: a part that the
-    remote or the disk did not give, so that its bytes are unknown. `key` is the key of a bad or missing blob;
-    `reference` is a reference to the blob, None if nothing readable refers to it.
+    `policy` (the log of policies is damaged), `manifest` (not a manifest), `archive` (the log lacks a version that the
+    archive claims to have), `statement` (an event contradicts its document).
+    Kinds of blobs: `missing`, `short`, `damaged`. `stray`: a file that does not belong to a registry. `unreadable`: a part
+    that the remote or the disk failed to deliver. `key` is the key of a bad or missing blob; `reference` is a reference
+    to the blob, None if nothing readable refers to it.
     """
 
     kind: str
@@ -92,7 +92,7 @@ class VerifyReport:
 
 
 Audit = Callable[[Log, IndexFile], Iterable[tuple[str, str]]]
-"""A function that yields the kind and a description of each fault in a model's history that its log does not show."""
+"""A function that yields a kind and a description for each fault that a model's log alone does not show."""
 Models = Mapping[str, Collection[Version] | None]
 """The models to verify, each with the versions whose files must be there; None means all versions."""
 
@@ -181,7 +181,7 @@ def verify(
 def _check_models(
     remote: RegistryStore, models: Models, audit: Audit | None
 ) -> tuple[VerifyReport, dict[Digest, Reference]]:
-    """Check the logs and manifests of some models; return a report and the blobs that logs and manifests refer to."""
+    """Check the logs and manifests of some models; return a report and the blobs that these models need."""
     report = VerifyReport()
     needed: dict[Digest, Reference] = {}
     for name, only in models.items():
@@ -281,7 +281,7 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Remove missing blobs that were freed meanwhile, if all logs can be read again, and damage that is listed twice."""
+    """Drop from the report: missing blobs that no log needs any more (if all logs can be read), and damage listed twice."""
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):
@@ -304,7 +304,7 @@ _FIXED = frozenset({"registry.json", "policy.jsonl", CATALOG})
 LEFTOVER = re.compile(
     rf"gc/(?:(intents|condemned)/({NOTE.pattern.replace('(', '(?:')})|probe-[0-9a-f]{{16}})"
 )
-"""The pattern for the path of a note, with kind and name, or for a scratch object from the trial of a store."""
+"""The pattern for the path of a note (groups: kind, name), or of a scratch object from the trial of a store."""
 
 
 def is_registry_file(file: TreeFile) -> bool:
@@ -319,7 +319,7 @@ def is_registry_file(file: TreeFile) -> bool:
 
 
 def stray_files(files: Collection[TreeFile]) -> list[Damage]:
-    """Return files that no registry has, such as a link or a sync program's conflict copy, but no files of systems."""
+    """Return files that do not belong to a registry, such as a link or a sync program's copy, except files of systems."""
     strays = [file for file in files if not is_registry_file(file) and not is_system_path(file.path)]
     kinds = {file.path: "regular file" if file.size is None else "file of a registry" for file in strays}
     return [Damage("stray", path, f"{path} is not a {kind}") for path, kind in kinds.items()]
@@ -327,7 +327,7 @@ def stray_files(files: Collection[TreeFile]) -> list[Damage]:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of one check. If `ok` is False, `fix` says what to do, and `family` is the error family of the fault."""
+    """The result of one check. If `ok` is False, `fix` says what to do, and `family` is the fault's error family."""
 
     check: str
     ok: bool
@@ -355,14 +355,14 @@ def examine(remote: RegistryStore, url: str) -> list[Diagnosis]:
 
 
 def _identity(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Check `registry.json`. HostError if only newer builds may read or write the registry, NotFoundError without one."""
+    """Check `registry.json`. HostError if only newer builds may read or write the registry, NotFoundError if missing."""
     again = RegistryStore(remote.store)
     check_writer(again.identity, url)
     yield Diagnosis("registry.json", True, f"registry {again.registry_id[:12]}...")
 
 
 def _files(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Find files that are not part of a registry, and notes that only a person can call obsolete."""
+    """Find files that are not part of a registry, and notes of which only a person can know if they are obsolete."""
     files = list(remote.files())
     strays = stray_files(files)
     faults = {damage.name: damage.detail for damage in strays}

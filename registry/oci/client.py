@@ -2,8 +2,8 @@
 
 Digests of all bytes are checked. Files with credentials, in this order: `$REGISTRY_AUTH_FILE`,
 `$XDG_RUNTIME_DIR/containers/auth.json`, `~/.config/containers/auth.json`, and `config.json` in `$DOCKER_CONFIG` or
-`~/.docker`. A file may name a helper program. The first file with an entry for the repository decides, and in this
-file the entry with the longest part of `host/path`.
+`~/.docker`. A file may name a helper program. The first file with an entry for the repository is used; in this file,
+the entry that matches the longest part of `host/path`.
 """
 
 import base64
@@ -102,7 +102,7 @@ def find_credential(host: str, repository: str) -> Credential | None:
 
 
 def _of_entry(entry: Mapping[str, Any]) -> Credential | None:
-    """Return the credential in an entry of `auths`; None if the entry has none. ValueError if the entry is malformed."""
+    """Return the credential in an entry of `auths`; None if there is no credential, ValueError if it is malformed."""
     user, secret = str(entry.get("username") or ""), str(entry.get("password") or "")
     if encoded := entry.get("auth"):
         user, separator, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
@@ -213,7 +213,7 @@ class OciServer(HttpStore):
         return "does this server take OCI artifacts?"
 
     def words(self, error: urllib.error.HTTPError) -> str:
-        """Return the error code of the protocol, or else the HTTP reason phrase."""
+        """Return the error code of the OCI protocol; without a code, the HTTP reason phrase."""
         try:
             return str(json.loads(error.fp.read1(READ_BYTES))["errors"][0]["code"])[:60]  # type: ignore[attr-defined]
         except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
@@ -233,7 +233,7 @@ class OciServer(HttpStore):
         return super().send(method, key, headers, body)
 
     def log_in(self, challenges: Iterable[str], refused: Mapping[str, str]) -> bool:
-        """Log in as the server demands. False if no better authorization than the `refused` one is available."""
+        """Log in as the server demands. Return False if there is no other authorization than the `refused` one."""
         with self._lock:
             if self._authorization != refused:
                 return True  # another thread did it meanwhile
@@ -251,7 +251,7 @@ class OciServer(HttpStore):
             return False
 
     def _token(self, parameters: Mapping[str, str], credential: Credential | None) -> str:
-        """Request an access token from the endpoint that the server names; the endpoint must meet the rules for redirects."""
+        """Request an access token from the endpoint that the server names. RemoteError if redirects may not lead there."""
         label = f"the token endpoint of {self._target.host}"
         try:
             realm = requests.target(f"{self._target.server}/v2/", parameters.get("realm")).partition("#")[0]
@@ -351,7 +351,7 @@ class OciClient:
         retrying(attempt)
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
-        """Return the descriptors of the referrers of a manifest that have one of these artifact types. RemoteError if there are too many."""
+        """Return descriptors of a manifest's referrers with one of these artifact types. RemoteError for too long a list."""
         page, size = f"referrers/{digest}", 0
         descriptors: list[Mapping[str, Any]] = []
         for number in range(MAX_REFERRER_PAGES):
@@ -396,7 +396,7 @@ def fallback_tag(digest: Digest) -> str:
 def entries(
     data: bytes, key: str, label: str, types: Collection[str] | None = None
 ) -> list[Mapping[str, Any]]:
-    """Return the descriptors in a manifest or index, if given only of these artifact types. IntegrityError if bad."""
+    """Return the descriptors in a manifest or index; with `types`, only of these artifact types. IntegrityError if bad."""
     try:
         descriptors = json.loads(data)[key]
         if types is not None:

@@ -56,19 +56,19 @@ WEIGHT_CONFIG = "application/vnd.cncf.model.weight.config.v1.raw"
 DOC = "application/vnd.cncf.model.doc.v1.raw"
 ROLE_TYPES = dict.fromkeys(("report", "readme", "license", "golden"), DOC)
 ROLE_TYPES |= {"artifact": WEIGHTS, "external-data": WEIGHTS}
-"""The media type of a layer by the role of the file; other roles have `WEIGHT_CONFIG`."""
+"""The media type of a layer for each role of a file; files with other roles get `WEIGHT_CONFIG`."""
 EMPTY = "application/vnd.oci.empty.v1+json"
 EMPTY_CONFIG = b"{}"
 TITLE, VERSION = "org.opencontainers.image.title", "org.opencontainers.image.version"
 WHOLE = "org.onnxreg.manifest"
-"""The annotation of a version's OCI manifest with the digest of the onnxreg manifest."""
+"""The annotation that gives, in a version's OCI manifest, the digest of the onnxreg manifest."""
 SBOM = "application/vnd.cyclonedx+json"
 STATEMENTS = frozenset({ENVELOPE, EVALUATION})
 """Media types of the statements that an import records. A bill of materials is not imported: it repeats the manifest."""
 
 
 def version_documents(manifest: Manifest, data: bytes, version: Version) -> tuple[OciDocument, OciDocument]:
-    """Return a version's OCI manifest and config. The config states format and precision if all artifacts have the same."""
+    """Return a version's OCI manifest and config. The config states a format and precision that all artifacts share."""
     files = {FILENAME: descriptor(WEIGHT_CONFIG, Digest.of(data), len(data))}
     for file in sorted(manifest.all_files(), key=lambda file: file.path):
         files[file.path] = descriptor(ROLE_TYPES.get(file.role, WEIGHT_CONFIG), file.digest, file.size)
@@ -119,7 +119,7 @@ def _manifest(
 
 @dataclass
 class PublishResult:
-    """A published version: the target with tag and digest, the blobs and bytes sent, the count of its referrers."""
+    """A published version: its target (with tag and digest), the blobs and bytes sent, and the number of its referrers."""
 
     version: Release
     target: OciTarget
@@ -211,7 +211,7 @@ def _send(client: OciClient, blobs: Iterable[Content], progress: Progress, resul
 
 
 def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[Content, Mapping[str, str]]]:
-    """Yield each attested statement about the version, then the bill of materials; the label is the media type."""
+    """Yield the contents and the annotations of each attested statement, then of the bill of materials."""
     ledger = load(reader, published.name)
     for event in attestations(ledger, published.digest, published.manifest):
         about = {"org.onnxreg.artifact": str(event.artifact)} if event.artifact else {}
@@ -229,8 +229,8 @@ def fetch_version(
 ) -> Release:
     """Fetch a version that `reg push` published at an `oci://` URL, and publish it here under the version in its manifest.
 
-    With `statements`, statements are recorded too. None means True, but InputError if a key here would sign their log lines.
-    InputError if the OCI manifest is not a version of onnxreg, or its model is not `name`; IntegrityError for wrong
+    `statements`: record the statements too. None also records them, but raises InputError if a key here would sign their log
+    lines. InputError if the OCI manifest is not a version of onnxreg, or its model is not `name`; IntegrityError for wrong
     bytes; RemoteError for more than `MAX_STATEMENTS` statements.
     """
     target = OciTarget.parse(url)

@@ -1,8 +1,8 @@
 """The catalog of a registry: the data of `ls` and `query` about all models, as lines of JSON.
 
-The first line is a `Header`, then comes one `ModelLine` for each model, then the artifacts of the models in pieces
-(`Piece`), so that a list of models reads only the first part. docs/query.md has the format. A catalog is a hint: no
-decision about a version depends on it. Lines from other machines are limited in size, and their types are checked.
+The first part is a `Header` and a `ModelLine` for each model; a list of models reads only this part. The second part
+has the artifacts of the models, in pieces (`Piece`). docs/query.md has the format. A catalog is a hint: no decision
+about a version depends on it. Lines from other machines are limited in size, and their types are checked.
 
 An index file is read again only if its token (`RegistryReader.index_tokens`) changed.
 """
@@ -43,7 +43,7 @@ from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind, of_artifact
 FORMAT, FORMAT_VERSION = "onnxreg-catalog", 1
 MAX_DESCRIPTION_BYTES = 4096
 PIECE_BYTES = 2**18
-"""The size in bytes of artifacts in one piece, after which the next piece begins."""
+"""The most bytes of artifacts in one piece."""
 BATCH_MODELS = 64
 """The number of models that are read at a time."""
 REVISIONS = count()
@@ -52,7 +52,7 @@ MAX_WORDS = 20
 
 
 class CatalogError(Exception):
-    """A catalog that cannot be used. The error's text completes "the catalog of PLACE"."""
+    """A catalog that cannot be used. The message continues the words "the catalog of PLACE"."""
 
 
 class LaterFormatError(CatalogError):
@@ -60,7 +60,7 @@ class LaterFormatError(CatalogError):
 
 
 class Header(msgspec.Struct, omit_defaults=True):
-    """The first line: the registry, the number of models, and for a published catalog its time (RFC 3339)."""
+    """The first line: the registry, the number of models and, in a published catalog, its time (RFC 3339)."""
 
     format: str
     format_version: int
@@ -70,7 +70,7 @@ class Header(msgspec.Struct, omit_defaults=True):
 
 
 class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
-    """A model at the log's `head`, with the token of the index file, or with the `damage` that prevents reading. From
+    """A model as of its log's `head`, with the token of its index file; or `damage`, the reason why it cannot be read. From
     `manifest` on, fields describe the newest release; `size` counts bytes that are here. `find_models` fills the last 3.
     """
 
@@ -95,7 +95,7 @@ class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Piece(msgspec.Struct, omit_defaults=True, gc=False):
-    """Artifacts of a model at the log's `head`, by version and path, without the name; `gaps` says why others are missing."""
+    """Artifacts of a model as of its log's `head`, by version and path. `gaps` says why other artifacts are missing."""
 
     name: str
     head: str
@@ -110,7 +110,7 @@ _TYPES: Mapping[FieldKind, tuple[Any, Any]] = {
     FieldKind.FLAG: (bool, False),
     FieldKind.LIST: (list[str], msgspec.field(default_factory=list)),
 }
-"""The type and the default of a field by its kind, if the field always has a value."""
+"""For each kind of field that always has a value, its type and its default."""
 _FIELDS = {name: _TYPES[kind] for name, kind in FIELDS.items()}
 for _name in ("family", "latency", "license", "min_recall", "opset", "ort_format", "profile", "task"):
     _FIELDS[_name] = _FIELDS[_name][0] | None, None  # these may be unknown
@@ -145,7 +145,7 @@ class Catalog:
 
     @classmethod
     def decode(cls, lines: Iterator[bytes], registry_id: str) -> "Catalog":
-        """Read a catalog's first part, the models. CatalogError if the part is malformed, or of another registry."""
+        """Read a catalog's first part, the models. CatalogError if it is malformed, or belongs to another registry."""
         header = _decoded(_HEADER.decode, next(lines, b""))
         if header.format != FORMAT:
             raise CatalogError("is not a catalog")
@@ -163,7 +163,7 @@ class Catalog:
         return catalog
 
     def add_pieces(self, lines: Iterable[bytes]) -> None:
-        """Read the second part, except pieces of unknown models. CatalogError, and no change, if the part is malformed."""
+        """Read the second part, but skip unknown models. If the part is malformed, raise CatalogError and change nothing."""
         pieces: dict[str, list[Piece]] = {}
         artifacts = 0
         for line in lines:
@@ -250,7 +250,7 @@ class Catalog:
         return is_read and all(piece.head == model.head and not piece.gaps for piece in pieces)
 
     def _contents(self, name: str) -> "Contents":
-        """Return the artifacts of a model that were read earlier, by manifest."""
+        """Return, by manifest, the artifacts of a model that were read earlier."""
         contents: Contents = {}
         first: dict[str, str] = {}
         for artifact in self._artifacts(name):
@@ -275,7 +275,7 @@ Contents = dict[str, list[dict[str, Any]]]
 
 
 def read_lines(readline: Callable[[int], bytes], max_bytes: int) -> Iterator[bytes]:
-    """Yield the lines of a file, with line ends. CatalogError if the file is damaged, or file or line is too large."""
+    """Yield the lines of a file, with line ends. CatalogError if the file is damaged, or if it or a line is too large."""
     try:
         while line := readline(MAX_CATALOG_LINE_BYTES + 1):
             max_bytes -= len(line)
@@ -294,7 +294,7 @@ def _decoded(decode: Callable[[Any], Any], data: bytes | msgspec.Raw) -> Any:
 
 
 def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[Any]) -> Iterable[Any]:
-    """Read items. If the registry is on another machine, several are read at a time, because each costs a request."""
+    """Apply `read` to all items; to several at a time if the registry is on another machine, since each costs a request."""
     return map(read, items) if isinstance(innermost(reader), DirectoryRegistry) else run_parallel(read, items)
 
 
@@ -401,7 +401,7 @@ def _read_pieces(
 def find_models(
     catalog: Catalog, reader: RegistryReader, words: str, after: str, limit: int
 ) -> tuple[list[ModelLine], int]:
-    """Return the first models, after a name, whose texts have all words, and their total. InputError above `MAX_WORDS`."""
+    """Find the models whose texts have all words. Return the first ones after a name, and the number of all."""
     parts = dict.fromkeys(_folded(words).split())
     if len(parts) > MAX_WORDS:
         raise InputError(f"{len(parts)} words are too many for one search", f"use at most {MAX_WORDS}")
@@ -419,7 +419,7 @@ def find_models(
 
 
 def _fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine]) -> None:
-    """Read description, words and time of newest releases; skip unreadable ones, since the model's page shows the error."""
+    """Read description, words and time of newest releases. Skip unreadable ones: the model's page shows the error."""
     for model in models:
         if model.manifest is None or model.newest is None or model.words is not None:
             continue
@@ -436,7 +436,7 @@ def _fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine])
 
 
 def _folded(text: str) -> str:
-    """Normalize a text, so that comparisons ignore upper and lower case and the form of letters."""
+    """Normalize a text, so that comparisons ignore case and different encodings of a letter."""
     return normalize("NFKC", text).casefold()
 
 

@@ -1,7 +1,7 @@
-"""Catalogs in two places: `local/` of a registry on this machine, and a file that a job publishes in a registry.
+"""Catalogs in two places: in `local/` of a registry on this machine, and published in a registry by a job.
 
-A catalog that is missing, damaged or of a different registry is made again from the index files, which takes longer but
-gives the same answers. Every user who may write to a registry can write any bytes into the published catalog,
+A catalog that is missing, damaged or belongs to another registry is made again from the index files, which takes longer
+but gives the same answers. Every user who may write to a registry can write any bytes into the published catalog,
 `search/catalog.jsonl.gz`, so its size is limited before and after unpacking.
 """
 
@@ -35,9 +35,9 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import is_name
 
 MODELS, PIECES = "catalog-models.jsonl", "catalog-artifacts.jsonl"
-"""The files in `local/` with the two parts of a catalog; a list of models reads only the first file."""
+"""The files in `local/` for the two parts of a catalog; a list of models reads only the first file."""
 COPY = "catalog"
-"""The file in `local/` with a copy of a published catalog: first a line with the origin, then the catalog."""
+"""The file in `local/` for the copy of a published catalog: a line with the catalog's URL and token, then the catalog."""
 MAX_LOCAL_BYTES = 2**30
 
 
@@ -51,7 +51,7 @@ class LocalCatalog:
         self._has_pieces = False
 
     def refresh(self, pattern: str = "*", artifacts: bool = False, progress: Progress = SILENT) -> Catalog:
-        """Update and return the catalog; with `artifacts`, include the artifacts of models whose name matches."""
+        """Update and return the catalog; with `artifacts`, include the artifacts of models whose name matches `pattern`."""
         catalog, registry_id = self._catalog, self._store.registry_id
         if catalog is None or catalog.registry_id != registry_id:
             catalog, self._has_pieces = Catalog(registry_id), False
@@ -124,7 +124,7 @@ def read_remote(
 
 
 def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
-    """Return the published catalog and its token, None without one. Bytes equal to those in `copy` are not fetched."""
+    """Return the published catalog and its token; None if there is none. It is read from `copy` if it has not changed."""
     files, former = innermost(reader), None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):
@@ -141,7 +141,7 @@ def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
 
 
 def _decoded(stored: StoredObject, registry_id: str, artifacts: bool = True) -> Catalog:
-    """Decode a published catalog, if wanted with its artifacts. CatalogError if the catalog cannot be used."""
+    """Decode a published catalog, with its artifacts if `artifacts`. CatalogError if the catalog cannot be used."""
     if len(stored[0]) > MAX_DOCUMENT_BYTES:
         raise CatalogError("is too large")
     with gzip.open(BytesIO(stored[0])) as file:
@@ -165,7 +165,7 @@ def age_of(time: str | None) -> float:
 
 
 class CatalogPublication(NamedTuple):
-    """A published catalog: its time, numbers of models and artifacts, size in bytes, and the damage that it omits."""
+    """The report about a published catalog: time, numbers of models and artifacts, size in bytes, and the omitted damage."""
 
     time: str
     models: int
@@ -175,7 +175,7 @@ class CatalogPublication(NamedTuple):
 
 
 def publish(store: RegistryStore, copy: Path | None, progress: Progress = SILENT) -> CatalogPublication:
-    """Publish the catalog of a registry. Only index files with a changed token, and new manifests, are read.
+    """Publish the catalog of a registry. Reads only index files whose token changed, and new manifests.
 
     `copy` is this machine's file with the last catalog, None if no file can be written. InputError if the registry is a
     mirror, RemoteError if the registry is read only, LostRaceError if another run published meanwhile.

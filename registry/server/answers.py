@@ -2,7 +2,7 @@
 
 Entity tags are strong digests. A request may have one range (RFC 9110, section 14); a request for several ranges gets the
 whole file, so that a client cannot request one byte a thousand times. Starlette's `FileResponse` opens files by path and
-tags them by time; here files are opened below the registry's root without following links, and tagged by content.
+tags them by time. This module opens files below the registry's root without following links, and tags them by content.
 """
 
 import json
@@ -66,7 +66,7 @@ def error_answer(
 
 
 def as_served(error: RegError) -> RegError:
-    """Turn an error into one for clients: a lost blob becomes an IntegrityError; hints with commands or paths are removed."""
+    """Adapt an error for clients: a lost blob becomes an IntegrityError; a hint with a command or path is replaced."""
     if isinstance(error, MissingBlobError):
         error = IntegrityError(error.message, error.hint)
     elif isinstance(error, MismatchError):
@@ -77,7 +77,7 @@ def as_served(error: RegError) -> RegError:
 
 
 def of_error(request: Request, error: Exception) -> Response:
-    """Return the response to a request that failed. For a bug the response hides the cause, which is in the log."""
+    """Return the response to a request that failed. If a bug is the cause, only the log has the details."""
     if isinstance(error, RegError):
         error = as_served(error)
         return error_answer(STATUS.get(error.family, 500), error.family, error.message, error.hint)
@@ -99,7 +99,7 @@ def of_bytes(
     tag: str | None = None,
     ranges: bool = False,
 ) -> Response:
-    """Answer with bytes in memory, or with 304 if the client has these bytes. `tag` is the digest, if known."""
+    """Answer with bytes in memory, or with 304 if the client has them already. `tag` is their digest, if known."""
     headers = {"ETag": f'"{tag or sha256(data).hexdigest()}"', "Cache-Control": caching}
     if _has_it(request, headers):
         return Response(None, 304, headers)
@@ -154,9 +154,9 @@ def _has_it(request: Request, headers: Mapping[str, str]) -> bool:
 
 
 def _select(request: Request, headers: dict[str, str], size: int) -> tuple[int, range]:
-    """Return the status and the requested bytes of an answer of `size` bytes. HttpError 416 if the range is outside.
+    """Return the status of an answer, and the requested range of its `size` bytes. HttpError 416 if the range is outside.
 
-    All bytes are selected if If-Range names another entity tag, or if the Range header is not one valid range.
+    The range is all bytes if If-Range names another entity tag, or if the Range header is not one valid range.
     """
     headers["Accept-Ranges"] = "bytes"
     match = _RANGE.fullmatch(request.headers.get("range", ""))
@@ -174,7 +174,7 @@ def _select(request: Request, headers: dict[str, str], size: int) -> tuple[int, 
 
 
 def base_url(request: Request, settings: Settings) -> str:
-    """Return the base URL for clients: the operator's setting, else from the request. HttpError for a bad Host header."""
+    """Return the base URL for clients: from the settings, else from the request. HttpError for a bad Host header."""
     if settings.url is not None:
         return settings.url
     host = request.headers.get("host", "")
@@ -184,7 +184,7 @@ def base_url(request: Request, settings: Settings) -> str:
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
-    """Read the body of a request. HttpError 413 if the body is too large; then the connection ends."""
+    """Read the body of a request. If it is too large, raise HttpError 413, which ends the connection."""
     refusal = HttpError(413, f"the body has more than {limits.body:,} bytes", headers={"Connection": "close"})
     if int(request.headers.get("content-length", "0")) > limits.body:
         raise refusal

@@ -1,5 +1,5 @@
-"""Routes for programs: the registry's files, with which this server is a remote like any static host; and models, versions
-and resolve, with the same documents as `reg ls --json` and `reg resolve --json`.
+"""Routes for programs. The routes of the registry's files make this server a remote like any static host. The routes for
+models, versions and resolve answer with the documents of `reg ls --json` and `reg resolve --json`.
 """
 
 import re
@@ -36,7 +36,7 @@ from onnxreg.schema.query.resolve import ResolveRequest
 
 JSON_LINES = "application/jsonl"
 RESOLVE_THREADS, EXPRESSION_THREADS = 4, 1
-"""The numbers of threads that answer `resolve` without an expression, and with one, which may take a second."""
+"""Numbers of threads that answer `resolve`: without an expression, and with an expression, which may take a second."""
 MAX_PAGE_MODELS = 1000
 """The most models in one page of the list."""
 MAX_REJECTIONS = 1000
@@ -101,7 +101,7 @@ class Api:
             raise InputError(f"limit is {limit[:40]!r}", f"a whole number from 1 to {MAX_PAGE_MODELS}")
 
         def page(catalog: Catalog) -> bytes:
-            """Return one page of models, the start of the next page, and the number of damaged models."""
+            """Return a document with one page of models, the start of the next page, and the number of damaged models."""
             models = [model for model in catalog.readable() if model.name > after]
             value: dict[str, Any] = {"models": [model.to_json() for model in models[: int(limit)]]}
             if len(models) > int(limit):

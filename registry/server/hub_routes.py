@@ -1,8 +1,8 @@
 """The Hugging Face Hub's protocol for reading: `hf`, transformers, Optimum and transformers.js use this server as the Hub.
 
 A model is a repository. A revision is a version, a channel or a manifest's digest. `X-Repo-Commit` is the start of the
-digest of the version's manifest. `hub_layout` gives the paths. A verdict may change the file that an alias path names; a
-version's own paths never change. Source of the protocol: the requests of huggingface_hub 2.4 and transformers.js 3 and 4.
+manifest's digest. `hub_layout` gives the paths. A later verdict may change the file that an alias path names; a version's
+own paths never change. Source of the protocol: the requests of huggingface_hub 2.4 and transformers.js 3 and 4.
 """
 
 import re
@@ -46,7 +46,7 @@ MAIN = "main"
 MAX_CACHED_FILES = 20_000
 """The most files of all repositories in the cache."""
 HUB_THREADS = 2
-"""The number of threads that read manifests. Other kinds of questions do not wait for these threads."""
+"""The number of threads that read manifests for the Hub's routes; other routes do not wait for them."""
 
 
 class Repository(NamedTuple):
@@ -103,7 +103,7 @@ def _entry(file: LayoutFile) -> dict[str, Any]:
 
 
 def _sibling(entry: dict[str, Any], with_sizes: bool) -> dict[str, Any]:
-    """Return the entry of a file for the list in a model's document."""
+    """Convert a file's entry for the list `siblings` in a model's document."""
     if not with_sizes:
         return {"rfilename": entry["path"]}
     lfs = {**entry["lfs"], "sha256": entry["lfs"]["oid"]}
@@ -122,7 +122,7 @@ class HubRoutes:
         self._repositories: Cache[Repository] = Cache(MAX_CACHED_FILES)
 
     def routes(self) -> list[Route]:
-        """Return all routes, for names of two parts and of one. If two match a path, the route of refs comes first."""
+        """Return all routes, each for names with two parts and with one. If several match a path, `refs` comes first."""
         endpoints = {
             "/api/models/NAME/refs": self.references,
             "/api/models/NAME/revision/{revision}": self.info,

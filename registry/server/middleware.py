@@ -21,7 +21,7 @@ from onnxreg.registry.server.answers import error_answer
 Log = Callable[[str], None]
 """A function that receives one log line, without the line end."""
 METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
-"""The HTTP methods that metrics count by name. Clients may invent other methods: all of them count as "other"."""
+"""The HTTP methods that metrics count by name. All methods that clients invent count as "other"."""
 MAX_LOGGED_PATH_CHARS = 300
 OPEN_PATHS = frozenset({"/healthz"})
 """Paths that clients may request without a token."""
@@ -108,7 +108,7 @@ def to_stderr(line: str) -> None:
 
 
 class Guard:
-    """Refuses requests with a large head, with several tokens, or, if the server has a token, without this token."""
+    """Refuses requests with a large head or several tokens and, if the server has a token, requests without this token."""
 
     def __init__(self, app: ASGIApp, token: str | None, max_head_bytes: int) -> None:
         self._app = app

@@ -1,9 +1,9 @@
 """The served registry: a local registry as clients see it.
 
-An index file is read again if its stat changed (`mark`). An answer that depends on an index file is cached with the file's
+An index file is read again only if its stat changed. An answer that depends on an index file is cached with the file's
 digest, so a repeated question costs one stat, and no cached answer is outdated. Errors contain no local path, and links
-below the root are not followed. Slow questions run in threads of their own (`Queue`); the steps of each question, and
-the number of questions that wait, are limited.
+below the root are not followed. Slow questions run in threads of their own (`Queue`); the steps of each question, and the
+number of questions that wait, are limited.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ from onnxreg.schema.query.resolve import ResolveRequest
 MAX_CACHED_BYTES = 32 * 2**20
 """The size in bytes of the cache of index files, and of the cache of answers."""
 RETRY_SECONDS = 2
-"""Seconds after which a client may repeat a question that was refused because too many were waiting."""
+"""Seconds after which a client may repeat a question that was refused because too many questions waited."""
 
 Value = TypeVar("Value")
 
 
 class Cache(Generic[Value]):
-    """Cached values by key, each with the token of its sources. Above `max_bytes`, the least recently used are dropped."""
+    """A cache of values by key, each with a token of its sources. Above `max_bytes`, it drops the least recently used."""
 
     def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._free = max_bytes
@@ -107,12 +107,12 @@ class ServedRegistry(DirectoryRegistry):
         return f"/{blob_path(digest)}"
 
     def open_tagged(self, path: str) -> tuple[BinaryIO, str]:
-        """Open a file, and return it with a token of its present bytes. FileNotFoundError if the file is absent."""
+        """Open a file, and return it with a token for its present state. FileNotFoundError if the file is absent."""
         file = open_beneath(self.root, path)
         return file, Digest.of(str(FileState.of(os.fstat(file.fileno()))).encode()).hex
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        """Return a model's index file, from the cache if its stat has not changed; None if there is none."""
+        """Return a model's index file, from the cache if its stat has not changed; None if it does not exist."""
         now = time.time_ns()
         try:
             state = FileState.of(os.lstat(f"{self.root}/{index_path(name)}"))
@@ -166,9 +166,9 @@ class ServedRegistry(DirectoryRegistry):
         )
 
     def locate(self, name: str, ref_in: Callable[[Log], Ref]) -> tuple[Log, LocatedVersion]:
-        """Find the version of a ref, with the checks of `resolve`.
+        """Find the version that a ref means, with the checks of `resolve`.
 
-        `ref_in` returns the ref, given the model's log.
+        `ref_in` gets the model's log and returns the ref.
         """
         known_heads = KnownHeads()
         reader = CheckedReader(self, known_heads)

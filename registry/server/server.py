@@ -1,4 +1,4 @@
-"""The ASGI application with all routes of a registry, and the server: its socket, uvicorn's workers, and an orderly end."""
+"""The ASGI application with all routes of a registry, and the server: its socket, uvicorn's workers, and its orderly end."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ REQUEST_HEADERS = ("Authorization", "Content-Type", "If-None-Match", "If-Range",
 RESPONSE_HEADERS = ("Accept-Ranges", "Content-Length", "Content-Range", "ETag", *HUB_HEADERS)
 """Headers that scripts of other web sites may send (`REQUEST_HEADERS`) and read (`RESPONSE_HEADERS`)."""
 BACKLOG_CONNECTIONS = 2048
-"""The most connections that the kernel accepts before the server takes them."""
+"""The most connections that wait in the kernel until the server takes them."""
 IDLE_SECONDS = 30
 """Seconds for which an open connection may wait for its next request."""
 
@@ -55,7 +55,7 @@ def application(
     pages = Pages(registry, settings, limits)
 
     async def failed(request: Request, error: Exception) -> Response:
-        """Answer an error; with a page if a browser requested a path without a route, or met a bug."""
+        """Answer an error with JSON; with a page if a browser requested a path without a route, or if there is a bug."""
         if isinstance(error, ClientDisconnect):
             return Response(None, 499)
         if HTML in request.headers.get("accept", "") and not isinstance(error, RegError | HttpError):
@@ -87,7 +87,7 @@ def routes(
 ) -> list[BaseRoute]:
 
     async def healthz(request: Request) -> Response:
-        """Check that the registry can still be read: its disk may be gone."""
+        """Answer whether the registry can still be read; its disk may be gone."""
         await run_sync(registry.store.check_readable)
         return Response(b'{"status": "ok"}\n', 200, NO_STORE, JSON)
 
@@ -167,7 +167,7 @@ def configuration(
 def serve(
     root: Path, listener: socket.socket, settings: Settings, limits: Limits, has_log: bool, workers: int = 1
 ) -> None:
-    """Answer requests in `workers` processes until SIGTERM or SIGINT; then finish running answers and accept no more."""
+    """Answer requests in `workers` processes. After SIGTERM or SIGINT, accept no more, and finish the running answers."""
     make = partial(_make, root, settings, limits, has_log)
     config = configuration(make, settings, limits, workers)
     if workers > 1:
@@ -188,7 +188,7 @@ def _make(root: Path, settings: Settings, limits: Limits, has_log: bool) -> ASGI
 
 
 def _end_with_parent() -> None:
-    """Wait until the parent process ends, even by a kill; then end this worker in order."""
+    """Wait until the parent process ends, even by a kill; then shut down this worker in order."""
     if (parent := parent_process()) is not None:
         connection.wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)

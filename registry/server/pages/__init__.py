@@ -1,4 +1,4 @@
 """Pages for people, without scripts or external files.
 
-`pages` has a view for each template, `rendering` the filters and a difference as one file, `snippets` lines to copy.
+`pages` makes them from templates, `rendering` has the filters for templates, `snippets` makes the lines to copy.
 """

@@ -1,7 +1,7 @@
 """The pages for people: models, one model, one version, two versions side by side, and the history of a figure.
 
-A page depends only on its URL and on the index files of its models, so pages are cached by both. The entity tag is the digest
-of the page. The pages have a search of their own, so that apps never wait for the queries of pages.
+A page is cached by its URL and by the index files of its models, since it depends on nothing else. Its entity tag is its
+digest. Pages have a search of their own, so that apps never wait for their queries.
 """
 
 import re
@@ -48,18 +48,18 @@ from onnxreg.schema.query.expression import Expression, ExpressionError, parse
 MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 50, 200
 """The most rows of each kind on one page."""
 MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
-"""The most versions in a history, links to figures in it, and characters of a figure's name in a URL."""
+"""The most versions in a history, links to figures in a history, and characters of a figure's name in a URL."""
 WIDTH, HEIGHT, MARGIN = 640, 180, 24
 """Sizes of the chart, in units of its own coordinates."""
 IMAGES = "image-classification"
 TRIALS = (IMAGES, "token-classification", "text-classification", "pooling", "feature-extraction")
-"""The tasks that the script knows."""
+"""The tasks of the models that the script can try in a browser."""
 STATIC = HERE / "static"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Standing(NamedTuple):
-    """A word for the state of a version, the log line that set the state, and the text of the badge."""
+    """One state of a version: the word for it, the log line that set it, and the text of its badge."""
 
     word: str
     line: LogLine | None = None
@@ -68,7 +68,7 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True)
 class VersionRow:
-    """One version in a list. `size` is the size in bytes of its present files, None if the index file does not state it."""
+    """A row for one version. `size` is the bytes of its present files, None if the index file does not state them."""
 
     version: Version
     entry: VersionEntry
@@ -81,7 +81,7 @@ class VersionRow:
 
     @property
     def revision(self) -> str:
-        """The revision with which clients get the files: the version, or the manifest's digest if the version is yanked."""
+        """The revision that clients must name to get the files: the version, or the manifest's digest if it is yanked."""
         return str(self.entry.manifest if self.entry.yanked else self.version)
 
     def has_files(self, artifact: Artifact) -> bool:
@@ -89,7 +89,7 @@ class VersionRow:
         return self.entry.gone is None and (paths is None or artifact.path in paths)
 
     def can_be_tried(self, manifest: Manifest) -> bool:
-        """True if the script can hold the model to what was published: golden vectors, and tokens or numbers of an image."""
+        """True if a browser can run and check the model: it has golden vectors, and a tokenizer or an image sample."""
         has_vectors = any(file.role == "golden" for item in manifest.artifacts for file in item.files)
         has_tokenizer = any(file.path == "tokenizer.json" for file in manifest.files)
         image = manifest.preprocessing and manifest.preprocessing.sample
@@ -102,7 +102,7 @@ class VersionRow:
         return {state.path: state for state in states}
 
     def best_artifact(self, manifest: Manifest) -> Artifact | None:
-        """Return the smallest certified artifact that is here, else the first one here that is not refused, else None."""
+        """Return the smallest certified artifact that is here, else the first that is here and not refused, else None."""
         states = {path: state.state for path, state in self.states(manifest).items()}
         here = filter(self.has_files, manifest.entry_artifacts)
         usable = [item for item in here if states[item.path] != "refused"]
@@ -111,7 +111,7 @@ class VersionRow:
 
 
 class LogRow(NamedTuple):
-    """A row for a log line: the kind, the version, the version that the channel had before, other words, the signer."""
+    """A row for a log line: its kind, its version, the channel's previous version, other words, and the signer."""
 
     line: LogLine
     word: str
@@ -122,7 +122,7 @@ class LogRow(NamedTuple):
 
 
 class ModelPage:
-    """A model's data for its pages, each part read on first use. NotFoundError, with similar names, without a model."""
+    """A model's data for its pages, each part read on first use. NotFoundError, with similar names, if there is no model."""
 
     def __init__(self, registry: ServedRegistry, name: str, index: IndexFile | None) -> None:
         if index is None:
@@ -150,9 +150,9 @@ class ModelPage:
             return error
 
     def log_rows(self, before: int | None, count: int) -> list[LogRow]:
-        """Return the last `count` lines before line `before` (None: of the log), newest first; signers by the trust file.
+        """Return rows for the `count` lines before line `before` (None: the last lines), newest first.
 
-        An attestation has the version that last published its manifest, the end of a rollout the rollout's version.
+        An attestation gets the version that last published its manifest; the end of a rollout gets the rollout's version.
         """
         digests = {line.seq: line.digest for line in self.lines}
         judge = SignatureJudge(load_trust(), self._registry.registry_id, self.name, digests.get)
@@ -184,7 +184,7 @@ class ModelPage:
         return rows[::-1]
 
     def row(self, version: Version) -> VersionRow:
-        """Return the row of a version in the model's list, with the version's states, the most serious first."""
+        """Return the row of a version for the model's list. The version's states come with the most serious first."""
         entry, summary = self.log.versions[version], self.log.state.effective_summary(version)
         by_event = self._lines_by_event
         states = [] if entry.gone is None else [Standing(entry.gone.how, by_event.get(entry.gone.event))]
@@ -244,14 +244,14 @@ class Pages:
         ]
 
     def _most(self, count: int) -> int:
-        """Return the most rows of a kind on a page: in files all rows are on one page."""
+        """Return the most rows on a page: `count` on a server; in files, all rows are on one page."""
         return maxsize if self._is_static else count
 
     def _page(self, template: str, **values: Any) -> bytes:
         return self._templates.get_template(template).render(values).encode()
 
     def _answered(self, make: Callable[[Request], Awaitable[bytes]], policy: str = POLICY) -> Endpoint:
-        """Return an endpoint that answers with a page, also if `make` raises a RegError."""
+        """Return an endpoint that answers with the page from `make`, or with a page about its RegError."""
 
         async def endpoint(request: Request) -> Response:
             try:
@@ -262,7 +262,7 @@ class Pages:
         return endpoint
 
     def of_error(self, error: RegError, query: str = "") -> Response:
-        """Return an error as a page. If the error is in an expression, the page is the search with this expression."""
+        """Return an error as a page; for an error in a search expression, this is the search page with the expression."""
         error = as_served(error)
         html = self._page("error.html", error=error)
         if isinstance(error, ExpressionError):
@@ -355,7 +355,7 @@ class Pages:
         return await self._of_model(ref.name, make, "version", ref, base)
 
     def _snippets(self, model: ModelPage, row: VersionRow, manifest: Manifest, base: str) -> list[Snippet]:
-        """Return the lines with which clients get a version's best artifact; [] if its files are gone, or all are refused."""
+        """Return the lines that clients use to get a version's best artifact; [] if no artifact is here and not refused."""
         artifact, digest = row.best_artifact(manifest), row.entry.manifest
         if artifact is None:
             return []
@@ -411,7 +411,7 @@ def _side(model: ModelPage, ref: Ref) -> Side:
 
 
 def history_chart(history: ModelHistory) -> dict[str, Any] | None:
-    """Return the comparable figures, oldest first: `points` (x, y, ends of the interval or None, row), `low` and `high`."""
+    """Return the chart of comparable figures, oldest first: `points` (x, y, interval or None, row), `low` and `high`."""
     rows = [row for row in reversed(history.versions) if history.is_charted(row)]
     if len(rows) < 2:
         return None
@@ -429,7 +429,7 @@ def history_chart(history: ModelHistory) -> dict[str, Any] | None:
 
 
 def _guarded(response: Response, policy: str = POLICY) -> Response:
-    """Add headers with which a browser only shows the page, with this server's style, and runs only what `policy` says."""
+    """Add headers that limit the browser: it loads and runs only what `policy` allows."""
     response.headers["Content-Security-Policy"] = f"{policy}; frame-ancestors 'none'"
     response.headers["Referrer-Policy"] = "same-origin"
     return response

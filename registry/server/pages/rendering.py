@@ -30,11 +30,11 @@ MAX_JSON_CHARS = 2000
 """The most characters of a JSON value that a page shows."""
 POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'"
 SCRIPTS = "; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'"
-"""The content policy of pages, and what is added on those where a script tries the model."""
+"""Content policies: `POLICY` for all pages, `SCRIPTS` is added for pages with a script that tries the model."""
 
 
 class Links:
-    """The links of pages that a server makes, below a path `root` ("" or `/path`). `tree` is where the registry's tree is."""
+    """The links of a server's pages, below the path `root` ("" or `/path`). `tree` is the URL of the registry's files."""
 
     is_static = False
 
@@ -42,7 +42,7 @@ class Links:
         self.root, self.tree = root, f"{root}/"
 
     def url(self, path: str, **parameters: object) -> str:
-        """Return a link to a page, with those parameters that are not empty."""
+        """Return a link to a page. Empty parameters are left out."""
         query = urlencode({key: str(value) for key, value in parameters.items() if value})
         return f"{self.root}/{path}{'?' if query else ''}{query}"
 
@@ -57,7 +57,7 @@ class Links:
 
 
 class StaticLinks(Links):
-    """The links of pages that are files of one folder. Neither `~` nor `@` is in the name of a model."""
+    """The links of pages that are files in one folder. Their names use `~` and `@`, which no model's name has."""
 
     is_static = True
 
@@ -65,7 +65,7 @@ class StaticLinks(Links):
         self.root, self.tree = ".", tree
 
     def policy(self, has_script: bool) -> str:
-        """Return the content policy of a page, which a file states itself."""
+        """Return the content policy of a page; a page in a file must state it itself."""
         tree = urlsplit(self.tree)
         host = f" {tree.scheme}://{tree.netloc}" if tree.netloc else ""
         return f"{POLICY}{SCRIPTS}{host}" if has_script else POLICY
@@ -138,7 +138,7 @@ def report(
 ) -> bytes:
     """Return a difference as one self-contained HTML page (UTF-8), for mail, print and archives.
 
-    `screen` comes first on the page. `later` has the verdicts of later evaluations.
+    `screen` is the overview at the top of the page. `later` has the verdicts of later evaluations.
     """
     templates = environment()
     style = Markup((HERE / "static" / "style.css").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""`reg site`: the pages of a registry as files, for any host: one folder with relative links, and the tree in it or elsewhere."""
+"""`reg site`: the pages of a registry as files for any host, in one folder; the registry's tree is in it or elsewhere."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ def write_site(registry: ServedRegistry, target: Path, url: str | None, trial: P
     """Write a site into a directory that replaces an earlier site; return the numbers of models and pages.
 
     Args:
-        url: of the registry's tree, absolute or relative to the pages; None copies the tree into the site.
+        url: the URL of the registry's tree, absolute or relative to the pages; None copies the tree into the site.
         trial: the folder with the script that tries models.
     """
     check_target(target, registry.root, _files_of, "site")
@@ -68,7 +68,7 @@ def _copy_tree(registry: ServedRegistry, target: Path) -> None:
 
 
 def _files_of(directory: Path) -> set[str]:
-    """Return the paths of the files of an earlier site in a directory."""
+    """Return the paths of an earlier site's files in a directory; empty if there is no site."""
     with suppress(OSError, ValueError, TypeError):
         return set(json.loads((directory / LIST).read_bytes()))
     return set()

@@ -1,4 +1,4 @@
-"""Lines to copy from a version's page, with which each client gets the files from this server.
+"""Lines to copy from a version's page: for each client, how it gets the files from this server.
 
 Every value is quoted for its language, so that names and paths, which other people chose, never run as code.
 """
@@ -35,7 +35,7 @@ TEXT_FILES = frozenset({"config.json", "tokenizer.json"})
 """Files that libraries of Hugging Face need beside a graph that reads text."""
 
 OF_TREES = frozenset({"reg", "JavaScript client", "JVM client"})
-"""The clients that need no server but a static one."""
+"""The clients for which a static web server is enough."""
 
 
 class Snippet(NamedTuple):
@@ -65,9 +65,9 @@ def snippets(
 ) -> Iterator[Snippet]:
     """Yield a snippet for each client that can use an artifact from the server at `base`; the shell comes first.
 
-    `tag` is the version, None if clients must use the digest. `channel` points to the version; apps ask for it, so that they
-    get later versions too. `files` is the version in the layout of the Hub. `has_token`:
-    True if the server demands a token. ASCII JSON is also used as a literal of JavaScript and Java.
+    `tag` is the version, None if clients must use the digest. `channel` points to the version; apps request the channel, to
+    get later versions too. `files` is the version in the layout of the Hub. `has_token`: True if the server demands a token.
+    ASCII JSON is also used as a literal of JavaScript and Java.
     """
     folder, revision, token = basename(name), tag or str(digest), variable(base)
     ref = f"{name}:{tag}" if tag else f"{name}@{digest}"
