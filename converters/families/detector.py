@@ -188,7 +188,7 @@ def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance
 class Detector:
     """A fitted detector in float64: a row is in distribution if its distance is at most `threshold`.
 
-    `covariance` was fitted on `rows`. `threshold` is the `percentile` of the held-out distances; `rejected` rows are above it.
+    `covariance` was fitted on `rows`. `threshold` is the `percentile` of held-out distances; `rejected` rows are above it.
     """
 
     covariance: Covariance

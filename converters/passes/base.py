@@ -194,7 +194,7 @@ class QuantizationPass(GraphPass):
 
 
 def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None) -> tuple[Out, Step]:
-    """Run one pass under its contract and return its output with the recipe step that records it.
+    """Run one pass under its contract; return the output, and the recipe step that records the run.
 
     Args:
         step: name of the step, unique in its recipe.

@@ -1,4 +1,4 @@
-"""`OnnxConversion`: exports a PyTorch module to ONNX with either exporter of PyTorch, without paths of the machine."""
+"""`OnnxConversion`: exports a PyTorch module to ONNX with either exporter of PyTorch. Graphs have no paths of the machine."""
 
 import inspect
 import os
@@ -22,12 +22,12 @@ from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 
 OLDEST, NEWEST, MAX_DYNAMO_OPSET = 7, 23, 26
-"""Opsets of the TorchScript exporter, then the highest of the dynamo exporter (18 to 26) that ONNX Runtime 1.31 loads."""
+"""Lowest and highest opset of the TorchScript exporter; highest of the dynamo exporter that ONNX Runtime 1.31 loads."""
 TOLERANCE = 1e-3
 """Largest distance from the module that `auto` accepts, as a share of an output's largest value."""
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 CHANGE = 1e-5
-"""Distance between two runs of the same input, as a share of the largest value, that rounding cannot explain."""
+"""Distance between two runs on one input that rounding cannot explain, as a share of the largest value."""
 Run = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 EXPORTERS = {False: "torchscript", True: "dynamo"}
@@ -38,11 +38,11 @@ _lock = threading.RLock()
 
 @dataclass(frozen=True)
 class TorchModel:
-    """A torch module with example tensors for its inputs, which are its keyword arguments, in order.
+    """A torch module with example tensors for its keyword arguments, in the order of the graph's inputs.
 
-    `outputs` are names for the results. A result with these attributes or keys gives their values; other
-    results are a tensor or a tuple, whose first members get the names in order. `axes` are the dynamic axes
-    of inputs and outputs by name; by default each has `AXES`.
+    `outputs` names the outputs. If the module's result has attributes or keys with these names, the outputs are
+    their values; else the result is a tensor or a tuple, whose first members get the names in order. `axes` has
+    the dynamic axes of inputs and outputs by name; by default each has `AXES`.
     """
 
     module: Any
@@ -55,7 +55,7 @@ class TorchModel:
 
 
 def traceable(subject: TorchModel) -> Any:
-    """Return a module from positional tensors to a tuple of tensors (or one tensor), a form that exporters do not change."""
+    """Wrap the module in one that takes positional tensors and returns a tensor or a tuple: exporters keep this form."""
     import torch
 
     names, module = list(subject.inputs), subject.module
@@ -115,8 +115,8 @@ def runner(subject: TorchModel) -> Iterator[Run]:
 def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Run the module on numpy arrays by input name, and return its outputs (`runner`).
 
-    The largest of several inputs is run first and last, to find a module that changes when it runs: BigBird's
-    attention changes permanently with the first short row, and then differs from the trained one.
+    The largest of several inputs is run first and last, to detect a module that changes when it runs: the first
+    short row changes BigBird's attention permanently, which then differs from the trained one.
 
     Raises ConversionError if the module does not run on the inputs, or changes.
     """
@@ -183,7 +183,7 @@ class OnnxConversion(ModuleExport):
     encoders with eager attention, and its bytes hold no path of the machine. `use_dynamo_exporter` selects
     the other exporter. `auto` tries TorchScript, then dynamo, takes the first whose graph agrees with the
     module on samples of other sizes than the examples, and records the choice and the reason. The module's
-    training mode does not change. Without `dynamic` the batch is 1, and every other axis as long as in the
+    training mode does not change. Without `dynamic` the batch is 1, and all other axes have the sizes of the
     examples. `do_constant_folding: false` works with the TorchScript exporter only.
     """
 
@@ -253,7 +253,7 @@ def agreement(subject: TorchModel, exported: Any) -> float:
 
 
 def _refuse_directories(exported: Any) -> None:
-    """Raise ConversionError if a graph names a directory of this machine, weights aside."""
+    """Raise ConversionError if a graph names a directory of this machine; weights are not searched."""
     import torch
 
     text = without_weights(exported).SerializeToString()
@@ -336,17 +336,17 @@ class SortedSet(set[Any]):
 
 
 def first_size(value: Any) -> Any:
-    """The length of a value; of a tensor, other than `len`, a size that a trace keeps dynamic."""
+    """Return the length of a value. Unlike `len`, this keeps the length of a tensor dynamic in a trace."""
     return value.shape[0] if hasattr(value, "shape") else len(value)
 
 
 @contextmanager
 def traced_builtins(module: Any) -> Iterator[None]:
-    """Replace `set` by `SortedSet` and `len` by `first_size` inside the block, in the code of a module except PyTorch's own.
+    """Inside the block, replace `set` by `SortedSet` and `len` by `first_size` in a module's code, except in PyTorch's own.
 
-    Tracing numbers values in the order of calls, and models such as ModernBERT call a part once for each of
-    `set(config.layer_types)`: without this the names in the graph depend on `PYTHONHASHSEED`. Set literals do not change.
-    RT-DETR takes its batch from `len(tensor)`, a number that would be fixed.
+    A trace numbers values in the order of calls, and models such as ModernBERT call a part once for each element of
+    `set(config.layer_types)`: with Python's `set`, names in the graph depend on `PYTHONHASHSEED`. Set literals do not
+    change. RT-DETR takes its batch size from `len(tensor)`, which a trace would make a fixed number.
     """
     names = {kind.__module__ for part in module.modules() for kind in type(part).__mro__}
     own = {name for name in names if name.partition(".")[0] not in ("builtins", "torch", "onnxreg")}

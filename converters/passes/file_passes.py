@@ -1,8 +1,8 @@
 """Passes that write files: an ONNX file to ORT format with the operators that a minimal build needs, and golden vectors.
 
-ONNX Runtime writes the model to the end of an ORT-format file, and before the model a table from which a minimal build reads
-the argument types that select a kernel. The table's entries have the order of a hash table with a random seed, so two
-conversions differ, while the model's bytes are equal. `OrtFormat` writes the head again with sorted entries.
+An ORT-format file begins with a head and ends with the model. A table in the head gives a minimal build the argument types
+that select a kernel. ONNX Runtime writes the table's entries in the order of a hash table with a random seed, so two
+conversions have different heads and equal models. `OrtFormat` writes the head again with sorted entries.
 """
 
 import errno
@@ -117,7 +117,7 @@ def operator_config(path: Path, with_types: bool) -> str:
 
 
 Table = tuple[tuple[str, tuple[tuple[str, tuple[tuple[int, int], ...]], ...]], ...]
-"""By operator and type parameter, the arguments with this type: (0 for an input or 1 for an output, position)."""
+"""The arguments for each operator and type parameter, as pairs: 0 for an input or 1 for an output, and the position."""
 
 
 def canonicalize(source: Path, target: Path) -> bool:

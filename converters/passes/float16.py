@@ -1,4 +1,4 @@
-"""`OnnxFloatToFloat16` and `OrtMixedPrecision`: half the bytes, with as much float32 as the values need.
+"""`OnnxFloatToFloat16` and `OrtMixedPrecision`: convert to float16, and keep float32 where the values need it.
 
 Both use ONNX Runtime's float16 converter, with a list of nodes that stay float32, and repair the converted
 graphs. The trials of `OrtMixedPrecision` are delta debugging: Zeller and Hildebrandt, Simplifying and
@@ -67,8 +67,8 @@ class OnnxFloatToFloat16(HalfPass):
     """Convert float32 weights and activations to float16 with ONNX Runtime's converter.
 
     Nodes that make or read values beyond float16 on the sample inputs stay float32 too (`overflowing` in the result;
-    null if the graph does not run on drawn samples), since processors other than CPUs would make infinity of such
-    values. If the include list names such a node, the pass fails.
+    null if the graph does not run on drawn samples), since processors other than CPUs would turn such values into
+    infinity. If the include list names such a node, the pass fails.
 
     `op_block_list` and `node_block_list` name operators and nodes that stay float32; the default is ONNX Runtime's own
     list. `op_include_list` names the only operators to convert; it excludes the block lists. With `keep_io_types`
@@ -143,9 +143,9 @@ class OrtMixedPrecision(HalfPass):
     result), and so does every operator of `op_block_list`. With `search`, trials decide which other nodes
     stay float32: first no other node, then Olive's operators if there is no list, then all operators. The
     first choice that keeps the outputs within `atol` is reduced, first by kinds of operators, then by single
-    nodes, until leaving out any one more exceeds the tolerance (or until 200 trials: then `minimal` in the
-    result is false). Without `search`, only the list stays float32 (by default Olive's), and the result must
-    be within `atol`, a share of the largest value of an output.
+    nodes, until no further node can be left out, or after 200 trials (then `minimal` in the result is false).
+    Without `search`, only the list stays float32 (by default Olive's), and the result must be within `atol`.
+    `atol` is a share of the largest value of an output.
     """
 
     id = "OrtMixedPrecision"
@@ -174,7 +174,7 @@ class OrtMixedPrecision(HalfPass):
             return to_float16(model, None, forced.union(names), self.params.keep_io_types)
 
         def is_near(names: Iterable[str]) -> bool:
-            """Try nodes in float32. An earlier trial's result is remembered; after the last trial the answer is False."""
+            """Return True if the outputs are within `atol` with these nodes in float32; False after the last trial."""
             nonlocal is_over
             tried = frozenset(names)
             if tried not in distances:
@@ -246,7 +246,7 @@ def to_float16(
     """Convert a model (`onnx.ModelProto`) to float16; the model is changed in place.
 
     `operators` (None: ONNX Runtime's own list), the nodes named in `nodes`, and with `keep_io_types` inputs and outputs
-    stay float32. The sizes of weights other than 0 are limited to the range from `smallest` to `largest`.
+    stay float32. The magnitudes of weights other than 0 are limited to the range from `smallest` to `largest`.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 

@@ -17,8 +17,8 @@ PAST, PRESENT = "past_key_values.", "present."
 class MergeDecoders(GraphPass):
     """Merge a decoder with the decoder of the step `with_past` into one graph, which the input `use_cache_branch` switches.
 
-    Equal weights are stored once. An output `present...` that the second graph lacks is its input `past_key_values...`.
-    `part` selects the part of the source that the merged graph is measured on.
+    Equal weights are stored once. If the second graph lacks an output `present...`, its input `past_key_values...` becomes
+    this output. The merged graph is measured on the part `part` of the source.
     """
 
     id = "MergeDecoders"
@@ -100,8 +100,8 @@ class MergeDecoders(GraphPass):
 def _make_unsigned(body: Any) -> None:
     """Store INT8 weights of products as UINT8, with zero points that give the same integers.
 
-    x86 without VNNI saturates products with INT8 weights, unless a session option is set, which does not reach weights
-    outside a branch.
+    x86 processors without VNNI saturate products with INT8 weights. The session option against this does not reach weights
+    that are stored outside a branch.
     """
     import numpy as np
     import onnx_ir as ir
@@ -163,7 +163,7 @@ def _branch(body: Any, prefix: str, inputs: Any, weights: dict[Any, Any], result
 
 
 def _either(shape: Any, other: Any) -> Any:
-    """The shape of a tensor that has one of two shapes; an axis that the two name differently gets a name of its own."""
+    """Return the shape of a tensor that has one of two shapes; an axis with two different names gets a third name."""
     import onnx_ir as ir
 
     pairs = zip(shape, other, strict=True)

@@ -1,7 +1,7 @@
 """`MobileSafeRewrite`: the same function in the operators that ONNX Runtime's mobile builds contain.
 
-A rewrite takes an `Emitter` for one node, whose last operator replaces the node. It returns False if the
-equivalence cannot be shown (for example, the element type or rank is unknown); then the node stays.
+A rewrite function gets an `Emitter` for one node; the emitter's last operator replaces the node. The function returns
+False if the equivalence cannot be shown (for example, if the element type or rank is unknown); then the node stays.
 """
 
 from collections.abc import Callable, Sequence
@@ -154,7 +154,7 @@ def flatten(emit: Emitter, x: "ir.Value") -> bool:
 def cumulative_sum(emit: Emitter, x: "ir.Value", axis: "ir.Value") -> bool:
     """Rewrite CumSum over the last axis to x @ T with T[i, j] = 1 where i <= j.
 
-    For integers only, whose sum is exact; an infinity or NaN of a float would spread through the whole product.
+    For int32 and int64 only, whose sums are exact; an infinity or NaN of a float would spread through the whole product.
     """
     import onnx_ir as ir
 

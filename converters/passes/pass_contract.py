@@ -7,7 +7,7 @@
         def subject(self):
             return onnx.parser.parse_model(...)
 
-pytest collects the tests; to run them needs nothing but pytest.
+pytest collects the tests, which need no other package to run.
 """
 
 import os

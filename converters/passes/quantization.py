@@ -1,8 +1,8 @@
-"""Quantization to 8 bits and fewer: of dynamic products, blocks of weights, embedding tables, and with calibration data.
+"""Passes that quantize to 8 bits or fewer: dynamically, by blocks of weights, embedding tables, and with calibration data.
 
-Dynamic quantization gives the graph of `onnxruntime.quantization.quantize_dynamic`, with its names, in one walk over the
-graph: ONNX Runtime copies all weights four times and codes each channel in Python, which takes 30 times as long. Weights are
-coded by ONNX Runtime's formulas (`compute_scale_zp` and `quantize_nparray`), with equal bits.
+Dynamic quantization gives the same graph and names as `onnxruntime.quantization.quantize_dynamic`, in one walk over the
+graph. ONNX Runtime copies all weights four times and codes each channel in Python, which takes 30 times as long. Weights are
+coded by ONNX Runtime's formulas (`compute_scale_zp` and `quantize_nparray`), to the same bits.
 """
 
 from collections import Counter
@@ -27,13 +27,13 @@ LIMIT, REDUCED_LIMIT = 127, 64
 MIN_ROW_COSINE = 0.99
 """Lowest cosine of a coded row with its original: below it a row is wrong, not only rounded."""
 DRAWN_ROWS, MAX_SHIFT = 16, 12
-"""Rows of each of the drawn inputs that show the largest activations, and the largest power of two of a scale."""
+"""The batch size of inputs drawn to find the largest activations, and the largest exponent of a scale (a power of two)."""
 NORMALIZATIONS = frozenset(
     f"{kind}Normalization" for kind in ("Layer", "SimplifiedLayer", "RMS", "SkipLayer", "SkipSimplifiedLayer")
 )
 """Normalizations that are one operator; others end with a Mul and an Add of stored vectors."""
 SHARES = tuple(number / 64 for number in range(64, 7, -1))
-"""Shares of the whole range of an activation that calibration by squared error compares."""
+"""Ranges that calibration by squared error compares, as shares of an activation's whole range."""
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 MASK_SIZE = 1e3
 """A constant of at least this size that reaches an operator of `MASKED` counts as a mask, whose exact size means nothing."""
@@ -55,8 +55,8 @@ class OnnxDynamicQuantization(QuantizationPass):
 
     By default each channel has a scale: on MiniLM the mean cosine of pooled outputs with the parent's is .993, and .963 with
     a scale per tensor. A stack of matrices gets one scale, because no kernel takes more. A Gemm becomes a MatMul and an Add
-    first. Every constant weight of the requested operators MatMul, Gemm and Conv is quantized, except in `nodes_to_exclude`,
-    or the pass fails. `Gather` in `op_types_to_quantize` quantizes embedding tables as `EmbeddingQuantization` does.
+    first. The pass fails unless it quantizes every constant weight of the requested operators MatMul, Gemm and Conv, except
+    in `nodes_to_exclude`. `Gather` in `op_types_to_quantize` quantizes embedding tables as `EmbeddingQuantization` does.
     """
 
     id = "OnnxDynamicQuantization"
@@ -168,7 +168,7 @@ def _code(weight: Any, axis: int | None, low: int, high: int) -> tuple[Any, Any,
     """Return the codes of a float32 weight, and its scales and zero points along `axis` (None: one for the tensor).
 
     The weight is about `(codes - zeros) * scales`. If `low` is below 0, codes are int8 and the range is symmetric; else
-    they are uint8. The range includes 0. A scale too small for a normal number, as for zeros only, becomes 1.
+    they are uint8. The range includes 0. A scale below the smallest normal number, as for a weight of zeros, becomes 1.
     """
     import numpy as np
 
@@ -245,9 +245,9 @@ class OrtDynamicQuantization(GraphPass):
 
 
 def by_files(label: str, subject: Any, quantize: Callable[..., None]) -> Any:
-    """Quantize a graph with a function of ONNX Runtime on two files, which has the parameter `use_external_data_format`.
+    """Quantize a graph with a function of ONNX Runtime that takes two paths and `use_external_data_format`.
 
-    Nodes without a name get one, and the runtime's notes are left out. Raises ConversionError, naming `label`, if it fails.
+    Nodes without a name get one; the runtime's notes are left out. Raises ConversionError, naming `label`, on failure.
     """
     graph.clear_value_info(subject)
     graph.name_nodes(subject)
@@ -397,8 +397,8 @@ class OnnxStaticQuantization(QuantizationPass):
 
     Pairs of QuantizeLinear and DequantizeLinear are put around the operators (`quant_format` QDQ); ONNX
     Runtime replaces these by quantized operators when it loads the file. `op_types_to_quantize` is by default
-    every operator that ONNX Runtime can quantize. Every constant weight of a Conv, Gemm or MatMul among them
-    is quantized, or the pass fails. Nodes that make or apply an attention mask, or compute an index, stay in
+    every operator that ONNX Runtime can quantize. The pass fails unless it quantizes every constant weight of
+    a Conv, Gemm or MatMul among them. Nodes that make or apply an attention mask, or compute an index, stay in
     floating point (`float_nodes` in the result): beside a mask of -1e4 or -inf, 8 bits cannot hold the
     scores, and a rounded index would select another row. `percentile` belongs to the method `Percentile`;
     `MSE` takes the range whose codes have the least squared error on the data.
@@ -480,9 +480,9 @@ class OnnxStaticQuantization(QuantizationPass):
 
 
 def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool) -> Any:
-    """Return the range of each activation whose 256 codes have the least squared error on the data, of `SHARES` of its range.
+    """Return for each activation the one of the ranges `SHARES` whose 256 codes have the least squared error on the data.
 
-    Errors are those of a histogram (`onnxruntime.quantization.calibrate.TensorsData`); each range contains 0.
+    Errors are estimated from a histogram (`onnxruntime.quantization.calibrate.TensorsData`); each range contains 0.
     """
     import numpy as np
     from onnxruntime.quantization import CalibrationMethod, create_calibrator
@@ -511,7 +511,7 @@ def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool
 def float_nodes(model: Any) -> list[str]:
     """Return the names of the nodes whose values 8 bits cannot hold.
 
-    Such a node is a Softmax or similar operator that reads a mask, carries the mask to it, or computes an index.
+    Such a node reads a mask (a Softmax or a similar operator), carries a mask to one that does, or computes an index.
     """
     import onnx
 
@@ -548,11 +548,11 @@ def _is_mask(tensor: Any) -> bool:
 class SmoothQuant(GraphPass):
     """Move the outliers of normalized activations into the weights that they are multiplied by, channel by channel.
 
-    An activation that a normalization gives is divided by a scale for each channel, in a Mul before the MatMuls that read
-    it, and the rows of their matrices are multiplied by the scales: `peak ** alpha / weight ** (1 - alpha)`, with the
-    largest activation and weight of the channel (Xiao et al. 2023, https://arxiv.org/abs/2211.10438). Scales are powers of
-    two, so every product is the same number as before. Activations are those of `data`, by default of drawn inputs. The
-    pass only prepares: quantize after it.
+    Before the MatMuls that read a normalization's output, a Mul divides each channel by a scale; the rows of the MatMuls'
+    matrices are multiplied by the scales. A scale is `peak ** alpha / weight ** (1 - alpha)`, from the channel's largest
+    activation and weight (Xiao et al. 2023, https://arxiv.org/abs/2211.10438), rounded to a power of two, so every product
+    is the same number as before. Activations are measured on `data`, by default on drawn inputs. The pass quantizes
+    nothing: add a quantization after it.
     """
 
     id = "SmoothQuant"
@@ -609,7 +609,7 @@ class SmoothQuant(GraphPass):
         return {**result, "activations": self._smoothed}
 
     def _products(self, subject: Any) -> dict[str, list[str]]:
-        """The names of the float32 matrices by the normalized activation that they multiply, unless they have another reader."""
+        """Return, for each normalized activation, the float32 matrices that multiply it and that no other node reads."""
         readers = Counter(name for body in within(subject.graph) for node in body.node for name in node.input)
         readers.update(value.name for value in (*subject.graph.input, *subject.graph.output))
         floats = [one for one in subject.graph.initializer if one.data_type == one.FLOAT]
@@ -629,7 +629,7 @@ class SmoothQuant(GraphPass):
         return products
 
     def _peaks(self, subject: Any, names: list[str]) -> dict[str, Any]:
-        """The largest magnitude of each channel of these values of the graph."""
+        """Return the largest magnitude in each channel of the values with these names."""
         import numpy as np
         import onnx
 

@@ -1,7 +1,7 @@
 """`TransformersExport`: the only module that calls the exporters of transformers (`transformers.exporters`).
 
-They are experimental: tests/converters/passes/test_transformers_export.py holds what is used of their interface, and
-pyproject.toml bounds the version. What they leave open is set here: names, sizes, the order of sets, metadata.
+The exporters are experimental: tests/converters/passes/test_transformers_export.py tests the part of their interface that is
+used, and pyproject.toml bounds the version. This module sets what they leave open: names, sizes, order of sets, metadata.
 """
 
 import io
@@ -31,7 +31,7 @@ class TransformersExport(ModuleExport):
 
     It uses `torch.export`, and knows the models of transformers. Only the axes of the `TorchModel` are dynamic; every other
     size is a number in the graph, so that a runtime refuses inputs of another size. Inputs, outputs and axes have the names
-    of the `TorchModel`. Of a source that becomes several graphs, `part` selects one.
+    of the `TorchModel`. If a source becomes several graphs, `part` selects one.
     """
 
     id = "TransformersExport"
@@ -116,7 +116,7 @@ def export(subject: TorchModel, opset: int) -> Any:
 
 
 def _name(values: Any, subject: TorchModel, shapes: Mapping[str, Any]) -> None:
-    """Name the dynamic axes, and write all other sizes as numbers. ConversionError for a dynamic axis that became fixed."""
+    """Name the dynamic axes; make all other sizes numbers. Raise ConversionError if a dynamic axis became fixed."""
     for value in values:
         axes, dims = subject.axes_of(value.name), value.type.tensor_type.shape.dim
         for axis, (dim, size) in enumerate(zip(dims, shapes[value.name], strict=True)):

@@ -28,7 +28,7 @@ ARITHMETIC = 2.0**-22
 HALF_SCALE = 2.0**-10
 """Relative error of a code if the scale is stored as float16: quantizers compute codes before they round the scale."""
 MAX_FAR_SHARE = 0.1
-"""The share of weights that may be farther than a step or a unit; with more, the tensor is another one."""
+"""The largest share of a tensor's weights that may differ by more than a step or a unit; with more, the proof fails."""
 INFINITE = 1e30
 """A finite number from this magnitude on means infinity, as in attention masks: clipping the number loses nothing."""
 CHUNK_ELEMENTS = 2**17
@@ -49,7 +49,7 @@ class Comparison:
     """The counts of one proof; `doubts` are the reasons, in words for people, why the proof is bounded only.
 
     `largest` is the largest error, in steps of the scale or units in the last place. `half_rules` are the rules for float16
-    that explain every value so far.
+    that have explained the most values of each tensor so far.
     """
 
     tensors: int = 0
@@ -64,7 +64,7 @@ class Comparison:
 
 
 def compare_constants(pairs: list[tuple[StoredValue, StoredValue]]) -> Comparison:
-    """Compare pairs of stored values, the parent's first, each pair once."""
+    """Compare pairs of stored values, the parent's value first; a repeated pair is compared once."""
     comparison = Comparison()
     for parent, child in {(one.identity, other.identity): (one, other) for one, other in pairs}.values():
         _compare(comparison, parent, child)
@@ -143,9 +143,9 @@ def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
 def _compare_rows(
     comparison: Comparison, parent: StoredValue, child: StoredValue, measure: Measure, group: int = 1
 ) -> None:
-    """Compare codes, or values with fewer bits, with the values that they encode, some rows at a time; `group` rows are one unit.
+    """Compare codes, or values with fewer bits, with the parent's values, some rows at a time; `group` rows stay together.
 
-    `measure` takes a row's number, values and codes; it returns each error, in steps, and a mask of the codes that are wrong.
+    `measure` takes the first row's number, values and codes; it returns the errors, in steps, and a mask of the wrong codes.
     """
     name, count = child.tensor.name or "", child.size
     values, codes = child.stored_form(parent.array()), read_array(child.tensor)
@@ -243,7 +243,7 @@ SCALE_RULES = tuple(_NAMES.split())
 
 
 def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int, int], kind: str) -> str:
-    """The first rule that gives every scale and zero point, from the extreme weights of each scale; "" without such a rule."""
+    """Return the first rule that gives all scales and zero points from each scale's extreme weights; "" if none does."""
     tolerance = FLOAT32_ROUNDING if kind in WIDE else FLOAT16_ROUNDING
     empty, (least, most) = (low == 0) & (high == 0), limits
     low, high = np.minimum(low, 0), np.maximum(high, 0)
@@ -274,9 +274,9 @@ def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int,
 def _unit_errors(
     comparison: Comparison, name: str, kind: str, start: int, wide: Any, narrow: Any
 ) -> tuple[Any, Any]:
-    """The errors of float16 or bfloat16 values that are not the nearest, in units in the last place; and a mask of them.
+    """Return the errors (units in the last place) of float16 or bfloat16 values that are not the nearest, and their mask.
 
-    Keeps the rules for float16 that give the most of these values.
+    A bound that a rule for float16 gives counts as the nearest. `comparison` keeps only the rules that give the most values.
     """
     nearest, size = wide.astype(np.float16 if kind == "float16" else ml_dtypes.bfloat16), np.abs(wide)
     equal = (narrow == nearest) & (np.signbit(narrow) == np.signbit(nearest))

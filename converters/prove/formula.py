@@ -28,12 +28,12 @@ class UnprovableError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class StoredValue:
-    """A constant: a tensor, or with `scale` the values of its codes, `(code - zero point) * scale`.
+    """A constant: the values of a tensor or, with `scale`, of a tensor's codes: `(code - zero point) * scale`.
 
-    `axis` is the axis of the codes with a scale for each index (None: one scale for all codes); with `block`, each scale
-    is for that many consecutive codes of the axis. `views` are the steps from the tensor to the constant: each has the axes
-    of a transposition, the shapes before and after a reshape, or for each row a power of two as its factor. A factor that
-    this package computed may differ from another by `tolerance`, relative.
+    `axis` is the axis along which each index has a scale (None: all codes have the same scale). With `block`, a scale is
+    for `block` consecutive codes along the axis. `views` are the steps from the tensor to the constant: the axes of a
+    transposition, the shapes before and after a reshape, or powers of two that multiply the rows. A factor that this
+    package computed may differ from another by the relative error `tolerance`.
     """
 
     tensor: ir.TensorProtocol
@@ -75,7 +75,7 @@ class StoredValue:
         return replace(self, dims=dims, views=(*self.views, (self.dims, dims)))
 
     def scale_rows(self, exponents: tuple[int, ...]) -> "StoredValue":
-        """A matrix with rows multiplied by powers of two."""
+        """Return this matrix with each row multiplied by a power of two."""
         return replace(self, views=(*self.views, (exponents, (), ())))
 
     def array(self) -> Any:
@@ -108,8 +108,8 @@ class Formula:
 
     `operator` has its domain in front, except for ai.onnx; `epoch` is the version since which the operator has this meaning.
     `output` is the number of the operator's output; `element` the element type, "" if unknown; `node` a name for people.
-    `shape_of` is a digest of the formula without its constants, and without what follows from sizes of inputs; operands of a
-    commutative operator are sorted by `shape_of`.
+    `shape_of` is a digest of the formula without constants, and without values that follow from sizes of inputs; operands of
+    a commutative operator are sorted by `shape_of`.
     """
 
     operator: str
@@ -140,7 +140,7 @@ class Formula:
         return dict(self.attributes).get(name, default)
 
     def first(self, count: int) -> list[Any]:
-        """The operands, with None for each absent one of `count`. ValueError if there are more."""
+        """Return `count` operands, with None for absent ones. Raise ValueError if there are more."""
         if len(self.operands) > count:
             raise ValueError(f"{self} has {len(self.operands)} operands")
         return [*self.operands, *[None] * (count - len(self.operands))]
@@ -177,7 +177,7 @@ def unpacked(tensor: ir.TensorProtocol, bits: int, dims: tuple[int, ...]) -> Sto
     """Codes of 4 or 8 bits in the bytes of a tensor, the low half of a byte first; each read unpacks the codes again.
 
     Args:
-        dims: the shape of the codes; what is left of each row's bytes is not read.
+        dims: the shape of the codes; the rest of each row's bytes is not read.
     """
     kind = ir.DataType.UINT8 if bits == 8 else ir.DataType.UINT4
 
@@ -190,7 +190,7 @@ def unpacked(tensor: ir.TensorProtocol, bits: int, dims: tuple[int, ...]) -> Sto
 
 
 def array_of(formula: Operand, most: int = 2**16) -> Any:
-    """The array of a small constant that is not quantized, or of a single code; None for any other formula."""
+    """Return the array of a small constant without quantization, or of a single code; None for any other formula."""
     value = formula.constant if formula is not None else None
     if value is None or value.size > most or not is_readable(value.tensor):
         return None
@@ -225,7 +225,7 @@ def same_arrays(one: Operand, other: Operand) -> bool:
 
 
 def split(operands: Iterable[Operand], is_first: Callable[[Formula], bool]) -> tuple[Formula, Formula] | None:
-    """Of two operands, the one for which `is_first` is true, then the other; None if `is_first` is true for neither."""
+    """Return two operands, first the one for which `is_first` is true; None if it is true for neither."""
     one, other = (*operands, None, None)[:2]
     if one is None or other is None:
         return None

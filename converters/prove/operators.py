@@ -18,7 +18,7 @@ RANDOM = names(
     "Bernoulli BiasDropout BitmaskBiasDropout BitmaskDropout Dropout Multinomial RandomNormal RandomNormalLike"
     " RandomUniform RandomUniformLike Sampling"
 )
-"""Operators of any domain whose results may differ from run to run, as may those of one with the attribute `seed`.
+"""Operators, in any domain, whose results may differ from run to run. An operator with the attribute `seed` may do so too.
 
 A rewrite erases a Dropout that passes its input on.
 """
@@ -39,7 +39,7 @@ Tanh 6, ThresholdedRelu 10, Tile 6, TopK 11, Transpose 1, Trilu 14, Unsqueeze 1,
 SINCE: Mapping[str, int] = {
     name: int(version) for name, version in (item.split() for item in _SINCE.replace("\n", " ").split(","))
 }
-"""For each operator, the version since which new ones only add element types, optional operands and attributes."""
+"""For each operator, the first of the versions that differ only by added element types, optional operands and attributes."""
 REDUCTIONS = tuple(name for name in SINCE if name.startswith("Reduce"))
 MOVED = dict.fromkeys((*REDUCTIONS, "Squeeze", "Unsqueeze"), "axes") | {"Split": "split"}
 """Attributes that became the second operand in later versions of the operator."""
@@ -56,7 +56,7 @@ ELEMENTWISE = names(
 
 
 def epoch(domain: str, name: str, version: int) -> int:
-    """The first version of an operator with the same meaning: 1 in com.microsoft, the given one for unknown operators."""
+    """The first version of an operator with the same meaning: 1 in com.microsoft, `version` for unknown operators."""
     if domain == CONTRIB:
         return 1
     schema = find_schema(domain, name, version)

@@ -1,4 +1,4 @@
-"""The rewrites that erase quantization: codes become the values that they encode, operators on codes operators on values."""
+"""Rewrites that erase quantization: codes become the values they encode, operators on codes become operators on values."""
 
 from dataclasses import replace
 from math import prod
@@ -28,7 +28,7 @@ DYNAMIC = "DynamicQuantizeLinear"
 
 
 def _plain(*parts: Operand) -> list[StoredValue]:
-    """The constants of these operands without the absent ones; empty unless all are unquantized constants without views."""
+    """Return the constants of the operands that are not None; empty unless all are unquantized constants without views."""
     values = [one.constant for one in parts if one is not None]
     stored = [value for value in values if value is not None and not value.views and not value.is_coded]
     return stored if len(stored) == len(values) else []
@@ -82,7 +82,7 @@ def activation_range(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("quantized-move", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
 def quantized_move(make: Rewriter, formula: Formula) -> Operand:
-    """Swap a move of codes (or a choice of the largest) with the dequantization behind the move."""
+    """Dequantize before a move of codes (or a choice of the largest code) instead of after it."""
     inner, scale, zero = formula.first(3)
     if inner is None or inner.operator not in MOVES or inner.output or not _is_positive(scale):
         return None
@@ -141,7 +141,7 @@ def _factor(codes: Operand, scale: Operand, zero: Operand, name: str, is_first: 
 
 @rule("dynamic-product", f"{MICROSOFT}MatMulIntegerToFloat", f"{MICROSOFT}DynamicQuantizeMatMul")
 def fused_dynamic_product(make: Rewriter, formula: Formula) -> Operand:
-    """Replace a fused product of codes by the product of the values, plus the bias; one operator also quantizes a factor."""
+    """Replace a fused product of codes (or of a value to quantize and codes) by the product of the values, plus the bias."""
     if formula.operator.endswith("DynamicQuantizeMatMul"):
         source, right, scale, zero, bias = formula.first(5)
     else:
@@ -157,7 +157,7 @@ def fused_dynamic_product(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("quantized-rows", "Mul")
 def quantized_rows(make: Rewriter, formula: Formula) -> Operand:
-    """Replace rows of codes, times the rows of their scales, by the rows of the values."""
+    """Replace gathered rows of codes, times the gathered scales of the rows, by gathered rows of values."""
     pair = split(formula.operands, lambda one: one.is_op("Cast") and one.attribute("to") == "float")
     codes, scales = (pair[0].operands[0], pair[1]) if pair is not None else (None, None)
     if codes is None or scales is None or not (codes.is_op("Gather") and scales.is_op("Gather")):
@@ -176,7 +176,7 @@ def quantized_rows(make: Rewriter, formula: Formula) -> Operand:
 def _by_blocks(
     packed: Formula, scale: Operand, zero: Operand, bits: int, dims: tuple[int, ...], axis: int, size: int
 ) -> Operand:
-    """Codes of 4 or 8 bits in bytes as a quantized constant; each row of zero points begins with a byte of its own."""
+    """Make a quantized constant from packed codes of 4 or 8 bits; each row of zero points begins at a new byte."""
     codes, steps, *middle = _plain(packed, scale, zero) or (None, None)
     if codes is None or steps is None or not steps.dims:
         return None
@@ -234,14 +234,14 @@ _OPERATORS = {
 }
 """The operators on codes, with the number of their values (0: any number).
 
-The operands are codes, scale and zero point of each value, then scale and zero point of the result; for any number
-of values, the result's come first. The bias of Conv is the last operand, the bias of Gemm is before the result's scale.
+The operands are codes, scale and zero point of each value, then scale and zero point of the result (which come first if
+the number is 0). The bias of Conv is the last operand; the bias of Gemm is before the result's scale.
 """
 
 
 @rule("quantized-operator", *_OPERATORS)
 def quantized_operator(make: Rewriter, formula: Formula) -> Operand:
-    """Replace an operator on codes by the operator on values, then quantize the result, unless QGemm gives values."""
+    """Replace an operator on codes by the operator on values; quantize the result, except of a QGemm that gives values."""
     name, count = formula.operator.rpartition("Q")[2].removeprefix("Linear"), _OPERATORS[formula.operator]
     attributes: dict[str, Any] = dict(formula.attributes)
     if attributes.pop("channels_last", 0) or (name == "Softmax" and attributes.pop("axis", -1) != -1):

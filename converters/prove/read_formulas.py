@@ -45,7 +45,7 @@ def read_formulas(path: Path, parent: Shapes | None = None) -> FormulaGraph:
     """The formulas of an ONNX or ORT-format file.
 
     Args:
-        parent: for a child, what is known of the parent, which states the shapes of inputs for both.
+        parent: if the file is a child, the shapes of its parent, which also has the shapes of the child's inputs.
 
     Raises InputError for a file that cannot be read, UnprovableError for a graph that the rules do not cover.
     """

@@ -145,9 +145,9 @@ def _places(make: Rewriter, formula: Formula, axes: Axes) -> Operand:
 SINGLE, COARSE = 2.0**-21, 2.0**-9
 """Relative error of a factor that an optimizer computed in float32, and of a factor stored with 16 bits."""
 MAX_SCALE = 2.0**16
-"""The largest factor that is moved out of a product (also its reciprocal): more may overflow where the parent does not."""
+"""The largest factor (or reciprocal) to move out of a product: a larger one may overflow where the parent does not."""
 MAX_EXPONENT = 16
-"""The largest power of two that moves from a channel into a matrix, up or down, for the same reason."""
+"""The largest exponent, positive or negative, of a power of two to move from a channel into a matrix: see `MAX_SCALE`."""
 
 
 @rule("scaled-product", "MatMul")
@@ -262,7 +262,7 @@ def constant_view(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("sizes", *RESHAPES)
 def known_sizes(make: Rewriter, formula: Formula) -> Operand:
-    """Drop a Reshape or Expand that changes no size; give any other the sizes themselves, if they are known, as an attribute."""
+    """Drop a Reshape or Expand that changes no size; write the sizes of any other, if they are known, as an attribute."""
     source, dims = formula.operands[0], make.shapes.by_rule(formula)
     if dims is not None and dims == make.shapes.dims(source):
         return source
@@ -393,7 +393,7 @@ def skip_layer_normalization(make: Rewriter, formula: Formula) -> Operand:
 @rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
 @rule("layer-normalization", "LayerNormalization")
 def layer_normalization(make: Rewriter, formula: Formula) -> Operand:
-    """Spell out as x / Sqrt(mean of x * x + epsilon) * gamma + beta, last axis; unless simplified, x first loses its mean."""
+    """Replace by x / Sqrt(mean of x * x + epsilon) * gamma + beta on the last axis; x minus its mean, unless simplified."""
     attributes: dict[str, Any] = dict(formula.attributes)
     if formula.output or attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
         return None

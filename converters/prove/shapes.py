@@ -55,7 +55,7 @@ def is_known(size: Size) -> bool:
 
 
 def simple(size: Any) -> Size:
-    """Bring an expression to its one form. OverflowError if this one, or all together, are larger than in real graphs."""
+    """Bring an expression to one form. Raise OverflowError if it, or all of a graph together, are unusually large."""
     if any(abs(number) >= MAX_FACTOR for number in sympy.sympify(size).atoms(sympy.Integer)):
         raise OverflowError("a size is too large")
     if isinstance(size, int):

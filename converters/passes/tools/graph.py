@@ -142,7 +142,7 @@ def drop_unused_imports(model: Any) -> None:
 
 
 def drop_unread_weights(model: Any) -> None:
-    """Drop unread initializers, and of two initializers with the same name in a graph the second, in place."""
+    """Drop unread initializers, and the second of two initializers with the same name in a graph, in place."""
     bodies = list(within(model.graph))
     read = {name for body in bodies for node in body.node for name in node.input}
     read |= {value.name for body in bodies for value in body.output}
@@ -188,10 +188,10 @@ def name_nodes(model: Any) -> None:
 
 @contextmanager
 def edited(model: Any) -> Iterator["ir.Model"]:
-    """Yield the graph as onnx_ir holds it, with inferred types, and write back to `model` what the block changes, sorted.
+    """Yield the graph as an `onnx_ir.Model` with inferred types; after the block, sort its nodes and write it to `model`.
 
-    Large weights are inputs there, which are not copied. The types of intermediate values are left out of the result, and
-    weights keep their order. Imported operator sets do not change.
+    In the yielded graph large weights are inputs, so they are not copied. The result has no types of intermediate values,
+    and weights keep their order. Imported operator sets do not change.
     """
     import onnx_ir as ir
 
@@ -225,7 +225,7 @@ def copy(message: Any) -> Any:
 
 
 def drop_second_names(model: Any) -> None:
-    """Change the graph: drop each Identity that only renames a stored tensor, and let its readers read that tensor.
+    """Drop each Identity that only renames a stored tensor, and let its readers read the tensor itself, in place.
 
     PyTorch's exporter writes such nodes if a weight is used twice, as in the layers of ALBERT.
     """
@@ -242,7 +242,7 @@ def drop_second_names(model: Any) -> None:
 
 
 def fold_transposes(model: Any) -> None:
-    """Store the transpose of a matrix that a MatMul multiplies by, in place, as a tensor under the name of the result."""
+    """Replace, in place, each Transpose of a MatMul's stored matrix by the transposed matrix, under its result's name."""
     import numpy as np
     import onnx
 
@@ -260,9 +260,9 @@ def fold_transposes(model: Any) -> None:
 
 
 def unfold_gemms(model: Any, excluded: Collection[str] = (), only_shared: bool = False) -> None:
-    """Replace each Gemm by a stored matrix, if it is only a product and a sum, by MatMul and Add, in place.
+    """Replace each Gemm that only adds to a product with a stored matrix, in place, by MatMul and Add.
 
-    Nodes named in `excluded` stay, and with `only_shared` also those whose matrix has no other reader.
+    Nodes named in `excluded` stay. With `only_shared`, a Gemm stays too if no other node reads its matrix.
     """
     import numpy as np
     import onnx

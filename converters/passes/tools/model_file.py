@@ -19,7 +19,7 @@ from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import scrub
 
 MAX_INLINE_WEIGHT_BYTES = 2**31 - 2**26
-"""Larger weights in total go into a separate file; protobuf's limit is 2**31 - 1 bytes, including the graph."""
+"""If all weights take more, they go into a separate file: protobuf's limit is 2**31 - 1 bytes, including the graph."""
 
 ALIGNMENT_BYTES = 4096
 """Each tensor in a data file begins at a multiple of this, the size of a memory page."""

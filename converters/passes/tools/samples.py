@@ -29,7 +29,7 @@ SEED = 0
 MIN_COSINE = 0.5
 """Lowest cosine of an output with the parent's: below it the graph is wrong, not only rounded."""
 MIN_COVARIATION, ROUNDED = 0.7, 0.1
-"""Lowest cosine of an output's variation with its parent's; not checked at relative distances up to `ROUNDED`."""
+"""Lowest cosine between the variations of an output and its parent's, unless their relative distance is up to `ROUNDED`."""
 ROUNDINGS = 8
 """Allowed error in steps of a 16-bit type, because two kernels may round at different places."""
 EIGHT_BITS = {2, 3}
@@ -178,7 +178,7 @@ def compare(
     `tolerance`, a share of the largest value (at least 1).
 
     Args:
-        is_bounded: False if the user stated a lower limit; then both checks on cosines are left out.
+        is_bounded: False if the user allowed a lower cosine; then both checks on cosines are left out.
     """
     import numpy as np
 
@@ -245,8 +245,8 @@ def _refuse_chance(expected: Sequence[Any], got: Sequence[Any], label: str) -> N
 def tolerance_of(work: Any, subject: Any) -> float | None:
     """Return the largest allowed distance of a pass's result from `subject`, as a share of an output's largest value.
 
-    This is the pass's own `tolerance`, or more for a graph with 16-bit weights; None if the pass has no tolerance, or merges
-    graphs with 8-bit weights: ONNX Runtime 1.31 has no exact kernel for one that two nodes share, so some processors saturate.
+    This is the pass's own `tolerance`, or more if weights have 16 bits. It is None if the pass has none or merges graphs with
+    8-bit weights: ONNX Runtime 1.31 has no exact kernel for a weight that two nodes share, so some processors saturate.
     """
     stated: float | None = getattr(work, "tolerance", None)
     if stated is None:
