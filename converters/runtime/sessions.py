@@ -173,7 +173,13 @@ def try_load(path: Path, label: str, hint: str) -> None:
         with suppress(BrokenPipeError):
             process.stdin.write(os.fsencode(path.absolute()) + b"\0")
             process.stdin.flush()
-        if process.stdout.read(1):
+        try:
+            answer = process.stdout.read(1)
+        except BaseException:  # the next file would get the answer that is on its way
+            process.kill()
+            process.communicate()
+            raise
+        if answer:
             return
         process.communicate()
     raise ConversionError(f"ONNX Runtime crashed (status {process.returncode}) while it loaded {label}", hint)

@@ -13,8 +13,9 @@ from onnxreg.registry.server.pages.pages import STATIC, Pages
 from onnxreg.registry.server.pages.rendering import StaticLinks
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
-from onnxreg.registry.store.layout import index_path
+from onnxreg.registry.store.layout import CATALOG, index_path
 from onnxreg.registry.transfer.export_files import check_target, replacing
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG
 
 LIST = "site.json"
@@ -29,6 +30,8 @@ def write_site(registry: ServedRegistry, target: Path, url: str | None, trial: P
         trial: the folder with the script that tries models.
     """
     check_target(target, registry.root, _files_of, "site")
+    if trial is not None and target.resolve().is_relative_to(trial.resolve()):
+        raise InputError(f"{target} is inside {trial}, which is copied", "name a directory outside of it")
     with replacing(target) as fresh:
         if url is None:
             _copy_tree(registry, fresh / "tree")
@@ -61,7 +64,7 @@ def _copy_tree(registry: ServedRegistry, target: Path) -> None:
     """Copy the files that `reg serve` serves as the tree: index files first, so that all their blobs are copied."""
     root, names = registry.root, (POLICY_LOG, *registry.names())
     blobs = (path.relative_to(root) for path in (root / "blobs").rglob("*"))
-    for path in (Path("registry.json"), *map(Path, map(index_path, names)), *blobs):
+    for path in (Path("registry.json"), Path(CATALOG), *map(Path, map(index_path, names)), *blobs):
         if (root / path).is_file() and not (root / path).is_symlink():
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / path, target / path)

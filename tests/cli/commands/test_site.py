@@ -54,6 +54,15 @@ def test_the_tree_in_it_is_a_remote(written, tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_a_published_catalog_is_in_the_tree(models, tmp_path, capsys):
+    own = ["--registry", str(shutil.copytree(models, tmp_path / "models"))]
+    assert main([*own, "index", "publish"]) == 0
+    assert main([*own, "site", str(tmp_path / "public")]) == 0
+    with static.serve(tmp_path / "public") as url:
+        assert main(["--registry", str(tmp_path / "other"), "ls", "--remote", f"{url}/tree"]) == 0
+    assert "acme/pii" in capsys.readouterr().out
+
+
 def test_a_site_replaces_an_earlier_one_and_nothing_else(models, written, capsys):
     (written / "index.html").write_text("an earlier one")
     again = ["--registry", str(models), "site", str(written), "--url", "https://models.example/tree"]
@@ -80,3 +89,11 @@ def test_a_damaged_model_is_named_and_the_earlier_site_stays(models, written, tm
     assert main(["--registry", str(copy), "site", str(written)]) == 4
     assert "acme/pii" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in written.glob("*.html")} == before
+
+
+def test_a_site_is_not_written_into_the_folder_that_it_copies(models, tmp_path):
+    (tmp_path / "try").mkdir()
+    (tmp_path / "try" / "try.js").touch()
+    words = ["site", str(tmp_path / "try" / "public"), "--try", str(tmp_path / "try")]
+    assert main(["--registry", str(models), *words]) == 2
+    assert [path.name for path in (tmp_path / "try").iterdir()] == ["try.js"]
