@@ -54,10 +54,10 @@ def own_interval(check: Check) -> Interval | None:
 class FigureRow(Record, frozen=True, kw_only=True):
     """One figure of one artifact, before and after.
 
-    `change` is absent if the figures cannot be compared, or one is missing; `interval` is its 95 % interval, and `basis`
-    says if that was made of published intervals or of numbers of samples. `verdict` is `unclear` if the interval includes
-    0; else, or without an interval, it follows from the figures. `direction` is that of better values, `old_check` and
-    `new_check` are the verdicts of the checks, `changes` positions in the diff's `changes`.
+    `change` is absent if a figure is missing or the figures cannot be compared. `interval` is the 95 % interval of the
+    change; `basis` says if it follows from published intervals or from numbers of samples. `verdict` is `unclear` if the
+    interval includes 0, else it follows from the figures. `direction` says which values are better, `old_check` and
+    `new_check` are the verdicts of the checks, `changes` are positions in the diff's `changes`.
     """
 
     artifact: str
@@ -94,7 +94,7 @@ def direction_of(check: Check) -> Direction | None:
 
 
 def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[tuple[str, str], FigureRow]:
-    """The rows by names of artifact and check: qualities, losses, and checks with a severe change or a changed verdict."""
+    """Rows, by names of artifact and check, for qualities, losses, and checks with a severe change or another verdict."""
     shown = {
         delta.at.names[:2]
         for change, delta in changes

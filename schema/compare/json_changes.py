@@ -137,9 +137,9 @@ def _named(old: list[Any], new: list[Any], named: NamedList, lists: Lists, at: S
 def match(
     old: Sequence[Any], new: Sequence[Any], namers: Sequence[Namer]
 ) -> tuple[list[tuple[str, int, int]], list[tuple[str, int]], list[tuple[str, int]]]:
-    """Match two lists: names with both positions of each pair, of removed items, and of added items.
+    """Match two lists. Return the names and positions of the pairs, of the removed items, and of the added items.
 
-    Items are matched by the first namer, the rest by the next; equal names are matched in order.
+    The first namer matches items, the next namer matches the rest; items of equal names are matched in order.
     """
     pairs: list[tuple[str, int, int]] = []
     left, right = set(range(len(old))), set(range(len(new)))

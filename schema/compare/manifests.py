@@ -64,7 +64,7 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
 def located_changes(
     old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ((), ())
 ) -> list[LocatedChange]:
-    """The changes that `diff` finds, and those in measured speeds, each with its places in the two manifests."""
+    """The changes that `diff` finds, and the changes of measured speeds, each with the difference of JSON values."""
     documents = old.to_json(), new.to_json()
     for document, side in zip(documents, states, strict=True):
         timed = {state.path: {speed.machine: speed.ratio for speed in state.speeds} for state in side}
@@ -103,7 +103,7 @@ def diff_of(located: Sequence[LocatedChange]) -> ManifestDiff:
 def paired(
     old: Sequence[Part], new: Sequence[Part], named: NamedList
 ) -> dict[str, tuple[Part | None, Part | None]]:
-    """The items of two lists by name, first in the order of the new list, then removed ones; None for a missing item."""
+    """Pairs of items of two lists, by name; None for a missing item. Items of the new list come first, in its order."""
     documents, new_documents = ([item.to_json() for item in items] for items in (old, new))
     pairs, removed, added = match(documents, new_documents, named.namers)
     before = {j: old[i] for _, i, j in pairs}

@@ -41,7 +41,7 @@ from onnxreg.schema.manifest.vocabulary import ASIDE, UNJUDGED
 MAX_NAMED = 3
 """The number of figures, files or changes of one kind that a sentence or a fact names at most."""
 MAX_SUBJECT_LETTERS = 40
-"""The longest text of one change among several; if one is longer, only the fields are named, without values."""
+"""The most characters of a change in a list of changes; if a change is longer, the list has fields without values."""
 _OF_EVALUATIONS = ("report:", "certificate:", "item-scores:")
 """Roles of companion files that an evaluation writes."""
 
@@ -53,7 +53,7 @@ FACT, FOLLOWS = "fact", "follows"
 class ArtifactSide(Record, frozen=True):
     """An artifact in one version. `size` is the bytes that a runtime loads; later refusals change `state`.
 
-    `speeds` are those of the log (docs/format.md), the newest last.
+    `speeds` are the speeds that the log records (docs/format.md), the newest last.
     """
 
     path: str
@@ -70,9 +70,9 @@ class ArtifactSide(Record, frozen=True):
 
 
 class ArtifactRow(Record, frozen=True):
-    """An artifact before and after; null in the version that lacks it. `member` is its stage in a pipeline.
+    """An artifact in the old and the new version; null if a version lacks it. `member` is its stage in a pipeline.
 
-    `graph` and `weights` say if both compute the same; null if one version lacks the artifact. `reasons` explain a new
+    `graph` and `weights` say if both versions have the same; null if one lacks the artifact. `reasons` explain a new
     state other than `certified`. `changes` are positions in the diff's `changes`.
     """
 
@@ -97,7 +97,7 @@ class FactRow(Record, frozen=True):
 
 
 class FoldedChanges(Record, frozen=True):
-    """Changes that follow from another change; `kinds` counts them. `cause` is "" for changes without effect on an app."""
+    """Changes that follow from the change `cause`, or have no effect on an app (`cause` is ""). `kinds` has their counts."""
 
     cause: str
     kinds: dict[str, Count]
@@ -105,7 +105,7 @@ class FoldedChanges(Record, frozen=True):
 
 
 class DiffOverview(Record, frozen=True):
-    """One screen. `verdict` has its sentences; `figures` and `facts` are sorted, the worst first."""
+    """The screen. `verdict` has the sentences of the verdict; `figures` and `facts` are sorted, the worst first."""
 
     verdict: tuple[str, ...]
     artifacts: tuple[ArtifactRow, ...]
@@ -176,7 +176,7 @@ def overview(
 def _places(
     changes: Sequence[LocatedChange], pairs: ArtifactPairs, rows: Mapping[tuple[str, str], FigureRow]
 ) -> Iterator[Place]:
-    """Yield the place of each change. A severe change is in a row that says so, or a fact, and is never folded."""
+    """Yield the place of each change. A severe change is never folded: it is a fact, or in a row that shows the severity."""
     causes = {
         name: CAUSES.get(_shares(old, new), "new bytes")
         for name, (old, new) in pairs.items()

@@ -121,7 +121,7 @@ def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterato
 
 
 def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
-    """The parts of two different files that differ beyond the tolerance; `bytes` if the files hold no measured numbers."""
+    """The parts of two files that differ beyond the tolerance; `bytes` if the files hold no measured numbers."""
     if entry.role not in ("certificate", "golden"):
         return ("bytes",)
     pair = contents(entry.path)
@@ -137,7 +137,7 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
 
 
 def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = None) -> bool:
-    """True for sentences, and for measured numbers within their tolerance; if `is_measured`, for those of any float.
+    """True for a sentence, and for a measured number within its tolerance. With `is_measured`, any float is measured.
 
     A value of a golden vector in the recorded `document` has the tolerances of its tensor (docs/golden.md).
     """

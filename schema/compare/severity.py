@@ -45,7 +45,7 @@ _IN_PLACE = _ITSELF._replace(positions=True)
 CHECKS = NamedList(
     (lambda item, _: item["name"] if item.get("direction") else f"{item['name']}/{item['metric']}",)
 )
-"""Checks by name, followed by the metric; with a direction by the name alone, which then includes the metric."""
+"""Checks are matched by name and metric; with a direction by the name alone, which then includes the metric."""
 ARTIFACTS = _named("{format}/{precision}/{path}", "{format}/{precision}", "{format}/{path}")
 _TENSORS = NamedList((lambda item, _: item["name"], lambda _, index: str(index)))
 
@@ -134,7 +134,7 @@ def better_direction(name: str, stated: Direction | None) -> Direction | None:
 
 
 def _measure(delta: JsonChange) -> Severity:
-    """Degrading if a quality falls, a loss grows or a value is lost; direction or name says if it is a quality or loss.
+    """Judge a figure: degrading if a quality falls, a loss grows or a value is lost, by the check's direction or name.
 
     Numerical distances (parity of logits) change with every training, so only their verdict counts.
     """
@@ -157,7 +157,7 @@ def _other_suite(delta: JsonChange) -> str:
 
 
 def _slowed(delta: JsonChange) -> Severity:
-    """Degrading if a latency grew by more than a tenth, notable if it fell by as much; noise of the machine is cosmetic."""
+    """Judge a latency: degrading if it grew by over a tenth, notable if it fell by as much, else cosmetic (noise)."""
     if delta.new > NOISE * delta.old:
         return "degrading"
     return "notable" if NOISE * delta.new < delta.old else "cosmetic"
@@ -181,7 +181,7 @@ def _reshaped(harmless: tuple[str, ...]) -> Judge:
 
 
 def _rerouted(delta: JsonChange) -> Severity:
-    """Notable if a class gets its first head, degrading if it loses its head, breaking if it gets another head."""
+    """Judge a class: notable if it gets its first head, degrading if it loses its head, breaking if it gets another."""
     return "notable" if delta.old is None else "degrading" if delta.new is None else "breaking"
 
 
@@ -191,7 +191,7 @@ def _is_refused(delta: JsonChange) -> bool:
 
 
 def _license(delta: JsonChange) -> Severity:
-    """Cosmetic if the licence is only spelled differently: SPDX identifiers are compared without case; else notable."""
+    """Judge a licence: cosmetic if only the spelling differs (the case of SPDX identifiers does not count), else notable."""
     names = {comparable_license(str(side)) for side in (delta.old, delta.new)}
     return "cosmetic" if len(names) == 1 else "notable"
 
@@ -212,7 +212,7 @@ def _cosmetic(noun: str) -> Rule:
 def _ranked(noun: str, *order: Any) -> Rule:
     """A rule that judges a value by its rank in `order`, from worst to best: a lower rank than before is degrading.
 
-    An absent value has the rank of the second one in `order`; to add or remove a value of this rank is cosmetic.
+    An absent value has the rank of the second value in `order`; to add or remove a value of this rank is cosmetic.
     """
 
     def judge(delta: JsonChange) -> Severity:
@@ -239,10 +239,10 @@ _LOADER = Rule("loader", changed=_moved(1, "breaking"), why="an older runtime ma
 _PIECES = _cosmetic("pieces")
 """The rule for pieces, which follow from the bytes; a change of the bytes' digest is reported."""
 _KERNEL = _breaking_unless(lambda delta: not delta.at.names[0].startswith("ort"))
-"""Minimal builds load ORT-format models, and have only the requested kernels."""
+"""The severity of an operator: breaking in ORT-format models, whose minimal builds have only the requested kernels."""
 _OPERATOR = Rule("operator", added=_KERNEL, changed=_KERNEL, why="a minimal build must have its kernel")
 _DOMAIN = _breaking_unless(lambda delta: delta.at.pattern.endswith(('["ai.onnx"]', '[""]')))
-"""Every graph needs ai.onnx, whose opset was not recorded before."""
+"""The severity of an added opset: breaking, but not for ai.onnx: every graph needs it, only the record is new."""
 _STEP = Rule("step", reordered="notable")
 _BASIS = Rule("certification-basis")
 

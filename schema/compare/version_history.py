@@ -23,7 +23,7 @@ class HistoryArtifact(ArtifactSide, frozen=True, kw_only=True):
 
 
 class HistoryRow(Record, frozen=True, omit_defaults=False):
-    """One version, with the smallest artifact that has the metric, or else the smallest of all; null without a manifest.
+    """One version. `artifact` is the smallest artifact with the metric, else the smallest; null without a manifest.
 
     `status` is a word such as `yanked`, or "". `value`, its 95 % `interval` and its `suite` belong to the metric; null if not measured.
     """
@@ -69,10 +69,10 @@ def model_history(
     metric: str | None = None,
     is_wanted: Callable[[Artifact], bool] = lambda artifact: True,
 ) -> ModelHistory:
-    """Make the history of a model from its versions, newest first, and the wanted ones of their artifacts.
+    """Make the history of a model from its versions, newest first. Only artifacts that are wanted (`is_wanted`) count.
 
     `metric` is the name of a check, or the end of the name, such as a label; by default the loss of recall, else the
-    newest version's first figure of a suite. Raises NotFoundError if no version has the metric.
+    newest version's first figure of a suite. Raise NotFoundError if no version has the metric.
     """
     versions = [
         [item for item in (record.document.artifacts if record.document else ()) if is_wanted(item)]

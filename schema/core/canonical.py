@@ -29,7 +29,7 @@ _FIRST_BEYOND_BMP = 0xF0
 
 
 def encode(value: Any, label: str = "document") -> bytes:
-    """Encode a JSON value by RFC 8785. Raises InputError, naming `label`, for a value that `decode` would refuse."""
+    """Encode a JSON value by RFC 8785. Raise InputError, naming `label`, for a value that `decode` would refuse."""
     is_plain = _check(value, label)
     try:
         if is_plain:
@@ -195,7 +195,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _parse(kind: Any, value: Any) -> Any:
-    """Parse a value, as `value_error` does. A list of many models has half a million values, so no function is made for each."""
+    """Parse a value; raise ValueError for InputError, like `value_error`, but without a function made for each value."""
     try:
         return kind.parse(value)
     except InputError as error:

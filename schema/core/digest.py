@@ -22,7 +22,7 @@ class Digest(str):
     __slots__ = ()
 
     def __new__(cls, hex: str) -> Self:
-        """Raise InputError for anything but 64 lower-case hex digits."""
+        """Make a digest of 64 lower-case hex digits. Raise InputError for other text."""
         return cls.parse(f"sha256:{hex}")
 
     def __getnewargs__(self) -> tuple[str]:

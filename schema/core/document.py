@@ -72,7 +72,7 @@ class Document(BaseModel):
 
 
 def _keys(model: type[Document]) -> Iterator[str]:
-    """Yield the keys of a document and of the objects in it. Its schema takes 20 ms, and is made when the first is asked for."""
+    """Yield the keys of a document and of the objects in it. The schema (20 ms) is made only for the first key."""
     schema = model.model_json_schema()
     for part in (schema, *schema.get("$defs", {}).values()):
         yield from part.get("properties", ())
@@ -85,7 +85,7 @@ class WrittenDocument(Document):
 
 
 def invalid(error: ValidationError, label: str, keys: Iterable[str] = ()) -> InputError:
-    """The error for a document with invalid values: the first one, or an unknown key, which may be a misspelled missing one."""
+    """The error for an invalid document. An unknown key, maybe a misspelled required one, is named before other problems."""
     problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     problem, kind, alike = problems[0], problems[0]["type"], list[str]()
     words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")

@@ -67,8 +67,8 @@ def check_content(head: bytes, name: str) -> None:
 
 
 class FileState(NamedTuple):
-    """Device, inode, size in bytes, and the times (ns) of the last changes of a file's bytes and of its inode. The state
-    identifies the content until a change. No program can set back the time of the inode, if the file system keeps one.
+    """A file's device, inode, size in bytes, and the times (ns) of the last changes of its bytes and its inode. A changed
+    file gets another state: no program can set back the time of the inode, if the file system keeps one (see `token`).
     """
 
     device: int
@@ -85,9 +85,9 @@ class FileState(NamedTuple):
         return f"{self.device} {self.inode} {self.size} {self.modified} {self.changed}"
 
     def token(self, now: int) -> str:
-        """The state as a text; "" if a later change may leave it as it is. `now`: the time (ns) when the state was read.
+        """The state as text; "" if the file may change and the state stay. `now`: the time (ns) when the state was read.
 
-        It is "" if times are whole seconds: such file systems (FAT, sshfs) show the time of the bytes as the inode's.
+        Times in whole seconds also give "": such file systems (FAT, sshfs) show the time of the bytes as the inode's.
         """
         has_fine_times = os.name == "posix" and self.changed % 10**9 != 0
         is_old = now - max(self.modified, self.changed) > SETTLED_NANOSECONDS

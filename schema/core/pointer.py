@@ -14,7 +14,7 @@ def child(pointer: str, token: str | int) -> str:
 
 
 def tokens(pointer: str) -> list[str]:
-    """The keys and indexes of a pointer. Raises InputError if the pointer is malformed."""
+    """The keys and indexes of a pointer. Raise InputError if the pointer is malformed."""
     if pointer and not pointer.startswith("/"):
         raise InputError(f"not a JSON pointer: {pointer[:80]!r}", "it is empty or begins with a slash")
     return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
@@ -48,7 +48,7 @@ def expand(value: Any, pattern: str) -> list[str]:
 
 
 def relative(pointer: str, path: str) -> str:
-    """The pointer at a path from another pointer: keys and indexes as in a pointer, and `..` for one level up."""
+    """The pointer that a path leads to from `pointer`. The path has keys and indexes, and `..` for one level up."""
     for step in path.split("/") if path else ():
         pointer = pointer.rpartition("/")[0] if step == ".." else f"{pointer}/{step}"
     return pointer

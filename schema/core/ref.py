@@ -30,7 +30,7 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}")
 
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[str, str], bool]:
-    """A comparison of versions: by precedence, then by build metadata. Raises TypeError for any other text."""
+    """Make a method that compares versions by precedence, then by build metadata, and raises TypeError for other text."""
 
     def method(self: str, other: str) -> bool:
         if not (isinstance(self, Version) and isinstance(other, Version)):
@@ -166,7 +166,7 @@ PATTERN = rf"^(?!(.*/)?\.{{1,2}}(/|$))[^/{_FORBIDDEN}]+(/[^/{_FORBIDDEN}]+)*$"
 def check_path(path: str) -> str:
     """Return a path unchanged, or raise InputError with the reason why a manifest must not have this path.
 
-    Allowed are relative paths that POSIX, Windows and object stores all distinguish. A short name is `OPENME~1.JSO`.
+    Allowed are relative paths that POSIX, Windows and object stores all distinguish; not short names (`OPENME~1.JSO`).
     """
     data = path[: MAX_PATH_CHARS + 1].encode("utf-8", "surrogatepass")
     parts = data.split(b"/")

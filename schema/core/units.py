@@ -15,7 +15,7 @@ DURATION_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def parse_size(text: str) -> int:
-    """SIZE = DIGITS ["." DIGITS] [UNIT]: a whole number of bytes. Raises InputError for other text. KB is read as kB."""
+    """Read SIZE = DIGITS ["." DIGITS] [UNIT], a whole number of bytes; KB is kB. Raise InputError for other text."""
     match = re.fullmatch(r"([0-9]{1,16})(?:\.([0-9]{1,15}))?([A-Za-z]*)", text)
     if match is None or match[3] not in SIZE_UNITS:
         hint = f"write 30MB, 28.5MiB or a number of bytes; units are {', '.join(filter(None, SIZE_UNITS))}"
@@ -33,7 +33,7 @@ def size(value: Any) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """DURATION = DIGITS UNIT: whole seconds. Raises InputError for other text."""
+    """Read DURATION = DIGITS UNIT as whole seconds. Raise InputError for other text."""
     match = re.fullmatch(r"([0-9]{1,9})([A-Za-z]*)", text)
     if match is None or match[2] not in DURATION_UNITS:
         hint = f"write 12h or 7d; units are {', '.join(DURATION_UNITS)}"

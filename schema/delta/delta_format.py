@@ -19,9 +19,9 @@ from onnxreg.schema.core.ref import Version
 
 MAGIC = b"ONXDELT1"
 BLOCK_BYTES = 2**20
-"""The bytes of the new file that one literal or one difference makes at most."""
+"""The most bytes of the new file that one literal or one difference makes."""
 MAX_PAYLOAD_BYTES = 2 * BLOCK_BYTES
-"""The bytes of a payload at most, before and after inflating."""
+"""The most bytes of a payload, before and after inflating."""
 WIDTHS = (1, 2, 4, 8)
 
 COPY, LITERAL, DIFFERENCE = 0, 1, 2
@@ -64,7 +64,7 @@ class Span(NamedTuple):
     """The next `length` bytes of the new file; `op` is COPY, LITERAL or DIFFERENCE.
 
     `source` is the index of the old file, `offset` the position of its first byte. `width` (bytes of an element) and `mode`
-    (the bits FLOAT and SPARSE) are of a difference, else 0. `payload` has deflated bytes (RFC 1951); empty for a copy.
+    (the bits FLOAT and SPARSE) are 0 except for a difference. `payload` has deflated bytes (RFC 1951), none for a copy.
     """
 
     op: int
@@ -119,7 +119,7 @@ def _check(span: Span, size: int, remaining: int, old: Sequence[Descriptor]) -> 
 
 
 def inflate(payload: bytes, limit: int, least: int = 0) -> bytes:
-    """Inflate a payload to `least` to `limit` bytes, and never to more. Raise InputError if it is malformed, or gives others."""
+    """Inflate a payload. Raise InputError if it is malformed, or gives fewer than `least` or more than `limit` bytes."""
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         data = inflater.decompress(payload, limit + 1)

@@ -20,7 +20,7 @@ class ProfileField(WrittenDocument):
 
     `value` is a JSON pointer. In `rows` a `*` means every item, and each column has a label and a path from the row (see
     `pointer.relative`); `#` at the path's end means the key there. `kinds` (of events) and `having` (a pointer) choose lines of
-    the log; `this` only lines that name this version's manifest. `help` tells a person what to write.
+    the log; `this` chooses lines that name this version's manifest. `help` tells a person what to write.
     """
 
     label: Text

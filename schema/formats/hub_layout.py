@@ -26,7 +26,7 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest, StoredFile
 from onnxreg.schema.manifest.vocabulary import FILENAME, hub_license
 
 MODEL = "model"
-"""The name of a graph that is the only one of its version."""
+"""The name of the only graph of a version."""
 STEMS = {
     "float32": ("model",),
     "float16": ("model_fp16",),
@@ -71,10 +71,9 @@ def layout(
 ) -> dict[str, LayoutFile]:
     """The files of a version by path.
 
-    The aliases of one graph are added together; none is added if a path has other bytes already, or leaves its folder.
-    `digest` and `size` are the manifest's; `states` are present ones by path (a missing one counts as `unknown`), and
-    `held_paths` the artifacts whose files are present (None: all). With `refused` refused artifacts are listed too, but
-    without aliases.
+    A graph gets all its aliases; or none, if one of their paths has other bytes already, or leaves its folder. `digest`
+    and `size` are the manifest's. `states` are the states of artifacts by path (default: `unknown`), `held_paths` the
+    artifacts whose files are present (None: all). With `refused`, refused artifacts are listed too, but without aliases.
     """
     present = [item for item in manifest.artifacts if held_paths is None or item.path in held_paths]
     sound = [item for item in present if states.get(item.path) != "refused"]

@@ -57,8 +57,8 @@ class PackageLayout:
 
 
 def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequence[Artifact]) -> PackageLayout:
-    """Lay out these artifacts of a version as one component, each a directory with a variant for the CPU and for every
-    execution provider that the artifact names.
+    """Lay out artifacts of a version as one component. Each artifact is a directory with a variant for the CPU, and a
+    variant for every execution provider that the artifact names.
 
     The files beside the artifacts are one shared asset. Variants are in the order of the artifacts, by which ONNX Runtime
     chooses among equals. Raise InputError if ONNX Runtime can load none of the artifacts.
@@ -139,5 +139,5 @@ def _digest(files: Sequence[FileEntry]) -> Digest:
 
 
 def _encode(value: dict[str, Any]) -> bytes:
-    """Encode JSON with the keys in their given order, which for variants has a meaning."""
+    """Encode JSON with the keys in their given order, because the order of variants has a meaning."""
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

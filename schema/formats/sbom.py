@@ -30,9 +30,9 @@ def bill(
     timestamp: str | None = None,
     proofs: Mapping[str, RecordedProof] = {},
 ) -> Json:
-    """Make the bill of materials as a JSON value, with this time (RFC 3339) and the proofs by the artifacts' paths.
+    """Make the bill of materials as a JSON value. `timestamp` is as in RFC 3339; `proofs` are by the artifacts' paths.
 
-    `digest` is of the manifest's exact bytes. Without the states after later evaluations the manifest's states count.
+    `digest` is the digest of the manifest's exact bytes. Without `artifact_states` the states in the manifest count.
     """
     states = {item.path: item.state for item in artifact_states}
     ref = f"{manifest.name}:{version}@{digest}"

@@ -73,5 +73,5 @@ class PolicyLog:
 
     @property
     def policy(self) -> Policy:
-        """The newest policy, which is the valid one. Raises IntegrityError as `policy_of` does."""
+        """The newest policy, which is the valid one. Raise IntegrityError as `policy_of` does."""
         return policy_of(self.lines[-1]) if self.lines else Policy()

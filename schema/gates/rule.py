@@ -117,7 +117,7 @@ class PromotionCandidate:
 
     @cached_property
     def summary(self) -> VersionSummary:
-        """The summary of the version, as the index has it."""
+        """The summary of the version, as an index file has it."""
         return summarize(self.manifest, self.digest, self.size)
 
     @cached_property
@@ -283,7 +283,7 @@ def _breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that a recorded proof, signed if the rule says so, binds each smaller artifact to a float32 one of the version.
+    """Check for each smaller artifact a proof, signed if the rule says so, that it is a rounded float32 artifact of the version.
 
     The newest valid report decides, so that a later report can withdraw a verdict.
     """

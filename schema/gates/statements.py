@@ -126,8 +126,8 @@ class FaithfulnessReport(Document):
     """The result of one proof.
 
     `reasons` say why the verdict is not `proven`. `weights` counts the floating-point values compared, `quantized` the
-    values stored as codes, `clipped` the values beyond their scale's range, `ranges` activations with a range fixed in the
-    file. `rewrites`, `scales` and `roundings` name the rules used. Nodes and tensors that no output needs are `unread`.
+    values stored as codes, `clipped` the values beyond their scale's range, `ranges` the activations whose range the file
+    fixes. `rewrites`, `scales` and `roundings` name the rules used. Nodes and tensors that no output needs are `unread`.
     """
 
     format: Literal["onnxreg-faithfulness"]

@@ -84,10 +84,10 @@ class HeadsSpec(WrittenDocument):
 
 
 class DetectorSpec(WrittenDocument):
-    """The rows of the out-of-distribution detector: `.npz` files with `input` or `embedding`.
+    """The settings of the out-of-distribution detector, and its rows: `.npz` files with `input` or `embedding`.
 
-    `fit` is for the fit; the threshold is a `percentile` of the distances of `calibrate`. `shrinkage` of the covariance is
-    by default Ledoit and Wolf's.
+    The detector is fitted to the rows `fit`; its threshold is a `percentile` of the distances of the rows `calibrate`.
+    `shrinkage` shrinks the covariance; the default is Ledoit and Wolf's.
     """
 
     fit: Text
@@ -107,8 +107,8 @@ class VariantsSpec(WrittenDocument):
 class ParityLimits(WrittenDocument):
     """The largest difference that an output may have.
 
-    For float32 this is the absolute difference from the checkpoint; for the others the difference from float32, relative to
-    the largest float32 value (at least 1).
+    For float32 this is the absolute difference from the checkpoint; for other precisions the difference from float32,
+    relative to the largest float32 value (at least 1).
     """
 
     float32: Above0 | None = 0.01

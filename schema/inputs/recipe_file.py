@@ -144,8 +144,8 @@ class SearchRequest(WrittenDocument):
     Candidates start from the result of the step `input`. They are judged on the suite of `evaluation`, and the winner once
     on the file `confirm`; without `confirm` the suite is split by its groups with `seed`. `candidates` are names of
     built-in candidates, or steps; by default all built-in candidates. `output` is the path without the mark of the
-    precision: `model.onnx` gives `model_int8.onnx`. `objective` is `fast-enough` (the fewest bytes of the candidates whose
-    latency on this machine is at most 1.1 of the file in full precision), `bytes`, or `latency`.
+    precision: `model.onnx` gives `model_int8.onnx`. `objective` is `bytes`, `latency`, or `fast-enough`: the fewest bytes
+    with at most 1.1 times the latency, on this machine, of the file in full precision.
     `calibration` has rows (`.npz`) for static quantization. `checks` are limits on the winner, whatever their `output`.
     """
 

@@ -74,7 +74,7 @@ class Event(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
 
 
 class VersionEvent(Event, frozen=True, kw_only=True):
-    """An event about one version."""
+    """The base of events about one version."""
 
     version: Version
     manifest: Digest
@@ -144,7 +144,7 @@ class Unpin(VersionEvent, frozen=True, kw_only=True, tag="unpin"):
 
 
 class GiveUp(VersionEvent, frozen=True, kw_only=True):
-    """The files of a version may be deleted from now on; `how` is what the version then is."""
+    """The files of a version may be deleted from now on; `how` is the word for the version's status."""
 
     how: ClassVar[Literal["expired", "purged", "dropped"]]
 
@@ -205,8 +205,8 @@ class PolicyEvent(Event, frozen=True, kw_only=True, tag="policy"):
 
 
 class OptionalEvent(Event, frozen=True, kw_only=True):
-    """An event without which every answer stays right: a reader that does not know the kind only keeps the line and its
-    `blobs`.
+    """An event that a reader may ignore, since every answer stays right without it. A reader that does not know the kind
+    only keeps the line and its `blobs`.
 
     `supersedes` has the ids of earlier optional events, whose blobs the log then no longer refers to. `optional` and
     `blobs` are always written, because their defaults come from a factory.
@@ -336,7 +336,7 @@ def check_time(time: str) -> None:
 
 
 def check_channel(tag: str) -> str:
-    """Return the tag of a channel unchanged. Raise InputError for a version, which never moves, and for a malformed tag."""
+    """Return the tag of a channel unchanged. Raise InputError for a malformed tag, and for a version, which never moves."""
     if Version.is_version(check_tag(tag)):
         hint = "a version never moves; name a channel, such as stable"
         raise InputError(f"{tag} is a version, not a channel", hint)
@@ -443,7 +443,7 @@ def walk_chain(
     seq: int = 0,
     head: tuple[int, Digest] | None = None,
 ) -> Iterator[LogLine]:
-    """Yield the lines after line `seq`, whose digest is `prev`; each line must name the digest of the line before it.
+    """Check and yield the lines after line `seq`, which has the digest `prev`. Each line must name its predecessor's digest.
 
     Raise IntegrityError at the first break, and if the last line is not `head` (its number and digest).
     """

@@ -1,7 +1,7 @@
 """The state line: the tables of one model, as far as questions need them, computed from the model's log.
 
-With it one small request answers a query. `summaries` has a summary for each of these versions, derived from the manifest
-alone by `summarize`; `reg verify` compares the two.
+One small request for this line answers a query. `summaries` has a summary of each of the newest versions and the versions
+of channels and rollouts: `summarize` derives it from the manifest alone, and `reg verify` compares it with the manifest.
 
 `versions` has the newest versions, the versions of channels and rollouts, and the versions changed since the last sealing
 (a dropped version too, until the next sealing); the checkpoint, a blob, has all versions up to that sealing. `segments` are
@@ -41,7 +41,7 @@ def effective_state(stated: str, *verdicts: str | None) -> str:
     wins.
 
     A later certificate changes neither a refusal nor `unknown`, because anybody who can write to the registry could attest
-    one.
+    a certificate.
     """
     return "refused" if "refused" in verdicts else stated
 
@@ -124,8 +124,8 @@ def artifact_states(
     refused: Collection[Digest],
     speeds: Mapping[Digest, tuple[Speed, ...]],
 ) -> ArtifactStates:
-    """The states of a version's artifacts, given the later verdicts on them, what the log refuses in any version, and the
-    speeds of the manifest; none without a manifest.
+    """The states of a version's artifacts; none without a manifest. `attested` are later verdicts on these artifacts,
+    `refused` the artifacts that the log refuses in any version, `speeds` the speeds that were measured for the manifest.
     """
     states = []
     for item in manifest.artifacts if manifest else ():
@@ -174,8 +174,8 @@ class ArtifactSummary(Record, frozen=True):
     state if a later evaluation refused the artifact (then `state` is `refused`); an index file never stores it. `member` is
     the pipeline stage of the artifact. `contrib` lists the contrib operators that the artifact needs, with features that a
     release may lack. `contract` is the digest of what an app's code relies on. `kv_cache` is set for a decoder. `preferred`
-    is True for the winner of the search that made the version. `speeds` are those of the log; an index file never stores
-    them here.
+    is True for the winner of the search that made the version. `speeds` come from the log; an index file never stores them
+    in a summary.
     """
 
     format: str
@@ -253,7 +253,7 @@ class VersionSummary(Record, frozen=True, dict=True):
     def after(
         self, attested: Mapping[Digest, str], speeds: Mapping[Digest, tuple[Speed, ...]] = {}
     ) -> "VersionSummary":
-        """Copy the summary with what the log says of the artifacts by digest: effective states and speeds."""
+        """Copy the summary with the effective states and the speeds of artifacts. `attested` has verdicts, by digest."""
         if (attested.keys() | speeds.keys()).isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
         artifacts = tuple(
@@ -479,7 +479,7 @@ Speeds = dict[Digest, dict[Digest, tuple[Speed, ...]]]
 class Checkpoint(Record, frozen=True):
     """The tables of a model after a sealed line: a blob that sealing writes. Later lines update these tables.
 
-    `versions` has every version but the dropped ones.
+    `versions` has every version except dropped versions.
     """
 
     versions: dict[Version, VersionEntry] = {}
@@ -550,7 +550,7 @@ class State(Record, frozen=True, dict=True):
 def newest_of(
     entries: Mapping[Version, VersionEntry], count: int = SUMMARIZED_RELEASES
 ) -> tuple[Version, ...]:
-    """The newest usable versions: the first `count` releases, and up to `count` of the pre-releases above these.
+    """The newest usable versions: the newest `count` releases, and the newest `count` pre-releases above all releases.
 
     Versions are sorted by SemVer precedence, then by the number of the publishing line; never by time.
     """

@@ -127,7 +127,7 @@ class ModelFamily(Document):
             yield f"a pipeline has at most {MAX_STAGES} stages, this one {len(self.stages)}"
 
     def _routing_faults(self) -> Iterator[str]:
-        """Yield faults: not one backbone, a class without head or null, a head without class, a member without edge."""
+        """Yield faults: not one backbone, class or head without route, route or edge to nothing, member without edge."""
         if len(self.of_role("backbone")) != 1:
             yield f"a family has one backbone, this one {len(self.of_role('backbone'))}"
         backbone = self.of_role("backbone")[0]

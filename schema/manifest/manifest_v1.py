@@ -44,7 +44,7 @@ class TokenizerV1(Document):
 
 
 class SegmenterFileV1(Document):
-    """One file of a segmenter; version 1 gives a digest to no other kind of file."""
+    """One file of a segmenter: the only kind of file that has a digest in version 1."""
 
     path: Text
 

@@ -21,7 +21,7 @@ class Preprocessing(Document):
     The image is scaled to `size` (height, width) in pixels; with `resize`, its shorter edge is scaled to `resize` pixels
     and `size` is cropped from the centre. From values between 0 and 1 (full scale) `mean` is subtracted, and the result is
     divided by `std`: one number for each channel, in the order of `color`. `layout` is the order of the axes, `resample`
-    the filter that scales, by Pillow's name. `sample` has numbers of a drawn image, for programs that test their own way.
+    the filter that scales, by Pillow's name. `sample` has numbers of a drawn image, for tests of other programs.
     """
 
     size: tuple[Pixels, Pixels]
@@ -44,7 +44,7 @@ class Preprocessing(Document):
 
     @classmethod
     def of_input(cls, value: Mapping[str, Any], shape: tuple[int, int, int]) -> Self:
-        """Read preprocessing that people write, for an input of (channels, height, width). Raise InputError if unfit."""
+        """Read preprocessing that people write. Raise InputError unless it fits an input of (channels, height, width)."""
         channels, *size = shape
         image = cls.from_json({"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing")
         if image.layout != "NCHW" or CHANNELS[image.color] != channels:

@@ -39,7 +39,7 @@ def admits(rollout: Rollout, seed: str | None, device: Device | None = None) -> 
 def position(salt: str, seed: str) -> int:
     """The position of a device among all devices, from 0 to 2^32 * 10,000, exclusive.
 
-    The first 32 bits of the SHA-256 of salt and seed (hex digits in ASCII), times `PARTS`.
+    It is `PARTS` times the first 32 bits of the SHA-256 of salt and seed (hex digits in ASCII).
     """
     if not _SEED.fullmatch(seed):
         raise InputError("a seed is not 64 lower-case hex digits", "use 32 random bytes, kept on the device")

@@ -1,7 +1,7 @@
 """A device: the ONNX Runtime of an app, and the phone on which the app runs.
 
-`Device.requirements` makes the tests that an artifact must pass. A test of opset, ORT format or operators fails if they are
-not recorded. `docs/resolve.md` is the specification; `tests/vectors/resolve` has the test vectors.
+`Device.requirements` makes the tests that an artifact must pass. A test of opset, ORT format or operators fails if the
+artifact does not record them. `docs/resolve.md` is the specification; `tests/vectors/resolve` has the test vectors.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ FAMILIES = {
     **dict.fromkeys(("armeabi-v7a", "armv7l"), "arm"),
     "wasm32": "wasm",
 }
-"""The processor family, as a speed's instruction set begins with it, of an ABI with another name."""
+"""The processor family of each ABI with another name. The instruction set of a speed begins with the family."""
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
@@ -44,8 +44,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
     `operators` is the text of the operator config from which a minimal build was made; `domains` are the domains of
     operator libraries that the app registers. `platform`, `abi`, `locale` and `app_version` are for rollouts and for
-    people. `abi` also says which measured speeds are about the device; at most `max_latency_ratio` times the latency in full
-    precision is wanted.
+    people. `abi` also says which measured speeds are about the device; an artifact may take at most `max_latency_ratio`
+    times the latency of full precision.
     """
 
     ort: str
@@ -172,7 +172,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         return misses
 
     def _memory_problem(self, artifact: ArtifactSummary, context: int | None) -> str:
-        """Say that weights, and keys and values for `context` (None: the longest), exceed the memory; else ""."""
+        """A text if weights, keys and values (for `context` tokens; None: the most) exceed the memory; "" if they fit."""
         parts = (file.size for file in artifact.files if file.role == "external-data")
         weights, kv_cache = artifact.size + sum(parts), artifact.kv_cache
         size = weights + (0 if kv_cache is None else kv_cache.size(context))

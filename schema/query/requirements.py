@@ -65,7 +65,7 @@ def read_document(value: Any, kind: type[Document], label: str) -> Document:
 
 
 class Miss(NamedTuple):
-    """The reason why an artifact is not the best one of its version: a code for machines, a detail for people."""
+    """The reason why an artifact is not the best artifact of its version: a code for machines, a detail for people."""
 
     code: str
     detail: str
@@ -162,7 +162,7 @@ def presence(paths: Collection[str] | None) -> Requirements:
 
 
 class Ranking(NamedTuple):
-    """The index of the best artifact (None: no artifact meets all requirements), and for each other one the reason."""
+    """The index of the best artifact (None: no artifact meets all requirements), and why each other artifact is not best."""
 
     best: int | None
     misses: tuple[Miss | None, ...]
@@ -179,7 +179,7 @@ def judge(
 
     The order is by state, proof, latency, search and format (docs/resolve.md). `formats` are in order of preference; without
     `formats` the winner of a search comes first, then `FORMAT_PREFERENCE`. Without `formats` and `precision`, a quantized
-    artifact that is not certified comes after the others. `is_slow` tells the artifacts that are slower than full precision.
+    artifact that is not certified comes after the others. `is_slow` is true if an artifact is slower than full precision.
     """
     artifacts, sizes = summary.artifacts, summary.download_sizes
     misses = [

@@ -138,7 +138,7 @@ def resolve_among(
     operator_sets: "OperatorSets",
     any_version: bool = False,
 ) -> ResolveOutcome:
-    """Return the best artifact of the first candidate version with a matching one. `any_version`: no tag was given.
+    """Find the best artifact of the first candidate version that has a matching artifact. `any_version`: no tag was given.
 
     Candidates are read one by one, up to the version that has the answer.
     """
@@ -183,7 +183,7 @@ WITHHELD = {
 
 
 def withheld(version: Version, entry: VersionEntry) -> str:
-    """The reason why a version is a candidate only if it is named; "" if it always is one."""
+    """The reason why a version is a candidate only if it is named; "" if it is always a candidate."""
     if entry.gone is not None:
         return entry.gone.how
     if entry.yanked:

@@ -54,7 +54,7 @@ _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?")
 
 
 def release_number(release: str) -> tuple[int, int]:
-    """The major and minor number of a release such as `1.23.2`. Raises InputError if the text is not a release."""
+    """The major and minor number of a release such as `1.23.2`. Raise InputError if the text is not a release."""
     match = _RELEASE.fullmatch(release)
     if match is None:
         raise InputError(f"not a release of ONNX Runtime: {release[:40]!r}", "write it as 1.23.2 or 1.23")
@@ -62,7 +62,7 @@ def release_number(release: str) -> tuple[int, int]:
 
 
 def runtime(release: str) -> Runtime:
-    """The versions that a release such as `1.23.2` loads. Raises InputError for other text and for a release too old."""
+    """The versions that a release such as `1.23.2` loads. Raise InputError for other text and for a release too old."""
     requested = release_number(release)
     older = [number for number in RELEASES if number <= requested]
     if not older:
@@ -109,7 +109,7 @@ def words(use: Use) -> Iterator[str]:
 
 
 def needs(uses: Iterable[Use]) -> tuple[str, ...]:
-    """The sorted needs of nodes that a release may lack: contrib operators, and features in `FIRST_RELEASES`."""
+    """The needs of nodes that a release may not meet, sorted: contrib operators, and features in `FIRST_RELEASES`."""
     needed = {
         word
         for use in uses

@@ -140,7 +140,7 @@ class Envelope(Record, frozen=True):
 
     @property
     def predicate_type(self) -> str:
-        """The predicate type of the in-toto statement; "" for other payloads. Raises InputError if it is not JSON."""
+        """The predicate type of the in-toto statement; "" for other payloads. Raise InputError if it is not JSON."""
         if self.payload_type != PAYLOAD_TYPE:
             return ""
         value = canonical.decode(self.payload, "statement")
