@@ -39,6 +39,13 @@ def find_base(directory: Path, find: Callable[[str], Found]) -> Found | None:
         raise InputError(f"an adapter of {named}, which is not here", hint) from error
 
 
+def refuse_adapter(base: Path) -> None:
+    """Raise InputError if the model of an adapter is an adapter too, such as itself, or holds one."""
+    if (base / CONFIG).is_file():
+        message = f"the model of the adapter has an adapter too ({CONFIG})"
+        raise InputError(message, "merge that one first, with peft, and save the whole model")
+
+
 def merged(model: Any, directory: Path) -> Any:
     """Merge an adapter into its base model, a torch module, and return the merged module. The given module changes.
 

@@ -88,6 +88,8 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
     base = adapter.find_base(named.directory, lambda base: locate(base, trust_remote_code, patterns))
     location = base or named
     directory = location.directory
+    if base is not None:
+        adapter.refuse_adapter(directory)
     config = read_config(directory)
     _refuse_own_code(directory, trust_remote_code)
     architectures = config.get("architectures") or []

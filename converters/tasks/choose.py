@@ -74,6 +74,7 @@ def _checkpoint(directory: Path) -> Chosen:
     modules = [str(module.get("type")) for module in read(MODULES_FILE, list) if isinstance(module, dict)]
     kinds = [name.rpartition(".")[2][:40] for name in modules]
     if (base := adapter.find_base(directory, small_files)) is not None:
+        adapter.refuse_adapter(base)
         chosen = _checkpoint(base)
         return replace(chosen, why=f"an adapter of a model whose {chosen.why}")
     if "StaticEmbedding" in kinds:

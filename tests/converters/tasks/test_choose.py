@@ -87,6 +87,11 @@ def write(directory: Path, files: dict[str, Any]) -> None:
             "base_model_name_or_path",
         ),
         (
+            {"adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": "."}},
+            "the model of the adapter has an adapter too",
+            "merge that one first",
+        ),
+        (
             {"adapter_config.json": {"peft_type": "LORA"}},
             "an adapter of a model that it does not name",
             "base_model_name_or_path",
