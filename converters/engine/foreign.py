@@ -116,7 +116,7 @@ def _source_and_task(model: Mapping[str, Any], label: str, notes: Notes) -> dict
 
 
 def _step(field: str, config: Any, label: str, notes: Notes) -> dict[str, Any]:
-    """Return `pass` and `params` of a step, and append a note for each parameter that is not copied unchanged."""
+    """Return `pass` and `params` of a step; append a note for each parameter that is changed, left out or added."""
     label = f"{label}: {field}"
     config = _mapping(config, label)
     kind, rules = _find(str(config.get("type", "")), label)
@@ -269,7 +269,7 @@ def translate_orchard(document: Mapping[str, Any], label: str) -> RecipeFile:
 
 
 def _options(export: OrchardExport, options: Any, dataset: Any, label: str) -> dict[str, Any]:
-    """Merge the task's options with the samples and axes that the section sets."""
+    """Return the task's options together with the samples and axes that the section sets."""
     if not isinstance(options, dict):
         raise InputError(f"{label}: options must be a section with keys")
     derived = {"samples": export.validation_samples, "fixed_batch": not export.dynamic_axes}

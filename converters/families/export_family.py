@@ -411,7 +411,7 @@ def _certify(
 ) -> Draft:
     """Judge the reduced precisions of a member on a suite of images or, for a head, embeddings.
 
-    A head gets the embeddings of the float32 backbone, so that the verdict concerns the head's bytes alone. Raises InputError
+    A head gets the embeddings of the float32 backbone, so that the verdict is about the head's file alone. Raises InputError
     if the suite does not fit the member, or the member has only float32; ConversionError if a graph does not run.
     """
     variants = [file for file in files if file.member == member]

@@ -63,7 +63,7 @@ class FamilyPlan:
 
 
 def read_family(document: RecipeDocument, name: str | None = None) -> FamilyFile:
-    """Read the family in a document; `name`, if given, replaces the family's name. InputError for an invalid family."""
+    """Read the family in a document; `name`, if given, replaces its name. Raise InputError for an invalid family."""
     value = document.value if name is None else {**document.value, "name": name}
     return FamilyFile.from_json(value, document.path.name)
 

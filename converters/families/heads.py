@@ -64,7 +64,7 @@ def member_of(class_id: str) -> str:
 
 
 def head_files(spec: HeadsSpec, directory: Path) -> list[Path]:
-    """List the files in the folder of heads except hidden ones, sorted. NotFoundError if the folder is missing."""
+    """List the files in the folder of heads, sorted, without hidden ones. Raise NotFoundError if the folder is missing."""
     folder = directory / spec.folder
     if not folder.is_dir():
         raise NotFoundError(f"there is no folder of heads at {spec.folder}")

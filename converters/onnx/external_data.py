@@ -82,7 +82,7 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
 
 
 def tensors(model: Any) -> Iterator[Any]:
-    """Every dense tensor stored in a model: initializers and attributes, subgraphs and functions included."""
+    """Yield every dense tensor stored in a model: initializers and attributes, also in subgraphs and functions."""
     for body in containers(model):
         yield from getattr(body, "initializer", ())
         for attribute in attributes(body):

@@ -2,7 +2,7 @@
 
 ONNX (`TensorProto.DataType`) and the ORT format (`fbs.TensorDataType`) number element types alike; contracts
 use numpy's names, operator configs the C++ names of ONNX Runtime. Bytes are little-endian and packed as in
-`TensorProto.raw_data`, wherever they are stored; before each text come 8 bytes with the text's length.
+`TensorProto.raw_data`, wherever a tensor is stored. In a tensor of texts, 8 bytes with the length precede each text.
 """
 
 import hashlib
@@ -146,7 +146,7 @@ def map_external(tensor: "ir.ExternalTensor", folder: Path) -> Any:
 
 
 def without_weights(model: Any, keep: Collection[str] = ()) -> Any:
-    """A copy of a model (`onnx.ModelProto`) in which graph inputs of the same type replace large initializers.
+    """Copy a model (`onnx.ModelProto`), with graph inputs of the same types in place of large initializers.
 
     Initializers named in `keep` stay. No other large weight is copied, so the copy takes milliseconds at any model size.
     """

@@ -70,7 +70,7 @@ class Pass(ABC, Generic[In, Out]):
         return
 
     def observe(self, subject: In) -> Facts:
-        """Return facts of the input for `ensures` to compare with; called before `apply`, which may consume the input."""
+        """Return the facts of the input that `ensures` needs. This is called before `apply`, which may consume the input."""
         return {}
 
     @abstractmethod
@@ -152,7 +152,7 @@ class GraphPass(Pass[Any, Any]):
 
 
 class QuantizationPass(GraphPass):
-    """Quantizes every constant weight of the operators `products`, except in nodes of the parameter `nodes_to_exclude`."""
+    """Quantizes every constant weight of the operators `products`, except in the nodes that `nodes_to_exclude` names."""
 
     @property
     @abstractmethod

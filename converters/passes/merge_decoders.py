@@ -120,9 +120,9 @@ def _make_unsigned(body: Any) -> None:
 
 
 def _branch(body: Any, prefix: str, inputs: Any, weights: dict[Any, Any], results: Iterable[str]) -> Any:
-    """The graph of a branch: it reads the inputs and the weights of the outer graph, and has `results` as its outputs.
+    """Return the graph of a branch with the outputs `results`. It reads the inputs and weights of the outer graph.
 
-    A weight that is not in `weights` yet is added.
+    The branch's weights that `weights` lacks are added to `weights`.
     """
     import onnx_ir as ir
 

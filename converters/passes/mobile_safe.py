@@ -113,7 +113,7 @@ def has_no_nan(*values: "ir.Value") -> bool:
 
 
 def less_or_equal(emit: Emitter, a: "ir.Value", b: "ir.Value") -> None:
-    """Rewrite a <= b to not b < a, or if NaN may occur to a < b or a = b, since every comparison with NaN is false."""
+    """Rewrite `a <= b` to `not b < a`. If NaN may occur, to `a < b or a = b`: every comparison with NaN is false."""
     if has_no_nan(a, b):
         emit.op("Not", emit.op("Less", b, a))
     else:
@@ -186,4 +186,4 @@ REWRITES: dict[str, Callable[..., Any]] = {
     "Max": lambda emit, *inputs: extreme(emit, inputs, True),
     "Min": lambda emit, *inputs: extreme(emit, inputs, False),
 }
-"""Rewrites by operator. Only NaN differs from itself, and every comparison with NaN is false; a > b is b < a."""
+"""The rewrite of each operator. They use that only NaN differs from itself, and all comparisons with NaN are false."""

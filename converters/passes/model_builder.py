@@ -191,7 +191,7 @@ def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
 
 
 def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[str, Any]:
-    """Compare the graph's logits on a few seeded tokens with the checkpoint's; return the distances."""
+    """Compare the graph's logits with the checkpoint's logits on a few seeded tokens; return the distances."""
     import numpy as np
 
     path = directory / GRAPH
@@ -253,7 +253,7 @@ def step_inputs(
 
 
 def sample_steps(path: Path, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """Make inputs of seeded tokens without a past; `path` is the graph with settings, `inputs` are those of the session."""
+    """Make inputs from seeded tokens without a past; `path` is the graph, beside its settings, `inputs` the session's."""
     import numpy as np
 
     generator, (words, head_size) = np.random.default_rng(0), settings_of(path)

@@ -217,8 +217,8 @@ def _product(node: Any, activation: str, weight: str) -> Iterator[Any]:
 class OrtDynamicQuantization(GraphPass):
     """Quantize with `onnxruntime.quantization.quantize_dynamic` itself, for a comparison with what other tools publish.
 
-    By default these are the parameters of that function: one scale for each tensor, embedding tables too. Optimum's
-    configurations differ in `per_channel`. A Gemm stays in float32.
+    The default parameters are those of that function: one scale for each tensor, and embedding tables are quantized too.
+    Optimum's configurations differ in `per_channel`. A Gemm stays in float32.
     """
 
     id = "OrtDynamicQuantization"
@@ -480,7 +480,7 @@ class OnnxStaticQuantization(QuantizationPass):
 
 
 def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool) -> Any:
-    """Return for each activation the one of the ranges `SHARES` whose 256 codes have the least squared error on the data.
+    """Return a range for each activation: the share (`SHARES`) whose 256 codes have the least squared error on the data.
 
     Errors are estimated from a histogram (`onnxruntime.quantization.calibrate.TensorsData`); each range contains 0.
     """
@@ -552,7 +552,7 @@ class SmoothQuant(GraphPass):
     matrices are multiplied by the scales. A scale is `peak ** alpha / weight ** (1 - alpha)`, from the channel's largest
     activation and weight (Xiao et al. 2023, https://arxiv.org/abs/2211.10438), rounded to a power of two, so every product
     is the same number as before. Activations are measured on `data`, by default on drawn inputs. The pass quantizes
-    nothing: add a quantization after it.
+    nothing: add a quantization step after it.
     """
 
     id = "SmoothQuant"

@@ -177,7 +177,7 @@ def _compare_rows(
 
 
 def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    """Compare codes with values. Each code must be the nearest; a known rule must give the scales."""
+    """Compare codes with the parent's values. Doubts are codes that are not the nearest, and scales by no known rule."""
     name, block = child.tensor.name or "", child.block
     axis: Any = child.axis
     scales, zeros = read_array(child.scale), np.zeros(1)

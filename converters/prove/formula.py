@@ -240,7 +240,7 @@ def is_readable(tensor: ir.TensorProtocol) -> bool:
 
 
 def read_array(tensor: ir.TensorProtocol) -> Any:
-    """The elements as a numpy array: bfloat16 as float32, 4-bit integers as int8 or uint8. ValueError for other types."""
+    """Read the elements: bfloat16 as float32, 4-bit integers as int8 or uint8. Raise ValueError unless `is_readable`."""
     kind = type_of(tensor)
     if not is_readable(tensor):
         raise ValueError(f"elements of type {kind} cannot be compared")

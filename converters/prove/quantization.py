@@ -35,7 +35,7 @@ def _plain(*parts: Operand) -> list[StoredValue]:
 
 
 def coded(codes: Operand, scale: Operand, zero: Operand, axis: int, block: int = 0) -> Operand:
-    """A quantized constant; None unless scale and zero point are plain constants, and fit the codes. Codes may have views."""
+    """Make a quantized constant. Codes may have views; None unless scale and zero point are plain constants that fit."""
     values, parts = codes.constant if codes is not None else None, _plain(scale, zero)
     if codes is None or values is None or values.is_coded or scale is None or not parts:
         return None

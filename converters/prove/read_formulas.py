@@ -45,7 +45,7 @@ def read_formulas(path: Path, parent: Shapes | None = None) -> FormulaGraph:
     """The formulas of an ONNX or ORT-format file.
 
     Args:
-        parent: if the file is a child, the shapes of its parent, which also has the shapes of the child's inputs.
+        parent: for a child, the shapes inferred for its parent; the shapes of the parent's inputs hold for both.
 
     Raises InputError for a file that cannot be read, UnprovableError for a graph that the rules do not cover.
     """
@@ -137,7 +137,7 @@ class _Reader:
                 scope[output] = self.rewriter.rewritten(formula)
 
     def _structure(self, key: str, value: Any, scope: Scope, depth: int) -> Iterator[Operand]:
-        """Yield a tensor among the attributes, or the outputs of subgraphs, as operands."""
+        """Yield the tensor, or the outputs of the subgraphs, in an attribute of a node as operands."""
         for number_, item in enumerate(value if isinstance(value, tuple) else [value]):
             if hasattr(item, "tofile"):
                 yield stored(item, key)

@@ -52,7 +52,7 @@ class Rewriter:
         self.node = ""
 
     def op(self, name: str, *operands: Operand, node: str | None = None, **attributes: Any) -> Formula:
-        """The first output of an ONNX operator, in its newest meaning; by default it has the name of the node that is rewritten."""
+        """Make the first output of an ONNX operator in its newest meaning; `node` is by default the node being rewritten."""
         epoch, node = SINCE.get(name, 1), self.node if node is None else node
         element = next(result_types(DEFAULT_DOMAIN, name, epoch, operands), "")
         return self.rewritten(Formula(name, operands, tuple(attributes.items()), 0, element, node, epoch))
@@ -62,7 +62,7 @@ class Rewriter:
         return value if summand is None else self.op("Add", value, summand)
 
     def rewritten(self, formula: Formula) -> Formula:
-        """The replacement by the first rule that applies, else the formula itself."""
+        """Return the result of the first rule that applies, else the formula itself."""
         for name, rewrite in RULES.get(formula.operator, ()):
             outer, self.node = self.node, formula.node
             result = rewrite(self, formula)
@@ -76,7 +76,7 @@ class Rewriter:
         return formula
 
     def like(self, formula: Formula, *operands: Operand, **changes: Any) -> Formula:
-        """The first output of the same operator with other operands."""
+        """Make the first output of the same operator with other operands."""
         return self.rewritten(replace(formula, operands=operands, output=0, **changes))
 
 
@@ -101,7 +101,7 @@ def transposition(make: Rewriter, formula: Formula) -> Operand:
 
 
 def _before(make: Rewriter, source: Formula, axes: Axes) -> Operand:
-    """Apply an operator to transposed operands; None if the operator does not allow this."""
+    """Transpose the operands of `source` instead of its result; None if the operator does not allow this."""
     first, *others = source.operands or (None,)
     if source.operator in UNARY:
         return make.like(source, _turn(make, first, axes), *others)
@@ -171,7 +171,7 @@ def product_scaled_again(make: Rewriter, formula: Formula) -> Operand:
 
 
 def _scaled(make: Rewriter, value: Formula, factor: float, tolerance: float) -> Formula:
-    """The value times the factor; a product of matrices has one factor only."""
+    """Multiply a value by a factor; if the value is a scaled product of matrices, merge both factors."""
     inner = _unscaled(make, value)
     if inner is not None and inner[0].is_op("MatMul"):
         value, factor, tolerance = inner[0], factor * inner[1], max(tolerance, inner[2])
@@ -233,7 +233,7 @@ def dropout(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("cast", "Cast")
 def cast(_: Rewriter, formula: Formula) -> Operand:
-    """Drop a cast to the value's own type or between floating-point types; let any other cast to floating point give float32."""
+    """Drop a cast to the value's own type or between floating-point types; any other cast to floating point gives float32."""
     source = formula.operands[0]
     if source is not None and source.element and source.element == formula.element:
         return source
@@ -393,7 +393,7 @@ def skip_layer_normalization(make: Rewriter, formula: Formula) -> Operand:
 @rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
 @rule("layer-normalization", "LayerNormalization")
 def layer_normalization(make: Rewriter, formula: Formula) -> Operand:
-    """Replace by x / Sqrt(mean of x * x + epsilon) * gamma + beta on the last axis; x minus its mean, unless simplified."""
+    """Replace by x / Sqrt(mean of x * x + epsilon) * gamma + beta, last axis; if not simplified, subtract x's mean first."""
     attributes: dict[str, Any] = dict(formula.attributes)
     if formula.output or attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
         return None

@@ -30,12 +30,12 @@ SLICE = sympy.Function("slice", integer=True, nonnegative=True)
 MAX_ELEMENTS = 2**16
 """The most elements of a computed value, such as a shape, a mask or a factor."""
 MAX_COMPUTED = 2**24
-"""The most elements of all values that are computed of one graph."""
+"""The most elements of all values that are computed for one graph."""
 MAX_RANK = 64
 RESHAPES = ("Reshape", "Expand")
 """Operators whose result has the elements of the first operand in another shape."""
 ENDLESS = 2**31 - 1
-"""The smallest end of a slice that means the end of the axis."""
+"""A slice with at least this end goes to the end of the axis."""
 REFUSED = (ValueError, TypeError, LookupError, ArithmeticError)
 """Errors for a graph that ONNX Runtime refuses, or a shape that does not follow from the sizes of inputs."""
 
@@ -86,7 +86,7 @@ def quotient(one: Size, other: Size) -> Size | None:
 
 
 def floor_of_quotient(one: Size, other: Size) -> Size:
-    """The quotient of two positive sizes, rounded down. ArithmeticError if a size is not known to be positive."""
+    """Return the quotient of two sizes, rounded down. Raise ArithmeticError if a size is not known to be positive."""
     if not is_positive(one, other):
         raise ArithmeticError("the quotient is not known")
     exact = quotient(one, other)
@@ -94,7 +94,7 @@ def floor_of_quotient(one: Size, other: Size) -> Size:
 
 
 def is_equal(one: Size, other: Size) -> bool:
-    """Return True if two sizes are equal for all inputs, False if they never are; ArithmeticError if this depends on inputs."""
+    """Return True if two sizes are equal for all inputs, False if for none. Raise ArithmeticError if it depends on inputs."""
     answer = sympy.sympify(simple(one - other)).is_zero
     if answer is None:
         raise ArithmeticError("this depends on the inputs")
@@ -118,7 +118,7 @@ class Shapes:
         return self._of(formula)[0] if formula is not None else None
 
     def value(self, formula: Operand) -> Any:
-        """A value that depends on sizes alone, as int64 or objects (some are expressions); None for other and large values."""
+        """Return a value that depends on sizes alone: int64, or objects with expressions. None for others and large ones."""
         if formula is None or formula.constant is not None:
             return array_of(formula, MAX_ELEMENTS)
         return self._of(formula)[1]
@@ -205,7 +205,7 @@ def _together(sizes: Sequence[Size]) -> Size:
 
 
 def _broadcast(of: Shapes, formula: Formula, *shapes: Dims) -> Dims | None:
-    """The broadcast shape; None for the attribute `broadcast` of versions before 7, which places the second operand's axes."""
+    """The broadcast shape; None if the attribute `broadcast` (before version 7) places the axes of the second operand."""
     return broadcast(shapes) if formula.attribute("broadcast") is None else None
 
 
@@ -225,7 +225,7 @@ def _transpose(of: Shapes, formula: Formula, dims: Dims) -> Dims | None:
 
 
 def _reshape(of: Shapes, formula: Formula, dims: Dims | None, _: Dims | None) -> Dims | None:
-    """The shape of a Reshape: 0 copies a size, -1 is the remainder. A size that may be zero must be the size of that axis."""
+    """The shape of a Reshape: 0 copies a size, -1 is the remainder. If another size may be 0, all sizes are unknown."""
     sizes = of.integers(formula, 1)
     if sizes is None or formula.attribute("allowzero", 0):
         return of.sizes(formula, 1)
@@ -278,7 +278,7 @@ def _slice(of: Shapes, formula: Formula, dims: Dims, *_: Dims | None) -> Dims | 
 
 
 def _axes(formula: Formula, starts: Any, axes: Any) -> Any:
-    """The axes of a Slice. TypeError if they are not known."""
+    """Return the axes of a Slice. Raise TypeError if they are not known."""
     return range(len(starts)) if formula.first(5)[3] is None else axes
 
 

@@ -242,7 +242,7 @@ def drop_second_names(model: Any) -> None:
 
 
 def fold_transposes(model: Any) -> None:
-    """Replace, in place, each Transpose of a MatMul's stored matrix by the transposed matrix, under its result's name."""
+    """Fold, in place, each Transpose of a MatMul's stored matrix: its output becomes a stored tensor of the same name."""
     import numpy as np
     import onnx
 
@@ -260,7 +260,7 @@ def fold_transposes(model: Any) -> None:
 
 
 def unfold_gemms(model: Any, excluded: Collection[str] = (), only_shared: bool = False) -> None:
-    """Replace each Gemm that only adds to a product with a stored matrix, in place, by MatMul and Add.
+    """Replace, in place, each Gemm with a stored matrix by MatMul and Add, if the Gemm is only a product and a sum.
 
     Nodes named in `excluded` stay. With `only_shared`, a Gemm stays too if no other node reads its matrix.
     """

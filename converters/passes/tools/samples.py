@@ -29,7 +29,7 @@ SEED = 0
 MIN_COSINE = 0.5
 """Lowest cosine of an output with the parent's: below it the graph is wrong, not only rounded."""
 MIN_COVARIATION, ROUNDED = 0.7, 0.1
-"""Lowest cosine between the variations of an output and its parent's, unless their relative distance is up to `ROUNDED`."""
+"""Lowest cosine between the variations of an output and its parent's, and the relative distance that is always accepted."""
 ROUNDINGS = 8
 """Allowed error in steps of a 16-bit type, because two kernels may round at different places."""
 EIGHT_BITS = {2, 3}
@@ -47,9 +47,9 @@ def draw(
     """Draw inputs for two runs with a seed; if batch and length are dynamic, the second run has other sizes.
 
     Floats are normally distributed, indices are within their stored tables, other integers are 1 (a mask
-    without padding) and booleans true. A decoder with onnxruntime-genai's names gets no past, and the head
-    size of its rotary table. `bounds` is a result of `index_bounds`, by default of the graph itself; `sizes`
-    has the named dynamic axes of each run, `lengths` the size of all others.
+    without padding) and booleans true. A decoder with onnxruntime-genai's names gets an empty past, with the head
+    size from its rotary table. `bounds` is a result of `index_bounds`, by default of the graph itself. `sizes`
+    has the sizes of named dynamic axes for each run, `lengths` the size of all other dynamic axes.
     """
     import numpy as np
     import onnx
@@ -111,7 +111,7 @@ def taken_by(session: Any) -> Any:
 
 
 def read(path: Path) -> tuple[Feed, ...]:
-    """Read rows of a `.npz` file, or of all in a directory: arrays by input name whose first axis counts rows.
+    """Read the rows of a `.npz` file, or of all in a directory: arrays by input name, with rows along the first axis.
 
     Each row is one run of batch 1. Raises InputError if there are no rows.
     """
