@@ -35,7 +35,7 @@ class Session:
     _stale: set[tuple[str, str, int]] = field(default_factory=set, repr=False, compare=False)
 
     def limited(self, max_age: str | None) -> "Session":
-        """This session with the limit of `--max-age`, or else of `REG_MAX_AGE`."""
+        """The session with the age limit of `--max-age`, else of `REG_MAX_AGE`; without a limit, this session."""
         limit = max_age or environment.read("REG_MAX_AGE")
         if not limit:
             return self

@@ -50,10 +50,10 @@ def publish(
     cached: bool = True,
     is_preview: bool = False,
 ) -> "tuple[Release, list[LatencyTable]]":
-    """Run a plan and publish its draft; return the version and the latencies that were measured, which are attested.
+    """Run a plan, publish its draft, and attest the measured latencies. Return the version and the latencies.
 
     A plan is not run again if an equal plan made an existing version. The plan of a family is always run, because its
-    limit of latency depends on the moment; so is a plan with a skipped optional step, whose tool may be installed by now.
+    latency depends on the moment; so is a plan that skipped an optional step, whose tool may be installed by now.
 
     Unless `cached`, every step is run, and no result is cached. With `is_preview`, nothing is published, and the version
     that would be published is returned.

@@ -221,7 +221,7 @@ def _artifacts(version: Release) -> Iterator[str]:
 
 
 def _shipping(version: Release) -> Iterator[str]:
-    """The artifacts that may ship as certified, and those that may not, with the reasons of each refusal or doubt."""
+    """Lines about the artifacts that may ship as certified, then about the others, with reasons of refusals and doubts."""
     paths: dict[str, list[str]] = {}
     heads: Counter[str] = Counter()
     states, of_heads = _states(version), version.manifest.heads

@@ -198,7 +198,7 @@ def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> "tup
 
 
 def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:
-    """Raise InputError for the first of the other options that is set."""
+    """Raise InputError, naming the option, if another option is set too."""
     for key, value in others.items():
         if value is not None:
             other = "SOURCE" if key == "source" else requests.flag(key)
@@ -227,7 +227,7 @@ def _latencies(tables: "Sequence[LatencyTable]") -> Iterator[str]:
 
 
 def _slower(release: "Release", tables: "Sequence[LatencyTable]") -> Iterator[str]:
-    """A warning for each file that is slower than its parent, with the saved bytes; a note if noise hides the answer."""
+    """A warning, with the saved bytes, for each file that is slower than its parent; a note for each that may be slower."""
     sizes = {item.path: item.own_size for item in release.manifest.artifacts}
     timed = [item for one in tables for item in one.latencies]
     ratios = sorted((item.ratio, item.paths[0], item.parent) for item in timed if item.ratio is not None)

@@ -36,7 +36,7 @@ def command(
     remote: str | None = REMOTE,
     max_age: str | None = MAX_AGE,
 ) -> None:
-    """Find artifacts in every version of every model, including yanked ones and pre-releases.
+    """Find artifacts in every version of every model, including yanked versions and pre-releases.
 
     docs/query.md has the fields and the language; without an expression, all artifacts are shown. The answer about a
     remote comes from its catalog, if somebody publishes one (reg index publish); else each query reads every model.

@@ -36,7 +36,7 @@ def command(
     trial: Path | None = option("Let pages try a model: the folder of the script (docs/serve.md).", "--try"),
     no_access_log: bool = flag("Print no line of JSON for each request on stderr."),
 ) -> None:
-    """Serve the registry over HTTP, read-only: apps ask it, and it is a remote at its URL.
+    """Serve the registry over HTTP, read-only: apps send queries, and `reg` uses the URL as a remote.
 
     GET /v1/models, GET /v1/models/NAME and POST /v1/resolve answer like reg ls --json and reg resolve
     --json; /openapi.json describes the whole API, /metrics and /healthz are for operators. SIGTERM or
@@ -72,7 +72,7 @@ def _token(file: Path | None) -> str | None:
 
 
 def trial_folder(folder: Path | None) -> Path | None:
-    """The folder of the script that tries models, if one is given. Raise NotFoundError for a folder without the script."""
+    """The folder with the script for trying models, if given. Raise NotFoundError for a folder without the script."""
     if folder is not None and not (folder / "try.js").is_file():
         hint = "in examples/web-client: npm install --no-package-lock && node build.mjs try; then --try build/try"
         raise NotFoundError(f"{folder} has no try.js", hint)

@@ -89,7 +89,7 @@ class FigureRow(Record, frozen=True, kw_only=True):
 
 
 def direction_of(check: Check) -> Direction | None:
-    """The better direction of a check; None if it is neither a quality nor a loss."""
+    """The direction in which a check gets better; None if the check is neither a quality nor a loss."""
     return better_direction(check.label, check.direction)
 
 

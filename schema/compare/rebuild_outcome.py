@@ -24,7 +24,7 @@ DISTANCE_SHARE = 0.1
 """The relative tolerance of distances (such as the largest difference of logits); at least `RATE_TOLERANCE` is allowed."""
 DISTANCES = frozenset({"atol", "least"})
 MEASURED = DISTANCES | {"min_row_cosine"}
-"""The keys of measured numbers, besides the values of checks and the numbers of a certificate."""
+"""The keys whose values are measured numbers. Values of checks and numbers of a certificate are measured too."""
 FAILED_STATES = frozenset({"missing", "extra", "differs"})
 
 _OF_FILES = re.compile(r"(artifacts\[\]\.)?(files|digest|size|pieces)\b.*|.*\.evidence\.(artifact|report)")

@@ -13,13 +13,13 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """The severities from worst to least: breaks an app, worse results or weaker evidence, worth knowing, without effect."""
 SEVERE = ("breaking", "degrading")
 Direction = Literal["higher", "lower"]
-"""The better values of a figure: the higher or the lower ones."""
+"""The values of a figure that are better: higher values or lower values."""
 Share = Literal["same", "new", "not known"]
 """A comparison of the graph or the weights with the old version: the same, new, or not known."""
 Judge = Callable[[JsonChange], Severity]
 
 ARTIFACT, BYTES, CHECK, EVALUATION = "artifacts", "bytes", "checks", "the evaluation"
-"""Sections of the overview. A change in one of these is a fact only if it is severe; else it is in a row or folded."""
+"""Sections of the overview in which only a severe change is a fact; another change is in a row or folded."""
 NOISE = 1.1
 """The factor by which two measured latencies of the same file may differ."""
 CAUSES = {
@@ -71,7 +71,7 @@ LISTS: Lists = {
     )
     for pattern in patterns.split()
 }
-"""The names by which the items of a manifest's lists are matched; see `json_changes.Lists`."""
+"""The namers that match the items of a manifest's lists, by list; see `json_changes.Lists`."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ _QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
 
 
 def better_direction(name: str, stated: Direction | None) -> Direction | None:
-    """The stated direction of a check, else the one that its name implies; None if it is neither a quality nor a loss."""
+    """The stated direction of a check, else the direction that the check's name implies; None if the name implies none."""
     implied: Direction | None = "higher" if _QUALITY.search(name) else None
     return stated or ("lower" if _QUALITY_LOST.search(name) else implied)
 

@@ -1,4 +1,4 @@
-"""Digests, which name bytes, and descriptors, which have all that is needed to fetch and check some bytes."""
+"""Digests, which name bytes, and descriptors, which have the digest and size with which bytes are fetched and checked."""
 
 import hashlib
 import re

@@ -94,7 +94,7 @@ def value_error(check: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 def why(error: object, limit: int = 200) -> str:
-    """The first line of a library's or the system's message, without error numbers; else the name of the error's class."""
+    """The first line of an error's message, without error numbers; for an empty message, the name of the class."""
     lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
     return lines[0][:limit] if lines else type(error).__name__
 
@@ -107,7 +107,7 @@ def unreadable(name: str, error: OSError) -> RegError:
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
-    """The kind and the detail of a fault; the kind is `unreadable` if the bytes, which may be sound, could not be read."""
+    """The kind and the detail of a fault. If the bytes could not be read, and so may be sound, the kind is `unreadable`."""
     return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
 
 

@@ -25,7 +25,7 @@ VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueEr
 _POINTER = re.compile(rb"version https://git-lfs\.github\.com/|/annex/objects/")
 _PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html)\b", re.IGNORECASE)
 _LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""")
-"""A dotted key or table name of TOML for which the parser needs long: its time grows with the square of the parts."""
+"""A dotted key or table name of TOML that is slow to parse: the time grows with the square of the number of parts."""
 
 
 def check_given(path: Path, label: str = "file", hint: str = "check the path") -> None:

@@ -1,8 +1,8 @@
 """Differences of arrays of numbers: conversion of a payload to new bytes, and back. Needs numpy.
 
-An element of `width` bytes is an unsigned little-endian integer; in float mode it is first mapped so that the order of
-integers is the order of numbers. The difference from the old element wraps around, then the sign moves to the lowest bit
-(zigzag), so that small changes are small numbers; then equal bytes of all elements are put together (planes), because the
+An element of `width` bytes is an unsigned little-endian integer; in float mode the order of the integers is first made the
+order of the numbers. The difference from the old element wraps around. Then the sign moves to the lowest bit (zigzag), so
+that small changes are small numbers. Then the bytes of equal rank of all elements are put together (planes), because the
 high bytes are nearly all zero. A sparse payload has a bit for each element (1: changed), then planes of the changed
 elements alone, whose values are reduced by one.
 """

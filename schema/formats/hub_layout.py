@@ -108,9 +108,9 @@ def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
 def _graphs(
     artifacts: Collection[Artifact], name: str, states: Mapping[str, str]
 ) -> Iterator[list[LayoutFile]]:
-    """Yield one graph for each name in each folder; `name` replaces `model`.
+    """Yield the aliases of each graph and its external data, by folder, preferred graphs first; `name` replaces `model`.
 
-    External data keeps its path relative to the graph, which refers to it.
+    External data keeps its path relative to the graph, which refers to the data.
     """
     for folder, formats in FOLDERS.items():
         candidates = [item for item in artifacts if item.format in formats and item.path.endswith(".onnx")]

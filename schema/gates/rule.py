@@ -122,7 +122,7 @@ class PromotionCandidate:
 
     @cached_property
     def full_summary(self) -> VersionSummary:
-        """The version's summary with all artifacts, also those of a family that an index file omits."""
+        """The version's summary with all artifacts, also with the artifacts of a family that an index file omits."""
         return summarize(self.manifest, self.digest, self.size, every=True)
 
     @cached_property
@@ -143,8 +143,8 @@ class PromotionCandidate:
         return [evaluation for evaluation in self.evaluations if evaluation.artifact == artifact.digest]
 
     def evaluated(self, rule: "Rule") -> list[Artifact]:
-        """The artifacts whose evidence a rule judges: the artifacts in the formats of `certified`, or else all that were
-        evaluated."""
+        """The artifacts whose evidence a rule judges: the artifacts in the formats of `certified`; by default all artifacts
+        that were evaluated."""
         return self.of_formats(rule.certified) or [
             item for item in self.manifest.artifacts if _losses(item) or item.suite is not None
         ]
@@ -283,7 +283,7 @@ def _breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check for each smaller artifact a proof, signed if the rule says so, that it is a rounded float32 artifact of the version.
+    """Check that each smaller artifact has a proof, signed if the rule says so, to be a rounded float32 artifact.
 
     The newest valid report decides, so that a later report can withdraw a verdict.
     """

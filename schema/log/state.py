@@ -7,8 +7,8 @@ of channels and rollouts: `summarize` derives it from the manifest alone, and `r
 (a dropped version too, until the next sealing); the checkpoint, a blob, has all versions up to that sealing. `segments` are
 the sealed parts of the log, in order, `SEGMENT_LINES` lines each. `tombstones` are the blobs that were taken down and must
 not return. `refused` are the artifacts that a later evaluation refused, in every version with these bytes. `speeds` are
-measured latencies by manifest and artifact. The checkpoint has none, so that its bytes are those of earlier builds. Keys of the
-state line that a later build added are kept and written back; see `registry.log.log`.
+measured latencies by manifest and artifact; the checkpoint has none, to keep the bytes that earlier builds write. Keys of
+the state line that a later build added are kept and written back; see `registry.log.log`.
 
 A staged rollout gives the next release of a channel to a share of its devices first; `schema.query.cohort` says which
 devices take part. `docs/rollouts.md` is the specification.
@@ -84,7 +84,7 @@ class ArtifactState(NamedTuple):
     """The state of an artifact with its three sources: the manifest, later evaluations of this version's artifact, and
     refusals of the same bytes in other versions.
 
-    `attested` is the worst verdict of those evaluations; None without one. `speeds` are from the log.
+    `attested` is the worst verdict of the later evaluations; None without any. `speeds` are from the log.
     """
 
     path: str
@@ -354,12 +354,12 @@ def _artifact(manifest: "Manifest", artifact: "Artifact", member: str | None) ->
 
 SEGMENT_LINES = 64
 SUMMARIZED_RELEASES = 4
-"""The number of newest versions whose summaries are in the state line, besides the versions of channels."""
+"""The number of newest releases whose summaries are in the state line; versions of channels have summaries too."""
 MAX_LISTED_VERSIONS = 5
 """The number of versions that an error names at most."""
 Percent = Annotated[int, Meta(gt=0, le=100)] | Annotated[float, Meta(gt=0, le=100)]
 Salt = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
-"""The random text of a rollout, from which its devices are chosen."""
+"""The random text of a rollout, which decides the devices that take part."""
 
 
 def check_held(paths: tuple[str, ...]) -> None:

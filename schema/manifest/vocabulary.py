@@ -47,7 +47,7 @@ def spdx_expression(text: str) -> str | None:
 
 
 def comparable_license(text: str) -> str:
-    """The spelling in which two licences are compared: SPDX's own, or lower case if the text is not SPDX."""
+    """The spelling by which licences are compared: SPDX's own, or lower case if the text is not an SPDX expression."""
     return spdx_expression(text) or text.lower()
 
 

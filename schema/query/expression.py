@@ -61,7 +61,7 @@ _HINTS = {
 
 
 class ExpressionError(InputError):
-    """An expression that cannot be read. `drawing` shows the part `span` of the whole `text`, which is at fault."""
+    """An expression that cannot be read. `span` has the start and end of the faulty part of `text`, `drawing` shows it."""
 
     def __init__(self, text: str, span: tuple[int, int], problem: str, hint: str = "") -> None:
         message = f"the expression cannot be read: {problem}"

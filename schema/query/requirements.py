@@ -152,7 +152,7 @@ def of_member(name: str) -> Requirements:
 
 
 def presence(paths: Collection[str] | None) -> Requirements:
-    """The requirement to be one of the artifacts that the registry has; `paths` is None if it has all."""
+    """The requirement to be an artifact that the registry has: an artifact at one of `paths` (None: any artifact)."""
 
     def misses(artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
         if paths is not None and artifact.path not in paths:

@@ -27,7 +27,7 @@ OLDEST_FORMAT = 5
 
 
 class Runtime(NamedTuple):
-    """The newest versions that one release loads; it also loads older ones (ORT formats from `OLDEST_FORMAT` on)."""
+    """The newest versions that one release loads; it also loads older versions (ORT formats from `OLDEST_FORMAT` on)."""
 
     opset: int
     ir: int
