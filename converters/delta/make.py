@@ -1,4 +1,4 @@
-"""Makes a delta: finds and pairs the tensors of two files, cuts the new file into sections, and encodes these in blocks."""
+"""Make a delta: find and pair the tensors of two files, cut the new file into sections, encode the sections in blocks."""
 
 import hashlib
 import json
@@ -53,7 +53,7 @@ SAMPLES = 4
 SAMPLE_BYTES = 32 * 1024
 """The mode for a tensor is chosen on `SAMPLES` slices of `SAMPLE_BYTES` bytes."""
 MAX_CANDIDATES = 32
-"""Limit on the old tensors of the same type and shape that are compared with a new tensor without a match."""
+"""The most old tensors of the same type and shape that are compared with a new tensor that has no match."""
 MIN_COPY_BYTES = 48
 """Shorter runs of equal bytes are not worth a span."""
 
@@ -246,9 +246,9 @@ def _tensor(old: FileView, new: FileView, tensor: TensorExtent, partner: TensorE
 def _choose_mode(
     old: FileView, new: FileView, tensor: TensorExtent, partner: TensorExtent
 ) -> tuple[int, int]:
-    """Return the best mode's bits for a sample of the difference, and the best mode.
+    """Choose the mode that makes the sample of a tensor's difference smallest; return the estimated bits, and the mode.
 
-    Both follow from the bytes alone, not from a build of zlib.
+    Both depend on the bytes alone, not on the build of zlib.
     """
     width, costs = tensor.width, dict.fromkeys((0, SPARSE), 0)
     if tensor.dtype in FLOATS and width > 1:
@@ -261,7 +261,7 @@ def _choose_mode(
 
 
 def _slices(tensor: TensorExtent) -> list[tuple[int, int]]:
-    """Return offset and size of evenly spread slices, which are the sample of a tensor."""
+    """Return the sample of a tensor: offset and size of evenly spread slices."""
     if tensor.length <= SAMPLES * SAMPLE_BYTES:
         return [(0, tensor.length)]
     step = (tensor.length - SAMPLE_BYTES) // (SAMPLES - 1) // 8 * 8

@@ -17,7 +17,7 @@ from onnxreg.schema.gates.statements import EvaluationDocument
 
 DIRECTORY = "certificates"
 RELATIVE_TOLERANCE = 1e-9
-"""Relative difference of figures that two machines may compute, because they add floats in another order."""
+"""Figures of two machines that differ by at most this share count as equal: they may add floats in another order."""
 
 
 @dataclass(frozen=True)

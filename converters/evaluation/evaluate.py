@@ -59,9 +59,9 @@ EVALUATORS: tuple[type[TaskEvaluator], ...] = (
     *(GeneratedTexts, Transcripts, SoundClasses),
 )
 SCORES, SCORES_VERSION = "scores", 7
-"""The kind of the cache's entries, and their version: raise it if equal bytes get other scores, such as by other batches."""
+"""Kind and version of the cache's entries; raise the version if equal bytes get other scores, such as from other batches."""
 DISTANCE_INPUTS = 48
-"""The most inputs on which distances are measured."""
+"""The most inputs of a suite on which the distance between two files is measured."""
 BASE = "the graph in full precision"
 """The name of a parent that is not an output of the export."""
 Tables = list[tuple[ScoreTable, Mapping[str, Any]]]
@@ -111,7 +111,7 @@ class EvaluationPlan:
         return {**self.request.to_json(), "suite": str(self.file_digest)}
 
     def check_source(self, location: Any) -> None:
-        """Raise InputError, naming the position, for an item that does not fit the source at `location`, not loaded yet."""
+        """Raise InputError, naming the position, if an item does not fit the source at `location`; the source is not loaded."""
         self.evaluator.check_source(self.suite, location)
 
     def warnings(self) -> list[str]:
@@ -135,7 +135,7 @@ class EvaluationPlan:
 
     @property
     def _items(self) -> Sequence[Any]:
-        """The items, with labels replaced as the request maps them."""
+        """The items of the suite; their labels are replaced as the request's label map says."""
         label_map = self.request.label_map
         return relabel(self.suite.items, label_map) if label_map else self.suite.items
 
@@ -210,7 +210,7 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Ju
 
 
 class SourceEvaluation:
-    """The evaluation of artifacts of one source, whose predictions are computed once for all artifacts.
+    """The evaluation of one source's artifacts. The source's own predictions are computed once, for all artifacts.
 
     With a cache, the scores of an artifact are stored; if all are cached, the source does not run.
     """
@@ -255,9 +255,9 @@ class SourceEvaluation:
         return evaluator, inputs
 
     def join(self, draft: Draft) -> None:
-        """Let the graphs of an encoder-decoder answer together, and compare them with those in full precision.
+        """Let the graphs of an encoder-decoder generate together; those in full precision become the parent.
 
-        Raises InputError if the draft has none in full precision.
+        Raises InputError if the draft has no such graphs in full precision.
         """
         by_precision: dict[str, dict[str, DraftArtifact]] = {}
         for member in draft.fields["model_family"]["members"] if self.subject.parts else ():
@@ -280,7 +280,7 @@ class SourceEvaluation:
     def _parent(
         self,
     ) -> tuple[Sequence[Any], Mapping[str, Any], Sequence[ModelInput], list[Any], list[Floats]]:
-        """The items with the model's labels, facts about the matching, inputs, and the source's predictions and scores."""
+        """The items with the model's labels, facts about label matching, the inputs, and the source's predictions and scores."""
         (evaluator, inputs), subject = self._prepared, self.subject
         items, facts = evaluator.match(self.plan.suite.items, self.plan.request)
         try:
@@ -320,7 +320,7 @@ class SourceEvaluation:
         return self._scored[files]
 
     def _cached(self, path: Path, graphs: Mapping[str, Path]) -> Tables:
-        """The tables of an artifact from the cache, else measured and stored there."""
+        """Return the tables of an artifact from the cache; if they are absent, measure and store them."""
         beside = [file.parent / GENAI_CONFIG for file in graphs.values()]
         for file in (file for file in graphs.values() if file.suffix == ".onnx"):
             beside += [file.parent / name for name in external_files(load_onnx(file), file)]
@@ -350,7 +350,7 @@ class SourceEvaluation:
         return [item.feed for item in self._prepared[1]]
 
     def time(self, path: str, file: Path, parent_path: str, parent: Path) -> list[Latency]:
-        """Time a file beside its parent on a short and a long input of the suite; the paths name both in the result.
+        """Time a file beside its parent, on a short and a long input of the suite. The result names the files by the two paths.
 
         Raises ConversionError if one of them does not load or run.
         """
@@ -358,7 +358,7 @@ class SourceEvaluation:
         return compare(path, self._runner(file), parent_path, runner, typical_inputs(self._feeds))
 
     def distance(self, file: Path, parent: Path) -> float:
-        """The mean distance of a file's outputs from the parent's, as a share of the parent's, on some inputs of the suite.
+        """Return the mean distance between a file's and its parent's outputs, relative to the parent's, on some suite inputs.
 
         Raises ConversionError if one of the two files does not load or run.
         """
@@ -376,13 +376,13 @@ class SourceEvaluation:
         return float(np.mean(distances))
 
     def _parent_runner(self, file: Path) -> Runner:
-        """Run a file that many files are compared with; it is loaded once."""
+        """Return the runner of a parent, which is loaded once because many files are compared with it."""
         if file not in self._parents:
             self._parents = {file: self._runner(file)}
         return self._parents[file]
 
     def _runner(self, file: Path) -> Runner:
-        """Run a file; the last file stays loaded, because a file is timed and then judged."""
+        """Return the runner of a file. The last file stays loaded, because a file is timed and then judged."""
         if file not in self._last:
             subject, graphs = self.subject, self._graphs.get(file)
             padding = getattr(getattr(subject.loaded, "config", None), "pad_token_id", None)
@@ -467,7 +467,7 @@ def time_judged(
 ) -> Iterator[Latency]:
     """Time each judged artifact of a draft beside its nearest ancestor in full precision, else beside `base`, if any.
 
-    Graphs that generate together are not timed: what they take depends on the text.
+    Graphs that generate together are not timed: their time depends on the text.
     """
     if evaluation.subject.parts:
         return

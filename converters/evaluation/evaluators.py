@@ -36,7 +36,7 @@ from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundErro
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
 Run = Callable[[Feed], Mapping[str, Any]]
-"""Function from numpy arrays by input name to arrays by output name, called from several threads at once."""
+"""Function from numpy arrays by input name to arrays by output name; several threads may call it at once."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class TaskEvaluator(ABC):
         return TextTokenizer(fast.backend_tokenizer, length, fast.truncation_side)
 
     def feed(self, row: TokenRow) -> Feed:
-        """The arrays of a row that are inputs of the model."""
+        """Return the arrays of a row that are inputs of the model."""
         return {name: row.inputs[name] for name in self.subject.sample.feeds[0]}
 
     @classmethod
@@ -111,13 +111,13 @@ class TaskEvaluator(ABC):
     @classmethod
     @abstractmethod
     def identity(cls, item: Any) -> Hashable:
-        """A value that is equal for two items if the model reads the same input, whatever the right answers are.
+        """Return a value that is equal for two items with the same model input, whatever their right answers are.
 
         Differences in spaces, or in the order of texts without an order, are ignored.
         """
 
     def inputs(self, items: Sequence[Any], positions: Sequence[str] = ()) -> list[ModelInput]:
-        """The runs that the predictions need, in the order of items. InputError, naming its position, for an item without."""
+        """Return the runs of all items, in order. Raises InputError, naming the item's position, if an item cannot be run."""
         inputs = []
         for number, item in enumerate(items):
             try:
@@ -129,13 +129,13 @@ class TaskEvaluator(ABC):
 
     @abstractmethod
     def runs(self, item: Any) -> Iterable[tuple[Feed, Any]]:
-        """The arrays of each run that the prediction for an item needs, each with the context for `read`."""
+        """Return the runs that the prediction for an item needs; each has the input arrays, and the context for `read`."""
 
     @abstractmethod
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Any:
         """Reduce the outputs of one run to the numbers that a prediction needs.
 
-        Raises ConversionError if an output is missing, or has not the task's shape.
+        Raises ConversionError if an output is missing, or its shape does not fit the task.
         """
 
     def prediction(self, item: Any, parts: Sequence[Any]) -> Any:
@@ -152,7 +152,7 @@ def numbers(values: Any) -> Any:
 
 
 def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None) -> Any:
-    """An output of a run of one row, without the first axis.
+    """Return an output of a run of one row, without the first axis.
 
     Raises ConversionError if the output is missing, or has another shape than `shape`; without `shape`, if it holds NaN.
     """
@@ -215,7 +215,7 @@ class TokenSpans(TaskEvaluator):
 
 
 def tags_of(window: TokenRow, outputs: Mapping[str, Any], labels: int) -> tuple[Integers, Integers]:
-    """The best tags at the `positions` of a window, and their offsets.
+    """Return the best tag of each token at the `positions` of a window, and the offsets of these tokens.
 
     Raises ConversionError for logits of another shape than `[1, tokens, labels]`, and for NaN.
     """
@@ -328,7 +328,7 @@ class Answers(TaskEvaluator):
 
 
 def best_span(start: Any, end: Any, row: TokenRow) -> AnswerSpan:
-    """The pair of tokens of the second text with the largest sum of logits; the end does not precede the start."""
+    """Return the part of the second text with the largest sum of start and end logits; the end does not precede the start."""
     tokens = np.flatnonzero(row.sequences == 1)
     if not len(tokens):
         return AnswerSpan(float("-inf"), 0, 0)
@@ -413,7 +413,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 class Likelihood(msgspec.Struct, frozen=True):
-    """The negative log-likelihood of a completion in nats, the number of its tokens, the size of the vocabulary."""
+    """The negative log-likelihood of a completion in nats, the number of its tokens, and the size of the vocabulary."""
 
     nats: float
     tokens: int
@@ -478,7 +478,7 @@ class LabelledRows(TaskEvaluator):
 
     With labels, a prediction is (rank of the right class, from 0; number of classes); of equal values, the last one
     ranks first, as in scikit-learn. Without labels, a prediction is float64 `[outputs, values]`: a vector for each
-    floating-point output, filled up with zeros.
+    floating-point output, padded with zeros.
     """
 
     tasks: ClassVar[tuple[str, ...]] = (
@@ -509,7 +509,7 @@ class LabelledRows(TaskEvaluator):
 
     @classmethod
     def read_label(cls, value: Any, path: Path) -> Any:
-        """The right answer of a row, None without. Raises InputError, naming the file, for a malformed answer."""
+        """Return the right answer of a row, or None if it has no answer. InputError, naming the file, for a malformed answer."""
         label = _integer(value, LABELS, path)
         if label is not None and label < 0:
             raise InputError(f"evaluation suite {path}: {LABELS} must be one class, 0 or more, for each row")
@@ -597,7 +597,7 @@ class LabelledPixels(LabelledRows):
 
 
 def _vectors(outputs: Mapping[str, Any]) -> Any:
-    """A row for each floating-point output, filled up with zeros. ConversionError for NaN, and without such an output."""
+    """Return a row for each floating-point output, padded with zeros. ConversionError for NaN, or without such an output."""
     rows = [numbers(array).ravel() for array in outputs.values() if array.dtype.kind == "f" and array.size]
     if not rows:
         raise ConversionError("the model has no output of numbers to compare", "give a suite with labels")
@@ -616,7 +616,7 @@ def content(feed: Feed) -> Digest:
 
 
 def _integer(value: Any, name: str, path: Path) -> int | None:
-    """The integer of a row, None without an array. InputError if the row has another value than one integer."""
+    """Return the integer of a row; None if there is no array. InputError if the value of the row is not one integer."""
     if value is not None and (value.ndim != 1 or value.dtype.kind not in "iu"):
         raise InputError(f"evaluation suite {path}: {name} must be one integer for each row")
     return None if value is None else int(value[0])

@@ -1,4 +1,4 @@
-"""The evaluators of sounds, and of models that generate text; a suite names a file of sound by its path beside the suite."""
+"""Evaluators of sounds, and of models that generate text. A suite names a sound file relative to the suite's directory."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
@@ -32,7 +32,7 @@ VOCABULARY = "vocab.json"
 
 
 class TextPair(msgspec.Struct, frozen=True):
-    """A text, and the text that a model should make of it."""
+    """A text, and the text that a model should generate from it."""
 
     text: Word
     target: Word
@@ -43,7 +43,7 @@ class TextPair(msgspec.Struct, frozen=True):
 
 
 class Transcript(msgspec.Struct, frozen=True):
-    """A file of sound, and the words in it; none for silence."""
+    """A sound file, and the words in it; "" for silence."""
 
     audio: Word
     text: str
@@ -54,14 +54,14 @@ class Transcript(msgspec.Struct, frozen=True):
 
 
 class LabelledSound(msgspec.Struct, frozen=True):
-    """A file of sound, and its right label."""
+    """A sound file, and its right label."""
 
     audio: Word
     label: Word
 
 
 class GeneratedTexts(TaskEvaluator):
-    """`{text, target}`. A prediction is the text that an encoder-decoder generates greedily."""
+    """Evaluator of items `{text, target}`. A prediction is the text that an encoder-decoder generates greedily."""
 
     tasks = ("text2text-generation",)
     Item: ClassVar[type[msgspec.Struct]] = TextPair
@@ -85,7 +85,7 @@ class GeneratedTexts(TaskEvaluator):
 
 
 class Sounds(TaskEvaluator):
-    """Items with a file of sound. The digest of the suite covers the files' bytes."""
+    """Evaluator of items with a sound file. The digest of the suite covers the bytes of the sound files."""
 
     shares_runs = False
 
@@ -124,14 +124,14 @@ class Sounds(TaskEvaluator):
 
 
 class Transcripts(Sounds, GeneratedTexts):
-    """`{audio, text}`. A prediction is the text that an encoder-decoder generates, or the best path of CTC."""
+    """Evaluator of items `{audio, text}`. A prediction is an encoder-decoder's generated text, or the best path of CTC."""
 
     tasks = ("automatic-speech-recognition",)
     Item = Transcript
 
     @cached_property
     def _settings(self) -> list[Any]:
-        """The config and the tokens of CTC."""
+        """The checkpoint's config, and its vocabulary for CTC, in JSON form."""
         return [read_json(self.subject.directory / name) for name in (CONFIG, VOCABULARY)]
 
     def check(self, suite: Suite) -> None:
@@ -148,7 +148,7 @@ class Transcripts(Sounds, GeneratedTexts):
 
 
 class SoundClasses(Sounds, TextClasses):
-    """`{audio, label}`. A prediction is the number of the class with the largest logit."""
+    """Evaluator of items `{audio, label}`. A prediction is the number of the class with the largest logit."""
 
     tasks = ("audio-classification",)
     Item = LabelledSound

@@ -1,7 +1,7 @@
 """Latency on this CPU. Graphs are timed in turn, so that a busy moment slows all of them.
 
-`measure` and `measure_chains` time drawn inputs of stated sizes; `compare` times a file beside its parent, on inputs of the
-suite that judges it, or, in `compare_files`, on drawn inputs.
+`measure` and `measure_chains` time graphs on drawn inputs of stated sizes. `compare` times a file beside its parent, on
+inputs of the suite that judges the file, or (from `compare_files`) on drawn inputs.
 """
 
 import time
@@ -31,22 +31,22 @@ from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 
 FileOf = tuple[str, Path]
-"""A file, after its path in the version."""
+"""The path of a file in the version, and the file."""
 WARM_UP_RUNS = 10
 BATCH_AXIS = "batch"
 """Name of the axis whose sizes the recipe lists."""
 DYNAMIC_AXIS_LENGTH = 32
 """Length of every other dynamic axis, such as the tokens of a sentence."""
 TOKENS = (32, 128)
-"""The lengths of a short and a long drawn input."""
+"""The numbers of tokens of a short and a long drawn input."""
 PAIRS = Benchmark(runs=30, batches=(1,))
-"""The number of pairs of runs, one of the file and one of its parent, for each input."""
+"""The most pairs of runs for each input; a pair has one run of the file and one run of its parent."""
 WARM_UP_PAIRS, LEAST_PAIRS, MAX_SECONDS = 3, 8, 20.0
-"""The first pairs, which are not counted; the least pairs that are, however slow the files; the seconds for an input."""
+"""The first pairs, which do not count; the least number of counted pairs; the seconds after which no further pair begins."""
 EDGE = 10
-"""A short input of a suite is longer than a tenth of the inputs, and a long one is shorter than a tenth."""
+"""Of a suite's inputs, one in `EDGE` is smaller than the short input, and one in `EDGE` is larger than the long input."""
 FAST_ENOUGH = 1.1
-"""The largest ratio to the parent's latency of a file that counts as no slower."""
+"""The largest ratio of a file's latency to the parent's at which the file counts as no slower."""
 
 
 class Ratio(NamedTuple):
@@ -58,7 +58,7 @@ class Ratio(NamedTuple):
 
     @property
     def is_noisy(self) -> bool:
-        """True if the file may as well be faster as slower than `FAST_ENOUGH`: the machine is too busy to tell."""
+        """True if the interval reaches from below 1 to above `FAST_ENOUGH`: the machine was too busy to tell which is faster."""
         return self.low < 1 < FAST_ENOUGH < self.high
 
     @property
@@ -133,7 +133,7 @@ class LatencyTable:
         )
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The latencies in JSON form; `ratio` is to the latency of `parent`, with its 95 % `interval`."""
+        """Return the latencies in JSON form; `ratio` is to the latency of `parent`, and `interval` is the ratio's 95 % interval."""
         machine, rows = {"threads": self.benchmark.threads, "cpu": cpu_model()}, []
         for item in self.latencies:
             row = {"graphs": list(item.paths), "p50_ms": item.median, "p95_ms": item.p95, "runs": item.runs}
@@ -187,7 +187,7 @@ def _load(root: Path, paths: Sequence[str], benchmark: Benchmark) -> dict[str, A
 def _time(
     runs: Sequence[tuple[tuple[str, ...], int, Feed]], sessions: Mapping[str, Any], benchmark: Benchmark
 ) -> LatencyTable:
-    """Warm up, then time the batches in turn. `runs` has each batch: the graphs' paths, the rows, the inputs."""
+    """Warm up, then time the batches in turn. `runs` has for each batch: the graphs' paths, the number of rows, the inputs."""
 
     def through(paths: tuple[str, ...], feed: Feed) -> None:
         first, *others = (sessions[path] for path in paths)
@@ -212,9 +212,9 @@ def _time(
 def _milliseconds(
     calls: Sequence[Callable[[], object]], most: int, least: int = 0, seconds: float = inf
 ) -> Floats:
-    """Time calls in turn, float64 `[turns, calls]`, every second turn backwards, so that a busy moment slows all of them.
+    """Time calls in turn, so that a busy moment slows all of them; return milliseconds, float64 `[turns, calls]`.
 
-    After `least` turns, no turn begins later than `seconds`.
+    Every second turn runs backwards. After `least` turns, no turn begins later than `seconds`.
     """
     turns, end = list[list[float]](), time.monotonic() + seconds
     while len(turns) < most and (len(turns) < least or time.monotonic() <= end):
@@ -274,7 +274,7 @@ def typical_inputs(feeds: Sequence[Feed]) -> dict[str, Feed]:
 def compare(path: str, run: Run, parent_path: str, parent: Run, inputs: Mapping[str, Feed]) -> list[Latency]:
     """Time a file and its parent on each input, a run of each in turn, so that a busy moment slows both.
 
-    The interval of the median ratio is the one of its order statistics (H. A. David and H. N. Nagaraja, Order Statistics,
+    The interval of the median ratio is given by order statistics (H. A. David and H. N. Nagaraja, Order Statistics,
     2003, section 7.1). Raises ConversionError if a file does not run.
     """
 

@@ -97,7 +97,7 @@ class ScoreTable:
     def decode(cls, data: bytes, label: str) -> "ScoreTable":
         """Read a table that `encode` wrote.
 
-        Raises InputError, calling the file `label`, for any other bytes, such as a table in another order.
+        Raises InputError, naming the file `label`, for any other bytes, such as a table in another order.
         """
         try:
             header, *rows = csv.reader(io.StringIO(data.decode()), strict=True)
@@ -116,7 +116,7 @@ class ScoreTable:
 
 
 def draws(groups: Integers, count: int) -> Iterator[Integers]:
-    """Yield the indices of the rows in each resample. `groups` is sorted."""
+    """Yield the row indices of each resample: of `count` groups, drawn with replacement. `groups` is sorted."""
     if not count:
         return
     generator = np.random.RandomState(SEED)
@@ -131,7 +131,7 @@ def draws(groups: Integers, count: int) -> Iterator[Integers]:
 
 
 def percentiles(values: Floats) -> Interval | None:
-    """The central 95 % of the values that are not NaN; None if there are no such values, or one is infinite."""
+    """Return the interval of the central 95 % of the values, without NaN; None if no value is left, or one is infinite."""
     values = values[~np.isnan(values)]
     if not len(values) or np.isinf(values).any():
         return None
@@ -140,7 +140,7 @@ def percentiles(values: Floats) -> Interval | None:
 
 
 def _text(value: float) -> Any:
-    """A whole number without `.0`; any other number as its shortest exact text."""
+    """Return a whole number without `.0`; any other number as its shortest exact text."""
     return int(value) if math.isfinite(value) and value == int(value) and abs(value) < 2**53 else repr(value)
 
 
@@ -160,7 +160,7 @@ class Part:
     """The figures of a part that a metric judges separately, such as a label; most metrics have a single part "".
 
     Figures are None if there was nothing to measure. `losing` describes the loss in words. A part with `doubts` is not
-    judged: `state` is None. `groups` counts the independent items that show a loss. `facts` are particular to the metric.
+    judged: `state` is None. `groups` counts the independent items behind the figures. `facts` are particular to the metric.
     """
 
     name: str
@@ -209,13 +209,13 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, margin: boo
 
 
 def unclear(losing: str, interval: Interval | None, limit: float) -> str:
-    """The reason why a loss is unclear. `losing` describes the loss in words."""
+    """Return the reason for an unknown verdict, from an unclear loss. `losing` describes the loss in words."""
     bounds = "it has no interval" if interval is None else f"95 %: {interval[0]:.3g} to {interval[1]:.3g}"
     return f"unclear: {losing} ({bounds}), the limit is below {limit:g}: a larger suite decides"
 
 
 def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
-    """The reason why gold labels that match no label of the model leave a verdict unknown.
+    """Return the reason for an unknown verdict if gold labels match no label of the model.
 
     Args:
         labels: for each of these gold labels, the number of spans.
@@ -230,7 +230,7 @@ def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
 
 
 def listing(names: Sequence[str]) -> str:
-    """The first names as text, with the number of further names."""
+    """Join the first names as text, with the number of further names."""
     more = f" and {len(names) - MAX_LISTED_LABELS} more" if len(names) > MAX_LISTED_LABELS else ""
     return ", ".join(name[:80] for name in names[:MAX_LISTED_LABELS]) + more
 
@@ -320,7 +320,7 @@ class Metric(ABC):
         return LIBRARIES if self.package is None else (*LIBRARIES, self.package)
 
     def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """The names of the numbers in a row. `labels` are the model's labels."""
+        """Return the names of the numbers in a row. `labels` are the model's labels."""
         return self.names
 
     @abstractmethod
@@ -335,14 +335,14 @@ class Metric(ABC):
 
     @abstractmethod
     def value(self, rows: Floats) -> float:
-        """The value over some rows, float64 `[rows, columns]`; there is at least one row."""
+        """Compute the value over some rows, float64 `[rows, columns]`; there is at least one row."""
 
     def skill(self, rows: Floats) -> float:
         """Compare the value of these rows with a guess: 0 for a guess, 1 for a perfect model."""
         return self.value(rows)
 
     def loss(self, parent: float, value: float) -> float:
-        """The loss of a candidate with this `value` against the parent: above 0 if the candidate is worse."""
+        """Return the loss of a candidate with this `value` against the parent: above 0 if the candidate is worse."""
         return parent - value if self.direction == "higher" else value - parent
 
     def supports(self, items: Sequence[Any]) -> bool:
@@ -376,7 +376,7 @@ class Metric(ABC):
         reference: Sequence[Any],
         labels: Sequence[str],
     ) -> Floats:
-        """The rows of all items, float64 `[items, columns]`. EvaluationError if the metric fails on an item."""
+        """Score all items: float64 `[items, columns]`. EvaluationError if the metric fails on an item."""
         with blame_metric(self.id):
             columns = self.columns(labels)
         rows = np.zeros((len(items), len(columns)))
@@ -470,11 +470,11 @@ class Metric(ABC):
         return losses
 
     def worst(self, parts: Sequence[Part], losses: Floats) -> tuple[float | None, Interval | None]:
-        """The loss of the whole, and the interval; `losses` are the resampled losses."""
+        """Return the loss of the artifact as a whole, and its interval; `losses` are the resampled losses of the parts."""
         return (parts[0].loss, parts[0].interval) if parts else (None, None)
 
     def doubts(self, samples: int, parts: Sequence[Part], settings: Mapping[str, Any]) -> list[str]:
-        """The reasons why the verdict is unknown unless a part refuses, in addition to the doubts of parts."""
+        """Return doubts about the artifact as a whole, besides the parts' own: the verdict is unknown unless a part refuses."""
         return [] if samples else ["the suite has no items"]
 
     def proof(self, parts: Sequence[Part], limit: float, settings: Mapping[str, Any]) -> list[str]:

@@ -59,12 +59,12 @@ class MeanMetric(Metric):
 
 
 def above_chance(value: float, base: float) -> float:
-    """The share of the distance from a guess (`base`) to 1 that a value reaches."""
+    """Scale a value so that a guess (`base`) becomes 0, and 1 stays 1."""
     return (value - base) / (1.0 - base) if base < 1.0 else 0.0
 
 
 class ClassMetric(Metric):
-    """A metric of the right class and the predicted class, by number."""
+    """Base of metrics that compare the right class with the predicted class, both by number."""
 
     tasks = frozenset({"text-classification", "audio-classification"})
     names = ("label", "prediction")
@@ -73,7 +73,7 @@ class ClassMetric(Metric):
         return (labels.index(item.label), prediction)
 
     def skill(self, rows: Floats) -> float:
-        """The value above a model that always predicts the most frequent class."""
+        """Compare the value with a model that always predicts the most frequent class: 0 if equal, 1 for a perfect model."""
         classes, counts = np.unique(rows[:, 0], return_counts=True)
         guess = np.column_stack([rows[:, 0], np.full(len(rows), classes[counts.argmax()])])
         return above_chance(self.value(rows), self.value(guess))
@@ -216,7 +216,7 @@ class OutputCosine(MeanCosine):
 
 
 class ExactMatch(MeanMetric):
-    """The share of items with a right answer, apart from case, punctuation and articles."""
+    """The share of items with a right answer; case, punctuation and articles are ignored."""
 
     id = "exact_match"
     tasks = frozenset({"question-answering"}) | HEARD | MADE
@@ -255,7 +255,7 @@ def answer_words(text: str) -> list[str]:
 
 
 class WordErrorRate(Metric):
-    """Wrong, missing and added words as a share of the right words, apart from case and punctuation (`jiwer.wer`).
+    """Wrong, missing and added words as a share of the right words; case and punctuation are ignored (`jiwer.wer`).
 
     The skill is 1 for no errors, and 0 for a model that writes nothing.
     """
@@ -321,7 +321,7 @@ class Perplexity(Metric):
 
 MAX_RECALL_LOSS = 0.005
 MIN_GOLD_SPANS = round(1 / MAX_RECALL_LOSS)
-"""With fewer gold spans of equal length, the loss of one span reaches the limit."""
+"""With fewer gold spans (of equal length), one lost span is a loss that reaches the limit."""
 PER_LABEL = ("gold", "hits", "predicted", "spans")
 """Counts of a label in one text: gold characters, gold characters found, predicted characters, gold spans."""
 
@@ -357,7 +357,7 @@ class CharacterRecall(SpanMetric):
     """The share of a label's gold characters that a prediction of the same label covers; each label is a part.
 
     The value over all labels is the share of all gold characters; the loss is the largest loss of a label, at least 0. A
-    label with too little gold, or that the parent hardly finds itself, is not judged. The facts of a part are `spans` and
+    label is not judged if it has too little gold, or if the parent itself hardly finds it. The facts of a part are `spans` and
     `characters` (of the gold), and `false_alarms`: the share of characters outside the gold that the parent gives the
     label. Recall minus false alarms is Youden's J, or informedness: 0 for a model that guesses in any way.
     """

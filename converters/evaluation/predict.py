@@ -93,7 +93,7 @@ def _batches(inputs: Sequence[ModelInput], rows: int) -> Iterator[list[int]]:
 
 @dataclass(frozen=True)
 class Runner:
-    """A model that takes up to `rows` rows at once; 1 if rows depend on each other, or the shape is fixed.
+    """A loaded model that takes up to `rows` rows at once; 1 if rows depend on each other, or the shape is fixed.
 
     For a graph, `gives` has the number of axes of each output, 0 if unknown; `has_past` is True if the graph takes keys and
     values; `length` is the number of tokens in a row, None if not fixed.
@@ -118,7 +118,7 @@ class Runner:
 def parent_runner(
     start: Any, trust_remote_code: bool = False, per_token: Collection[str] = ()
 ) -> Iterator["Runner"]:
-    """Run the source itself: a `conversion.TorchModel`, the path of a graph, or the directory of a decoder's checkpoint.
+    """Yield a runner of the source: a `conversion.TorchModel`, the path of a graph, or the directory of a decoder's checkpoint.
 
     For a graph of fixed shapes, padding is removed from the outputs `per_token`.
 
@@ -134,7 +134,7 @@ def parent_runner(
 
 
 def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 0) -> "Runner":
-    """Run an ONNX or ORT-format file on the CPU.
+    """Make the runner of an ONNX or ORT-format file on the CPU.
 
     For a graph of fixed shapes, inputs are padded and the padding is removed from the outputs `per_token`. `padding` is
     the `pad_token_id` in the checkpoint's config, since a decoder that classifies reads the last token other than padding.
@@ -184,7 +184,7 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
 
 
 def generator(graphs: Mapping[str, Path], directory: Path) -> "Runner":
-    """Run the graphs of an encoder-decoder; the outputs of a row are the tokens that follow the prompt.
+    """Make the runner of an encoder-decoder's graphs; the outputs of a row are the tokens that follow the prompt.
 
     Args:
         graphs: files by member.
@@ -201,7 +201,7 @@ def generator(graphs: Mapping[str, Path], directory: Path) -> "Runner":
 
 
 def _rows(first_axes: Iterable[Any]) -> int:
-    """The most rows of one run: several if the first axes of all inputs have the same name, and so any size."""
+    """Return the most rows of one run: several if the first axes of all inputs have one name, and are thus dynamic; else 1."""
     axes = set(first_axes)
     is_named = all(isinstance(axis, str) for axis in axes)
     return MAX_ROWS if is_named and len(axes) == 1 else 1

@@ -5,7 +5,7 @@
 | `logits` and `pred_boxes` | objects with their boxes, as shares of the image |
 | `predicted_depth` | the depth of each pixel |
 | `logits` with four axes | the label of each pixel, and the share of each label |
-| `logits` with three axes | what is said, by the tokens of CTC |
+| `logits` with three axes | the spoken words, from the tokens of CTC |
 | `logits` with two axes | classes |
 | another output | a vector |
 """
@@ -36,7 +36,7 @@ def run_numbers(
 
     Args:
         config: the checkpoint's config.json.
-        name: of the graph, for messages.
+        name: the graph's name in messages.
         words: the numbers of tokens (`vocab.json`), for CTC.
 
     Returns one of `{objects}`, `{depth}`, `{segments, pixels}`, `{transcript}`, `{classes, activation}`, `{vector, pooling}`.
@@ -76,7 +76,7 @@ def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
 
 
 def _objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> list[Answer]:
-    """Objects, the best first: by the softmax if a further class means no object, else each class by the sigmoid."""
+    """Return the objects, the best first: scored by the softmax if a further class means no object, else by the sigmoid."""
     if logits.shape[1] > len(labels):
         powers = np.exp(logits - logits.max(1, keepdims=True))
         scores = (powers / powers.sum(1, keepdims=True))[:, : len(labels)]
@@ -92,7 +92,7 @@ def _objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> list[Answe
 
 
 def _transcript(logits: Floats, words: Mapping[str, int], config: Mapping[str, Any], name: str) -> str:
-    """The text of the best path: repeated tokens once, without the blank, which is the padding."""
+    """Decode the best path of CTC: repeated tokens count once, and the blank (the padding token) is dropped."""
     if not words or any(not isinstance(number, int) for number in words.values()):
         raise refuse(name, "gives a value for each frame, and its version has no vocab.json of one language")
     tokens, blank = {number: token for token, number in words.items()}, config.get("pad_token_id", 0)
@@ -103,7 +103,7 @@ def _transcript(logits: Floats, words: Mapping[str, int], config: Mapping[str, A
 
 
 def _vector(values: Floats, name: str) -> Answer:
-    """The vector of an image: the graph's own, that of the first token, or the mean of a map."""
+    """Return the vector of an image: the graph's own vector, the vector of the first token, or the mean of a map."""
     if values.ndim == 1:
         return {"vector": values.tolist(), "pooling": "graph"}
     if values.ndim == 2:

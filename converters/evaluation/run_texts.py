@@ -161,7 +161,7 @@ def _spans(model: TextModel, text: str) -> list[Answer]:
 
 
 def _answer(model: TextModel, question: str, context: str) -> Answer | None:
-    """The best answer in all windows of the context; None if the score of no answer is higher in every window."""
+    """Return the best answer in all windows of the context; None if "no answer" has a higher score in every window."""
     windows = model.tokenizer.pair_windows(question, context, STRIDE)
     read = [_read_window(model, row) for row in windows]
     best, score, _ = max(read, key=lambda item: item[0].score)
@@ -171,7 +171,7 @@ def _answer(model: TextModel, question: str, context: str) -> Answer | None:
 
 
 def _read_window(model: TextModel, row: TokenRow) -> tuple[AnswerSpan, float, float]:
-    """The best answer in a window, its probability, and the score of no answer (the sum of the first token's logits)."""
+    """Return the best answer in a window, its probability, and the score of no answer (the sum of the first token's logits)."""
     outputs = model.run(row.inputs)
     logits = [_numbers(outputs, f"{name}_logits") for name in ("start", "end")]
     best, is_context, probability = best_span(logits[0], logits[1], row), row.sequences == 1, 1.0
@@ -206,7 +206,7 @@ def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
 
 
 def _vectors(model: TextModel, texts: Sequence[str]) -> Answer:
-    """The vectors of texts, after the model's default prompt; from token vectors, each token's and the mean as the text's."""
+    """Return each text's vector, after the default prompt. If the graph gives token vectors, return them too, and use their mean."""
     prompts, name = model.config.get("prompts"), model.config.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     prompt = prompt if isinstance(prompt, str) else ""

@@ -177,7 +177,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def numbered(groups: Sequence[str | int | None], path: Path) -> tuple[int, ...] | None:
-    """The groups as numbers, in the order of their first items. InputError if only some items have a group."""
+    """Number the groups in the order of their first items. InputError if only some items have a group."""
     if all(group is None for group in groups):
         return None
     if None in groups:
@@ -189,7 +189,7 @@ def numbered(groups: Sequence[str | int | None], path: Path) -> tuple[int, ...] 
 
 
 def _rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each item after a text that names the item's position."""
+    """Yield the position of each item, as text, and the item."""
     suite, data = f"evaluation suite {path}", data.removeprefix(codecs.BOM_UTF8)
     if data.startswith(ARCHIVE):
         message = f"{suite} holds arrays, and this task is judged on texts"
@@ -213,7 +213,7 @@ def _rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _decode(data: bytes, label: str) -> Any:
-    """Parse JSON. Drop the decoder's detail after the colon from the error, because the detail may quote the suite."""
+    """Parse JSON. The error leaves out the decoder's detail after the colon, which may quote the suite."""
     try:
         return canonical.decode(data, label, MAX_BYTES)
     except InputError as error:
@@ -232,11 +232,11 @@ def match_labels(
 ) -> tuple[list[Fixture], dict[str, Any]]:
     """Replace gold labels by the model's labels; return the new items, and the replacements as JSON for the certificate.
 
-    A label that a person maps or excludes is replaced or dropped as the person says. Any other label that the model lacks
-    is replaced by the only label of the model that differs from it in case and separators, or is the same name in
-    `label_names`; without exactly one such label it is kept.
+    Labels that the user maps are replaced, labels that the user excludes are dropped. Any other label that the model lacks
+    is replaced if exactly one label of the model has the same name, apart from case, separators and the other spellings in
+    `label_names`; else the label is kept.
 
-    Raises InputError if a person maps to a label that the model lacks, or excludes a label that the model has.
+    Raises InputError if the user maps to a label that the model lacks, or excludes a label that the model has.
     """
     openmed = Path(__file__).with_name("openmed_labels.json")
     names = json.loads(openmed.read_bytes()) if request.label_names == "openmed" else {}
@@ -293,5 +293,5 @@ def relabel(items: Sequence[Fixture], names: Mapping[str, str | None]) -> list[F
 
 
 def _plain(label: str) -> str:
-    """A label without separators and in lower case."""
+    """Return a label in lower case, without separators."""
     return "".join(filter(str.isalnum, label.casefold()))

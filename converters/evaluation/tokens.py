@@ -60,7 +60,7 @@ class TextTokenizer:
             raise InputError(f"{path.name} is not a tokenizer of the tokenizers library") from error
 
     def row(self, text: str, pair: str | None = None) -> TokenRow:
-        """One row; a text that is too long is cut at the given side. InputError if special tokens leave no room for text."""
+        """Make one row; a text that is too long is cut at the given side. InputError if special tokens leave no room for text."""
         self._room(pair is not None)
         self._tokenizer.enable_truncation(self.max_length, direction=self._side)
         return _row(self._tokenizer.encode(text, pair))
@@ -113,7 +113,7 @@ class TextTokenizer:
 
 
 def _row(encoding: Any, before: int = 0, after: int = 0) -> TokenRow:
-    """A row; another window predicts the first `before` and the last `after` tokens."""
+    """Make a row. The first `before` and the last `after` tokens do not count, because other windows predict them."""
     rows = {
         "input_ids": encoding.ids,
         "attention_mask": encoding.attention_mask,

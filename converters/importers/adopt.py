@@ -45,7 +45,7 @@ def adopt_files(files: Sequence[Path], workspace: Path, *, name: str, **options:
 
 
 def adopt_directory(directory: Path, workspace: Path, *, name: str) -> Adopted:
-    """Adopt a directory that OpenMed or `--output` wrote, as its manifest says; without a manifest it is a repository.
+    """Adopt a directory. A directory with a manifest is OpenMed's or from `--output`; any other directory is a repository.
 
     The directory is not changed; `workspace` is an empty directory. Raises NotFoundError if the directory is missing;
     for InputError see `survey_written`, `survey_openmed` and `survey_repository`.
@@ -69,8 +69,8 @@ def adopt(survey: Survey, intake: Intake) -> Adopted:
 
     Text that names a machine is removed, and the recipe lists the places.
 
-    Raises InputError for a file that is not what its format promises, a pickle, a name that a manifest cannot hold, and
-    labels that contradict each other or the graph; with a document that is kept, also if a file had to be changed.
+    Raises InputError for a file that contradicts its format, a pickle, a name that a manifest cannot hold, and labels that
+    contradict each other or the graph. If the survey keeps a document, a file that had to be changed is an error too.
     """
     for model in survey.models:
         if model.facts is not None:
@@ -158,7 +158,7 @@ def _contradicted(models: Iterable[Model]) -> Iterator[Difference]:
 
 
 def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
-    """Return the manifest-level fields that config.json, id2label.json and the tokenizer files give, without unknown ones.
+    """Return the manifest fields that config.json, id2label.json and the tokenizer files give, without unknown ones.
 
     Raises InputError if both label files disagree about the labels, or a label map is malformed.
     """

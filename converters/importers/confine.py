@@ -3,7 +3,7 @@
 Native code parses graphs, and neither reacts to Ctrl-C nor limits its time. The process runs this module, with one request
 on stdin, and JSON lines on stdout.
 
-{"reading": NAME, "size": BYTES}   before a model file is read; BYTES are those of all files so far
+{"reading": NAME, "size": BYTES}   before a model file is read; BYTES is the size of all files so far
 {"adopted": ...}                   the outcome (`read`), or
 {"error": {family, message, hint, missing_files}}, or
 {"bug": TRACEBACK}                 for an unexpected error
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 2 * 2**30, 3
 BASE_SECONDS, BYTES_PER_SECOND = 60.0, 20_000_000
-"""Limits of the reader: bytes of memory, and more per byte of the files; seconds, and the bytes read in one more."""
+"""Limits of the child. Memory: a base, plus bytes per byte of the files. Time: a base, plus a second per so many bytes."""
 POLL_SECONDS = 0.05
 READER_HINT = "look at who made the file; a model of this size needs less"
 DIES_WITH_PARENT, SIGKILL = 1, 9
-"""PR_SET_PDEATHSIG of prctl(2), and the signal that the process gets."""
+"""PR_SET_PDEATHSIG of prctl(2), and the signal that the child gets when its parent dies."""
 _FAMILIES = {kind.family: kind for kind in RegError.__subclasses__()}
 SCHEME = "hf://"
 URL = re.compile(r"hf://(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?/?")
@@ -50,7 +50,7 @@ PATTERNS = (
     "[0-9]*_*/model.safetensors", "*.tiktoken", "*.config", "README.md",
 )
 # fmt: on
-"""Graphs with their external data, and possible companions."""
+"""Patterns of graphs with their external data, and of possible companions."""
 
 
 class Child:

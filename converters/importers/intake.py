@@ -155,7 +155,7 @@ class Intake:
         return taken
 
     def look(self, source: Path) -> FileState:
-        """Return a file's state at the first call for that file, which must come before the file is read."""
+        """Return a file's state at the first call for this file; call it before the file is read."""
         real = self.resolved(source)
         if real not in self._states:
             self._states[real] = FileState.of(source.stat())

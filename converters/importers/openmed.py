@@ -173,7 +173,7 @@ def _check_inside(path: str, label: str) -> None:
 
 
 def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
-    """Yield the files of a claimed artifact, the main file first; of a directory, the main model and then all other files."""
+    """Yield the files of a claimed artifact, the main file first; for a directory, the main model and then all other files."""
     label = f"{claim.format[:64]} artifact"
     folder = claim.path.rstrip("/")
     _check_inside(folder, label)
@@ -226,11 +226,11 @@ def _reports(manifest: ManifestV1) -> list[str]:
 
 
 def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> list[str]:
-    """Raise InputError if two model files cannot come from one export.
+    """Raise InputError if two model files cannot come from one export; return the paths that could not be compared.
 
-    All must have the inputs and outputs of `base` (name, type and static axes), and its weights within the tolerances
-    of `compare_weights`. Returns the paths of .ort files that could not be compared, since no weight has a counterpart
-    by name and shape, which the optimizer may explain. A float ONNX file without a counterpart is refused.
+    Each model must have the inputs and outputs of `base` (name, type and static axes), and its weights within the tolerances
+    of `compare_weights`. An .ort file without a counterpart of any weight cannot be compared, because the optimizer may
+    rename weights; a float ONNX file without one is refused. If all weights of `base` are quantized, no weight is compared.
     """
     expected = models[base]
     for path, facts in models.items():
@@ -255,7 +255,7 @@ def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> 
 
 
 def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
-    """Return True if two specs are equal, except for axes that one has dynamic: the ORT converter may fix axes."""
+    """Return True if two specs are equal, apart from axes that are dynamic in one spec: the ORT converter may fix axes."""
     axes = zip(a.shape, b.shape, strict=False)
     same = all(x.value == y.value for x, y in axes if x.kind == y.kind == "static")
     have_ranks = len(a.shape) == len(b.shape) or not (a.shape and b.shape)
@@ -263,9 +263,9 @@ def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
 
 
 def _verdict(manifest: ManifestV1, claim: ArtifactV1, claimed: Mapping[str, Any], root: Path) -> Verdict:
-    """Make a verdict from claims: without evidence a claim counts only against the artifact.
+    """Make a verdict from claims, which have no evidence: they can refuse an artifact, but not certify it.
 
-    A claim of the artifact, the manifest, the artifact's report or config.json is enough to refuse.
+    A single refusal in the artifact's entry, or (for `onnx-int8`) in the manifest, report or config.json, is enough.
     """
     documents: list[Any] = [claim.metadata.to_json() if claim.metadata else {}]
     if claim.format == "onnx-int8":

@@ -107,7 +107,7 @@ class Survey:
 
 
 def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
-    """Read the facts of an .onnx or .ort file; return them with its external data, at the same place relative to the file.
+    """Read an .onnx or .ort file; return its facts, and its external data, which keeps its place relative to the file.
 
     Raises InputError for another format, or if neither ONNX's checker nor ONNX Runtime accepts the file.
     """
@@ -132,7 +132,7 @@ def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
 def compare(
     claimed: Mapping[str, Any], actual: Mapping[str, Any], at: str, keys: Iterable[str]
 ) -> list[Difference]:
-    """Return the keys whose claims differ from the actual values. Null claims are skipped; lists of names compare as sets."""
+    """Return a difference for each key whose claim differs from the actual value. A null claims nothing; lists of names are sets."""
 
     def comparable(value: Any) -> Any:
         is_names = isinstance(value, list) and all(isinstance(item, str) for item in value)
@@ -180,10 +180,10 @@ def survey_files(
 
     Args:
         files: the files to register; any order.
-        format, precision: names for the artifacts, instead of those that the weights give.
+        format, precision: names for the artifacts, instead of the names that the weights give.
         members: each model's stage in a pipeline; none for models that are alternatives.
         parent: the model that all others were made from.
-        root: the directory from which files keep their paths; without it each is placed by its name.
+        root: the directory that paths in the version are relative to; without it, a file's path is its name.
 
     Raises:
         NotFoundError: a file is missing.
@@ -293,8 +293,8 @@ def survey_written(directory: Path, written: bytes, intake: Intake) -> Survey:
 
     Each file must have the digest that the manifest states (`Draft.manifest` compares them), and each graph is checked
     as by `reg add`. Files that the manifest does not name are left out and reported. A manifest that another tool wrote
-    with other spaces is accepted. `reg export --output` may write into `exports/` of a run directory without this part
-    of the paths, so `exports/model.onnx` of the manifest may also be `model.onnx`.
+    with other spaces is accepted. If the file `exports/model.onnx` of the manifest is missing, `model.onnx` counts as this
+    file, because `reg export --output` into `exports/` of a run directory omits the folder.
 
     Raises InputError for a manifest with another name, an edited manifest that contradicts itself, a missing file, and
     a manifest that contradicts the graphs.
@@ -402,7 +402,7 @@ def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
 
 
 def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
-    """Yield the models, each with its parent: the float32 graph of its stem with the same weights up to conversion."""
+    """Yield the models, each with its parent: the float32 graph of the same stem whose weights agree, up to a conversion."""
 
     def is_derived(model: Model, parent: Model) -> bool:
         try:
@@ -481,7 +481,7 @@ def _floats_agree(reference: Any, value: Any) -> bool:
 
 
 def _quantized_agree(reference: Any, value: Any, scale: Any, zero_point: Any) -> bool:
-    """Return True if each dequantized element is near its parent; `scale` is of the tensor, or of an axis with its length."""
+    """Return True if each dequantized element is near its parent; `scale` has one value, or one for each index of an axis."""
     import numpy as np
 
     if zero_point.size not in (1, scale.size):

@@ -35,9 +35,9 @@ from onnxreg.schema.core.files import HEAD_BYTES, check_content, read_given
 ROLE = "golden"
 FORMAT, FORMAT_VERSION = "onnxreg-golden", 1
 MAX_ROW_TOKENS = 16
-"""Limit on the tokens of the longest row."""
+"""The most tokens of the longest row in golden vectors."""
 MAX_VALUES = 4_500
-"""Limit on the values of all outputs together, so that a file is smaller than 64 kB."""
+"""The most values of all outputs together, so that a file is smaller than 64 kB."""
 DTYPES = ("bool", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
 MAX_ELEMENTS, MAX_INPUT_BYTES = 2**24, 256 * 2**20
 INPUTS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'
@@ -93,9 +93,9 @@ class GoldenComparison:
 
 
 def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
-    """Cut small inputs from a profile's sample (`sample_feeds`), by the names of their cases.
+    """Cut small inputs from the sample that `sample_feeds` made; return the inputs by the names of their golden cases.
 
-    The cases are a short row, and two rows of which one is padded. With very many labels the rows are shorter.
+    The cases are a short row, and two rows, one of them padded. With very many labels the rows are shorter.
     """
     width = max(1, min(MAX_ROW_TOKENS, MAX_VALUES // (3 * labels)))
     row = {name: array[:, :width] for name, array in sample[0].items()}

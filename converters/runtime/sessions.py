@@ -20,7 +20,7 @@ from onnxreg.schema.core.errors import ConversionError, missing_extra
 BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
 """The element type's name in ONNX Runtime, and its number in `onnx.TensorProto.DataType`."""
 SILENT, DEFAULT_SEVERITY = 4, 2
-"""ONNX Runtime's log severities: fatal errors only, which are raised as exceptions too, and the runtime's default."""
+"""ONNX Runtime's log severities: fatal errors only (exceptions report these too), and the default of ONNX Runtime."""
 
 
 @contextmanager
@@ -60,10 +60,9 @@ def session_options(*, prepacking: bool = False, exact: bool = True) -> Any:
 
 
 def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = False, threads: int = 1) -> Any:
-    """Load an ONNX or ORT-format file on the CPU, deterministic, with one thread or `threads` for each run
-    (`onnxruntime.InferenceSession`).
+    """Load an ONNX or ORT-format file on the CPU, as a deterministic `onnxruntime.InferenceSession`.
 
-    Runs may be parallel. Raises ConversionError if ONNX Runtime cannot load the file.
+    Each run computes on `threads` threads; runs may be parallel. Raises ConversionError if ONNX Runtime cannot load the file.
 
     Args:
         source: the file, or its bytes.
@@ -96,9 +95,9 @@ def _saturates() -> bool:
 
 
 def numpy_type(kind: str) -> str:
-    """Return numpy's name for an element type as ONNX Runtime spells it: `tensor(float)` is `float32`.
+    """Translate ONNX Runtime's name of an element type to numpy's: `tensor(float)` to `float32`.
 
-    bfloat16, which numpy does not have, is passed and returned as `float32`: see `run_session`.
+    numpy has no bfloat16, so such values are passed and returned as `float32`: see `run_session`.
     """
     inner = kind.removeprefix("tensor(").removesuffix(")")
     names = {"float": "float32", "double": "float64", "bfloat16": "float32", "string": "str"}
@@ -139,7 +138,7 @@ def run_session(session: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _widen(value: Any) -> Any:
-    """Convert a bfloat16 value (`onnxruntime.OrtValue`) to float32, whose upper 16 bits are the bfloat16."""
+    """Convert a bfloat16 value (`onnxruntime.OrtValue`) to float32; the bits become the upper 16 bits."""
     import ctypes
 
     import numpy as np
@@ -151,15 +150,15 @@ def _widen(value: Any) -> Any:
 
 
 _loader: tuple[int, subprocess.Popen[bytes]] | None = None
-"""The process that tries files, and the process that started it: after a fork each has its own."""
+"""The id of this process, and its helper process that loads files; after a fork, each process starts its own helper."""
 _one_at_a_time = Lock()
 
 
 def try_load(path: Path, label: str, hint: str) -> None:
-    """Load a file in another process, which starts with the first file and ends with this process; threads take turns.
+    """Load a file in a helper process, which starts at the first call and ends with this process; threads take turns.
 
-    ONNX Runtime's optimizers are native code, where an error is a signal that ends the process. Raises ConversionError for
-    `label`, with `hint`, if the other process dies; any other error is raised when the file is loaded here.
+    ONNX Runtime's optimizers are native code, and an error there may end the process. Raises ConversionError for `label`, with
+    `hint`, if the helper dies; any other error is raised when this process itself loads the file.
     """
     global _loader
     with _one_at_a_time:
@@ -186,7 +185,7 @@ def try_load(path: Path, label: str, hint: str) -> None:
 
 
 def main() -> None:
-    """Load each path of standard input, which a null byte ends, and answer each path with a byte."""
+    """Run as the helper process: load each path from standard input (a null byte ends it), and answer each path with a byte."""
     answers = os.dup(1)
     os.dup2(2, 1)  # output of a library does not count as an answer
     path = b""
@@ -214,13 +213,13 @@ def one_torch_thread() -> Iterator[None]:
 
 
 MAX_MESSAGE_CHARS = 500
-"""Limit on the characters of a message. Of a longer one the beginning is kept, and the end with the expected shape."""
+"""The most characters of a message. A longer message keeps its beginning, and its end, which has the expected shape."""
 
 _CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _SOURCE = re.compile(
     r"/\S+\.(?:cc|h):\d+ [\w:~<>*& ,]+?\((?:[^()]|\([^()]*\))*\)(?: const)? |\b\w+\.(?:cc|h):\d+ \w+ "
 )
-"""File, line, and signature or name of the function that failed."""
+"""The place of an error in ONNX Runtime's messages: file, line, and signature or name of the function that failed."""
 
 
 def with_reason(failure: str, error: Exception, source: Path | None = None) -> str:

@@ -42,16 +42,16 @@ SCALE_BITS = 32
 """Number of bits in the scale of a block of weights."""
 MIXED, MIXED_BLOCK, MIXED_BITS = "mixed-int8", 128, 8.1
 MIXES = (MIXED, f"{MIXED}-int8-embeddings")
-"""The candidates with dynamic INT8 for the groups of products that bear it, and blocks of this size for the others.
+"""Candidates with dynamic INT8 for the product groups that tolerate it, and blocks of `MIXED_BLOCK` weights for the others.
 
-The bits of a weight are a guess, because the search finds the groups.
+`MIXED_BITS` for each weight is a guess, because only the search finds the groups.
 """
 MAX_GROUPS = 12
-"""The most groups of products whose distances are measured; smaller groups count as the farthest."""
+"""The most product groups whose distances are measured; the others, which are smaller, count as the farthest."""
 ALPHA = 0.6
 """The share of the range of activations that smoothing moves into the weights."""
 PREFIX = "search-"
-"""The prefix of the names of a candidate's steps."""
+"""The prefix of the step names of a candidate."""
 SCRATCH = ".search"
 """The directory of a search in the workspace."""
 MAX_NEAREST, MAX_REASONS_CHARS = 3, 600
@@ -71,8 +71,8 @@ class WeightBytes:
 class Candidate:
     """A sequence of passes in JSON form, `{pass, params, data?}`; each pass takes the previous result.
 
-    `mark` is a part of the file name. `bits` are the bits of a weight in the result, for products, tables and the
-    remainder; None for a candidate of the user.
+    `mark` is a part of the file name. `bits` are the bits per weight in the result, for products, tables and the
+    remainder; None for a candidate that the user wrote.
     """
 
     name: str
@@ -81,12 +81,12 @@ class Candidate:
     bits: tuple[float, float, float] | None = None
 
     def estimate(self, weights: WeightBytes) -> float:
-        """Estimate the bytes of the result; 0 for a candidate of the user, so that the search tries it first."""
+        """Estimate the bytes of the result; 0 for a candidate that the user wrote, so that the search tries it first."""
         parts = (weights.products, weights.tables, weights.remainder)
         return sum(size * bits / 32 for size, bits in zip(parts, self.bits or (0, 0, 0), strict=True))
 
     def steps(self, start: str) -> list[dict[str, Any]]:
-        """The recipe steps of this candidate; the first step takes the result of the step `start`."""
+        """Return the recipe steps of this candidate; the first step takes the result of the step `start`."""
         steps = []
         for number, work in enumerate(self.passes, start=1):
             name = f"{PREFIX}{self.name}" if len(self.passes) == 1 else f"{PREFIX}{self.name}-{number}"
@@ -101,10 +101,10 @@ def _pass(name: str, data: str | None = None, **params: Any) -> dict[str, Any]:
 
 
 def named(head: str) -> list[Candidate]:
-    """The candidates that are tried only if named: recipes of other tools, and 4 bits for all products but the head.
+    """Return the candidates that run only if the user names them: other tools' recipes, and 4 bits for all but the last product.
 
-    ONNX Runtime's own default, Olive's (after basic optimization), and Optimum's `AutoQuantizationConfig`; `head` is the last
-    product of the graph (`head_of`).
+    The recipes are ONNX Runtime's default, Olive's (after basic optimization), and Optimum's `AutoQuantizationConfig`. `head` is
+    the name of the last product (`head_of`).
     """
     plain, channels = (_pass("OrtDynamicQuantization", per_channel=one) for one in (False, True))
     optimized = _pass("OrtTransformersOptimization", opt_level=1, only_onnxruntime=True)
@@ -119,7 +119,7 @@ def named(head: str) -> list[Candidate]:
 
 
 def library(has_tables: bool, calibration: str | None) -> list[Candidate]:
-    """The built-in candidates. For a graph without embedding tables, candidates that quantize tables are left out.
+    """Return the built-in candidates; without embedding tables in the graph, only those that quantize no table.
 
     Args:
         calibration: rows for static quantization; None leaves static quantization out.
@@ -200,10 +200,10 @@ def measure_weights(model: Any, size: int) -> WeightBytes:
 
 
 def product_groups(model: Any) -> list[list[str]]:
-    """The names of the products with constant weights, those of all layers by one shape in a group; the largest groups first.
+    """Group the products with constant weights by their role in all layers; return their names, the largest groups first.
 
-    Names of the node and of its weight differ between layers in numbers alone: `/encoder/layer.0/query/MatMul`. If a
-    product has no name, there are none.
+    A group has weights of one shape, and its names differ only in numbers: `/encoder/layer.0/query/MatMul`. If a product has no
+    name, the list is empty.
     """
     weights, groups, sizes = graph.factors(model, frozenset(PRODUCTS)), dict[str, list[str]](), Counter[str]()
     for node in model.graph.node:
@@ -218,7 +218,7 @@ def product_groups(model: Any) -> list[list[str]]:
 
 
 def head_of(model: Any) -> str:
-    """The name of the last product with a constant weight; empty if it has no name."""
+    """Return the name of the last product with a constant weight; empty if that has no name, or there is no such product."""
     weights = graph.factors(model, frozenset(PRODUCTS)).keys()
     products = (node for node in reversed(model.graph.node) if node.op_type in PRODUCTS)
     return next((node.name for node in products if not weights.isdisjoint(node.input)), "")
@@ -231,7 +231,7 @@ def _transformed(model: Any, passes: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _dynamic_but(groups: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """The pass of dynamic INT8 for all products but those of these groups."""
+    """Make the pass of dynamic INT8 for all products except the products of these groups."""
     return _pass(
         "OnnxDynamicQuantization", nodes_to_exclude=sorted(name for group in groups for name in group)
     )
@@ -262,7 +262,7 @@ UNTRIED, SLOW = (
 
 
 def check_search(plan: ExportPlan) -> None:
-    """Raise the errors that the search of a plan would raise before any work, if the plan has a search."""
+    """Check the search of a plan, if the plan has a search, and raise the errors that `Search` raises before any work."""
     if plan.recipe.search is not None:
         Search(plan, plan.recipe.search)
 
@@ -272,8 +272,8 @@ def run_judged(
 ) -> tuple[Draft, LatencyTable]:
     """Run a plan with an evaluation into `workspace`, with the winner of the search if the recipe asks for a search.
 
-    The winner is judged once on the suite to confirm on, and returned with any verdict. Judged artifacts are timed after
-    that; the table is empty if no artifact has a parent in full precision.
+    The winner is judged once on the suite to confirm on, and returned whatever the verdict. Judged artifacts are timed
+    after that; the table is empty if no artifact has a parent in full precision.
 
     Raises the errors of `run_plan.execute`, and ConversionError, listing the nearest misses, if no candidate passes on the
     suite to choose on; in that case no file is made.
@@ -447,7 +447,7 @@ class Search:
 
     @cached_property
     def _smoothed(self) -> tuple[Any, tuple[Mapping[str, Any], ...]]:
-        """The file in full precision (`onnx.ModelProto`), smoothed if it has normalizations, and the passes that smooth it."""
+        """The model in full precision (`onnx.ModelProto`), smoothed if `SmoothQuant` accepts it, and the passes that smoothed it."""
         passes = (_pass("SmoothQuant", alpha=ALPHA),)
         with suppress(ConversionError, InputError):
             return _transformed(model_file.load(self.base), passes), passes
@@ -455,7 +455,7 @@ class Search:
 
     @cached_property
     def _groups(self) -> list[list[str]]:
-        """The groups of products, sorted by how far dynamic INT8 for the group alone takes the outputs from the parent's."""
+        """The product groups, sorted by how much dynamic INT8 in that group alone changes the outputs; the least change first."""
         subject, _ = self._smoothed
         groups, distances = product_groups(subject), dict[int, float]()
         for number, group in enumerate(groups[:MAX_GROUPS]):
@@ -469,16 +469,16 @@ class Search:
 
     @contextmanager
     def _part(self, passes: Sequence[Mapping[str, Any]], name: str) -> Iterator[Path]:
-        """Make a file from the smoothed one for the time of the block, without the engine's checks: no file is published so."""
+        """Make a file from the smoothed model for the time of the block, without the engine's checks, as it is not published."""
         file = self._directory / f"{name}.onnx"
         model_file.save(_transformed(graph.copy(self._smoothed[0]), passes), file)
         yield file
         file.unlink()
 
     def _mix(self, candidate: Candidate) -> Candidate:
-        """Put smoothing, and dynamic INT8 for the groups of products that bear it, before a candidate's passes.
+        """Put smoothing, and dynamic INT8 for the product groups that tolerate it, before a candidate's passes.
 
-        All groups but the farthest are tried, then fewer; if none of these sets passes, the candidate stays as it is.
+        All groups but the farthest are tried, then fewer. If no such set of groups passes, the candidate is returned unchanged.
         """
         groups, (_, smooth) = self._groups, self._smoothed
         counts = {len(groups) - 1, len(groups) - 2, len(groups) // 2}
@@ -526,7 +526,7 @@ class Search:
             trial |= {"state": "failed", "reasons": [self._published(error.message)]}
 
     def _judge(self, trial: Trial, artifact: DraftArtifact | None = None, file: Path | None = None) -> None:
-        """Judge a candidate, or a file for it. Raises EvaluationError if the source or a metric fails, which concerns all."""
+        """Judge a candidate, or `file` in its place, and note the result in the trial. EvaluationError if the source or a metric fails."""
         if trial["state"] == "failed":
             return
         if artifact is None or file is None:
@@ -549,7 +549,7 @@ class Search:
         return [item.ratio for item in self.latencies.get(name, ()) if item.ratio is not None]
 
     def _rank(self, trial: Trial) -> tuple[float, int]:
-        """The rank of a candidate that passed: the lowest wins. A latency that the machine is too busy to compare is the parent's."""
+        """Return the rank of a candidate that passed: the lowest wins. A noisy latency counts as equal to the parent's."""
         ratios = self._ratios(trial["candidate"]) if self._request.objective == "latency" else ()
         return max((1.0 if one.is_noisy else one.value for one in ratios), default=0.0), trial["bytes"]
 
@@ -559,7 +559,7 @@ class Search:
         return run_plan.execute(plan, workspace, self._cache, SILENT, self.subject)
 
     def _published(self, message: str) -> str:
-        """A message without directories of this machine, because the message is published with the version."""
+        """Remove this machine's directories from a message, because the message is published with the version."""
         folders = (self._directory.parent, self._plan.directory, Path(self._plan.start))
         return str(scrub(message, "", *folders)[0])
 
@@ -569,7 +569,7 @@ class Search:
         return base.with_name(f"{base.stem}_{candidate.mark}{base.suffix}").as_posix()
 
     def _final(self, candidate: Candidate, evaluation: EvaluationRequest) -> ExportPlan:
-        """The plan of the export with a candidate as an output; the evaluation is not planned yet. InputError for a bad fit."""
+        """Make the export's plan with a candidate as an output; its evaluation is not planned yet. InputError if they do not fit."""
         path, own_steps = self._path_of(candidate), candidate.steps(self._request.input)
         replaced = next((output for output in self._plan.outputs if output.path == path), None)
         form = replaced.format if replaced is not None else None
@@ -585,7 +585,7 @@ class Search:
         return self._with(own_steps, outputs, checks=checks, evaluation=evaluation.to_json())
 
     def _alone(self, own_steps: Sequence[Mapping[str, Any]], step: str, path: str) -> ExportPlan:
-        """The plan of a single output without golden vectors, checks and evaluation; the names of other files stay the same."""
+        """Make the plan of a single output, without golden vectors, checks and evaluation; file names stay as in the full plan."""
         plan = self._plan
         names = {item.step: steps.file_name(plan.nodes[item.step], item) for item in plan.outputs}
         alone = self._with(own_steps, [{"step": step, "path": path, "golden": 0}])
@@ -594,7 +594,7 @@ class Search:
     def _with(
         self, own_steps: Sequence[Mapping[str, Any]], outputs: list[dict[str, Any]], **fields: Any
     ) -> ExportPlan:
-        """The plan for the same source with further steps, and without the steps that no output needs."""
+        """Make the plan for the same source with further steps, and without the steps that no output needs."""
         recipe_value = self._plan.recipe.to_json()
         all_steps = [*recipe_value["steps"], *own_steps]
         inputs, needed = {step["name"]: step.get("input") for step in all_steps}, set()
@@ -612,13 +612,13 @@ class Search:
 
 
 def excess(trial: Trial) -> float:
-    """The largest ratio of a loss to the limit; below 1 the candidate passes, and a trial without a loss is infinite."""
+    """Return the largest ratio of a loss to its limit: below 1 the candidate passes; infinity for a trial without a loss."""
     figures = (figure for figure in trial.get("metrics", ()) if figure["loss"] is not None)
     return max((figure["loss"] / figure["limit"] for figure in figures), default=float("inf"))
 
 
 def _none_passes(trials: Sequence[Trial]) -> ConversionError:
-    """The error if no candidate passes; it lists the refused and unclear trials that miss their limits by the least."""
+    """Make the error for a search in which no candidate passes; it lists the trials that miss their limits by the least."""
     missed = [
         trial for trial in trials if trial["state"] == "refused" or trial["reasons"][0].startswith("unclear")
     ]

@@ -7,8 +7,8 @@ Files from the Hub are stored by digest in a folder of onnxreg under HF_HOME.
 | `blobs/DIGEST` | a file: its SHA-256 if the file is in LFS, else its git object id |
 | `snapshots/COMMIT/PATH` | the same file, as a hard link if possible |
 
-Each commit, digest and path from an endpoint is checked before it becomes part of a path here, and a file gets its name only
-if its bytes have that digest. The cache of huggingface_hub is not used: its file names come from the header `ETag`.
+Each commit, digest and path from an endpoint is checked before it becomes part of a local path. A file gets its
+name only if its bytes have that digest. The cache of huggingface_hub is not used: it names files by the header `ETag`.
 """
 
 import hashlib
@@ -60,8 +60,8 @@ _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Iterable[str]]) -> Path:
     """Download files of a repository; return the folder of the commit. `choose` selects among all paths of the commit.
 
-    Raises NotFoundError without such a repository or revision, RemoteError if the Hub cannot be reached or an answer is not a
-    Hub's, IntegrityError for other bytes than listed, InputError for a path that cannot be used on this machine.
+    Raises NotFoundError if the repository or revision does not exist, RemoteError if the Hub cannot be reached or its answer is
+    malformed, IntegrityError if bytes differ from the listing, InputError for a path that this machine cannot use.
     """
     with hub_library("loading a model from the Hub"):
         from huggingface_hub import constants
@@ -140,7 +140,7 @@ def _translated(name: str, revision: str | None) -> Iterator[None]:
 
 
 def _list(name: str, revision: str | None) -> tuple[str, dict[str, tuple[str, int]]]:
-    """The commit of a revision, and digest and size in bytes by path. RemoteError if one is malformed, or for too many files."""
+    """Return the commit of a revision, and digest and size by path. RemoteError if one is malformed, or for too many files."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.hf_api import RepoFile
 
@@ -223,7 +223,7 @@ class Location:
 
 
 def hub_id(source: str) -> str | None:
-    """The hub id in a source, without the revision; None for a directory. InputError for a model file, NotFoundError for neither."""
+    """Return the hub id in a source, without revision; None for a directory. InputError for a model file, else NotFoundError."""
     if Path(source).is_dir():
         return None
     if Path(source).suffix in (".onnx", ".ort") and Path(source).is_file():
@@ -238,8 +238,8 @@ def hub_id(source: str) -> str | None:
 def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Location:
     """Find the directory of a checkpoint; for a hub id (`id[@revision]`) download the files first.
 
-    `code` fetches the repository's Python files too, `more` are patterns of further files, which may be in directories.
-    InputError for a link that leads out of the directory, else the errors of `hub_id` and `fetch`.
+    With `code`, Python files at the root are downloaded too; `more` are patterns of further files, also in folders.
+    Raises InputError for a link that leads out of the directory, and the errors of `hub_id` and `fetch`.
     """
     name = hub_id(source)
     if name is None:
@@ -265,7 +265,7 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
 
 
 def matching(patterns: Sequence[str]) -> Callable[[Iterable[str]], list[str]]:
-    """A function that selects the paths that match any pattern; `*` matches slashes too."""
+    """Return a function that selects the paths that match any pattern; `*` matches slashes too."""
     return lambda paths: [path for path in paths if any(fnmatchcase(path, pattern) for pattern in patterns)]
 
 
@@ -276,7 +276,7 @@ def is_snapshot(directory: Path) -> bool:
 
 
 def check_inside(directory: Path, file: Path) -> None:
-    """Raise InputError if a file is a link out of the directory, unless the link leads to the blobs of an `is_snapshot` cache."""
+    """Raise InputError if a file is a link out of the directory. A link to the blobs of a huggingface_hub cache is accepted."""
     real, root = file.resolve(), directory.resolve()
     snapshots = (folder for folder in (root, *root.parents) if is_snapshot(folder))
     is_blob = any(real.parent == snapshot.parent.parent / "blobs" for snapshot in snapshots)

@@ -1,6 +1,6 @@
 """The files of a checkpoint that shape an export: listing, digests, the model card, and removal of traces of a machine.
 
-A published JSON file or template is scrubbed of absolute paths, an operator config of comments.
+Absolute paths are removed from published JSON files and templates, comments from operator configs.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ GENERATION_CONFIG = "generation_config.json"
 GENAI_CONFIG = "genai_config.json"
 """The settings of onnxruntime-genai, in the folder of a graph."""
 WEIGHTS = {"model.safetensors": "model*.safetensors*", "pytorch_model.bin": "pytorch_model*.bin*"}
-"""The weights of a checkpoint (or their index), with the pattern of all their files; the first that is there counts."""
+"""For each file of weights (or its index), the pattern that matches all its shards; the first file that exists counts."""
 # fmt: off
 TOKENIZER = (
     "added_tokens.json", "chat_template.jinja", "merges.txt", "sentencepiece.bpe.model", "special_tokens_map.json",
@@ -31,7 +31,7 @@ TOKENIZER = (
 )
 # fmt: on
 PROCESSOR = ("preprocessor_config.json", "processor_config.json")
-"""The settings by which an image or a sound becomes numbers, and those of a processor of several kinds."""
+"""The settings of a processor of images or sounds, and the settings of a processor of several modalities."""
 _ROLES = {
     **dict.fromkeys((name for name in TOKENIZER if name != "chat_template.jinja"), "tokenizer"),
     CONFIG: "config",
@@ -45,7 +45,7 @@ _FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---\s*$", re.DOTALL | re.MULTILINE)
 
 
 def weight_files(directory: Path) -> list[str]:
-    """The weight files that will be read, safetensors before pickles. InputError for an absent shard or malformed index."""
+    """List the weight files that loading reads: safetensors, else pickles. InputError for an absent shard or malformed index."""
     for single in WEIGHTS:
         if (directory / single).is_file():
             return [single]
@@ -64,7 +64,7 @@ def weight_files(directory: Path) -> list[str]:
 
 
 def taking_part(directory: Path, code: bool) -> list[str]:
-    """The files of a checkpoint that shape an export, sorted: config, weights, tokenizer, and Python files if code may run."""
+    """List the files that shape an export, sorted: config, weights, tokenizer, processor, and Python files if code may run."""
     names = {CONFIG, GENERATION_CONFIG, *weight_files(directory), *TOKENIZER, *PROCESSOR}
     if code:
         names |= {path.name for path in directory.iterdir() if path.suffix == ".py"}
@@ -80,17 +80,17 @@ def below(directory: Path) -> Iterator[Path]:
 
 
 def row_files(path: Path) -> list[Path]:
-    """The file at a path, or the `.npz` files in a folder, sorted. OSError if the folder cannot be listed."""
+    """List the file at a path, or the `.npz` files in a folder, sorted. OSError if the folder cannot be listed."""
     return sorted(file for file in path.iterdir() if file.suffix == ".npz") if path.is_dir() else [path]
 
 
 def digest_files(directory: Path, names: Iterable[str]) -> Digest:
-    """The digest of a directory with only these files of the given directory; see `directory_digest`."""
+    """Return the digest that `directory_digest` gives for these files of a directory."""
     return directory_digest({name: digest_file(directory / name) for name in names})
 
 
 def role_of(path: str) -> str:
-    """The role of a companion by its file name: config, labels, tokenizer, report, operator-config or other."""
+    """Choose the role of a companion by its file name: config, labels, tokenizer, report, operator-config or other."""
     name = path.rpartition("/")[2]
     if name.startswith("tokenizer") and name.endswith((".json", ".model")):
         return "tokenizer"
@@ -98,7 +98,7 @@ def role_of(path: str) -> str:
 
 
 def digest_file(path: Path) -> Digest:
-    """The SHA-256 of a file's bytes. A file whose state was settled at an earlier call, and is the same, is not read again.
+    """Return the SHA-256 of a file. An earlier digest is used again if the file's state was settled then and is the same now.
 
     A change that another process makes through a memory map goes unnoticed. Raises InputError as `check_content` does.
     """
@@ -163,7 +163,7 @@ def is_absolute_path(text: str) -> bool:
 
 
 def scrub(value: Any, name: str, *directories: Path) -> tuple[Any, list[str]]:
-    """A JSON value without absolute paths, and the dotted paths of the replaced strings and keys.
+    """Remove absolute paths from a JSON value; return the new value, and the dotted paths of the replaced strings and keys.
 
     A path that identifies the model becomes `name`; of any other path the last part remains. Running text is searched for
     paths below a usual root (`/home`, `/tmp`, `C:\\Users`, ...), one of `directories`, or this process's home, working or
@@ -199,12 +199,12 @@ def _scrub_text(text: str, embedded: re.Pattern[str]) -> str:
 
 
 def _last(path: str) -> str:
-    """The last part of a path; `~` for a home directory, whose last part names a person."""
+    """Return the last part of a path; `~` for a home directory, whose last part names a person."""
     return "~" if _HOME.fullmatch(path) else re.split(r"[\\/]", path.rstrip("\\/"))[-1]
 
 
 def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
-    """The pattern of a path in running text. A directory with one part, such as `/work`, only counts with a part below."""
+    """Make the pattern of a path in running text. A directory with one part, such as `/work`, only matches with a part below."""
     folders = [Path(os.path.expanduser("~")), Path.cwd(), Path(tempfile.gettempdir()), *directories]  # noqa: PTH111
     paths = {
         folder for given in folders for folder in (given.absolute(), given.resolve()) if len(folder.parts) > 1
@@ -219,7 +219,7 @@ def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
 def scrub_file(
     path: Path, name: str, drop: tuple[str, ...] = (), directories: tuple[Path, ...] = ()
 ) -> tuple[bytes, list[str]] | None:
-    """The new bytes of a JSON file, template or operator config, and the list of changes; None without changes.
+    """Return the scrubbed bytes of a JSON file, template or operator config, and the list of changes; None without changes.
 
     Vocabularies and label maps stay unchanged, because their strings are tokens. The comments of an operator config are
     removed, because they name the directory where the config was made. `drop` are top-level keys of JSON to leave out;

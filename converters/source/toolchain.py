@@ -1,4 +1,4 @@
-"""The tools that shape exported bytes, by name and version, without data of a single machine; and plug-ins of other packages."""
+"""Versions of the tools that shape exported bytes, without data of a single machine; and plug-ins of other packages."""
 
 import platform
 import sys
@@ -36,7 +36,7 @@ def require(*modules: str) -> None:
 
 
 def refuse_missing(error: BaseException, purpose: str) -> BaseException:
-    """Raise HostError, naming the package, if the cause of a library's error is a missing package; return the first cause."""
+    """Raise HostError, naming the package, if a missing package caused a library's error; else return its first cause."""
     cause = error
     while True:
         module = (getattr(cause, "name", None) or "").partition(".")[0]
@@ -51,13 +51,13 @@ def refuse_missing(error: BaseException, purpose: str) -> BaseException:
 
 
 def tool_versions(more: Iterable[str] = ()) -> dict[str, str]:
-    """Versions of the installed tools and `more`, without local parts such as `+cpu`; `isa` is this machine's instruction set."""
+    """Return versions of the installed tools and `more`, without local parts such as `+cpu`; `isa` is the instruction set."""
     installed = package_versions([*TOOLS, *more]).items()
     return {**{name: got.partition("+")[0] for name, got in installed if got}, "isa": instruction_set()}
 
 
 def tools() -> dict[str, str]:
-    """Versions for a cache key: also the tools in `OTHERS`, and this package, which recipes do not record."""
+    """Return versions for a cache key: also of the tools in `OTHERS`, and of this package, which recipes do not record."""
     return tool_versions([*OTHERS, "onnxreg"])
 
 
@@ -68,7 +68,7 @@ def package_versions(names: Iterable[str]) -> dict[str, str | None]:
 
 @cache
 def _installed(name: str) -> str | None:
-    """The version at the first call: a process goes on with the modules that it has imported."""
+    """Return the installed version, as it was at the first call: a process keeps the modules that it has imported."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -77,7 +77,7 @@ def _installed(name: str) -> str | None:
 
 @cache
 def distributions() -> Mapping[str, list[str]]:
-    """The distributions of each installed top-level module, as they were at the first call."""
+    """Map each installed top-level module to its distributions, as they were at the first call."""
     return packages_distributions()
 
 
@@ -106,7 +106,7 @@ def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
 
 
 def _cpu_value(cpuinfo: Path, *keys: str) -> str:
-    """The first value in `/proc/cpuinfo` whose key begins with one of `keys`; empty without one."""
+    """Return the first value in `/proc/cpuinfo` whose key begins with one of `keys`; empty without such a key."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

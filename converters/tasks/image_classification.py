@@ -171,7 +171,7 @@ def subject_of(
         shape: channels, height and width.
         outputs: keys of the mapping that the module returns, or names for the returned tensors, in order.
 
-    Raises ConversionError if the module fails on this shape, InputError for results other than tensors, or that do not fit `outputs`.
+    Raises ConversionError if the module fails on this shape, InputError if results are not tensors, or do not fit `outputs`.
     """
     import torch
 
