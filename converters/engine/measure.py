@@ -106,7 +106,7 @@ class StepResult:
 
     @cached_property
     def expected(self) -> Outputs:
-        """Outputs of the source for the inputs of `runs`; if these are not the sample, of the first graph made from it."""
+        """Outputs for the inputs of `runs`: the source's for the sample, else those of the first graph made from the source."""
         if self.runs.takes_sample:
             sample = self.source.sample
             return counting(sample.expected, sample)

@@ -22,7 +22,7 @@ GOLDEN_PREFIX = "golden-"
 class StepNode:
     """A step with its pass. `parent` is the step whose result this step takes; None if it takes the source.
 
-    If the pass takes two graphs, `second` is the step of the other graph. `depth` is the most steps in a line before it.
+    If the pass takes two graphs, `second` is the step of the other one. `depth` counts the longest line of earlier steps.
     """
 
     step: RecipeStep

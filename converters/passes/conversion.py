@@ -1,4 +1,4 @@
-"""`OnnxConversion`: exports a PyTorch module to ONNX with either exporter of PyTorch. Graphs have no paths of the machine."""
+"""`OnnxConversion`: exports a torch module to ONNX with either exporter of PyTorch. Graphs have no paths of the machine."""
 
 import inspect
 import os

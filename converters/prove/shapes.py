@@ -94,7 +94,7 @@ def floor_of_quotient(one: Size, other: Size) -> Size:
 
 
 def is_equal(one: Size, other: Size) -> bool:
-    """Return True if two sizes are equal for all inputs, False if for none. Raise ArithmeticError if it depends on inputs."""
+    """Return True if sizes are equal for all inputs, False if for none. Raise ArithmeticError if this depends on inputs."""
     answer = sympy.sympify(simple(one - other)).is_zero
     if answer is None:
         raise ArithmeticError("this depends on the inputs")

@@ -245,8 +245,8 @@ def _refuse_chance(expected: Sequence[Any], got: Sequence[Any], label: str) -> N
 def tolerance_of(work: Any, subject: Any) -> float | None:
     """Return the largest allowed distance of a pass's result from `subject`, as a share of an output's largest value.
 
-    This is the pass's own `tolerance`, or more if weights have 16 bits. It is None if the pass has none or merges graphs with
-    8-bit weights: ONNX Runtime 1.31 has no exact kernel for a weight that two nodes share, so some processors saturate.
+    This is the pass's own `tolerance`, or more if weights have 16 bits. It is None if the pass has none, or merges graphs
+    with 8-bit weights: ONNX Runtime 1.31 has no exact kernel for a weight that two nodes share; some processors saturate.
     """
     stated: float | None = getattr(work, "tolerance", None)
     if stated is None:
