@@ -156,7 +156,7 @@ def _intents(remote: RegistryStore) -> Iterator[list[str]]:
 
 
 def _retract(remote: RegistryStore, intents: list[str], keep: int = 0) -> None:
-    """Remove intents, except the `keep` latest ones."""
+    """Remove all but the `keep` latest intents."""
     while len(intents) > keep:
         remote.remove_note("intents", intents.pop(0))
 

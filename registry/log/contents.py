@@ -164,7 +164,7 @@ class Reference:
 
     @property
     def path(self) -> str:
-        """The path or kind of the blob within the model's version, from the label."""
+        """The part of the label after the version: the blob's path or kind."""
         return self.label.partition(" ")[2]
 
 

@@ -36,7 +36,7 @@ from onnxreg.schema.inputs.trust_file import Trust
 WORKERS = max(parallel.WORKERS, count_cores())
 """The number of threads that read blobs."""
 MAX_LISTED_PATHS = 5
-"""The most paths that one diagnosis names."""
+"""The most paths that a diagnosis lists."""
 
 
 class Damage(NamedTuple):

@@ -1,7 +1,7 @@
 """Publish versions to OCI registries (Docker Hub, Harbor, ghcr.io, ...) and fetch them from there; see docs/oci.md.
 
 An `OciTarget` is a parsed `oci://` URL. An `OciClient` speaks the distribution protocol, with the credentials that docker,
-skopeo and oras store. `versions` makes the documents of a version, sends them, and fetches versions.
+skopeo and oras store. `versions` publishes a version with its documents, and fetches versions.
 
 Start with `versions.py`.
 Must not import: `maintain`, `server`.

@@ -227,7 +227,7 @@ def fetch_version(
     progress: Progress = SILENT,
     statements: bool | None = None,
 ) -> Release:
-    """Fetch a version that `reg push` published at an `oci://` URL, and publish it here under the version in its manifest.
+    """Fetch a version that `reg push` published at an `oci://` URL, and publish it here, by default as the same version.
 
     `statements`: record the statements too. None also records them, but raises InputError if a key here would sign their log
     lines. InputError if the OCI manifest is not a version of onnxreg, or its model is not `name`; IntegrityError for wrong

@@ -44,11 +44,11 @@ POLICIES = index_path(POLICY_LOG)
 FORMAT, FORMAT_VERSION = "onnxreg-archive", 1
 COPY_AGAIN = "copy it again, or have it made again: reg archive create"
 HEADER_BYTES, END_BYTES = 30, 22
-"""Sizes in bytes of an entry's header before its name, and of the last record of a zip (APPNOTE.TXT 4.3.7, 4.3.16)."""
+"""Bytes of an entry's header up to its name, and of the last record of a zip (APPNOTE.TXT 4.3.7, 4.3.16)."""
 
 
 def excess(names: Collection[str]) -> str:
-    """Say which limit an archive with these entries exceeds; empty if none."""
+    """Name the limit that an archive with these entries exceeds; "" if it exceeds none."""
     if len(names) > MAX_ARCHIVE_FILES:
         return f"has more than {MAX_ARCHIVE_FILES:,} files"
     models = sum(model_of(name) is not None for name in names)
@@ -170,11 +170,11 @@ class ArchiveRegistry(RegistryStore):
 
     @property
     def location(self) -> str:
-        """The path and the digest of the entries: an archive that replaces this file has another location."""
+        """The path and the digest of the entries. So another archive at this path has another location."""
         return f"{Path(self.url).absolute()}#{self.store.directory_digest.short}"
 
     def confirm(self, name: str) -> None:
-        """Raise RemoteError: an archive is read only, and may lack blobs that its index refers to."""
+        """Raise RemoteError, since an archive is read only and may lack blobs that its index refers to."""
         self.store.refuse(f"pushing {name}")
 
     def blob_url(self, digest: Digest) -> str:

@@ -1,10 +1,10 @@
 """Objects in a bucket of S3, Google Cloud Storage or Azure, or of a compatible server, through obstore.
 
-The server must support conditional writes, which a trial checks before the first write. A blob of up to `PART_BYTES` is
+The server must support conditional writes; a trial checks this before the first write. A blob of up to `PART_BYTES` is
 created only if its key is unused. A larger blob is uploaded in parts without a condition, and may replace equal bytes.
 
-This module repeats failed requests, since the meaning of a failed condition depends on earlier tries; obstore repeats only
-the parts of an upload. Users see the summary of an obstore error with the server's answer, but no causes (`translated`).
+This module repeats failed requests itself, since the meaning of a failed condition depends on earlier tries; obstore
+repeats only parts of an upload. Users see an obstore error's summary and the server's answer, not its causes.
 """
 
 import re
@@ -48,18 +48,18 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError, why
 
 SMALL_BYTES, PART_BYTES = 2**20, 5 * 2**20
-"""Sizes in bytes: an object of more than `PART_BYTES` is uploaded in parts."""
+"""Objects above `SMALL_BYTES` count as large. Objects above `PART_BYTES` are uploaded in parts."""
 MAX_PARTS = 9_000
 """The most parts of an object (S3 allows 10,000). An object with more parts gets larger parts."""
 PARTS_AT_A_TIME = 2
 MAX_BUFFERED = 1
-"""Objects above `SMALL_BYTES` that are uploaded at a time. Each needs the memory of `PARTS_AT_A_TIME` + 2 parts."""
+"""The most large objects that are uploaded at a time. Each needs the memory of `PARTS_AT_A_TIME` + 2 parts."""
 READ_BYTES = 2**18
 """The least number of bytes in a block that a reader of a large object receives."""
 MAX_WORKERS = 16
 """The most small requests at a time."""
 HEADS_PER_PAGE = 8
-"""The number of requests for single objects that cost as much as one page of a listing."""
+"""One page of a listing costs as much as this number of requests for single objects."""
 KEYS_PER_PAGE = 1000
 WRITE_PATIENCE = 10
 """A write may take this many times `REG_READ_TIMEOUT`, the seconds after which a silent server counts as gone."""
@@ -91,7 +91,7 @@ CAUSES = {
     "BareRedirect": "the bucket is elsewhere",
     "credential provider": "there are no credentials any more",
 }
-"""Causes that make further tries useless: patterns in the text of obstore, and their meaning."""
+"""Causes that make further tries useless: patterns in the text of an obstore error, and what they mean."""
 _STATUS = re.compile(r"\bcode: (\d{3})\b")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
@@ -99,7 +99,7 @@ _REASON = re.compile(r'message: "([^"]{1,100})"|\b(TimedOut|UnexpectedEof|Incomp
 
 
 def translated(failure: str, text: str, is_write: bool) -> RegError:
-    """Turn obstore's text into an error: RefusedError if the server answered, UnansweredError if the next try may succeed."""
+    """Turn obstore's text into an error: RefusedError if the server answered; UnansweredError if a new try may succeed."""
     summary, _, causes = text.partition("\n\nDebug source:")
     status = _STATUS.search(summary)
     if status is not None:
@@ -130,12 +130,12 @@ def is_passing(error: Exception) -> bool:
 
 
 def is_busy(error: Exception) -> bool:
-    """True if the server itself, not a gateway, answered that it did nothing and that the next try may succeed."""
+    """True if the server itself, not a gateway, refused the request, and the next try may succeed."""
     return isinstance(error, RefusedError) and error.status not in (502, 504) and is_passing(error)
 
 
 def is_absence(error: RefusedError) -> bool:
-    """True if the bucket exists and the object does not."""
+    """True if the object does not exist, but its bucket does."""
     return error.status == 404 and error.reason not in ("NoSuchBucket", "ContainerNotFound")
 
 
@@ -231,7 +231,7 @@ class BucketStore(ObjectStore):
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def _exists(self, key: str) -> bool:
-        """True if the object exists. If the server refuses the HEAD request, whose answer has no message, a GET decides."""
+        """True if the object exists. A HEAD request asks; if it is refused, a GET decides, whose answer has a message."""
         try:
             self._token(self._ask(f"looking for {key}", lambda: obstore.head(self._reads, key)))
         except RefusedError as error:
@@ -270,8 +270,8 @@ class BucketStore(ObjectStore):
             self._memory.release()
 
     def _upload(self, key: str, blocks: Iterator[Buffer], length: int) -> None:
-        """Create a large object in parts. After an error the client removes the uploaded parts, except if only the last
-        `PARTS_AT_A_TIME` parts were still on their way. IntegrityError if a part was changed on its way.
+        """Create a large object in parts. IntegrityError if a part was changed on its way. After an error the client removes
+        the uploaded parts, except if only the last `PARTS_AT_A_TIME` parts were still on their way.
         """
         part = max(PART_BYTES, -(-length // MAX_PARTS))
         limits: Any = {"use_multipart": True, "chunk_size": part, "max_concurrency": PARTS_AT_A_TIME}
@@ -317,7 +317,7 @@ class BucketStore(ObjectStore):
         list(self._pool.map(self._delete, keys))
 
     def _delete(self, key: str) -> None:
-        """Delete an object. An unanswered request for a blob is not repeated: the first one may still take effect later."""
+        """Delete an object. For a blob, an unanswered request is not repeated, since it may still take effect later."""
         passing = is_busy if BlobKey.of_path(key) else is_passing
         try:
             self._ask(f"deleting {key}", partial(obstore.delete, self._writes, key), True, passing)
@@ -346,7 +346,7 @@ class BucketStore(ObjectStore):
         return all(item["path"].startswith(PROBE) for page in self._pages("", 1) for item in page)
 
     def _token(self, meta: Any) -> str:
-        """Return an object's token: the ETag, in Google Cloud Storage after the generation. RemoteError without an ETag."""
+        """Return an object's token: the ETag; in Google Cloud Storage generation and ETag. RemoteError without an ETag."""
         if not meta["e_tag"]:
             raise self._no_server()
         return f"{meta['version']}#{meta['e_tag']}" if self._location.scheme == "gs" else str(meta["e_tag"])
@@ -368,7 +368,7 @@ class BucketStore(ObjectStore):
         is_write: bool = False,
         passing: Callable[[Exception], bool] = is_passing,
     ) -> Result:
-        """Send a request, and repeat it after a `passing` error. RefusedError or UnansweredError after the last try."""
+        """Send a request; repeat it after an error that is `passing`. At last raise RefusedError or UnansweredError."""
 
         def attempt() -> Result:
             check_stop()
@@ -379,7 +379,7 @@ class BucketStore(ObjectStore):
 
     @contextmanager
     def _errors(self, doing: str, is_write: bool = False) -> Iterator[None]:
-        """Turn all errors of a request into RegErrors. An upload in parts may fail with a plain OSError."""
+        """Turn all errors of a request into RegErrors, even the plain OSError of an upload in parts."""
         try:
             yield
         except RegError:
@@ -393,8 +393,8 @@ class BucketStore(ObjectStore):
 
 
 def prove(store: ObjectStore, server: str) -> None:
-    """Try conditional writes before this user's first write to a `server`. RemoteError if the conditions are ignored. Success
-    is recorded in the user's state directory; if the record cannot be written, the next command tries again.
+    """Try conditional writes before this user's first write to a `server`. RemoteError if the server ignores conditions.
+    Success is recorded in the user's state directory; if the record cannot be written, the next command tries again.
     """
     record = state_directory() / "proven" / Digest.of(server.encode()).hex[:32]
     if record.is_file():
@@ -409,7 +409,7 @@ def prove(store: ObjectStore, server: str) -> None:
 
 
 def cas_faults(store: ObjectStore) -> list[str]:
-    """Try conditional writes on one new object, and return their faults in words; empty if all writes were right."""
+    """Try conditional writes on one new object, and return their faults in words; [] if the server did all of them right."""
     key = f"{PROBE}{secrets.token_hex(8)}"
     try:
         is_created, is_created_again = store.swap(key, b"first", None), store.swap(key, b"second", None)
@@ -432,7 +432,7 @@ def cas_faults(store: ObjectStore) -> list[str]:
 
 
 def _until_stopped(put: Callable[[], object]) -> None:
-    """Upload in a thread. If the command is stopped, do not wait for the thread, since the server may be silent for long."""
+    """Upload in a thread. If the command is stopped, do not wait for the thread: the server may be silent for long."""
     outcome, context = Future[object](), copy_context()
 
     def run() -> None:

@@ -6,8 +6,8 @@
     gs://bucket/prefix    az://container/prefix?account=name
 
 For S3, botocore finds credentials, endpoint, region and profile as in every AWS client (`AWS_PROFILE`, `~/.aws/config`,
-single sign-on, ...), without a request to S3; options in the URL take precedence. For the other services obstore finds
-them (`GOOGLE_APPLICATION_CREDENTIALS`, ...). InputError for a URL with credentials in it.
+single sign-on, ...), without a request to S3; options in the URL take precedence. For other services, obstore finds the
+credentials (`GOOGLE_APPLICATION_CREDENTIALS`, ...). InputError for a URL with credentials in it.
 """
 
 import os
@@ -33,7 +33,7 @@ SCHEMES: dict[str, tuple[str, ...]] = {
 CONNECT_SECONDS = 10
 FLAGS = ("anonymous", "path_style")
 MAX_PREFIX_BYTES = 800
-"""The most bytes of a prefix: a key of S3 has at most 1024, of which a model's index file needs up to 213."""
+"""The most bytes of a prefix. A key of S3 has at most 1024 bytes; a model's index file needs up to 213 of them."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 
 
@@ -101,7 +101,7 @@ class BucketUrl:
     def client(
         self, settings: dict[str, Any], limit: float, silence: float | None = None, retries: int = 0
     ) -> Any:
-        """Return an obstore client for the prefix. A request may take `limit` seconds, and be silent for `silence`."""
+        """Return an obstore client for the prefix. `limit`: seconds for a request; `silence`: seconds without a byte."""
         from obstore import store as stores
 
         options = {"timeout": f"{limit * 1000:.0f}ms", "connect_timeout": f"{CONNECT_SECONDS}s"}

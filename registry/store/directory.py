@@ -1,8 +1,8 @@
 """A registry in a local directory. Writes are durable, and any number of processes may write at once.
 
-Beside the files of every registry, `local/` belongs to this machine: locks, remotes, tracking copies and scratch space,
-from which the next command deletes files of killed commands. A large blob is fetched into `local/partial/<64 hex>`, so
-that a pull can resume. The resumed pull does not trust these bytes: it hashes them before the blob is added.
+The folder `local/` belongs to this machine: locks, catalogs, notes about pushes, and scratch space, from which the next
+command deletes files of killed commands. A large blob is fetched into `local/partial/<64 hex>`, so that a pull can
+resume. The resumed pull does not trust these bytes: it hashes them before the blob is added.
 """
 
 import errno
@@ -61,7 +61,7 @@ POLL_SECONDS = 0.01
 NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})
 """Error numbers of flock(2) on a file system without locks."""
 NOTICE_SECONDS = 3.0
-"""After this many seconds of waiting for another command, the user gets a message."""
+"""Seconds of waiting for another command after which the user gets a message."""
 MIN_RESUMABLE_BYTES = 2**20
 """Blobs below this size in bytes are not resumed, but fetched again from the beginning."""
 
@@ -128,7 +128,7 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
 
 
 def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
-    """Make renames durable, since this command may rely on them; then remove directories whose lock is free."""
+    """Remove directories of dead commands (their locks are free); before, make renames durable for this command."""
     names = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})(\.lock)?")
     paths = [path for path in scratch.iterdir() if not path.is_symlink()]
     for name in sorted({match[1] for path in paths if (match := names.fullmatch(path.name))}):
@@ -146,7 +146,7 @@ def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
 
 @contextmanager
 def temporary(parent: Path | None = None) -> Iterator[Path]:
-    """Make a private directory for unfinished files, in `parent` if possible, else in TMPDIR; delete it in the end."""
+    """Make a private directory for unfinished files, in `parent` if possible, else in TMPDIR; delete it at the end."""
     base = Path(gettempdir())
     if parent is not None:
         with suppress(OSError):
@@ -158,7 +158,7 @@ def temporary(parent: Path | None = None) -> Iterator[Path]:
 
 
 MAX_FILE_BYTES = 2**44
-"""The largest file of ext4. If a larger size is stated, free space is not checked: the bytes that arrive decide."""
+"""The largest file of ext4. For a larger stated size free space is not checked, since the size is probably wrong."""
 
 
 class StagedBlobs:
@@ -190,7 +190,7 @@ class StagedBlobs:
         return digest, size
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        """Move a file to where nobody else writes, then hash the file. Copy a link, or a file that cannot move."""
+        """Move a file to a place where nobody else writes, then hash it. A link, or a file that cannot move, is copied."""
         temporary = self.directory / secrets.token_hex(8)
         can_move = is_regular(path) and path.lstat().st_nlink == 1
         try:
@@ -215,8 +215,8 @@ class StagedBlobs:
 
 
 def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: Callable[[int], BinaryIO]) -> int:
-    """Complete a partial download and return its size in bytes. IntegrityError, and the file is deleted, if its bytes are
-    wrong. A link, or a file that this user may not write, is removed first: its bytes belong to another user.
+    """Complete a partial download and return its size in bytes. If the bytes are wrong, delete the file and raise
+    IntegrityError. A link, or a file that this user may not write, is removed first: its bytes belong to another user.
     """
     is_own = is_regular(path) and path.lstat().st_nlink == 1
     if is_own:
@@ -241,7 +241,7 @@ def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: Callable[[i
 
 
 class DirectoryStore(ObjectStore):
-    """The files below `root`. The token of a file is the SHA-256 of its bytes, but the `FileState.token` in a list."""
+    """The files below `root`. The token of a file is the SHA-256 of its bytes; in a listing it is `FileState.token`."""
 
     def __init__(self, root: Path, disk: Disk, url: str = "") -> None:
         self.root = root
@@ -249,7 +249,7 @@ class DirectoryStore(ObjectStore):
         self.url = url or path_text(root)
 
     def open_file(self, key: str) -> BinaryIO:
-        """Open a regular file of the tree; a server's store looks closer. FileNotFoundError if the file is absent."""
+        """Open a regular file of the tree. A server's store also refuses links. FileNotFoundError if it is absent."""
         return open_regular(self.root / key)
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
@@ -436,7 +436,7 @@ class DirectoryRegistry(RegistryStore):
         return any(folder.st_mode & 0o022 or folder.st_uid != os.geteuid() for folder in folders)
 
     def blob_path(self, digest: Digest) -> Path:
-        """Return a blob's file under the first key that has the blob; the plain key's path if the blob is absent."""
+        """Return the path of a blob's file, under the first key that has the blob; if it is absent, the plain key's path."""
         paths = [self.root / key.path for key in keys_of(digest)]
         return next(filter(is_regular, paths), paths[0])
 
@@ -524,7 +524,7 @@ class DirectoryPush(StagedBlobs, Push):
         self._fetched: set[Digest] = set()
 
     def keep_fetched(self) -> None:
-        """Store the completely fetched blobs, so that the next try need not fetch them; nothing refers to them yet."""
+        """Store completely fetched blobs, though nothing refers to them yet, so that the next try need not fetch them."""
         with self._lock:
             arrived = {digest: path for digest, path in self._staged.items() if digest in self._fetched}
             self._staged = {}
@@ -537,7 +537,7 @@ class DirectoryPush(StagedBlobs, Push):
             lock.release()
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
-        """Avoid condemned keys. If an earlier `publish` placed a blob under one, stage the blob again, if it still exists."""
+        """Avoid condemned keys. Blobs that an earlier `publish` placed under them are staged again, if they still exist."""
         super().avoid(condemned)
         for key in sorted(self._placed & self.condemned):
             self._placed.remove(key)
@@ -594,7 +594,7 @@ class DirectoryPush(StagedBlobs, Push):
             self._placed.update(keys)
 
     def _give_names(self, staged: Mapping[BlobKey, Path], relied: Iterable[BlobKey] = ()) -> None:
-        """Make staged blobs durable under their final names, and `relied` blobs, which existed before, under their names."""
+        """Make staged blobs durable under their final names; also the names of `relied` blobs, which existed before."""
         root = self._registry.root
         targets = [(path, root / key.path) for key, path in staged.items()]
         for directory in {target.parent for _, target in targets}:

@@ -3,8 +3,8 @@
     sftp://user@host/path?single_writer=yes
 
 fsspec has no compare-and-swap, so two writers would overwrite each other's changes unnoticed. Such a registry is read only,
-unless its URL has `?single_writer=yes`: the user promises that nobody else writes meanwhile. The driver finds the
-credentials (key files, agents, environment variables). InputError for a URL with a password.
+unless its URL has `?single_writer=yes`, by which the user promises that nobody else writes meanwhile. The driver finds
+the credentials (key files, agents, environment variables). InputError for a URL with a password.
 """
 
 import io
@@ -24,10 +24,10 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
 
 PROTOCOLS = ("sftp", "smb", "ssh")
-"""Schemes whose drivers can rename: an object is written under a temporary name, then renamed."""
+"""Schemes whose drivers can rename; each object is written under a temporary name and then renamed."""
 OPTION = "single_writer"
 SPOOL_BYTES = 2 * 2**20
-"""Bytes of an object to upload that are buffered in memory; the bytes of a larger object are buffered on disk."""
+"""An object to upload is buffered in memory up to this size in bytes; a larger one is buffered on disk."""
 
 
 class FileStore(ObjectStore):

@@ -109,7 +109,7 @@ class RepositoryLayout(Record, frozen=True):
 
     @classmethod
     def of_model(cls, at: CommitSnapshot, name: str, is_asked: bool) -> "RepositoryLayout | None":
-        """Return the layout to write with a model's log, or None. InputError if `is_asked` and another model has it."""
+        """Return the layout to write with a model's log, if any. InputError if `is_asked`, but another model has it."""
         current = cls.of_commit(at)
         if current is None:
             return cls(name=name) if is_asked else None
@@ -168,7 +168,7 @@ class HubRegistry(RegistryStore):
             yield HubPush(self.commits, directory, self._shown)
 
     def choose_layout(self, name: str) -> None:
-        """Write the layout of a model's newest release with every later push. InputError if another model has the layout."""
+        """Let every later push write the layout of a model's newest release. InputError if another model has the layout."""
         self._shown = name
         RepositoryLayout.of_model(self.commits.refresh(), name, True)
         self.commits.transact("Prepare the layout", lambda at, _: attributes(at, *LAYOUT_RULES))
@@ -182,7 +182,7 @@ class HubRegistry(RegistryStore):
 
 
 class HubPush(StagedBlobs, Push):
-    """A push whose blobs wait in a local directory; `publish` sends blobs and index file as one commit."""
+    """A push that keeps its blobs in a local directory until `publish` sends them and the index file as one commit."""
 
     def __init__(self, files: HubStore, directory: Path, shown_name: str | None = None) -> None:
         super().__init__(directory, files.url)
@@ -207,7 +207,7 @@ class HubPush(StagedBlobs, Push):
     def fetch(
         self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
     ) -> int:
-        """Stage a blob from another store. If the blob is a file of this machine, the file is uploaded without a copy."""
+        """Stage a blob from another store. If it is a file on this machine (`path`), the file is uploaded without a copy."""
         with open_at(0) as stream:
             if path is None:
                 return self.put(stream, digest)[1]
@@ -220,7 +220,7 @@ class HubPush(StagedBlobs, Push):
         self.files.transact(f"Restore {len(self._staged)} blobs", lambda at, _: self._additions(at))
 
     def _additions(self, at: CommitSnapshot) -> list[Operation]:
-        """Return additions of the staged blobs that the repository lacks. A damaged blob counts as lacking."""
+        """Return operations that add the staged blobs that the repository lacks. It also lacks damaged blobs."""
         paths = self._paths(self._staged)
         return [
             addition(path, paths[path], self._staged[paths[path]])
@@ -228,7 +228,7 @@ class HubPush(StagedBlobs, Push):
         ]
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """Return the changes of layout and card for an index file. A bad layout fails only a push that requests one."""
+        """Return the changes of layout and card for an index file. A bad layout fails a push only if it requests one."""
         try:
             state = State.decode(index.partition(b"\n")[0])
         except InputError:
@@ -244,7 +244,7 @@ class HubPush(StagedBlobs, Push):
         return self._card_change(at, state)
 
     def _layout_changes(self, at: CommitSnapshot, layout: RepositoryLayout, state: State) -> list[Operation]:
-        """Return the changes to the files and the card of a layout. InputError if they would replace files of others."""
+        """Return the changes to a layout's files and card. InputError if they would replace files that users added."""
         files: dict[str, LayoutFile] = {}
         metadata: Mapping[str, Any] = {}
         about: tuple[str | None, Sequence[str]] = None, ()
@@ -384,8 +384,8 @@ def _has(at: CommitSnapshot, entry: TreeFile, digest: Digest) -> bool:
 
 
 def described(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]) -> str:
-    """Return the card with this metadata in place of the metadata `written` before; users' own keys stay. The YAML is made
-    without `ModelCard`, which drops null keys and changes `model-index`. An unreadable card is returned unchanged.
+    """Replace the metadata `written` earlier by new `metadata` in a card; keys that users set stay. An unreadable card is
+    returned unchanged. `ModelCard` is not used, since it drops null keys and changes `model-index`.
     """
     import yaml
 

@@ -72,7 +72,7 @@ MAX_SILENCE_SECONDS = 120.0
 """Seconds without a byte after which a request through huggingface_hub counts as lost."""
 IDENTITY, CARD, LAYOUT = "registry.json", "README.md", "layout.json"
 PREFETCHED_PATHS = (IDENTITY, CARD, LAYOUT, "gc/condemned")
-"""Paths that the first request for entries of a commit includes, since every push needs these paths."""
+"""Paths that are requested with the first entries of a commit, since every push needs them."""
 Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 Result = TypeVar("Result")
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
@@ -167,8 +167,8 @@ class HubClient:
     def read(
         self, path: str, revision: str | None = None, cached: bytes | None = None
     ) -> tuple[bytes | None, str]:
-        """Read a small file (None if absent) at `revision`, by default the newest commit; return bytes and commit id. The Hub
-        need not send bytes equal to `cached`. If an answer names no commit, a request finds the newest.
+        """Read a small file at `revision`, by default the newest commit; return its bytes (None if absent) and the commit
+        id. Bytes equal to `cached` need not be sent. If an answer names no commit, a request finds the newest.
         """
         conditions = {"If-None-Match": f'"{git_oid(cached)}"'} if cached is not None else {}
         data: bytes | None
@@ -194,7 +194,7 @@ class HubClient:
         return self._files.open(self.file_url(path, revision), start)
 
     def entries(self, revision: str, paths: Sequence[str]) -> list[TreeFile]:
-        """Return the files and folders of this list that a commit has, with one request per 1000 paths."""
+        """Return those of the given files and folders that a commit has. Sends one request per 1000 paths."""
         files: list[TreeFile] = []
         for start in range(0, len(paths), MAX_PATHS):
             part = {"paths": list(paths[start : start + MAX_PATHS]), "revision": revision, **self._repo}
@@ -244,7 +244,7 @@ class HubClient:
         return str(info.oid)
 
     def _check_refused(self, error: Exception) -> None:
-        """Raise an error if a failed commit may be applied, or may succeed later; return if the refusal is final."""
+        """Raise an error that says if a commit was applied, or may succeed later. Return if the Hub's refusal is final."""
         if isinstance(error, HfHubHTTPError):
             status = error.response.status_code
             if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
@@ -292,7 +292,7 @@ class HubClient:
             raise self._translated(error, operation) from error
 
     def _translated(self, error: Exception, operation: str) -> RegError:
-        """Translate an error of huggingface_hub. The text has no header and no URL, so neither a token nor a signed URL."""
+        """Translate an error of huggingface_hub. The text has no headers and URLs, since these may contain secrets."""
         if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
             error = error.__cause__
         label = f"{operation}: {self.url}"
@@ -351,7 +351,7 @@ def addition(path: str, digest: Digest, file: Path) -> CommitOperationAdd:
 
 
 def token_of(data: bytes) -> str:
-    """Return the token of these bytes: the ids that the Hub gives them as a regular file and as an LFS file."""
+    """Return the token of these bytes: their id on the Hub as a regular file, then their id as an LFS file."""
     return f"{git_oid(data)}-{Digest.of(data).hex}"
 
 
@@ -379,7 +379,7 @@ class CommitSnapshot:
         return {path: entry for path in requested if (entry := self._entries[path]) is not None}
 
     def blobs(self, paths: Iterable[str]) -> set[str]:
-        """Return the keys of this list that hold a blob. An LFS file counts only if the Hub states the right digest."""
+        """Return those of the given paths that hold a blob. An LFS file counts only if the Hub states the right digest."""
         keys = {path: (entry, BlobKey.of_path(path)) for path, entry in self.entries(paths).items()}
         return {
             path
@@ -416,7 +416,7 @@ class CommitSnapshot:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]
-"""A function that returns the operations for a snapshot, or None. Its flag: an earlier commit may have been applied."""
+"""A function that returns the operations for a snapshot, if any. Its flag says that a former try may have succeeded."""
 
 
 class HubStore(ObjectStore):
@@ -439,7 +439,7 @@ class HubStore(ObjectStore):
             return self._pin or self.refresh()
 
     def refresh(self, path: str = IDENTITY, cached: bytes | None = None) -> CommitSnapshot:
-        """Pin the newest commit. Its id comes with the answer to reading `path`, a file that is needed anyway."""
+        """Pin the newest commit. A read of `path`, best a file that is needed anyway, brings the commit's id too."""
         data, revision = self.hub.read(path, cached=cached)
         with self._lock:
             if self._pin is None or self._pin.revision != revision:
@@ -448,7 +448,7 @@ class HubStore(ObjectStore):
             return self._pin
 
     def transact(self, message: str, decide: Decide) -> None:
-        """Commit the operations that `decide` returns; decide again if another commit came first. RemoteError at last."""
+        """Commit the operations that `decide` returns; decide again after a lost race. RemoteError after many tries."""
         unanswered = 0
         for attempt in range(MAX_COMMIT_TRIES):
             at = self.now() if attempt == 0 else self.refresh()

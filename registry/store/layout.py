@@ -29,9 +29,9 @@ GENERATIONS = 8
 Kind = Literal["intents", "condemned"]
 """The kinds of notes that pushers and collectors leave for each other."""
 NOTE = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
-"""The name of a note: the id of the push that wrote it, followed by the id of the attempt if the note is an intent."""
+"""The name of a note: the id of the push that wrote it; in an intent's name the id of the attempt follows."""
 PROBE = "gc/probe-"
-"""The prefix of the objects with which a store is tried before the first write; the trial deletes them."""
+"""The prefix of scratch objects, which the trial of a store before the first write creates and deletes."""
 
 
 class BlobKey(NamedTuple):
@@ -107,7 +107,7 @@ CATALOG = "search/catalog.jsonl.gz"
 
 
 class Identity(Record, frozen=True):
-    """The content of `registry.json`: the registry's id, and the layouts that a reader and a writer must support at least."""
+    """The content of `registry.json`: the registry's id, and the least layout versions for a reader and for a writer."""
 
     id: Annotated[str, Meta(pattern=rf"\A{REGISTRY_ID.pattern}\Z")]
     layout: Literal["onnxreg"]

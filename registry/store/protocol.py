@@ -1,7 +1,7 @@
-"""Readers and stores: `RegistryReader` is a registry to read, `RegistryStore` one to write. A `RegistryStore` is made from an
-`ObjectStore`, which can create, compare and swap, list and delete whole objects. `MemoryStore` is the reference.
+"""`RegistryReader` is a registry to read, `RegistryStore` is one to write. A `RegistryStore` is made from an `ObjectStore`,
+which can create, compare and swap, list and delete whole objects. `MemoryStore` is the reference.
 
-Each docstring of a protocol is an obligation of the implementations, which `tests/conformance` tests. `layout` describes
+The docstrings of protocols are obligations: `tests/conformance` tests that implementations meet them. `layout` describes
 the files of every registry.
 """
 
@@ -38,7 +38,7 @@ from onnxreg.schema.core.errors import VERIFY_ADVICE, InputError, LostRaceError,
 from onnxreg.schema.core.ref import Version
 
 SPOOL_BYTES = 2 * 2**20
-"""Bytes of a blob with unknown digest that are buffered in memory; the bytes of a larger blob are buffered on disk."""
+"""A blob with unknown digest is buffered in memory up to this size in bytes; a larger one is buffered on disk."""
 StoredObject = tuple[bytes, str]
 """The bytes of a small object, and a token: a text that changes with the bytes."""
 Carried = Mapping[str, frozenset[Version]]
@@ -60,7 +60,7 @@ class MissingBlobError(NotFoundError):
 
 
 class UnlistedError(RemoteError):
-    """A store cannot list its files; it serves only files that are requested by name."""
+    """The store cannot list its files; it serves only files that are requested by name."""
 
 
 class TreeFile(NamedTuple):
@@ -79,7 +79,7 @@ class BlobReader(Protocol):
         """The URL or path as users write it, without secrets."""
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Return the given blobs that are present. One call for many blobs costs less than a call for each."""
+        """Return those of the given blobs that are present. One call for many blobs costs less than a call for each."""
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         """Open a stream over a blob's bytes from an offset; the caller closes it. MissingBlobError if the blob is absent."""
@@ -93,7 +93,7 @@ class RegistryReader(BlobReader, Protocol):
 
     @property
     def location(self) -> str:
-        """A text that identifies the place of the registry: the URL, or more if the URL is not enough."""
+        """A text that identifies the place of the registry: the URL, with more text if the URL is not enough."""
         return self.url
 
     @property
@@ -105,17 +105,17 @@ class RegistryReader(BlobReader, Protocol):
         """True for a mirror: a verbatim copy with the id of another registry, in which no event is created."""
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        """Return a model's current index file, `cached` if that is still current, None if the model is unknown."""
+        """Return a model's current index file; `cached` if it is still current; None if the model is unknown."""
 
     def read_fresh(self, name: str) -> IndexFile | None:
         """Read a model's newest index file, not a copy from a web cache or from the commit that earlier reads pinned."""
         return self.read_index(name)
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """Return a small file of the tree, such as the catalog, and the token for its next swap; None if absent.
+        """Return a small file of the tree, such as the catalog, and the token for its next swap; None if it is absent.
 
-        `cached` is an earlier result, or the earlier token without bytes. If the file has not changed, `cached` may be
-        returned. Without `cached` the newest file is read, not a copy from a web cache or a pinned commit.
+        `cached` is an earlier result, or its token with empty bytes; if the file has not changed, it may be returned.
+        Without `cached` the newest file is read, not a copy from a web cache or a pinned commit.
         """
         return None
 
@@ -177,7 +177,7 @@ def innermost(reader: RegistryReader) -> RegistryReader:
 
 
 class Push(Protocol):
-    """One writer's unit of work. Its blobs become visible when `publish` returns, or earlier, and only as a whole.
+    """One writer's unit of work. A blob becomes visible only as a whole, at the latest when `publish` returns.
 
     If the context ends without `publish`, whole blobs may remain, but neither partial blobs nor temporary files.
     """
@@ -193,7 +193,7 @@ class Push(Protocol):
         self.condemned = frozenset(condemned)
 
     def distrust(self, keys: Collection[BlobKey]) -> None:
-        """Treat the blobs under these keys as damaged, and so as absent; `put` replaces them."""
+        """Treat the blobs under these keys as damaged: they count as absent, and `put` replaces them."""
         self.damaged = frozenset(keys)
 
     def local_file(self, digest: Digest) -> Path | None:
@@ -201,7 +201,7 @@ class Push(Protocol):
         return None
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Return the blobs that the push need not bring: put before, or present under the key that the push would write."""
+        """Return the blobs that the push need not bring: already put, or present under a key that is not condemned."""
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
         """Store a stream, hash its bytes on the way, and return digest and size in bytes.
@@ -211,7 +211,7 @@ class Push(Protocol):
         """
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        """Store a file as `put` does. A file that the caller gives up may be moved. A `hasher` also receives the bytes."""
+        """Store a file as `put` does. The caller gives the file up: it may be moved. A `hasher` also receives the bytes."""
 
     def fetch(
         self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
@@ -245,13 +245,13 @@ class ObjectStore(Protocol):
     """The URL as users write it, without secrets."""
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """Return a small object and the token for its next swap; `cached` if the object is unchanged; None if absent."""
+        """Return a small object and the token for its next swap; `cached` if it is unchanged; None if it is absent."""
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         """Open a stream over an object from an offset; None if absent. A read returns as many bytes as requested."""
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        """Return the keys under which an object exists, by default by a call of `is_there` for each, several at a time."""
+        """Return the keys under which an object exists. By default, call `is_there` for each, several at a time."""
         key_list = list(keys)
         present = run_parallel(self.is_there, key_list)
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
@@ -344,8 +344,8 @@ class ReadOnlyStore(ObjectStore):
 class RegistryStore(RegistryReader):
     """A registry, local or remote, to read and write: the files of `layout` in an object store.
 
-    Pushers and collectors see each other's notes in the store (docs/format.md). A `known_id` is the id that the registry is
-    believed to have, until an index file is read and checked against the id.
+    Pushers and collectors see each other's notes in the store (docs/format.md). A `known_id` is taken for the registry's id
+    until an index file is read, which confirms or refutes it.
     """
 
     def __init__(self, store: ObjectStore, known_id: str | None = None) -> None:
@@ -459,7 +459,7 @@ class RegistryStore(RegistryReader):
         self.store.swap(note_path(kind, note), data, None)
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
-        """Return, by name, every note of a kind that exists before this call and is not removed during the call."""
+        """Return notes of a kind by name: at least every note that exists from the start to the end of this call."""
         prefix = note_path(kind, "")
         names = [file.path.removeprefix(prefix) for file in self.store.list(prefix)]
         contents = ((name, self.store.get(prefix + name)) for name in names if NOTE.fullmatch(name))
@@ -470,7 +470,7 @@ class RegistryStore(RegistryReader):
         self.store.delete([note_path(kind, note)])
 
     def is_alive(self, note: str) -> bool | None:
-        """True if the process that wrote a note still runs, False if it certainly ended, None if the store cannot know."""
+        """True if the process that wrote a note still runs; False if it certainly ended; None if the store cannot know."""
         return None
 
 

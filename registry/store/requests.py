@@ -48,9 +48,9 @@ LIMITS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_DEADLINE": 86_400.0}
 MAX_TRIES, MAX_SILENT_TRIES = 8, 2
 """The most tries in all, and the most tries that end because the server was silent."""
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
-"""Before try n + 1 passes a random time of up to FIRST_WAIT_SECONDS * 2**n, at most MAX_WAIT_SECONDS."""
+"""The wait before try n + 1 is random, up to the smaller of FIRST_WAIT_SECONDS * 2**n and MAX_WAIT_SECONDS."""
 MAX_PAUSE_SECONDS = 300
-"""The longest pause that a server may ask for. If the server asks for a longer pause, the error gives its end."""
+"""The longest pause that is made for a server. If it asks for a longer one, an error says when the pause ends."""
 PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 READ_BYTES = 2**16
 ABSENT_STATUS = frozenset({404, 410})
@@ -92,7 +92,7 @@ def is_final(error: BaseException) -> bool:
 
 
 def hides_absence(read: Callable[[str], object]) -> bool:
-    """True if a server answers 403 for a file that cannot exist, though it lets this user read registry.json."""
+    """True if a server lets this user read registry.json, but answers 403, not 404, for a file that cannot exist."""
 
     def status(key: str) -> int:
         try:
@@ -114,8 +114,8 @@ def retrying(
     passing: Callable[[Exception], bool] = is_passing,
     pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
 ) -> Result:
-    """Return the result of `attempt`, called up to `MAX_TRIES` times, again only after an error for which `passing` is true.
-    `pause` gives the least seconds to wait after an error; an error with more than `MAX_PAUSE_SECONDS` is raised at once.
+    """Return the result of `attempt`. Up to `MAX_TRIES` times, call it again after an error for which `passing` is true.
+    `pause` gives the least seconds to wait after an error; above `MAX_PAUSE_SECONDS`, the error is raised at once.
     """
     silent = 0
     for number in range(1, MAX_TRIES):
@@ -182,8 +182,8 @@ class ObjectAnswer(NamedTuple):
 
 
 class ObjectStream(Readable):
-    """A stream over an object from an offset; after a lost connection it requests the rest. `begin` requests the bytes from
-    an offset of the object with a given tag; `ask` calls a function, and again after a failure that may pass.
+    """A stream over an object from an offset; after a lost connection it requests the rest. `begin` requests bytes from an
+    offset, if the object still has a given tag; `ask` calls a function, and repeats it after a failure that may pass.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class ObjectStream(Readable):
         self._tag, self._block = "", memoryview(b"")
 
     def opened(self, is_absence: Callable[[RefusedError], bool]) -> BinaryIO | None:
-        """Request the object and return its stream; None if `is_absence` is true of the server's refusal."""
+        """Request the object and return its stream; None if the server refuses, and `is_absence` is true of the refusal."""
         try:
             self._advance(lambda answer: b"")
         except RefusedError as error:
@@ -409,8 +409,8 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 class HttpStore(ReadOnlyStore):
-    """An `ObjectStore` on a web server that refuses to write. A key may also be a URL that the server sent. Registries with
-    their own API (OCI, the Hub) subclass it and override `authorization`, `hint` and `words`.
+    """A read-only `ObjectStore` on a web server. A key may also be a URL that the server sent. Registries with their own API
+    (OCI, the Hub) subclass it and override `authorization`, `hint` and `words`.
     """
 
     description = "a registry on a web server"
@@ -531,7 +531,7 @@ class HttpStore(ReadOnlyStore):
         body: Callable[[], Any] | None = None,
         tries: bool = True,
     ) -> Result:
-        """Apply `use` to a successful answer; else RefusedError. `tries`: also repeat it after failures that may pass."""
+        """Send a request and apply `use` to the answer. RefusedError without success; `tries`: repeat passing failures."""
 
         def attempt() -> Result:
             with self.errors(key), self.send(method, key, headers, body) as answer:
@@ -566,7 +566,7 @@ class HttpStore(ReadOnlyStore):
 
     @contextmanager
     def errors(self, key: str) -> Iterator[None]:
-        """Turn all errors of a request into RemoteErrors."""
+        """Turn all errors of a request for `key` into RemoteErrors."""
         url = self._url(key).partition("?")[0]
         try:
             yield
@@ -590,7 +590,7 @@ def _blocks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def read_body(answer: http.client.HTTPResponse, url: str, limit: int) -> bytes:
-    """Read a whole body, at most `limit` bytes; RemoteError for more. The memory grows with the bytes that arrive."""
+    """Read a whole body; RemoteError above `limit` bytes. Memory is used only for bytes that have arrived."""
     size = limit if answer.length is None else answer.length
     if size > limit:
         raise RemoteError(f"{url} has {size:,} bytes where at most {limit:,} were asked for")

@@ -1,4 +1,4 @@
-"""Streams between stores: `pump` hashes the bytes that it copies, and readers count or check the bytes read."""
+"""Streams between stores: `pump` copies and hashes bytes, and readers count or check the bytes read."""
 
 import hashlib
 import io
@@ -70,8 +70,8 @@ def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
 def pump(
     source: BinaryIO, sink: BinaryIO | None, advance: Advance = lambda _: None, hasher: Hasher | None = None
 ) -> tuple[Digest, int]:
-    """Move a stream's bytes into a sink (None: discard them) and hash them; return digest and size in bytes. `advance`
-    receives the bytes moved since the last call; a `hasher` may have hashed bytes before these. Memory: 1 MiB.
+    """Move a stream's bytes into a sink (None: discard them) and hash them; return digest and size in bytes. `advance` gets
+    the number of bytes moved since its last call; a `hasher` may have hashed earlier bytes already. Memory: 1 MiB.
     """
     hasher = hasher or hashlib.sha256()
     block, total = memoryview(bytearray(CHUNK_BYTES)), 0
@@ -107,7 +107,7 @@ class Content(NamedTuple):
 
 
 class Readable(io.RawIOBase):
-    """A stream to read. A subclass has the method `readinto`."""
+    """The base of streams to read; a subclass defines `readinto`."""
 
     def readable(self) -> bool:
         return True

@@ -9,4 +9,4 @@ Must not import: any other package of `registry`.
 from collections.abc import Callable
 
 tell: Callable[[str], None] = lambda message: None
-"""Called with a sentence about a long wait, or about a skipped file. A command line may replace this function."""
+"""A function that gets sentences for the user, about a long wait or a skipped file. A command line may replace it."""

@@ -1,4 +1,4 @@
-"""Durable writing on a local file system. Everything that the store asks of one passes through `Disk`."""
+"""Durable writing on a local file system. A store uses the file system only through `Disk`."""
 
 import errno
 import os
@@ -13,9 +13,9 @@ from typing import BinaryIO
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError
 
 MACHINE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
-"""Errors of the machine, whatever the call."""
+"""Error numbers that mean a fault of this machine, whatever call fails."""
 NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY, errno.EBADF, errno.ENOSYS})
-"""Errors of fsync(2) on a directory of a file system that cannot sync one, such as SMB."""
+"""Error numbers of fsync(2) on a directory if the file system, such as SMB, cannot sync directories."""
 WRITE_BACK_BYTES = 2**23
 SYNCFS_THRESHOLD = 32
 """From this number of files or directories on, one syncfs(2) is cheaper than an fsync(2) for each."""
@@ -31,7 +31,7 @@ _HINTS = {
 
 @contextmanager
 def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[None]:
-    """Turn an OSError (if `only` is given, just one with these errno numbers) into a HostError that names `operation`."""
+    """Turn an OSError into a HostError that names `operation`; with `only`, just an OSError with one of these numbers."""
     try:
         yield
     except OSError as error:
@@ -47,7 +47,7 @@ def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[
 
 
 def path_text(path: Path) -> str:
-    """A path as text that any document can hold; a path that is not UTF-8 becomes a file URL."""
+    """The text of a path, fit for any document; for a path that is not UTF-8, a file URL."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -56,7 +56,7 @@ def path_text(path: Path) -> str:
 
 
 def set_mode(path: Path, mode: int, group: int | None = None) -> None:
-    """Set the permissions, and first the group, of a file or directory, if its file system has them."""
+    """Set the group (if given), then the permissions of a file or directory. Does nothing if its file system has none."""
     calls = [partial(os.chown, path, -1, group)] if group is not None and hasattr(os, "chown") else []
     for call in (*calls, partial(path.chmod, mode)):
         try:
@@ -82,7 +82,7 @@ def share(path: Path, target: Path | None = None) -> None:
 
 
 def refuse_unlisted(error: OSError) -> None:
-    """Raise the error that `os.walk` met, since an unlisted directory hides files; ignore a directory that is gone."""
+    """Raise an error of `os.walk`, since an unlisted directory hides files; ignore that a directory is gone."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
@@ -175,8 +175,8 @@ class Disk:
     ) -> None:
         """Give finished temporary files their final names: sync all, rename all, one sync for each directory.
 
-        All directories up to `root` are synced too, because another process may have made one and not synced it yet;
-        so are the directories of the files in `relied`, which another process may just have renamed. `shared`: see `share`.
+        All directories up to `root` are synced too, since another process may have made one and not synced it yet, and the
+        directories of `relied` files, since another process may just have renamed these. `shared`: see `share`.
         """
         pairs = list(files)
         for source, target in pairs if shared else ():
@@ -198,8 +198,8 @@ class Disk:
 
 
 def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
-    """Return a callback for the number of bytes just written, counted from `start`. The kernel then begins to write these
-    bytes to disk and frees their memory (Linux: posix_fadvise(2) with DONTNEED), so the final sync has little left to do.
+    """Return a callback that gets the number of bytes just written; the first byte is at `start`. The kernel then begins to
+    write them to disk and frees their memory (Linux: posix_fadvise(2) with DONTNEED), so the final sync has little to do.
     """
     end = advised = start
 
@@ -216,7 +216,7 @@ def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
 
 
 def _sync_file_system(path: Path) -> bool:
-    """Sync the whole file system of a file by syncfs(2), which reports errors since Linux 5.8; False if unsupported."""
+    """Sync the whole file system of a file by syncfs(2), which reports errors since Linux 5.8. False if not supported."""
     import ctypes
 
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform == "linux" else None
@@ -234,7 +234,7 @@ def _sync_file_system(path: Path) -> bool:
 
 @contextmanager
 def replacement(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file that at the end replaces `path` atomically, but may be lost in a power cut."""
+    """Open a temporary file, which replaces `path` atomically at the end. A power cut may lose the change."""
     scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         with scratch.open("xb") as file:
@@ -255,7 +255,7 @@ def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = No
 
 
 def is_regular(path: Path) -> bool:
-    """True if the path is a regular file; False if it is missing or anything else, even a link to a regular file."""
+    """True if the path is a regular file. A link to a regular file does not count."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except (FileNotFoundError, NotADirectoryError):

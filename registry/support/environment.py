@@ -29,7 +29,7 @@ VARIABLES = {
 """Each variable and its meaning. `REG_TOKEN_HOST` means one variable for each host."""
 TOKEN_PREFIX = "REG_TOKEN_"
 NO_HOME = Path("/nonexistent")
-"""The home directory assumed for an account without one: no file exists in it, and no file can be written to it."""
+"""The home directory that is assumed for an account without one: a path that does not exist and cannot be made."""
 MAX_ACTOR_CHARACTERS = 200
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -86,7 +86,7 @@ def _home() -> Path | None:
 
 
 def _own(kind: str, below_home: str) -> Path:
-    """A directory of the user's that differs from the default registry's, though some platforms use one for all kinds.
+    """The user's directory of this kind, which is never the default registry's, even on platforms with one for all kinds.
 
     On Linux, this function applies XDG itself, because importing platformdirs takes longer than a `reg resolve`.
     """
@@ -111,7 +111,7 @@ def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dic
 
 
 def actor_of_event(actor: str | None) -> str | None:
-    """The author to record: `actor`, else `REG_ACTOR`, else the known parts of `user@host`. None (no author) for ""."""
+    """The author to record: `actor`, else `REG_ACTOR`, else the known parts of `user@host`. For "", None: no author."""
     actor = read("REG_ACTOR") if actor is None else actor
     if actor is not None:
         return actor or None

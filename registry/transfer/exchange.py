@@ -4,8 +4,8 @@
 lines are copied unchanged. If the ids differ, chains are not joined: the events of the chosen versions are appended to the
 destination's chain, each with its origin in `via`. If the destination's log changes, the merge is repeated.
 
-Blobs move first, several at a time, by deltas if possible, and verified on the way; then the documents move; then the
-index file is swapped. Nothing is visible at the destination before all of it has arrived.
+Blobs move first, several at a time, by deltas if possible, and are verified on the way. Then the documents move, then
+the index file is swapped. Nothing is visible at the destination before everything has arrived.
 
 A blob arrives by a delta as its difference from a blob that is here (docs/delta.md); if the delta is doubtful, the whole file
 is fetched. `registry/log/decisions.py` records the deltas that a version offers, `converters.delta` makes them.
@@ -85,10 +85,10 @@ class ExchangeRequest:
     """The versions and channels of a model to copy to a destination.
 
     Args:
-        selection: the artifacts to copy; the destination keeps those that it has, and an event records which it has.
-        channels: channels to move to one of these versions, as in the source; the destination adds its own events.
-        restore: bring back a version that expired at the destination, with its files.
-        heal: check for blobs that the destination lost, and copy them again; False: assume that a complete log has all.
+        selection: the artifacts to copy. The destination keeps those that it has; an event records all that it then has.
+        channels: channels to move, by events of the destination, to the versions that they have in the source.
+        restore: bring back versions that expired at the destination, with their files.
+        heal: copy blobs again that the destination lost. If False, a complete log is assumed to have all its blobs.
         actor: the claimed author of the destination's own events; `deltas`: True if files may be sent as deltas.
     """
 
@@ -104,9 +104,9 @@ class ExchangeRequest:
 
 @dataclass(frozen=True)
 class Merge:
-    """The changes that bring a destination's log, at `head`, up to a request: the missing `lines`, the versions `returning`,
-    the `artifacts` of each version there afterwards, the `moves` of channels, and all `blobs` that the destination then
-    needs.
+    """The changes that fulfil a request in the destination's log, which is at `head`: the missing `lines`, the versions to
+    bring back (`returning`), the `artifacts` that each version will have there, the `moves` of channels, and all `blobs`
+    that these changes need.
     """
 
     request: ExchangeRequest
@@ -118,7 +118,7 @@ class Merge:
     moves: list[Tag]
     blobs: Mapping[Digest, Reference]
     is_change: bool
-    """True if the destination's log lacks an event."""
+    """True if the destination's log needs a new event."""
 
     def apply(self, destination: Log) -> int:
         """Append the events to `destination`, the log that was merged; return the number of new lines."""
@@ -149,7 +149,7 @@ def merge(
     destination: Log,
     channels_before: Mapping[str, Channel] | None = None,
 ) -> Merge:
-    """Compare both logs. `channels_before` are the destination's channels when the log was first read.
+    """Compare both logs. `channels_before` are the destination's channels as they were when its log was first read.
 
     Raises the errors of `missing_lines`; ConflictError if needed files were taken down at the destination, or if a channel
     moved meanwhile; IntegrityError if the source's documents disagree; InputError if too many artifacts are selected.
@@ -187,11 +187,11 @@ def merge(
 
 
 def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
-    """Return the source's lines that the destination lacks, in source order, but verdicts and yanks after all versions.
+    """Return the source's lines that the destination lacks, in their order, but verdicts and yanks after all versions.
 
-    Between different registries: lines about the requested versions and about versions that the destination has; refusals
-    always, since another manifest may have the same bytes; never channels, pins and expiry. Raises the errors of
-    `check_versions`; ConflictError for a selection between copies of one registry; ForkError if their logs have forked.
+    If the registries differ, these are lines about requested versions and versions that the destination has, and all
+    refusals, since another manifest may have the same bytes; never lines about channels, pins and expiry. Raises the errors
+    of `check_versions`. For copies of one registry: ConflictError for a selection, ForkError if their logs have forked.
     """
     if source.registry == destination.registry:
         _check_present(source, request.versions)
@@ -239,7 +239,7 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
 
 
 def _statement(event: Attest | Timing) -> tuple[object, ...]:
-    """Return the content of an event. Two registries may record the same content in different events."""
+    """Return what an event states. Two registries may record the same statement in different events."""
     if isinstance(event, Timing):
         return event.manifest, event.blobs
     return event.manifest, event.statement, event.artifact, event.state
@@ -278,7 +278,7 @@ def _check_present(source: Log, versions: Collection[Version]) -> None:
 
 
 def _check_arrived(source: Log, destination: Log, versions: Collection[Version]) -> None:
-    """Raise IntegrityError if source and destination disagree about a version, or at the same head in their state lines."""
+    """Raise IntegrityError if source and destination disagree about a version or, with one head, in the state line."""
     if source.head == destination.head and source.versions != destination.versions:
         problem = f"two copies of one log of {source.name} say different things of its versions"
         raise IntegrityError(problem, "the state line of one of them is wrong: run `reg verify` in both")
@@ -295,7 +295,7 @@ def blobs_of(
     versions: Collection[Version],
     selected: Mapping[Version, ArtifactPaths],
 ) -> dict[Digest, Reference]:
-    """Return all blobs of these lines and versions that the source still has; of a version only `selected` artifacts."""
+    """Return all blobs of these lines and versions that the source still has; `selected` limits a version's artifacts."""
     stored = {reference.digest: reference for reference in documents(source)}
     published, named = set(versions), set[Digest]()
     for line in lines:
@@ -339,7 +339,7 @@ def selected_paths(
 def paths_after(
     source: Log, destination: Log, selected: Mapping[Version, ArtifactPaths]
 ) -> dict[Version, ArtifactPaths]:
-    """The artifacts of each version that the destination will hold once it receives the selected artifacts.
+    """For each version, the artifacts that the destination will hold once it has received the selected artifacts.
 
     Raise InputError, before any file is fetched, if one event cannot name all artifacts of a version.
     """
@@ -355,7 +355,7 @@ def paths_after(
 def hold_events(
     destination: Log, wanted: Mapping[Version, ArtifactPaths], actor: str | None
 ) -> Iterator[Hold]:
-    """Yield an event for each version of the destination whose log does not record the wanted artifacts as held."""
+    """Yield an event for each version for which the destination's log does not yet record the wanted artifacts as held."""
     for version, paths in wanted.items():
         if version in destination.versions and destination.versions[version].held != paths:
             yield _hold(destination, version, paths, actor)
@@ -368,7 +368,7 @@ def _hold(log: Log, version: Version, paths: ArtifactPaths, actor: str | None) -
 
 @dataclass(frozen=True)
 class DeltaPlan:
-    """The delta of each file that has one. `reason` says why other files have none; `is_doubt`: the user can change it."""
+    """The delta of each file that has one. `reason` says why others have none; `is_doubt`: the user can change this."""
 
     chosen: Mapping[Digest, Delta] = field(default_factory=dict)
     reason: str = ""
@@ -382,7 +382,7 @@ def plan_deltas(
     sizes: Mapping[Digest, int],
     has: Callable[[Collection[Digest]], set[Digest]],
 ) -> DeltaPlan:
-    """Choose deltas for the files to fetch of these versions; `sizes` is in bytes. `has` picks the blobs that are here."""
+    """Choose deltas of these versions for the files in `sizes` (bytes by digest). `has` picks blobs that are here."""
     url = urlsplit(innermost(source).url)
     if not url.scheme or not url.netloc:
         return DeltaPlan({}, "the registry is on this machine")
@@ -401,7 +401,7 @@ def open_made(
     find: Callable[[Digest], Path | None],
     start: int,
 ) -> BinaryIO:
-    """A stream of a file that a delta makes, from byte `start` on. Reading raises IntegrityError if the delta does not fit.
+    """A stream over a file that a delta makes, from byte `start` on. A read raises IntegrityError if the delta does not fit.
 
     `find` returns the path of an old blob, None if the blob is not here.
     """
@@ -479,8 +479,8 @@ def _copy(file: BinaryIO, offset: int, length: int) -> Iterator[memoryview]:
 
 @dataclass(frozen=True)
 class Arrival:
-    """A file that arrived: its size and the bytes moved, the version `since` whose file a delta started from, the `reason`
-    for or against a delta. `is_doubt` is True if a delta existed, but could not be used or gave wrong bytes.
+    """A file that arrived: its `size`, the bytes `moved`, the version `since` from whose file a delta made it, if any, and
+    the `reason` for or against a delta. `is_doubt`: a delta existed, but could not be used or gave wrong bytes.
     """
 
     path: str
@@ -494,7 +494,7 @@ class Arrival:
 
 @dataclass
 class BlobMover:
-    """Moves blobs, several at a time, large ones first, a damaged one once more; `documents` are blobs that were read."""
+    """Moves blobs, several at a time, large ones first; fetches a damaged one again. `documents` were read already."""
 
     source: BlobReader
     progress: Progress
@@ -562,12 +562,12 @@ class BlobMover:
 SEVERITY = (IntegrityError, ConflictError, NotFoundError, RegError)
 """Error families by severity, the worst first; RegError is any other."""
 SMALL_TRANSFER_BYTES = 2**20
-"""Blobs of at most this many bytes in total move within the commit, to ask the destination only once for missing blobs."""
+"""Blobs of at most this many bytes in total move within the commit, which saves a request for missing blobs."""
 
 
 @dataclass(frozen=True)
 class SkippedVersion:
-    """A version or channel (`tag`) that was not copied, or a model if `tag` is None. `error` is set if a user must act."""
+    """A version, a channel (`tag`) or a whole model (no `tag`) that was not copied. `error`: set if a user must act."""
 
     name: str
     tag: str | None
@@ -580,9 +580,9 @@ class SkippedVersion:
 
 @dataclass(frozen=True)
 class TransferResult:
-    """The outcome for one model: the requested `versions`, the count of `new` ones, and what moved. `has_copied` is False if
-    no exchange was necessary or possible. `log` is the destination's log (None: unreadable), `artifacts` the paths there
-    for each version, `channels` the moves of channels, `yanks` the yanks of versions that are yanked there.
+    """The outcome for one model: the requested `versions`, the number of `new` ones, and the events, blobs and bytes moved.
+    `has_copied` is False if no exchange was needed or possible. `log` is the destination's log (None: unreadable),
+    `artifacts` has each version's paths there, `channels` the moves of channels, `yanks` the yanks of versions there.
     """
 
     name: str
@@ -607,7 +607,7 @@ class TransferResult:
 
     @property
     def warnings(self) -> Iterator[str]:
-        """Warnings of versions that are yanked at the destination, and of channels that went back to older versions."""
+        """Warnings about versions that are yanked at the destination, and about channels that moved to an older version."""
         for version, yank in self.yanks.items():
             yield f"{yank.name}:{version} is yanked there: {yank.words}"
         entries = self.log.versions.items() if self.log else ()
@@ -698,8 +698,8 @@ def exchange_possible(
     choose: Callable[[Log], ExchangeRequest],
     progress: Progress,
 ) -> TransferResult:
-    """Exchange the part of the request from `choose` that can be copied; list the rest and the model's errors in `skipped`. A
-    channel moves only with its version. If the destination has all events, blobs are not checked.
+    """Copy as much as possible of the request that `choose` returns; list the rest, and the model's errors, in `skipped`. A
+    channel moves only if its version is copied. Without `heal`, a destination with all events is not checked for blobs.
     """
     result = TransferResult(name)
     with list_errors(name, result.skipped):
@@ -737,7 +737,7 @@ def exchange_possible(
 
 @contextmanager
 def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
-    """Add errors of one model to `skipped`; raise errors of a registry or of this machine."""
+    """Add an error of one model to `skipped`; raise an error of a registry or of this machine."""
     try:
         yield
     except (ForkError, HostError, RemoteError):
@@ -753,8 +753,8 @@ def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
 
 
 def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version], registry_id: str) -> None:
-    """Record locally, before a push begins, that another registry may get these versions: `reg drop` then refuses them.
-    A user who may not write to the registry, and so cannot drop versions either, records nothing.
+    """Record locally, before a push begins, that another registry may get these versions; `reg drop` then refuses them.
+    If the user may not write to the registry, nothing is recorded: such a user cannot drop versions either.
     """
     for version in versions if os.access(store.root, os.W_OK) else ():
         path = f"pushed/{log.name}/{log.versions[version].manifest.hex}"

@@ -3,8 +3,8 @@
 The files are written to a new directory, which then replaces the target. Two functions write one artifact to a temporary
 directory: `unpacked` also writes sidecars and companions, `fetched` only the main file and its external data.
 
-In the run directory of a training (with `checkpoints/`), a version is written to `exports/`, as in Orchard. An export's
-manifest calls its graph `exports/model.onnx`, and so the path is right from the run directory.
+If the directory is a training's run directory (with `checkpoints/`), a version is written to its `exports/`, as in
+Orchard. Paths in the manifest, such as `exports/model.onnx`, are then right from the run directory.
 """
 
 import os
@@ -50,7 +50,7 @@ def folder_in(directory: Path) -> Path:
 
 
 def prefix_in(folder: Path) -> str:
-    """Return the prefix to remove from a version's paths in this folder: `exports/` in a run directory, otherwise ""."""
+    """Return the prefix that paths of a version lose in this folder: `exports/` in a run directory, otherwise ""."""
     is_exports = folder.name == EXPORTS and (folder.parent / CHECKPOINTS).is_dir()
     return f"{EXPORTS}/" if is_exports else ""
 
@@ -79,7 +79,7 @@ def check_target(
     expected_files: Callable[[Path], set[str]] = exported,
     kind: str = "export",
 ) -> None:
-    """Raise InputError if writing would lose files that no earlier `kind` wrote, HostError if the target cannot be made."""
+    """Raise InputError if the target has files that no earlier `kind` wrote, HostError if it cannot be made."""
     with host_errors(f"looking at {target}"):
         if target.is_symlink() and not target.exists():
             raise InputError(f"{target} is a link to nothing", "name a new directory, or remove the link")
@@ -113,8 +113,8 @@ def _files_below(directory: Path) -> set[str]:
 def materialize(
     store: BlobReader, files: Iterable[FileEntry], data: bytes, target: Path, progress: Progress = SILENT
 ) -> None:
-    """Write files of a manifest and the manifest's bytes `data` into a directory that replaces `target`. In `exports/` of a
-    run directory, paths lose this prefix. IntegrityError if a blob is damaged; then `target` is unchanged.
+    """Write files of a manifest, and the manifest itself (`data`), into a directory that replaces `target`. In `exports/`
+    of a run directory, paths lose this prefix. If a blob is damaged, raise IntegrityError and leave `target` unchanged.
     """
     with replacing(target) as fresh:
         fill(store, files, fresh, progress, prefix_in(target.resolve()))
@@ -128,9 +128,9 @@ def write_package(
     selection: Selection = EVERYTHING,
     progress: Progress = SILENT,
 ) -> tuple[Release, PackageLayout]:
-    """Write the present or only the selected artifacts of a version as a model package of ONNX Runtime, which replaces an
-    earlier package. NotFoundError if an artifact is not here, InputError if ONNX Runtime can load no artifact,
-    IntegrityError if a blob is damaged.
+    """Write the selected artifacts of a version (by default all present ones) as a model package of ONNX Runtime, which
+    replaces an earlier package. NotFoundError if an artifact is not here, InputError if ONNX Runtime can load none of
+    them, IntegrityError if a blob is damaged.
     """
     check_target(target, store.root, packaged, "package")
     release = read_version(store, ref)
@@ -146,7 +146,7 @@ def write_package(
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Make a directory that replaces the target once durable. After a kill, the next call restores the former target."""
+    """Make a directory that at the end replaces the target durably. After a kill, the next call restores the target."""
     path, disk = target.resolve(), Disk()
     aside = path.with_name(f".{path.name}.former")
     with host_errors(f"writing {target}"):
@@ -228,7 +228,7 @@ def unpacked(
 def fetched(
     reader: RegistryReader, artifact: Artifact, present: ArtifactPaths = None, progress: Progress = SILENT
 ) -> Iterator[Path]:
-    """Give the path of an artifact's main file, its external data beside it. NotFoundError if it is not `present`."""
+    """Fetch an artifact's main file, and its external data beside it; yield the path. NotFoundError if not `present`."""
     if present is not None and artifact.path not in present:
         raise NotFoundError(f"{artifact.path} is not held in {reader.url}", "`reg pull` fetches the rest")
     parts = [file for file in artifact.all_files() if file.role in ("artifact", "external-data")]

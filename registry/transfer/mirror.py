@@ -81,10 +81,10 @@ def mirror(
     progress: Progress = SILENT,
     actor: str | None = None,
 ) -> MirrorResult:
-    """Copy everything that one registry has and another lacks; list what cannot be copied.
+    """Copy everything that one registry has and another lacks; list everything that cannot be copied.
 
-    ForkError, before any write, if both have the same id and a log has forked. `channels`: set the destination's channels
-    to the source's, by events of the destination; an exact copy has the same channels anyway.
+    If both have the same id and a log has forked, raise ForkError before any write. `channels`: move the destination's
+    channels to the source's versions, by events of the destination; an exact copy has the same channels anyway.
     """
     report = MirrorResult(source.url, destination.url)
     try:

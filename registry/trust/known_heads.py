@@ -1,8 +1,8 @@
 """The files by which a reader protects itself: the known head of each log, and the trust file. Imports little.
 
-A log only grows. So a log that is read must be the known log, with or without new lines, or an earlier state of it, and
-its state line must follow from the lines. `KnownHeads` keeps the last accepted head in `heads/<registry id>/<name>.json` of
-the user's state directory. Files are replaced atomically, and rejected files are never saved.
+A log only grows. So a log that is read must be the known log, maybe with new lines, or an earlier state of it, and its
+state line must follow from its lines. `KnownHeads` keeps the last accepted head in `heads/<registry id>/<name>.json` of
+the user's state directory. Files are replaced atomically, and the head of a rejected log is never saved.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from onnxreg.schema.inputs.trust_file import Trust
 
 MAX_REMEMBERED_LINES = 256
-"""The most digests of lines in a known head. The digests show if a shorter log is behind, or is another log."""
+"""The most digests of lines in a known head. They show whether a shorter log is an earlier state or another log."""
 MAX_PLACES = 32
 """The most places (copies of a registry) in a known head."""
 
 
 class RollbackError(IntegrityError):
-    """Rules 1 to 3: a place has fewer lines than before or than remembered, or its log of policies lost or changed lines."""
+    """Rules 1 to 3: a place lost lines, or is too far behind to compare, or its log of policies lost or changed lines."""
 
 
 class ChangedStateError(IntegrityError):
@@ -65,10 +65,10 @@ class ChangedSummaryError(IntegrityError):
 
 
 class KnownHead(Record, frozen=True):
-    """The last accepted index file of a log: the number `seq` of its lines, and its digest `index`.
+    """The last accepted index file of a log: the number of log lines (`seq`), and the digest of the file (`index`).
 
     `lines` are the digests of the newest lines; the last one is the head. `state` is line 1; None for the log of policies.
-    `places` are the numbers of lines that each place had, `trust` is the digest (hex) of the trust file that was met, or "".
+    `places` has the most lines that each place ever had. `trust` is the digest (hex) of the trust file that was met, or "".
     """
 
     seq: Count
@@ -88,7 +88,7 @@ class KnownHead(Record, frozen=True):
         return self.lines[position] if 0 <= position < len(self.lines) else None
 
     def at(self, origin: str, seq: int) -> KnownHead:
-        """This head with the number of lines that a place has; the number of a place never shrinks."""
+        """Return this head with the number of lines that a place has. The recorded number of a place never shrinks."""
         places = [item for item in self.places.items() if item[0] != origin][-MAX_PLACES + 1 :]
         return self.replace(places=dict([*places, (origin, max(seq, self.places.get(origin, 0)))]))
 
@@ -102,11 +102,11 @@ def observe(
     fetch: Fetch,
     url: str | None = None,
 ) -> KnownHead | None:
-    """Accept an index file `data` of the place `origin` (`url` in errors) and return the new known head.
+    """Check an index file `data` from the place `origin` (`url` in errors), and return the new known head.
 
-    None if the place has no file (`data` is None), and never had one. If the place is only behind another place, nothing is
-    raised, and the result has more lines than the file. The log of policies has no state, and an earlier log of policies is
-    refused at any place. Raise the IntegrityError whose class names the broken rule; ForkError for rules 3 and 4.
+    If the place has no file (`data` is None) and never had one, return `before`. If the place is only behind another place,
+    return a head with more lines than the file; an earlier log of policies, which has no state, is refused at any place.
+    Raise the IntegrityError whose class names the broken rule; ForkError for rules 3 and 4.
     """
     url = url or origin
     reset = f"ask its owner; after a backup was restored: reg trust reset {registry} {name}"
@@ -194,7 +194,7 @@ def _check_sealed(before: State, log: Log) -> None:
 def _observe_policies(
     before: KnownHead | None, registry: str, data: bytes, origin: str, url: str, reset: str
 ) -> KnownHead:
-    """Rules 3 and 4 for the log of policies, which has no state."""
+    """Apply rules 3 and 4 to the log of policies, which has no state."""
     from onnxreg.schema.gates.policy import PolicyLog
 
     digests = tuple(line.digest for line in PolicyLog.decode(data, registry).lines)
@@ -219,7 +219,7 @@ class StaleNotice(NamedTuple):
 
 
 class KnownHeads:
-    """The known heads of one user, in `heads/` below a directory; default: the user's state directory.
+    """The known heads of one user, stored in `heads/` below a directory, by default the user's state directory.
 
     `stale` is called for a registry that is behind, and may raise. `warn` is called once if known heads cannot be written.
     """
@@ -262,10 +262,10 @@ class KnownHeads:
     ) -> IndexFile | None:
         """Read an index file, check it by `observe` and, if it is new, by the trust file; then remember it.
 
-        If a check fails, the newest index file is read and checked instead: neither an old file from a cache or a pinned
-        commit is a rollback, nor a blob missing that a collector deleted. A place that is behind another is only reported.
-        Raise ForkError or IntegrityError if the newest file contradicts the known head or lacks a required signature.
-        `is_own` ignores the trust file, which is about other people; `near` may have sealed parts of the log.
+        If a check fails, the newest index file is read and checked instead: an old file from a cache or a pinned commit is
+        no rollback, and a collector may have deleted its blobs. A place that is behind another one is only reported. Raise
+        ForkError or IntegrityError if the newest file contradicts the known head or lacks a required signature. `is_own`
+        ignores the trust file, which is about other people; `near` may have sealed parts of the log.
         """
         before = self.read(reader.registry_id, name)
         index = reader.read_index(name, cached)
@@ -279,7 +279,7 @@ class KnownHeads:
         return index
 
     def check_own(self, store: RegistryReader, name: str, *near: BlobReader) -> None:
-        """Check the user's own registry before a change. Raise IntegrityError or ForkError if a log is behind or rewritten."""
+        """Check a log of the user's own registry before a change. Raise IntegrityError or ForkError if it was rewritten."""
         if self.knows(store.registry_id, name):
             self.read_index(store, name, near=near, is_own=True)
 
@@ -351,7 +351,7 @@ class KnownHeads:
                 self._stale(StaleNotice(name, reader.url, after.seq - after.places[origin], age))
 
     def _keep(self, registry_id: str, name: str, before: KnownHead | None, head: KnownHead) -> None:
-        """Save a known head, unless it is unchanged or another process saved the head of a longer log."""
+        """Save a known head, unless it is unchanged, or another process has saved the head of a longer log."""
         if head == before:
             return
         path = self._path(registry_id, name)

@@ -1,6 +1,6 @@
-"""The signatures on the lines of a log and the statements that it records: evaluations, proofs, benchmarks, releases.
+"""The signatures on log lines and on recorded statements: evaluations, proofs, benchmarks, releases.
 
-Signatures are judged by the reader's trust file, and the file's requirements are checked.
+The reader's trust file decides which signatures count and which are required.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ KINDS = {
     PROVEN: "proof",
     RELEASE: "signature",
 }
-"""The kind of a statement by its media type (`schema/gates/statements.py`), or of a signed one by its predicate type."""
+"""The kind of a statement by its media type (`schema/gates/statements.py`); if it is signed, by its predicate type."""
 Status = Literal["trusted", "unsigned", "unknown", "revoked", "foreign", "invalid"]
-"""`trusted`: valid, and the key is trusted for this model. `unknown`: not checked, because the trust file lacks the
+"""The status of a signature. `trusted`: valid, its key trusted for this model. `unknown`: the trust file lacks the
 key. `revoked`: the key is no longer trusted. `foreign`: the key is not trusted for this model. `invalid`: the key
 did not sign these bytes."""
 
@@ -95,7 +95,7 @@ class SignatureVerdict:
 
 @dataclass(frozen=True)
 class SignatureJudge:
-    """Judge signatures on one model in one registry. `digest_at`, the digest of a line, is called only for revoked keys."""
+    """Judges signatures on one model in one registry. `digest_at` returns a line's digest; only revoked keys need it."""
 
     trust: Trust
     registry: str
@@ -103,7 +103,7 @@ class SignatureJudge:
     digest_at: Callable[[int], Digest | None]
 
     def verdict(self, keyid: str, signature: bytes, data: bytes, seq: int) -> SignatureVerdict:
-        """Judge a signature over `data`, which line `seq` contains or announces."""
+        """Judge a signature over `data`. Line `seq` contains the data, or names the statement that does."""
         if (key := self.trust.keys.get(keyid)) is None:
             return SignatureVerdict("unknown", keyid)
         if not is_valid(key.key, signature, data):
@@ -131,7 +131,7 @@ class SignatureJudge:
         return self.verdict(signature.keyid, signature.sig, covered, line.seq)
 
     def envelope(self, envelope: Envelope | None, seq: int) -> list[SignatureVerdict]:
-        """Judge the signatures of a statement that line `seq` announced; none if there is no envelope."""
+        """Judge the signatures of a statement that line `seq` names; [] if there is no envelope."""
         if envelope is None:
             return []
         return [self.verdict(item.keyid, item.sig, envelope.signed, seq) for item in envelope.signatures]
@@ -152,7 +152,7 @@ def judge_lines(
 
 @dataclass(frozen=True, slots=True)
 class RecordedStatement:
-    """A statement of a log: its kind by `KINDS` ("" for any other), the document, and its envelope if it is signed."""
+    """A statement of a log: its kind from `KINDS` (else ""), its document and, if it is signed, its envelope."""
 
     kind: str
     data: bytes
@@ -182,7 +182,7 @@ class RecordedStatement:
 
 
 def evaluation_of(log: Log, event: Attest) -> EvaluationDocument | None:
-    """The evaluation that an event announces; None for a statement of another kind.
+    """The evaluation that an event names; None if the statement is of another kind.
 
     Raise IntegrityError if the evaluation is malformed, or the event contradicts the statement.
     """
@@ -201,7 +201,7 @@ def evaluation_of(log: Log, event: Attest) -> EvaluationDocument | None:
 
 
 def check_timing(log: Log, event: Timing) -> None:
-    """Raise IntegrityError if an event says other speeds than its benchmark document."""
+    """Raise IntegrityError if an event and its benchmark document state different speeds."""
     from onnxreg.schema.gates.statements import BenchmarkDocument
 
     (document,) = event.blobs
@@ -215,7 +215,7 @@ def check_timing(log: Log, event: Timing) -> None:
 
 
 def audit_timings(log: Log) -> Iterator[tuple[str, str]]:
-    """Yield a fault for each event that says other speeds than its document."""
+    """Yield a fault for each event whose speeds differ from those in its document."""
     tombstones = set(log.tombstones)
     for _, event in log.events(Timing):
         try:
@@ -226,7 +226,7 @@ def audit_timings(log: Log) -> Iterator[tuple[str, str]]:
 
 
 def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
-    """The attestations of a manifest, or of its artifacts in any manifest, except those that were taken down."""
+    """The attestations of a manifest, and of its artifacts in any manifest, except those whose statement was taken down."""
     tombstones = set(log.tombstones)
     artifacts = {artifact.digest for artifact in manifest.artifacts}
     events = (event for _, event in log.events(Attest) if event.statement not in tombstones)
@@ -261,7 +261,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class SignedStatement:
-    """A signature on a version, or on an evaluation (`version` is None), with its verdict; `event` of line `seq` names it."""
+    """A signature on a version or, if `version` is None, on an evaluation; line `seq` with `event` names the statement."""
 
     seq: int
     event: Attest
@@ -272,8 +272,8 @@ class SignedStatement:
 def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Iterator[SignedStatement]:
     """Yield the signatures on the versions of a model and on later evaluations, oldest first.
 
-    A statement that is missing, or contradicts its event or manifest, is `invalid`. Statements that were taken down are
-    skipped, and so are proofs, which only gates read. With `only`, yield the signatures on versions with this manifest.
+    A signature is `invalid` if its statement is missing, or contradicts the event or manifest. Statements that were taken
+    down and proofs, which only gates read, are skipped. With `only`, yield just signatures on versions with this manifest.
     """
     judge, tombstones = judge_for(log, trust), set(log.tombstones)
     for seq, event in log.events(Attest):
@@ -305,7 +305,7 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
 
 
 def _released(log: Log, event: Attest, release: Statement) -> tuple[Version, str]:
-    """The version that a release statement signs, and an error in the statement, or ""."""
+    """The version that a release statement is about, and the error in the statement ("": no error)."""
     version = released_version(release)
     entry, digest = log.versions.get(version), event.manifest
     if entry is None or (release.name, release.digest) != (log.name, digest):
@@ -323,7 +323,7 @@ def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) ->
 def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -> None:
     """Raise IntegrityError if a log does not meet the requirements of the trust file.
 
-    All log lines that `index` refers to are read. The state in `index`, except its unknown keys, must follow from them.
+    All lines of the log are read. The state in `index`, except its unknown keys, must follow from them.
     """
     if name == POLICY_LOG:
         from onnxreg.schema.gates.policy import PolicyLog
@@ -336,7 +336,7 @@ def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -
 
 
 def enforce_policies(trust: Trust, log: PolicyLog) -> None:
-    """Raise IntegrityError if a registry's log of policies is not signed as the trust file and its policies say, or missing.
+    """Raise IntegrityError if the log of policies is missing, or is not signed as the trust file and the policies demand.
 
     The keys that a policy names are required if lines must be signed, or if the trust file has all these keys, unrevoked,
     because a reader without the keys cannot judge the next line.
@@ -354,9 +354,9 @@ def enforce_policies(trust: Trust, log: PolicyLog) -> None:
 def unauthorized_policies(
     trust: Trust, registry: str, lines: Sequence[LogLine]
 ) -> Iterator[tuple[frozenset[str], str]]:
-    """Yield an error for each policy that no key signed which the previous policy names (`signed_by`), with these keys.
+    """Yield, for each policy that is not signed by a key in the previous policy's `signed_by`, these keys and an error.
 
-    A trusted key counts, also if it is trusted for other models only. Raise IntegrityError if a policy cannot be read.
+    The key must be in the trust file, if only for other models. Raise IntegrityError if a policy cannot be read.
     """
     from onnxreg.schema.gates.policy import policy_of
 
@@ -372,7 +372,7 @@ def unauthorized_policies(
 
 
 def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]) -> None:
-    """Raise IntegrityError at the first line whose signature is wrong, or required and missing."""
+    """Raise IntegrityError at the first line with a wrong signature, or without a required signature."""
     log = list(lines)
     judged = judge_lines(trust, registry, name, log)
     needs = [need for need in trust.required(registry, name) if need.lines]
@@ -429,7 +429,7 @@ def unsigned(trust: Trust, log: Log, statements: Sequence[SignedStatement]) -> l
 
 
 def check_copied(log: Log, trust: Trust) -> None:
-    """Check a log before it is copied. Raise IntegrityError if a line or version is not signed as the trust file demands."""
+    """Check a log before it is copied. Raise IntegrityError if a line or version lacks a required signature."""
     if trust.concerns(log.registry, log.name):
         for _, problem in audit_signatures(trust, log):
             raise IntegrityError(f"{log.name} is not copied: {problem}", SIGNERS_ADVICE)
@@ -464,8 +464,8 @@ def attest(
     """Record an evaluation as a blob and an event, signed if a key is given. A repeated call changes nothing.
 
     Return the artifact, the evaluation, and the state of the artifact from now on.
-    Raise InputError if the report, which errors call `label`, is malformed, or about other bytes than an artifact of the
-    version, or made against another parent than the artifact's.
+    Raise InputError if the report (`label` in errors) is malformed, is about no artifact of the version, or was made
+    against another parent than the artifact's.
     """
     from onnxreg.schema.gates.statements import EVALUATION, read_evaluation
 
@@ -521,7 +521,7 @@ def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
 
 
 def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) -> dict[str, RecordedProof]:
-    """Return the newest proof of each artifact, by path; any signed proof is preferred to an unsigned proof."""
+    """Return the newest proof of each artifact by path. Any signed proof comes before unsigned ones."""
     children = {artifact.digest: artifact for artifact in manifest.artifacts if artifact.parent}
     latest: dict[str, RecordedProof] = {}
     proofs = recorded_proofs(log, attestations(log, digest, manifest), trust) if children else ()
@@ -534,7 +534,7 @@ def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) ->
 
 
 def proofs_by_path(reader: RegistryReader, version: Release, trust: Trust) -> dict[str, RecordedProof]:
-    """Return `latest_proofs` of a version that was read with its index file; empty if a statement cannot be read."""
+    """Return the `latest_proofs` of a version that was read with its index file; {} if a statement cannot be read."""
     with suppress(IntegrityError, NotFoundError):
         log = load(reader, version.name, index=version.index)
         return latest_proofs(log, version.digest, version.manifest, trust)
@@ -552,12 +552,12 @@ def read_benchmarks(reader: RegistryReader, version: Release) -> list[BenchmarkD
 
 
 def word_of(event: Event) -> str:
-    """The word for the kind of an event; a move with evidence is called a promotion."""
+    """The word for the kind of an event; a channel's move with evidence is called a promotion."""
     return "promote" if isinstance(event, Tag) and event.evidence is not None else event.kind
 
 
 def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge) -> list[str]:
-    """The words that describe the event of line `seq`, without channel and version; `judge` names signers of statements."""
+    """The words that describe the event of line `seq`, except channel and version; `judge` names a statement's signers."""
     match event:
         case Attest():
             return [_describe(event, seq, reader, judge)]
