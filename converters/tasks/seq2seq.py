@@ -49,7 +49,7 @@ class Seq2Seq(Saved):
 
     def find(self, source: str) -> LocatedSource:
         located = super().find(source)
-        if any((located.location / name).is_file() for name in PROCESSOR):
+        if self.head.modality == "text" and any((located.location / name).is_file() for name in PROCESSOR):
             message = (
                 "the checkpoint reads images or sound (it has a processor), and the task gives texts alone"
             )

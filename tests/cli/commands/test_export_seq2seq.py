@@ -14,7 +14,7 @@ from onnxreg.converters import export
 from onnxreg.converters.tasks import heads
 from onnxreg.converters.tasks.greedy import ENCODER, MERGED, STAGES, Generator, generate
 from onnxreg.converters.tasks.proof import Answer, Proof
-from onnxreg.converters.tasks.seq2seq import Seq2Seq
+from onnxreg.converters.tasks.seq2seq import ProcessedSeq2Seq, Seq2Seq
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
@@ -260,6 +260,15 @@ def test_an_encoder_decoder_that_is_refused(name: str, message: str, tmp_path: P
     with pytest.raises(InputError) as refused:
         task.load(task.find(source), "acme/m", tmp_path / "files")
     assert message in refused.value.message and refused.value.hint
+
+
+@pytest.mark.parametrize("kind", SPEECH)
+def test_an_encoder_decoder_of_sound_is_found_with_its_processor(kind: str, tmp_path: Path) -> None:
+    task, source = ProcessedSeq2Seq.of(heads.SPEECH)(), save(kind, tmp_path / kind, 1)
+    assert task.find(str(source)).location
+    (source / "preprocessor_config.json").unlink()
+    with pytest.raises(InputError, match=r"preprocessor_config\.json"):
+        task.find(str(source))
 
 
 def test_what_three_graphs_do_not_take(reg: Reg, tmp_path: Path) -> None:
