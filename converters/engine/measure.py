@@ -106,7 +106,7 @@ class StepResult:
 
     @cached_property
     def expected(self) -> Outputs:
-        """Outputs for the inputs of `runs`: the source's for the sample, else those of the first graph made from the source."""
+        """Expected outputs for the inputs of `runs`: the source's for the sample, else those of the line's first graph."""
         if self.runs.takes_sample:
             sample = self.source.sample
             return counting(sample.expected, sample)

@@ -233,7 +233,7 @@ def dropout(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("cast", "Cast")
 def cast(_: Rewriter, formula: Formula) -> Operand:
-    """Drop a cast to the value's own type or between floating-point types; let other casts to floating point give float32."""
+    """Drop a cast to the value's own type or between floating-point types; other casts to floating point give float32."""
     source = formula.operands[0]
     if source is not None and source.element and source.element == formula.element:
         return source
