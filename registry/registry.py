@@ -154,7 +154,7 @@ class Registry:
 
     def check_logs(self, names: Collection[str] | None = None, remote: RegistryStore | None = None) -> None:
         """Check that the logs of these models (None: all) continue their known heads; in a remote, also that they have the
-        signatures that the trust file demands. Raise IntegrityError or ForkError, or NotFoundError if the registry is gone.
+        signatures that the trust file demands. Raise IntegrityError or ForkError if not; NotFoundError without the registry.
         """
         store = remote or self.store
         _ = store.is_mirror  # reads the registry's identity anew
@@ -217,8 +217,8 @@ class Registry:
         """Copy a version to a remote (a name, URL or path; created if it does not exist). A second push moves nothing.
 
         A yanked version that is named exactly is copied with its yank. `restore` brings back a version that expired in the
-        remote. `channels` get in the remote the versions that they hold here; these versions are copied too. `heal` checks
-        that the remote has every file of a version in its log; for a remote on this machine, this is always checked.
+        remote. `channels` move in the remote to the versions that they hold here, which are copied too. `heal` checks that
+        the remote has every file of a version in its log; for a remote on this machine, this is always checked.
         `layout` (`hub`) also writes the usual files of the model into a repository on the Hub.
         """
         ref, home = _ref(ref), self.store
@@ -298,8 +298,8 @@ class Registry:
         """Copy a version from a remote and verify every byte. A missing registry is created for the version.
 
         `restore` brings back a version that expired here. With a `selection`, only these artifacts and their companions
-        are added, and the log records which artifacts are present. `channels` get here the versions that they hold in the
-        remote; these versions are copied too. `deltas` allows files to arrive as differences from local files.
+        are added, and the log records which artifacts are present. `channels` move here to the versions that they hold in
+        the remote, which are copied too. `deltas` allows files to arrive as differences from local files.
         """
         from onnxreg.registry.resolution import check_version_trust
 

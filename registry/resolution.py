@@ -62,7 +62,7 @@ class Resolution:
 
     @property
     def warnings(self) -> Iterator[str]:
-        """Warn of an older release and of a refused artifact."""
+        """Yield a warning if the answer is an older release, and one if it is a refused artifact."""
         own, ref = self.located.version, self.located.ref
         others = (item.version for item in self.outcome.rejected if item.artifact)
         if newer := next((other for other in others if other.precedence > own.precedence), None):

@@ -145,7 +145,7 @@ class Decisions:
         """The events that expire a model's versions except the `keep` newest releases, in the order of publication.
 
         These stay too: at most `keep` pre-releases above the newest release, pinned versions, and versions of channels. A
-        yanked version does not count, but stays if it would be among the newest unyanked. Raise InputError if `keep` < 1.
+        yanked version does not count, but stays if it would be kept without its yank. Raise InputError if `keep` < 1.
         """
         if keep < 1:
             hint = "untag and drop or purge what must go"

@@ -519,7 +519,7 @@ class Log:
         return LocatedVersion(self.name, version, entry, state.channels.get(ref.tag or ""))
 
     def _by_digest(self, digest: Digest) -> LocatedVersion:
-        """The newest version with this manifest; usable versions come first, then other versions that have files."""
+        """The newest usable version with this manifest; else the newest that has files; else the newest."""
         entries = {version: entry for version, entry in self.versions.items() if entry.manifest == digest}
         if not entries:
             raise no_version(self.name, f"version with the manifest {digest}", self.versions)

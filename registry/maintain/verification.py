@@ -67,7 +67,7 @@ class Damage(NamedTuple):
 class VerifyReport:
     """The counts and the damage that a verification found. `unreferenced` blobs are not damage: `reg gc` deletes them.
 
-    `unpromoted` lists governed channels that no promotion set: such a channel does not resolve, but is not damage.
+    `unpromoted` lists governed channels whose version was not promoted: they do not resolve, but are not damage.
     """
 
     models: int = 0
@@ -362,7 +362,7 @@ def _identity(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
 
 
 def _files(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Find files that are not part of a registry, and notes of which only a person can know if they are obsolete."""
+    """Find files that are not part of a registry, and notes that may be obsolete; only a person can decide that."""
     files = list(remote.files())
     strays = stray_files(files)
     faults = {damage.name: damage.detail for damage in strays}

@@ -318,7 +318,7 @@ class OciClient:
         return data
 
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
-        """Store a document whose blobs are there; return the answer's headers. InputError above `MAX_OCI_BYTES`."""
+        """Store a document; its blobs must be there. Return the answer's headers. InputError above `MAX_OCI_BYTES`."""
         if len(document.data) > MAX_OCI_BYTES:
             problem = f"a document of this version exceeds the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest"
             raise InputError(problem, "a version of fewer files fits")

@@ -128,7 +128,7 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
 
 
 def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
-    """Remove directories of dead commands (their locks are free); before, make renames durable for this command."""
+    """Make renames of dead commands durable, since this command may rely on them; then remove their directories."""
     names = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})(\.lock)?")
     paths = [path for path in scratch.iterdir() if not path.is_symlink()]
     for name in sorted({match[1] for path in paths if (match := names.fullmatch(path.name))}):
@@ -158,7 +158,7 @@ def temporary(parent: Path | None = None) -> Iterator[Path]:
 
 
 MAX_FILE_BYTES = 2**44
-"""The largest file of ext4. For a larger stated size free space is not checked, since the size is probably wrong."""
+"""The largest file of ext4. For a larger stated size, free space is not checked: the bytes that arrive decide."""
 
 
 class StagedBlobs:

@@ -220,7 +220,7 @@ class HubPush(StagedBlobs, Push):
         self.files.transact(f"Restore {len(self._staged)} blobs", lambda at, _: self._additions(at))
 
     def _additions(self, at: CommitSnapshot) -> list[Operation]:
-        """Return operations that add the staged blobs that the repository lacks. It also lacks damaged blobs."""
+        """Return operations that add each staged blob that is missing or damaged in the repository."""
         paths = self._paths(self._staged)
         return [
             addition(path, paths[path], self._staged[paths[path]])

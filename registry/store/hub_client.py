@@ -274,7 +274,7 @@ class HubClient:
 
     @contextmanager
     def _errors(self, operation: str) -> Iterator[None]:
-        """Turn errors of huggingface_hub into RegErrors without secrets; limit silence and check redirects."""
+        """Turn errors of huggingface_hub into RegErrors without secrets. Limit the server's silence; check redirects."""
         try:
             client = get_session()
         except (ImportError, ValueError, httpx2.InvalidURL, OSError) as error:
@@ -416,7 +416,7 @@ class CommitSnapshot:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]
-"""A function that returns the operations for a snapshot, if any. Its flag says that a former try may have succeeded."""
+"""A function that returns the operations for a snapshot, if any. Its flag: an earlier commit may have been applied."""
 
 
 class HubStore(ObjectStore):

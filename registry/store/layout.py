@@ -98,7 +98,7 @@ _SYSTEM_NAME = re.compile(
 
 
 def is_system_path(path: str) -> bool:
-    """True for files of systems (Finder, Explorer, a NAS, NFS, FUSE, git), which may be in any folder of a registry."""
+    """True for files that systems and tools (Finder, Explorer, a NAS, NFS, FUSE, git) leave in any folder."""
     return any(_SYSTEM_NAME.fullmatch(part) for part in path.split("/"))
 
 

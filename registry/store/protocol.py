@@ -197,7 +197,7 @@ class Push(Protocol):
         self.damaged = frozenset(keys)
 
     def local_file(self, digest: Digest) -> Path | None:
-        """Return this machine's file with the bytes of a blob that is present or was put before; else None."""
+        """Return a file on this machine with the bytes of a blob that is present or was put; None if there is none."""
         return None
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:

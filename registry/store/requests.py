@@ -114,7 +114,7 @@ def retrying(
     passing: Callable[[Exception], bool] = is_passing,
     pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
 ) -> Result:
-    """Return the result of `attempt`. Up to `MAX_TRIES` times, call it again after an error for which `passing` is true.
+    """Return the result of `attempt`. Repeat it after an error for which `passing` is true, up to `MAX_TRIES` tries in all.
     `pause` gives the least seconds to wait after an error; above `MAX_PAUSE_SECONDS`, the error is raised at once.
     """
     silent = 0
@@ -356,7 +356,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 def variable(url: str) -> str:
-    """Return the variable with the token for a URL's host: in capitals, `-` as `__`, `.` and the port's `:` as `_`."""
+    """Return the variable with a host's token: the host in capitals, `__` for `-`, and `_` for `.` and the port's `:`."""
     host = urlsplit(url).netloc.upper()
     return environment.TOKEN_PREFIX + re.sub(r"[^A-Z0-9_]", "_", host.replace("-", "__"))
 
@@ -531,7 +531,7 @@ class HttpStore(ReadOnlyStore):
         body: Callable[[], Any] | None = None,
         tries: bool = True,
     ) -> Result:
-        """Send a request and apply `use` to the answer. RefusedError without success; `tries`: repeat passing failures."""
+        """Send a request, apply `use` to its answer, else raise RefusedError. `tries`: repeat passing failures."""
 
         def attempt() -> Result:
             with self.errors(key), self.send(method, key, headers, body) as answer:

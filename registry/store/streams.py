@@ -107,7 +107,7 @@ class Content(NamedTuple):
 
 
 class Readable(io.RawIOBase):
-    """The base of streams to read; a subclass defines `readinto`."""
+    """The base class of streams to read; a subclass defines `readinto`."""
 
     def readable(self) -> bool:
         return True

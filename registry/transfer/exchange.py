@@ -278,7 +278,7 @@ def _check_present(source: Log, versions: Collection[Version]) -> None:
 
 
 def _check_arrived(source: Log, destination: Log, versions: Collection[Version]) -> None:
-    """Raise IntegrityError if source and destination disagree about a version or, with one head, in the state line."""
+    """Raise IntegrityError if both logs disagree about a version, or have the same head but different state lines."""
     if source.head == destination.head and source.versions != destination.versions:
         problem = f"two copies of one log of {source.name} say different things of its versions"
         raise IntegrityError(problem, "the state line of one of them is wrong: run `reg verify` in both")
@@ -655,7 +655,7 @@ def exchange(
     mover, events = BlobMover(source, progress, deltas, source_log.fetched), 0
 
     def change(log: Log) -> Collection[Digest]:
-        """Add the missing lines to the destination's log, and merge again if the log has changed."""
+        """Add the missing lines to the destination's log; if the log has changed, merge again first."""
         nonlocal merged, events
         if log.head != merged.head:
             merged = merge(request, source_log, log, channels_before)

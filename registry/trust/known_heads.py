@@ -210,7 +210,7 @@ def _observe_policies(
 
 
 class StaleNotice(NamedTuple):
-    """A place lacks lines of a model's log that were first seen at another place `seconds` seconds ago."""
+    """A notice that a place lacks log lines, which were first seen at another place `seconds` seconds ago."""
 
     name: str
     url: str

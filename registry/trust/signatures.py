@@ -78,7 +78,7 @@ did not sign these bytes."""
 
 @dataclass(frozen=True, slots=True)
 class SignatureVerdict:
-    """The judgement of a signature: its status, the id of its key, and the reader's name of the key."""
+    """The judgement of a signature: its status, the id of its key, and the reader's name for the key."""
 
     status: Status
     keyid: str | None = None
@@ -521,7 +521,7 @@ def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
 
 
 def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) -> dict[str, RecordedProof]:
-    """Return the newest proof of each artifact by path. Any signed proof comes before unsigned ones."""
+    """Return, by path, the newest proof of each artifact; the newest signed one, if any proof of it is signed."""
     children = {artifact.digest: artifact for artifact in manifest.artifacts if artifact.parent}
     latest: dict[str, RecordedProof] = {}
     proofs = recorded_proofs(log, attestations(log, digest, manifest), trust) if children else ()
