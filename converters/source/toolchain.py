@@ -52,8 +52,13 @@ def refuse_missing(error: BaseException, purpose: str) -> BaseException:
 
 def tool_versions(more: Iterable[str] = ()) -> dict[str, str]:
     """Return versions of the installed tools and `more`, without local parts such as `+cpu`; `isa` is the instruction set."""
-    installed = package_versions([*TOOLS, *more]).items()
-    return {**{name: got.partition("+")[0] for name, got in installed if got}, "isa": instruction_set()}
+    return {**_tool_versions((*TOOLS, *more)), "isa": instruction_set()}
+
+
+@cache
+def _tool_versions(names: tuple[str, ...]) -> dict[str, str]:
+    """Return versions as they were at the first call: a process keeps the modules that it has imported."""
+    return {name: got.partition("+")[0] for name, got in package_versions(names).items() if got}
 
 
 def tools() -> dict[str, str]:
@@ -63,16 +68,11 @@ def tools() -> dict[str, str]:
 
 def package_versions(names: Iterable[str]) -> dict[str, str | None]:
     """The versions of installed packages by name; None for a package that is not installed."""
-    return {name: _installed(name) for name in names}
-
-
-@cache
-def _installed(name: str) -> str | None:
-    """Return the installed version, as it was at the first call: a process keeps the modules that it has imported."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+    versions: dict[str, str | None] = dict.fromkeys(names)
+    for name in versions:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 @cache

@@ -1,6 +1,7 @@
 """Every task by name."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from onnxreg.converters.tasks.static import StaticPooling, table_of
 from onnxreg.converters.tasks.task import Task
 from onnxreg.converters.tasks.text import Pooling, TextGeneration, TextTask
 from onnxreg.converters.tasks.towers import SoundTowers, Towers
-from onnxreg.schema.core.errors import InputError, nearest
+from onnxreg.schema.core.errors import InputError, RegError, nearest
 
 CLASSES: Sequence[type[Task]] = (
     TextTask.of(heads.ENCODER),
@@ -52,8 +53,10 @@ def of_source(
     if task.id == heads.SPEECH.task and source:
         has_decoder = read_config(small_files(source)).get("is_encoder_decoder") is True
         return next(one for one in CLASSES if one.id == task.id and issubclass(one, Seq2Seq) == has_decoder)
-    if issubclass(task, Pooling) and source and table_of(small_files(source)) is not None:
-        return next(one for one in CLASSES if issubclass(one, StaticPooling))
+    if issubclass(task, Pooling) and source:
+        with suppress(RegError):  # the class below says what is wrong with the source
+            if table_of(small_files(source)) is not None:
+                return next(one for one in CLASSES if issubclass(one, StaticPooling))
     if issubclass(task, CausalDecoder) and TextGeneration.exporter in passes:
         return next(one for one in CLASSES if one.id == task.id and issubclass(one, TextGeneration))
     is_made = {"input", "factory", "checkpoint"} & options.keys() or is_factory(source)

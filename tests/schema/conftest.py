@@ -162,6 +162,7 @@ def manifest() -> dict[str, Any]:
             "color": "RGB",
             "resize": 256,
             "resample": "bilinear",
+            "sample": [0.25, -1.5],
         },
         "audio_preprocessing": {
             "sampling_rate": 16000,
