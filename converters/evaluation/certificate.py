@@ -94,7 +94,7 @@ def path_of(artifact: str) -> str:
 
 
 def record(judgement: Judgement) -> dict[str, Any]:
-    """The record of one metric, in JSON form; see `schema.gates.statements.MetricRecord`."""
+    """Return the record of one metric, in JSON form; see `schema.gates.statements.MetricRecord`."""
     metric, figures = judgement.metric, ("limit", "parent", "value", "loss", "samples", "groups", "state")
     return {
         "metric": metric.id,

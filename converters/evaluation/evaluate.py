@@ -79,7 +79,7 @@ class JudgedMetric:
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """A checked request. `suite` is the suite in the file `path`, or the requested half of it.
+    """A checked request for an evaluation. `suite` is the suite in the file `path`, or the requested half of that suite.
 
     `artifacts` are the paths of the outputs to judge; None means all outputs of low precision.
     """
@@ -93,7 +93,7 @@ class EvaluationPlan:
     artifacts: tuple[str, ...] | None
 
     def key(self) -> dict[str, Any]:
-        """Everything that shapes the verdicts, as a key of the cache."""
+        """Return everything that shapes the verdicts, as a key of the cache."""
         metrics = [
             {
                 "metric": judged.metric.id,
@@ -115,7 +115,7 @@ class EvaluationPlan:
         self.evaluator.check_source(self.suite, location)
 
     def warnings(self) -> list[str]:
-        """The reasons why the suite gives no verdict, or another verdict than intended."""
+        """Return warnings about a suite that gives no verdict, or another verdict than intended."""
         gold = {span.label for item in self.suite.items for span in getattr(item, "spans", ())}
         messages = [
             f"the label map names {name[:80]}, which no gold of the suite has"

@@ -173,9 +173,9 @@ def plain(text: str) -> str:
 
 
 class TokenSpans(TaskEvaluator):
-    """Evaluator of items `{text, gold_spans: [{start, end, label}]}`. A text beyond the version's length is cut into windows.
+    """Evaluator of items `{text, gold_spans: [{start, end, label}]}`. A prediction is int64 `[characters]`.
 
-    The windows overlap. A prediction is int64 `[characters]`: for each character an index into `labels`, or -1.
+    It has for each character an index into `labels`, or -1. A text beyond the version's length is cut into overlapping windows.
     """
 
     tasks = ("token-classification",)

@@ -44,8 +44,8 @@ class ScoreTable:
     """The scores of the parent and the candidate by one metric, for each item.
 
     `parent` and `candidate` are float64 of shape (items, columns), `groups` is int64 of shape (items,). The rows of a
-    group are sorted by their values, then the groups, which are numbered in this order. So the order of a suite
-    cannot be read from a table, and does not change a figure.
+    group are sorted by their values, then the groups are sorted and numbered. So a table does not show the order of
+    the suite, and the order does not change a figure.
     """
 
     columns: tuple[str, ...]
@@ -57,7 +57,7 @@ class ScoreTable:
     def of(
         cls, columns: Sequence[str], parent: Floats, candidate: Floats, groups: Sequence[int] | None = None
     ) -> "ScoreTable":
-        """Sort the scores of items; without `groups`, each item is a group."""
+        """Make a table: sort the scores of items. Without `groups`, each item is a group."""
         width = len(columns)
         rows_by_group: dict[int, list[tuple[float, ...]]] = {}
         numbers = range(len(parent)) if groups is None else groups
@@ -338,7 +338,7 @@ class Metric(ABC):
         """Compute the value over some rows, float64 `[rows, columns]`; there is at least one row."""
 
     def skill(self, rows: Floats) -> float:
-        """Compare the value of these rows with a guess: 0 for a guess, 1 for a perfect model."""
+        """Rate the value of these rows: 0 for a guess, 1 for a perfect model."""
         return self.value(rows)
 
     def loss(self, parent: float, value: float) -> float:

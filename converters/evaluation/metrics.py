@@ -131,7 +131,7 @@ class Top5(Top1):
 
 
 class MeanOverlap(Metric):
-    """The mean over labels of intersection over union, of all pixels together; labels in neither map are left out."""
+    """The mean of the labels' intersections over unions, each over all pixels together; labels in neither map are left out."""
 
     id = "mean_iou"
     tasks, gold = PIXELS, "label"
@@ -224,7 +224,7 @@ class ExactMatch(MeanMetric):
     limit = 0.01
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        """The best score of the prediction against any right answer; "" means no answer."""
+        """Compare the prediction with each right answer, and return the best score; "" means no answer."""
         words = answer_words(prediction)
         return [max(self.score(answer_words(answer), words) for answer in item.answers or ("",))]
 
@@ -439,7 +439,7 @@ class CharacterRecall(SpanMetric):
         return parts
 
     def resampled(self, table: ScoreTable) -> Floats:
-        """Draw the sums of each group, since recall needs only sums; the groups are sorted by their sums."""
+        """Resample the sums of the groups, because recall needs only sums. The groups are sorted by their sums first."""
         names, parents, candidates = _by_label(table)
         labels, result = len(names), np.full((RESAMPLES, len(names)), np.nan)
         if not labels or not table.group_count:
@@ -513,7 +513,7 @@ class CharacterRecall(SpanMetric):
 
 
 def _by_label(table: ScoreTable) -> tuple[list[str], Integers, Integers]:
-    """The label names, the parent's counts and the candidate's counts (`PER_LABEL`), int64 `[labels, items, counts]`."""
+    """Return the label names, and the counts of parent and candidate (`PER_LABEL`), each int64 `[labels, items, counts]`."""
     names = [name.partition("/")[2] for name in table.columns[1 :: len(PER_LABEL)]]
     shape = (len(table.groups), len(names), len(PER_LABEL))
     parent, candidate = (
@@ -526,7 +526,7 @@ def _by_label(table: ScoreTable) -> tuple[list[str], Integers, Integers]:
 class SpanF1(SpanMetric):
     """Strict F1 of spans over all labels: text, label and both ends agree (`seqeval`, mode strict, IOB2).
 
-    Of nested gold spans only one counts: the first to begin, then the longer one.
+    Of overlapping gold spans only one counts: the first to begin; of spans with one start, the longest.
     """
 
     id = "span_f1"

@@ -45,7 +45,7 @@ INT8_ACTIVATIONS = 4
 def predict(
     evaluator: TaskEvaluator, run: Run, items: Sequence[Any], inputs: Sequence[ModelInput]
 ) -> list[Any]:
-    """Predict each item.
+    """Return the prediction for each item.
 
     Args:
         inputs: the result of `evaluator.inputs(items)`, the same for every model under comparison.

@@ -113,7 +113,7 @@ def run_texts(
 
 
 def refuse(label: str, why: str) -> InputError:
-    """The error for a version that cannot run on texts."""
+    """Make the error for a version that cannot run on texts."""
     return InputError(f"{label} {why}", "run it on tensors: --input")
 
 
@@ -182,7 +182,7 @@ def _read_window(model: TextModel, row: TokenRow) -> tuple[AnswerSpan, float, fl
 
 
 def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
-    """Continue a prompt by at most `max_tokens` tokens, greedily; `finish` is `end` if the model ended it, else `length`."""
+    """Continue a prompt greedily by at most `max_tokens` tokens; `finish` is `end` if the model ended the text, or `length`."""
     path, settings = model.graph.parent / GENAI_CONFIG, model.config
     if path.is_file():
         value = canonical.decode(path.read_bytes(), GENAI_CONFIG)
@@ -240,7 +240,7 @@ def _numbers(outputs: Mapping[str, Any], name: str) -> Floats:
 
 
 def _chosen(outputs: Mapping[str, Any], axes: int, names: Sequence[str]) -> str | None:
-    """The name of an output of one row with `axes` axes: the first of `names`, else the graph's only output."""
+    """Return the name of an output whose row has `axes` axes: the first of `names`, else the graph's only output."""
     fitting = [name for name, array in outputs.items() if array.ndim == axes and array.shape[0] == 1]
     named = [name for name in names if name in fitting]
     if named:

@@ -66,7 +66,7 @@ class TextTokenizer:
         return _row(self._tokenizer.encode(text, pair))
 
     def whole(self, text: str) -> TokenRow:
-        """All tokens of a text, in one row."""
+        """Make one row of all tokens of a text."""
         self._tokenizer.no_truncation()
         return _row(self._tokenizer.encode(text))
 
@@ -159,9 +159,9 @@ class TagScheme:
 def tag_scheme(tags: Sequence[str]) -> TagScheme:
     """Read the scheme from a model's tags, in the order of the logits.
 
-    Tags have marks if a label has a mark B and another mark, or if every tag but `O` begins with B or I. A mark is read
-    if the label has a tag with B too; B or I also if every tag has a mark. So `E-MAIL` stays whole in a model
-    without `B-MAIL`, and `HEPATITIS_B` in a model without `HEPATITIS_I`.
+    Tags have marks if some label has a tag with the mark B and a tag with another mark, or if every tag but `O` begins with
+    the mark B or I. A tag's mark is read if its label has a tag with B; if every tag has a mark, B and I are always read.
+    So `E-MAIL` is a whole label in a model without `B-MAIL`, and `HEPATITIS_B` in a model without `HEPATITIS_I`.
     """
     inside = [tag for tag in tags if tag not in ("O", "o")]
     split = {tag: ("", tag) for tag in inside}

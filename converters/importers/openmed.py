@@ -65,7 +65,7 @@ _UNCARRIED_OF_MANIFEST = {
 def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
     """Survey a directory with a version 1 manifest, given as `data`. Files that the manifest does not name are reported.
 
-    Raises InputError for an invalid manifest, a named file that is missing or outside, and files of two exports.
+    Raises InputError for an invalid manifest, a named file that is missing or outside the directory, and files of two exports.
     """
     intake.look_below(directory)
     manifest = read_manifest(data)

@@ -276,7 +276,7 @@ def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
 
 
 def _check_contracts(models: Sequence[Model]) -> None:
-    """Raise InputError if alternatives (all models, or those of one member) have different inputs or outputs."""
+    """Raise InputError if alternative models (all, or all of one pipeline stage) have different inputs or outputs."""
     groups: dict[str | None, dict[str, Graph]] = {}
     for model in models:
         assert model.facts is not None
@@ -371,7 +371,7 @@ def survey_repository(directory: Path, intake: Intake) -> Survey:
 
 
 def _paths(directory: Path) -> list[str]:
-    """Return the files below a directory, those at the root first, without hidden files.
+    """Return the files below a directory, without hidden files; files at the root come first.
 
     Raises InputError for a link that leads out of the directory.
     """

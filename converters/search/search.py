@@ -253,7 +253,7 @@ Trial = dict[str, Any]
 
 A trial has `candidate` and `state` and, as far as known, `bytes`, `precision`, `metrics` and `reasons`.
 The states are the states of a verdict, `failed` (a pass or the file does not work), and `untried` (a better candidate
-passed). A manifest depends on no machine, so latencies are not in it.
+passed). A manifest does not depend on the machine, so a trial has no latencies.
 """
 UNTRIED, SLOW = (
     "a smaller candidate passed",
@@ -310,7 +310,7 @@ class Search:
 
         Raises InputError or NotFoundError for anything that would stop the search later: a step, candidate or file that
         does not exist, a candidate that does not fit the recipe, a suite on which nothing can be certified, suites with
-        different metrics or an item in common, rows for calibration that are in the suite to confirm on.
+        different metrics or a common item, calibration rows that are in the suite to confirm on.
         """
         assert plan.evaluation is not None
         if plan.task.members:

@@ -187,7 +187,7 @@ class _Bounded(io.BufferedWriter):
 
 
 def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
-    """Continue or begin the download of a file, then name the file by digest. IntegrityError if the digest differs."""
+    """Begin or continue the download of a file, then store the file at `blob`. IntegrityError if its digest differs."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]

@@ -144,7 +144,7 @@ class PlugIns(Generic[T]):
     accept: Callable[[EntryPoint, Any], T | None]
 
     def names(self) -> list[str]:
-        """All names: the built-in ones first, then the other packages' names, sorted. No plug-in is imported."""
+        """Return all names: of built-in plug-ins, then of other packages' plug-ins, sorted. No plug-in is imported."""
         return [*self.built_in, *sorted(self._others())]
 
     def find(self, name: str) -> T:

@@ -59,7 +59,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class SentenceConfig:
-    """The sentence settings: `mode` is None if the checkpoint does not configure pooling; `max_length` is in tokens.
+    """Settings that make a vector from a text: `mode` is None if the checkpoint has no pooling; `max_length` is in tokens.
 
     `prompts` are texts to put before an input, by name; `default_prompt` names the prompt that precedes every input.
     """
@@ -100,7 +100,7 @@ def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
 
 
 def read_pooling(directory: Path) -> SentenceConfig:
-    """Read how sentence-transformers makes a vector; return defaults if another library wrote the checkpoint.
+    """Read the settings by which sentence-transformers makes a vector; without its files, return defaults.
 
     Raises InputError for an unsupported module, pooling or setting, and for malformed files: no setting is ignored.
     """

@@ -62,7 +62,7 @@ class Seq2Seq(Saved):
     def inputs(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Sequence[Feed], Axes, Graphs]:
         """Make the inputs of the encoder: one row, a batch, and a row of another size if sizes vary.
 
-        Return these inputs, the dynamic axes of the encoder's inputs and output, and what to publish about the inputs.
+        Return these inputs, the dynamic axes of the encoder's inputs and output, and what to publish about the inputs (`Graphs`).
         """
         length = longest(int(self.options.max_seq_length), checkpoint.model)
         feeds = sample_feeds(checkpoint.tokenizer, checkpoint.config, TEXT, length)

@@ -48,7 +48,7 @@ SENTENCES = (
 def sample_feeds(tokenizer: Any, config: Any, inputs: Sequence[str], max_length: int) -> list[Feed]:
     """Make the fixed sample: a short row; a padded batch of three, the second a pair of texts; a row of `max_length` tokens.
 
-    The tokens are of `SENTENCES`, then random from the vocabulary with a fixed seed. Without a tokenizer all are random.
+    The tokens of `SENTENCES` come first, then random tokens with a fixed seed. Without a tokenizer, all tokens are random.
     """
     import numpy as np
 
