@@ -80,7 +80,7 @@ class ChannelGate:
     def judge(
         self, version: Version, demands: Collection[str] = DEMANDS, past: Sequence[Tag] | None = None
     ) -> PromotionEvidence:
-        """Judge a version by these `demands`, as if the channel had made only the `past` moves. By default, use all of both.
+        """Judge a version by `demands` (default: all), as if the channel had made only the `past` moves (default: all).
 
         Raise IntegrityError or NotFoundError if a document cannot be read.
         """

@@ -78,7 +78,7 @@ class Publisher:
     def add_fetched(
         self, data: bytes, fetch: Callable[[Push, Manifest, Collection[Digest]], None] | None = None
     ) -> Release:
-        """Publish a manifest. `fetch` adds missing files to a push; without `fetch`, they raise NotFoundError."""
+        """Publish a manifest. `fetch` adds missing files to the push; without `fetch`, raise NotFoundError for them."""
         manifest = Manifest.decode(data)
         self.known_heads.check_own(self.store, check_name(manifest.name))
         with self.store.push() as push:

@@ -138,7 +138,7 @@ class _Repair:
                 self.repaired.append(damages[key]._replace(detail=detail))
 
     def _rewrite(self, name: str) -> str:
-        """Rebuild an index file from its own lines if they are complete, else with a copy's lines; return a description."""
+        """Rebuild an index file from its own lines; if they are incomplete, also from a copy's. Return a description."""
         remote, source, index = self.remote, self.source, self.remote.read_index(name)
 
         def fetch(digest: Digest) -> bytes:

@@ -504,7 +504,7 @@ def memory_remote(
 
 
 class ObjectPush(Push):
-    """Uploads blobs at once, each to the first key that no collector condemned, and the index file last."""
+    """Uploads each blob when it is put, to its first key that no collector condemned, and the index file last."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.id = secrets.token_hex(8)

@@ -61,7 +61,7 @@ class MirrorResult:
 def open_both(
     remotes: Remotes, source: str, destination: str, new_id: bool = False
 ) -> tuple[RegistryStore, RegistryStore]:
-    """Open two registries; create a missing destination as a mirror, or with a `new_id`. InputError if both are the same."""
+    """Open both registries; a missing destination is created as a mirror (`new_id`: with a new id). InputError if equal."""
     if remotes.url_of(source) == remotes.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
     source_store = remotes.open(source)
