@@ -75,7 +75,10 @@ class ExportRequest:
         given = [key for key in ("profile", "recipe", "task") if getattr(self, key) is not None]
         if len(given) != 1:
             problem = f"{' and '.join(given)} contradict each other" if given else "nothing says what to make"
-            raise InputError(problem, "give one of profile, recipe and task: see `reg export --help`")
+            hint = (
+                "give one of profile, recipe and task; `reg export CHECKPOINT` reads the task from its files"
+            )
+            raise InputError(problem, hint)
 
     def plan(self) -> "ExportPlan | FamilyPlan":
         """Find, hash and check everything that the export needs; return the plan. Raises InputError for a wrong option."""

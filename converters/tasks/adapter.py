@@ -65,7 +65,8 @@ def merged(model: Any, directory: Path) -> Any:
             placed = get_peft_model_state_dict(adapted, save_embedding_layers=False)
             result = adapted.merge_and_unload(safe_merge=True)
     except Exception as error:
-        reason = why(error, 300).replace(str(directory), "the adapter")
+        first = str(error).replace(":\n\t", ": ", 1)  # torch names the tensor on the second line
+        reason = why(first or error, 400).replace(str(directory), "the adapter")
         raise InputError(f"the adapter does not fit its model: {reason}", hint) from error
     if other := sorted(saved.keys() ^ placed.keys()):
         raise InputError(f"the adapter is of another model: {other[0][:200]} has no counterpart", hint)

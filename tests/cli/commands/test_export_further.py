@@ -191,9 +191,9 @@ def test_an_adapter_is_merged_into_its_model_and_refused_on_another(reg: Reg, tm
     import torch
     from transformers import AutoModelForTokenClassification
 
-    for name, layers in (("base", 2), ("other", 3)):
-        row = BY_NAME["BERT"]
-        save(replace(row, config={**row.config, "num_hidden_layers": layers}), tmp_path / name)
+    row = BY_NAME["BERT"]
+    for name, change in {"base": {}, "other": {"num_hidden_layers": 3}, "wide": {"hidden_size": 64}}.items():
+        save(replace(row, config={**row.config, "num_hidden_layers": 2, **change}), tmp_path / name)
     model = AutoModelForTokenClassification.from_pretrained("base").eval()
     settings = peft.LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False)
     adapted = peft.get_peft_model(model, settings).eval()
@@ -216,7 +216,8 @@ def test_an_adapter_is_merged_into_its_model_and_refused_on_another(reg: Reg, tm
 
     path = tmp_path / "adapter" / "adapter_config.json"
     config = json.loads(path.read_text())
-    for base, message in (("other", "another model"), ("absent/../x", "an adapter of x, which is not here")):
+    absent = ("absent/../x", "an adapter of x, which is not here")
+    for base, message in (("other", "another model"), ("wide", "query.lora_A"), absent):
         path.write_text(json.dumps({**config, "base_model_name_or_path": base}))
         assert reg("export", "adapter", "--name", "acme/no").ended(2, message)
     path.write_text(json.dumps(config))
