@@ -26,9 +26,9 @@ from onnxreg.schema.core.errors import InputError, nearest
 
 
 class Verb(NamedTuple):
-    """A verb's line in `reg --help`, its module, and the names of its own verbs, if it has any.
+    """A verb's line in `reg --help`, its module, and the names of its subcommands, if it has any.
 
-    The function of a verb has the name of the verb (`import_`) or `command`; the function of `VERB WORD` is `VERB_WORD`.
+    A verb's function is called `command` or as the verb (`import_`, a keyword); the subcommand `VERB WORD` is `VERB_WORD`.
     """
 
     summary: str

@@ -129,7 +129,7 @@ class ExportRequest:
         return Consent.of(self.allow_code, self.source if self.is_typed else None)
 
     def _read(self, document: "RecipeDocument | None") -> "tuple[RecipeFile, Path, Profile | None]":
-        """Return the recipe with all options, the base directory of its relative paths, and its profile."""
+        """Return three things: the recipe with all options, the directory where relative paths begin, and the profile."""
         from onnxreg.converters.profiles import profile_catalog
         from onnxreg.converters.source.toolchain import require
 

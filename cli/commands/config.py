@@ -60,7 +60,7 @@ def _places(session: Session) -> Iterator[dict[str, Any]]:
 
 
 def _is_secret(name: str) -> bool:
-    """True for the variable of a token, a passphrase or a signing key, unless its value only names a key of the user."""
+    """True if a variable holds a token, a passphrase or a signing key, and not only the name of one of the user's keys."""
     if name == "REG_SIGNING_KEY":
         from onnxreg.registry.signing import Keystore
 

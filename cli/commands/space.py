@@ -56,10 +56,10 @@ def purge(
     reason: str = option("The reason, for the log.", default=...),
     remote: str | None = REMOTE,
 ) -> None:
-    """Take versions down and delete their bytes at once: they can never come back into these models.
+    """Take versions down and delete their bytes at once: the bytes can never come back into these models.
 
-    Files that a version outside the list also uses stay, and that version is named. Manifests and tombstones stay.
-    Other registries keep their own copies: purge there too, with --remote.
+    A file stays if a version outside the list uses it too; that version is named. Manifests and tombstones stay.
+    Other registries keep their own copies: purge each of them too, with --remote.
 
     With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing has the
     versions outside the list that use some of the same files.

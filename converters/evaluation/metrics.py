@@ -327,10 +327,10 @@ PER_LABEL = ("gold", "hits", "predicted", "spans")
 
 
 class MinimumEvidence(msgspec.Struct, frozen=True):
-    """The least evidence for a label; below this, a label proves nothing.
+    """The least evidence for a label; a label with less evidence proves nothing.
 
-    `gold_chars` is at least 1. `parent_recall`, above 0 and at most 1, is the least recall above chance (informedness) of
-    the parent.
+    `gold_chars` is at least 1. `parent_recall` is the least informedness (recall above chance) that the parent must reach:
+    more than 0, at most 1.
     """
 
     gold_chars: Annotated[int, msgspec.Meta(ge=1)] = 200

@@ -148,7 +148,7 @@ class ModelBuilder(Pass[Decoder, Generator]):
             )
 
     def _blocks(self, path: Path) -> dict[str, int]:
-        """Return `block_size` and `accuracy_level` of quantized weights. Raises ConversionError if others were requested."""
+        """Return `block_size` and `accuracy_level` of quantized weights. ConversionError if they are not those requested."""
         nodes = [node for body in containers(load_onnx(path)) for node in body.node]
         requested = {
             "bits": (BITS[self.params.precision], BLOCK_OPERATORS, 4),

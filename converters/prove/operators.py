@@ -1,4 +1,4 @@
-"""Operators of ONNX across versions: the version since which each means the same, default attributes, element types."""
+"""ONNX operators across versions: for each the oldest version with its meaning, its default attributes and element types."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -50,7 +50,7 @@ class Matcher:
                 raise UnprovableError(f"more than {MAX_PAIRS:,} pairs of values would have to be compared")
 
     def _pair(self, one: Operand, other: Operand) -> list[Pair]:
-        """Return the pairs of operands that must be equal for this pair to be equal. Raise UnprovableError if it is not."""
+        """Return the pairs of operands that must be equal so that `one` equals `other`. Raise UnprovableError if they differ."""
         if one is other is None:
             return []
         if one is None or other is None:

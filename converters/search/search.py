@@ -455,7 +455,7 @@ class Search:
 
     @cached_property
     def _groups(self) -> list[list[str]]:
-        """The product groups, sorted by how much dynamic INT8 in that group alone changes the outputs; the least change first."""
+        """The groups of products, sorted by the change of the outputs with dynamic INT8 in one group alone; the least first."""
         subject, _ = self._smoothed
         groups, distances = product_groups(subject), dict[int, float]()
         for number, group in enumerate(groups[:MAX_GROUPS]):

@@ -46,7 +46,7 @@ def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
 
 @dataclass(frozen=True)
 class Proof:
-    """The check that graphs give the answers of their model."""
+    """Checks if exported graphs give the same answers as the model that they were exported from."""
 
     answers: Sequence[Answer]
 

@@ -250,7 +250,7 @@ class Replay:
         self.rollouts = {tag: rollout for tag, rollout in self.rollouts.items() if rollout.to != version}
 
     def _give_up(self, event: events.GiveUp) -> None:
-        """Mark a version as without files. Raise ConflictError if a channel holds it or, unless it is purged, a pin does."""
+        """Record that a version has no files. ConflictError if a channel holds it; if a pin holds it too, but not for a purge."""
         entry, ref = self._known(event), f"{self.name}:{event.version}"
         holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
         if holders:

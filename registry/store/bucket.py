@@ -368,7 +368,7 @@ class BucketStore(ObjectStore):
         is_write: bool = False,
         passing: Callable[[Exception], bool] = is_passing,
     ) -> Result:
-        """Send a request; repeat it after an error that is `passing`. At last raise RefusedError or UnansweredError."""
+        """Send a request, again after each temporary error. Raise RefusedError or UnansweredError if it fails for good."""
 
         def attempt() -> Result:
             check_stop()

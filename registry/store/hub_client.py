@@ -344,7 +344,7 @@ def git_oid(data: bytes) -> str:
 
 
 def addition(path: str, digest: Digest, file: Path) -> CommitOperationAdd:
-    """Return the addition of a local file with a known digest, so that huggingface_hub does not compute the digest."""
+    """Return the commit operation that adds a local file; with the digest, which huggingface_hub then need not compute."""
     operation = CommitOperationAdd(path, str(file))
     operation.upload_info.sha256 = bytes.fromhex(digest.hex)
     return operation
@@ -439,7 +439,7 @@ class HubStore(ObjectStore):
             return self._pin or self.refresh()
 
     def refresh(self, path: str = IDENTITY, cached: bytes | None = None) -> CommitSnapshot:
-        """Pin the newest commit. A read of `path`, best a file that is needed anyway, brings the commit's id too."""
+        """Pin the newest commit. Its id comes with a read of `path`: give a file that is needed anyway."""
         data, revision = self.hub.read(path, cached=cached)
         with self._lock:
             if self._pin is None or self._pin.revision != revision:

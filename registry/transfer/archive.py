@@ -62,10 +62,10 @@ def create_archive(
     target: Path,
     progress: Progress = SILENT,
 ) -> ArchiveResult:
-    """Write an archive, which replaces an earlier one. After an error or a kill, the target is unchanged.
+    """Write an archive to `target`, in place of an earlier archive. After an error or a kill, `target` is unchanged.
 
-    InputError if the target is not an archive, or the new archive exceeds a limit; NotFoundError or IntegrityError if part of
-    the source is missing or damaged.
+    InputError if `target` exists and is not an archive, or if the new archive exceeds a limit; NotFoundError or IntegrityError
+    if part of the source is missing or damaged.
     """
     if target.is_dir():
         raise InputError(f"{target} is a directory", "name the file to write")

@@ -121,7 +121,7 @@ class Merge:
     """True if the destination's log needs a new event."""
 
     def apply(self, destination: Log) -> int:
-        """Append the events to `destination`, the log that was merged; return the number of new lines."""
+        """Append the events to `destination`, which must be at `head`; return the number of lines added."""
         before, now = destination.seq, datetime.now(UTC).strftime(TIME_FORMAT)
         destination.fetched |= self.source.fetched
         is_copy = self.source.registry == destination.registry

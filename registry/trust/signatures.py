@@ -486,7 +486,7 @@ def attest(
 def attest_proof(
     decisions: Decisions, published: Release, report: FaithfulnessReport, key: PrivateKey | None = None
 ) -> None:
-    """Record a proof as `attest` records an evaluation."""
+    """Record a proof, in the same way in which `attest` records an evaluation."""
     _artifact(published, report.artifact, "the proof")
     data = _signed(PROVEN, report.artifact, report.encode(), key)
     decisions.attest(published.ref, data, MEDIA_TYPE if key else PROOF)

@@ -76,9 +76,9 @@ LISTS: Lists = {
 
 @dataclass(frozen=True)
 class Rule:
-    """The treatment of a changed field. A change's kind is `<noun>-<verb>`; the verb is the operation, or `changed_is`.
+    """The treatment of a field. A change's kind is `<noun>-<verb>`; `changed_is` is the verb for another value.
 
-    A message ends with the `note` of the change, or, if the change is severe, with `why`. `section` is for the overview.
+    The message about a change ends with `note`, or with `why` if the change is severe. `section` is its place in an overview.
     """
 
     noun: str

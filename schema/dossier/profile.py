@@ -16,11 +16,11 @@ channels with findings, and the rules that apply to these channels."""
 
 
 class ProfileField(WrittenDocument):
-    """A field, which is filled in by exactly one of `from`, `generate` and `owner`.
+    """A field, which exactly one of `from`, `generate` and `owner` fills in; `help` tells a person what to write.
 
-    `value` is a JSON pointer. In `rows` a `*` means every item, and each column has a label and a path from the row (see
-    `pointer.relative`); `#` at the path's end means the key there. `kinds` (of events) and `having` (a pointer) choose lines of
-    the log; `this` chooses lines that name this version's manifest. `help` tells a person what to write.
+    `value` is a JSON pointer; so is `rows`, where `*` means every item: each match is a row. A column has a label and a
+    path from the row (see `pointer.relative`), with `#` at the end for the key in place of the value. A line of the log is
+    chosen if its event is one of `kinds`, `having` points at a value, and, with `this`, it names this version's manifest.
     """
 
     label: Text

@@ -117,7 +117,7 @@ class Yank(VersionEvent, frozen=True, kw_only=True, tag="yank"):
 
 
 class Unyank(VersionEvent, frozen=True, kw_only=True, tag="unyank"):
-    """One yank was taken back: `yank` is the id of its event, so events may arrive in any order."""
+    """One yank was taken back. `yank` is the id of the yank, so the two events may arrive in any order."""
 
     yank: Digest
 

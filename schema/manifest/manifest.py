@@ -60,7 +60,7 @@ Description = Annotated[
 
 
 class PieceDigests(Document):
-    """The SHA-256 of each part of a file over 8 MiB, `size` bytes each, so that a download is repaired part by part."""
+    """The SHA-256 of each part of a large file (over 8 MiB), for repairs of a download. A part has `size` bytes."""
 
     size: Annotated[Count, Field(gt=0)]
     digests: Annotated[Items[Digest], Field(min_length=1, max_length=65_536)]
@@ -323,7 +323,7 @@ class Manifest(Document):
 
     @property
     def stages(self) -> dict[str, str]:
-        """The name of each artifact's member, by the artifact's path, in a pipeline."""
+        """For a pipeline: the name of the member to which each artifact belongs, by the artifact's path."""
         return self.members if self.model_family and self.model_family.stages else {}
 
     @property
