@@ -127,9 +127,10 @@ def test_an_image_is_answered_by_the_outputs_of_the_graph(
 ) -> None:
     manifest = publish(reg, name, tmp_path)
     photograph(tmp_path / "photo.png")
-    told = reg("run", "acme/model", "--image", "photo.png", "--json")
+    most = ("--max-tokens", "20") if key == "generated" else ()  # weights that are random write on and on
+    told = reg("run", "acme/model", "--image", "photo.png", "--json", *most)
     if key:
-        assert key in told.json and "preprocessing" in manifest
+        assert not told.err and key in told.json and "preprocessing" in manifest
     else:  # its images keep their ratio
         assert told.ended(2, "--input")
 
@@ -155,7 +156,7 @@ def test_a_page_is_read_with_its_boxes_and_its_image(reg: Reg, tmp_path: Path) -
     (graph,) = publish(reg, "LayoutLMv3", tmp_path)["artifacts"]
     names = [item["name"] for item in graph["metadata"]["inputs"]]
     assert names == ["input_ids", "attention_mask", "bbox", "pixel_values"]
-    assert reg("run", "acme/model", "--text", "word1").ended(7, "does not give: bbox, pixel_values")
+    assert reg("run", "acme/model", "--text", "word1").ended(2, "--input")
 
 
 def test_a_static_embedding_is_the_mean_of_rows_without_special_tokens(reg: Reg, tmp_path: Path) -> None:
