@@ -117,7 +117,7 @@ def test_a_decoder_is_one_graph_with_keys_and_values_that_continues_a_text(reg: 
         ("SegFormer", "segments"),
         ("DPT", "depth"),
         ("DINOv2", "vector"),
-        ("RT-DETR", "objects"),
+        pytest.param("RT-DETR", "objects", marks=pytest.mark.large),
         ("TrOCR", "generated"),
         ("YOLOS", ""),
     ],
