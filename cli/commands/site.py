@@ -6,6 +6,7 @@ from onnxreg.cli.commands.serve import public_url, trial_folder
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import argument, option
+from onnxreg.cli.output import counted
 
 EXAMPLES = (
     "reg site ./public",
@@ -35,5 +36,5 @@ def command(
     counts = write_site(ServedRegistry.open(session.root), directory, url, trial_folder(trial))
     session.show(
         {"output": str(directory), **counts},
-        f"written to {directory}: {counts['pages']} pages of {counts['models']} models",
+        f"written to {directory}: {counted(counts['pages'], 'page')} of {counted(counts['models'], 'model')}",
     )
