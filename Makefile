@@ -14,12 +14,20 @@ INSTALLED = $(VENV)/.installed
 env: $(INSTALLED)
 
 # To compile all packages takes a minute of processor time, most of it for modules that nothing imports.
-$(INSTALLED): pyproject.toml setup.py constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt --editable '.[dev]'
-	touch $@
+define install
+$(PYTHON) -m venv $(VENV)
+$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt --editable '.[$(EXTRAS)]'
+@du -sh $(VENV)
+touch $@
+endef
 
-demo: env
+# The demo needs what a user of `reg export` needs, little more than half of what the tests need.
+$(VENV)/.demo: EXTRAS = export,evaluate,run
+$(INSTALLED): EXTRAS = dev
+$(VENV)/.demo $(INSTALLED): pyproject.toml setup.py constraints.txt
+	$(install)
+
+demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
 # What a test starts again and again is compiled once. Each core has a worker, so none needs more threads.
