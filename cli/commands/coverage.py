@@ -1,5 +1,6 @@
 """`reg coverage`: show the artifact that each device of a fleet gets."""
 
+from onnxreg.cli.commands.resolve import UNCERTIFIED
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import ANYTHING, REF, REMOTE, option, read_devices, takes_query
 from onnxreg.cli.output import counted, size, table
@@ -43,7 +44,8 @@ def command(
     if stranded:
         names = ", ".join(device.name for device in stranded)
         nothing = f"{counted(len(stranded), 'device')} of {len(fleet)} get nothing of {ref}: {names}"
-        raise GateError(nothing, "publish an artifact that they load, or ask less of it")
+        hint = UNCERTIFIED if query.certified else "publish an artifact that they load, or ask less of it"
+        raise GateError(nothing, hint)
 
 
 def _row(covered: DeviceCoverage) -> tuple[object, ...]:

@@ -29,6 +29,7 @@ EXAMPLES = (
     "reg resolve acme/llm --device ./pixel.json --context-tokens 4096",
     "reg resolve acme/pii-small --remote origin --offline --max-age 7d",
 )
+UNCERTIFIED = "leave out --certified, or certify an artifact: reg export --eval-suite"
 MAX_REJECTIONS = 10
 """The most rejections that are shown without `--explain`."""
 
@@ -68,6 +69,8 @@ def command(
         resolution = resolve(reader, Ref.parse(ref), query, target_device, verify, session.heads(), seed)
     except NoAnswerError as error:
         session.show(error.to_json(), _explain(error.outcome.rejected) if explain else [])
+        if query.certified:
+            error.hint = "; ".join(filter(None, (error.hint, UNCERTIFIED)))
         raise
     for warning in resolution.warnings:
         session.warn(warning)

@@ -32,7 +32,7 @@ def command(
         from onnxreg.registry.server.pages.site import write_site
         from onnxreg.registry.server.served_registry import ServedRegistry
     session.reader(checked=False)
-    url = public_url(url) if url and ":" in url else url
+    url = public_url(url) if url and (":" in url or url.startswith("//")) else url
     counts = write_site(ServedRegistry.open(session.root), directory, url, trial_folder(trial))
     session.show(
         {"output": str(directory), **counts},

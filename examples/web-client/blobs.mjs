@@ -54,10 +54,10 @@ export class Blobs {
     const missing = new Map(piecesOf(file).filter(({ hex }) => !held.has(`piece/${hex}`)).map((piece) => [piece.hex, piece]))
     options.onBytes?.(file.size - [...missing.values()].reduce((sum, { size }) => sum + size, 0))
     const [first, ...rest] = missing.values()
-    if (!first || !(await this.#fetchPiece(file, first, options))) return
+    if (!first || !(await new Arriving(this, file, first, options).fetch())) return
     const work = async () => {
       try {
-        for (let piece = rest.shift(); piece; piece = rest.shift()) await this.#fetchPiece(file, piece, options)
+        for (let piece = rest.shift(); piece; piece = rest.shift()) await new Arriving(this, file, piece, options).fetch()
       } catch (error) {
         rest.length = 0
         throw error
@@ -71,7 +71,6 @@ export class Blobs {
   /**
    * The bytes of a file, whole and verified as they leave the store.
    * @param {File} file
-   * @returns {Promise<Uint8Array>}
    */
   async read(file) {
     const bytes = concat(await Promise.all(piecesOf(file).map(({ hex }) => this.#kept(file, hex))))
@@ -82,7 +81,6 @@ export class Blobs {
   /**
    * The pieces of a file in order, each verified as it leaves the store: for a file beyond memory.
    * @param {File} file
-   * @returns {AsyncGenerator<Uint8Array>}
    */
   async *parts(file) {
     for (const { hex } of piecesOf(file)) {
@@ -114,9 +112,9 @@ export class Blobs {
     const hex = hexOf(digest)
     const kept = await this.store.get(`piece/${hex}`)
     if (kept && (await sha256(kept)) === hex) return kept
-    const found = await this.#anyGeneration(hex, (path) => this.http.document(path, null, signal))
+    const found = await anyGeneration(hex, (path) => this.http.document(path, null, signal))
     const bytes = found?.bytes ?? new Uint8Array()
-    if ((await sha256(bytes)) !== hex) throw new IntegrityError(`the registry sent other bytes than ${digest}`)
+    if ((await sha256(bytes)) !== hex) throw changedOnTheWay({ digest })
     await this.store.put(`piece/${hex}`, bytes)
     return bytes
   }
@@ -126,232 +124,191 @@ export class Blobs {
    * @param {Set<string>} kept hex digits
    */
   async keepOnly(kept) {
-    const keys = (await Promise.all(['piece/', 'arriving/', 'making/'].map((prefix) => this.store.keys(prefix)))).flat()
-    for (const key of keys) {
+    for (const key of [...(await this.store.keys('piece/')), ...(await this.store.keys('arriving/'))]) {
       if (!kept.has(key.replace('piece/', ''))) await this.store.delete(key)
     }
   }
+}
+
+/** @param {{digest: string}} file */
+function changedOnTheWay({ digest }) {
+  return new IntegrityError(`the registry sent other bytes than ${digest}`)
+}
+
+/**
+ * Ask for a blob under its plain key, then under generation keys. Some hosts answer 403, or a page, for what is absent.
+ * @template T
+ * @param {string} hex
+ * @param {(path: string) => Promise<T>} ask
+ */
+async function anyGeneration(hex, ask) {
+  let refusal
+  for (const generation of GENERATIONS) {
+    try {
+      return await ask(`blobs/sha256/${hex.slice(0, 2)}/${hex}${generation}`)
+    } catch (error) {
+      if (error instanceof RemoteError && error.status === 403) refusal = error
+      else if (!(error instanceof NotFoundError)) throw error
+    }
+  }
+  throw refusal ?? new NotFoundError(`the registry does not have sha256:${hex}; resolve again`)
+}
+
+/** A piece of a file on its way. What arrived outlives the program, and is trusted only when all of it was hashed. */
+class Arriving {
+  #size = 0
+  /** @type {Uint8Array[]} */
+  #stored = []
+  /** @type {Uint8Array[]} */
+  #fresh = []
+  #storedAt = platform.now()
+  /** @type {string | null} */
+  #etag = null
+  /** @type {string | null} */
+  #storedEtag = null
+
+  /** @param {Blobs} blobs @param {File} file @param {Piece} piece @param {Options} options */
+  constructor({ http, store }, file, piece, { signal, onBytes = () => {} }) {
+    this.http = http
+    this.store = store
+    this.file = file
+    this.piece = piece
+    this.signal = signal
+    this.onBytes = onBytes
+    this.prefix = `arriving/${piece.hex}/`
+  }
 
   /**
-   * Wrong bytes are fetched once more, from their beginning. Returns false if the server sent the whole file instead.
-   * @param {File} file
-   * @param {Piece} piece
-   * @param {Options} options
+   * Have the piece in the store. Wrong bytes are fetched once more, from their beginning. Returns false if the server sent the
+   * whole file instead, of which every piece is stored.
    */
-  async #fetchPiece(file, piece, options) {
-    for (const last of [false, true]) {
-      const arriving = await Arriving.of(this.store, piece)
-      options.onBytes?.(arriving.size)
-      if (!(await this.#complete(file, piece, arriving, options))) return false
-      if ((await sha256(arriving.bytes)) === piece.hex) {
-        await this.store.put(`piece/${piece.hex}`, arriving.bytes)
-        await arriving.clear()
-        return true
-      }
-      options.onBytes?.(-arriving.size)
-      await arriving.clear()
-      if (last) break
+  async fetch() {
+    await this.#resume()
+    for (let attempt = 1; attempt <= 2; attempt++) {
+      if (!(await this.#complete())) return false
+      const bytes = concat([...this.#stored, ...this.#fresh])
+      const isRight = (await sha256(bytes)) === this.piece.hex
+      if (isRight) await this.store.put(`piece/${this.piece.hex}`, bytes)
+      else this.onBytes(-bytes.length)
+      await this.#clear()
+      if (isRight) return true
     }
-    throw new IntegrityError(`the registry sent other bytes than ${file.digest}`)
+    throw changedOnTheWay(this.file)
+  }
+
+  async #resume() {
+    const etag = await this.store.get(`${this.prefix}etag`)
+    this.#etag = this.#storedEtag = etag ? platform.decode(etag) : null
+    const next = () => this.store.get(`${this.prefix}${this.#size}`)
+    for (let part = await next(); part?.length && this.#size + part.length <= this.piece.size; part = await next()) {
+      this.#stored.push(part)
+      this.#size += part.length
+    }
+    this.onBytes(this.#size)
   }
 
   /**
    * Request the rest until everything has arrived; give up if several attempts in a row bring nothing new. Returns false if
    * the whole file came.
    */
-  async #complete(
-    /** @type {File} */ file,
-    /** @type {Piece} */ piece,
-    /** @type {Arriving} */ arriving,
-    /** @type {Options} */ options,
-  ) {
-    let most = arriving.size
-    for (let failures = 0; arriving.size < piece.size; ) {
+  async #complete() {
+    let most = this.#size
+    for (let failures = 0; this.#size < this.piece.size; ) {
       try {
-        const receive = (/** @type {string} */ path) => this.#receive(path, file, piece, arriving, options)
-        if (!(await this.#anyGeneration(hexOf(file.digest), receive))) return false
+        if (!(await anyGeneration(hexOf(this.file.digest), (path) => this.#receive(path)))) return false
       } catch (error) {
-        if (arriving.size > most) failures = 0
-        most = Math.max(most, arriving.size)
+        if (this.#size > most) failures = 0
+        most = Math.max(most, this.#size)
         await this.http.pause(failures++, error)
       }
     }
     return true
   }
 
-  /**
-   * One answer's share of a piece. Returns false if the answer was the whole file, of which every piece is stored.
-   * @param {string} path
-   * @param {File} file
-   * @param {Piece} piece
-   * @param {Arriving} arriving
-   * @param {Options} options
-   */
-  async #receive(path, file, piece, arriving, { signal, onBytes }) {
-    const answer = await this.http.open(path, rangeHeaders(piece, arriving), signal)
+  /** One answer's share of the piece. Returns false if the answer was the whole file. @param {string} path */
+  async #receive(path) {
+    const { start, size } = this.piece
+    const range = { Range: `bytes=${start + this.#size}-${start + size - 1}` }
+    const answer = await this.http.open(path, this.#size && this.#etag ? { ...range, 'If-Range': this.#etag } : range, this.signal)
     if (answer.status !== 206) {
-      onBytes?.(-arriving.size)
-      await arriving.clear()
-      if (file.pieces) return this.#takeAll(path, file, answer.chunks, onBytes)
+      this.onBytes(-this.#size)
+      await this.#clear()
+      if (this.file.pieces) {
+        const { wrong, missing } = await storePieces(this.store, this.file, answer.chunks, { onBytes: this.onBytes })
+        if (missing) throw new RemoteError(`${path} ended early`, true)
+        if (wrong) throw changedOnTheWay(this.file)
+        return false
+      }
     }
     try {
       const etag = answer.headers.get('ETag')
-      arriving.etag = etag?.startsWith('"') ? etag : null // a strong one says later whether the file is still the same
+      this.#etag = etag?.startsWith('"') ? etag : null // a strong one says later whether the file is still the same
       for await (const chunk of answer.chunks) {
-        const wanted = chunk.subarray(0, piece.size - arriving.size)
-        await arriving.add(wanted)
-        onBytes?.(wanted.length)
-        if (arriving.size === piece.size) return true
+        const wanted = chunk.subarray(0, size - this.#size)
+        this.#fresh.push(wanted)
+        this.#size += wanted.length
+        if (platform.now() - this.#storedAt >= STORE_AFTER) await this.#putAway()
+        this.onBytes(wanted.length)
+        if (this.#size === size) return true
       }
     } finally {
-      if (arriving.size < piece.size) await arriving.putAway()
+      if (this.#size < size) await this.#putAway()
     }
     throw new RemoteError(`${path} ended early`, true)
   }
 
-  /**
-   * Store every piece of a file that comes front to back: pieces that are stored already are passed over.
-   * @param {string} path @param {File} file @param {AsyncIterable<Uint8Array>} chunks @param {Options['onBytes']} onBytes
-   */
-  async #takeAll(path, file, chunks, onBytes) {
-    const sink = new PieceSink(this.store, file, new Set(await this.store.keys('piece/')), onBytes)
-    for await (const chunk of chunks) await sink.write(chunk)
-    if (!sink.isFull) throw new RemoteError(`${path} ended early`, true)
-    if (sink.wrong) throw new IntegrityError(`the registry sent other bytes than ${file.digest}`)
-    return false
-  }
-
-  /**
-   * Ask for a blob under its plain key, then under generation keys. Some hosts answer 403, or a page, for what is absent.
-   * @template T
-   * @param {string} hex
-   * @param {(path: string) => Promise<T>} ask
-   */
-  async #anyGeneration(hex, ask) {
-    let refusal
-    for (const generation of GENERATIONS) {
-      try {
-        return await ask(`blobs/sha256/${hex.slice(0, 2)}/${hex}${generation}`)
-      } catch (error) {
-        if (error instanceof RemoteError && error.status === 403) refusal = error
-        else if (!(error instanceof NotFoundError)) throw error
-      }
-    }
-    throw refusal ?? new NotFoundError(`the registry does not have sha256:${hex}; resolve again`)
-  }
-}
-
-/** @param {Piece} piece @param {Arriving} arriving @returns {Record<string, string>} */
-function rangeHeaders(piece, { size, etag }) {
-  const range = { Range: `bytes=${piece.start + size}-${piece.start + piece.size - 1}` }
-  return size && etag ? { ...range, 'If-Range': etag } : range
-}
-
-/** The part of a piece that arrived. It outlives the program, and is trusted only when all of it was hashed. */
-class Arriving {
-  size = 0
-  /** @type {string | null} */
-  etag = null
-  #stored = 0
-  #storedAt = platform.now()
-  /** @type {string | null} */
-  #storedEtag = null
-
-  /** @param {Store} store @param {Piece} piece */
-  constructor(store, piece) {
-    this.store = store
-    this.prefix = `arriving/${piece.hex}/`
-    this.bytes = new Uint8Array(piece.size)
-  }
-
-  /** @param {Store} store @param {Piece} piece */
-  static async of(store, piece) {
-    const found = new Arriving(store, piece)
-    const etag = await store.get(`${found.prefix}etag`)
-    found.etag = found.#storedEtag = etag ? platform.decode(etag) : null
-    for (let part = await found.#next(); part && found.size + part.length <= piece.size; part = await found.#next()) {
-      found.bytes.set(part, found.size)
-      found.#stored = found.size += part.length
-    }
-    return found
-  }
-
-  #next() {
-    return this.store.get(`${this.prefix}${this.size}`)
-  }
-
-  /** @param {Uint8Array} bytes */
-  async add(bytes) {
-    this.bytes.set(bytes, this.size)
-    this.size += bytes.length
-    if (platform.now() - this.#storedAt >= STORE_AFTER) await this.putAway()
-  }
-
   /** Store the bytes that are only in memory. */
-  async putAway() {
+  async #putAway() {
     this.#storedAt = platform.now()
-    if (this.size === this.#stored) return
-    if (this.etag && this.etag !== this.#storedEtag) await this.store.put(`${this.prefix}etag`, platform.encode(this.etag))
-    this.#storedEtag = this.etag ?? this.#storedEtag
-    await this.store.put(`${this.prefix}${this.#stored}`, this.bytes.subarray(this.#stored, this.size))
-    this.#stored = this.size
+    const part = concat(this.#fresh)
+    if (!part.length) return
+    if (this.#etag && this.#etag !== this.#storedEtag) await this.store.put(`${this.prefix}etag`, platform.encode(this.#etag))
+    this.#storedEtag = this.#etag ?? this.#storedEtag
+    await this.store.put(`${this.prefix}${this.#size - part.length}`, part)
+    this.#stored.push(part)
+    this.#fresh = []
   }
 
-  async clear() {
-    if (this.#stored || this.#storedEtag) {
+  async #clear() {
+    if (this.#stored.length || this.#storedEtag) {
       for (const key of await this.store.keys(this.prefix)) await this.store.delete(key)
     }
     this.#storedEtag = null
-    this.size = this.#stored = 0
+    this.#stored = []
+    this.#fresh = []
+    this.#size = 0
   }
 }
 
-/** Collects bytes into the pieces of a file: only right ones are stored. */
-export class PieceSink {
-  wrong = 0
-  #number = 0
-  #filled = 0
-
-  /**
-   * @param {Store} store @param {File} file
-   * @param {Set<string>} [held] keys of pieces that are stored already @param {(count: number) => void} [onStored]
-   */
-  constructor(store, file, held = new Set(), onStored = undefined) {
-    this.store = store
-    this.pieces = piecesOf(file)
-    this.held = held
-    this.onStored = onStored
-    this.buffer = new Uint8Array(this.pieces[0].size)
-  }
-
-  get isFull() {
-    return this.#number === this.pieces.length
-  }
-
-  /** @param {Uint8Array} bytes */
-  async write(bytes) {
-    while (bytes.length) {
-      const part = bytes.subarray(0, this.buffer.length - this.#filled)
-      if (!part.length) throw new IntegrityError('the file has another size')
-      this.buffer.set(part, this.#filled)
-      this.#filled += part.length
-      bytes = bytes.subarray(part.length)
-      if (this.#filled === this.buffer.length) await this.end()
+/**
+ * Store the pieces of a file that comes front to back, but for those that are here, and those that are wrong.
+ * @param {Store} store @param {File} file @param {AsyncIterable<Uint8Array>} chunks @param {Options} [options]
+ * @returns {Promise<{wrong: number, missing: number}>} how many pieces came out wrong, and how many did not come
+ */
+export async function storePieces(store, file, chunks, { signal, onBytes } = {}) {
+  const held = new Set(await store.keys('piece/'))
+  const pieces = piecesOf(file)
+  /** @type {Uint8Array[]} */
+  let parts = []
+  let [size, done, wrong] = [0, 0, 0]
+  for await (let rest of chunks) {
+    signal?.throwIfAborted()
+    while (rest.length) {
+      const piece = pieces[done]
+      if (!piece) throw new IntegrityError('the file has another size')
+      const part = rest.subarray(0, piece.size - size)
+      rest = rest.subarray(part.length)
+      parts.push(part)
+      size += part.length
+      if (size < piece.size) break
+      const [bytes, key] = [concat(parts), `piece/${piece.hex}`]
+      if (!held.has(key) && (await sha256(bytes)) === piece.hex) {
+        await store.put(key, bytes)
+        onBytes?.(size)
+      } else if (!held.has(key)) wrong++
+      ;[parts, size] = [[], 0]
+      done++
     }
   }
-
-  /** Store the piece that is collected, if there is one and it is right. */
-  async end() {
-    if (!this.#filled) return
-    const piece = this.buffer.subarray(0, this.#filled)
-    const key = `piece/${this.pieces[this.#number++].hex}`
-    if (!this.held.has(key)) {
-      const isRight = key === `piece/${await sha256(piece)}`
-      if (isRight) await this.store.put(key, piece)
-      if (isRight) this.onStored?.(piece.length)
-      else this.wrong++
-    }
-    this.buffer = new Uint8Array(this.pieces[this.#number]?.size ?? 0)
-    this.#filled = 0
-  }
+  return { wrong, missing: pieces.length - done }
 }

@@ -27,7 +27,6 @@ const SPAN = 20
  * @param {Uint8Array} delta
  * @param {{digest: string, old: string[]}} expected digests of the new file and the old ones
  * @param {ReadOld} readOld bytes of an old file; fewer than asked for if it ends
- * @returns {AsyncGenerator<Uint8Array>}
  */
 export async function* applyDelta(delta, expected, readOld) {
   let at = 0
@@ -80,7 +79,6 @@ function only(value, keys) {
 /**
  * @typedef {{op: number, width: number, mode: number, source: number, length: number, offset: number, payload: number}} Span
  * @param {Uint8Array} bytes @param {number} rest bytes of the new file that are to be made @param {Descriptor[]} old
- * @returns {Span}
  */
 function readSpan(bytes, rest, old) {
   const fields = view(bytes)

@@ -6,7 +6,7 @@
 
 import { DOMAIN, problem } from './contrib.mjs'
 import { readBuild } from './operators.mjs'
-import { figure, InputError, items, mapping, optional, own, positive, size, text, version } from './values.mjs'
+import { figure, given, InputError, list, own, positive, reader, size, text, version } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 /**
@@ -14,9 +14,10 @@ import { figure, InputError, items, mapping, optional, own, positive, size, text
  * @typedef {[code: string, lacks: (artifact: Json, download: number) => string | false | null | undefined]} Requirement
  */
 /**
- * `build` is tested after the requirements: it reads an artifact's operator set.
- * `isSlow` says that an artifact is known to be slower than full precision. `ram` and `space` are bytes, or null. The requirements are those for a context of so many tokens, null for the longest.
- * @typedef {{ram: number | null, space: number | null, requirements: Requirement[],
+ * `document` has the keys that are given. The requirements are those for a context of so many tokens, null for the longest;
+ * `build` is tested after them: it reads an artifact's operator set. `isSlow` says that an artifact is known to be slower
+ * than full precision.
+ * @typedef {{document: Json, requirements: Requirement[],
  *   isSlow: (artifact: Json) => boolean, build: import('./operators.mjs').Build | null}} Device
  */
 
@@ -45,36 +46,27 @@ const FAMILIES = {
   ...{ 'arm64-v8a': 'arm64', aarch64: 'arm64', arm64e: 'arm64', 'armeabi-v7a': 'arm', armv7l: 'arm' },
   ...{ amd64: 'x86_64', 'x86-64': 'x86_64', x64: 'x86_64', wasm32: 'wasm' },
 }
-const KEYS = [
-  ...['name', 'ort', 'build', 'operators', 'providers', 'domains'],
-  ...['platform', 'abi', 'ram', 'free_space', 'locale', 'app_version', 'max_latency_ratio'],
-]
+const KEYS = {
+  build: reader('not full or minimal', (value) => value === 'full' || value === 'minimal'),
+  ...{ name: text, ort: text, operators: text, providers: list(text), domains: list(text), platform: text, abi: text },
+  ...{ ram: size, free_space: size, locale: text, app_version: version, max_latency_ratio: positive },
+}
 
 /** Read a device document. @param {any} value @param {number | null} [context] tokens of the query @returns {Device} */
 export function readDevice(value, context = null) {
-  const found = mapping(value)
-  const unknown = Object.keys(found).find((key) => !KEYS.includes(key))
-  if (unknown !== undefined) throw new InputError(`a device has no ${unknown.slice(0, 40)}`)
-  for (const key of ['name', 'platform', 'locale']) optional(found, key, text, null)
-  optional(found, 'app_version', version, null)
-  const ort = optional(found, 'ort', text, '')
+  const document = given(value, KEYS, 'a device')
+  const { ort = '', build, operators: config, domains = [], providers = ['CPU'], ram = Infinity, free_space: space = Infinity } = document
+  const most = document.max_latency_ratio ?? Infinity
+  const abi = document.abi?.toLowerCase() ?? null
+  const family = own(FAMILIES, abi ?? '') ?? abi
   const release = runtime(ort)
   const loads = `ONNX Runtime ${ort} loads`
-  const minimal = optional(found, 'build', build, 'full') === 'minimal'
-  const config = optional(found, 'operators', text, null)
-  if (minimal !== (config !== null)) throw new InputError('operators and a minimal build belong together')
-  const domains = [...BUILT_IN, ...optional(found, 'domains', texts, [])]
-  const providers = optional(found, 'providers', texts, ['CPU'])
-  const ram = optional(found, 'ram', size, Infinity)
-  const space = optional(found, 'free_space', size, Infinity)
-  const most = optional(found, 'max_latency_ratio', positive, Infinity)
-  const abi = optional(found, 'abi', text, null)?.toLowerCase() ?? null
-  const family = own(FAMILIES, abi ?? '') ?? abi
+  const minimal = build === 'minimal'
+  if (minimal !== (config !== undefined)) throw new InputError('operators and a minimal build belong together')
   return {
-    ram: ram === Infinity ? null : ram,
-    space: space === Infinity ? null : space,
+    document,
     isSlow: (artifact) => speedsOn(family, artifact).some(({ low }) => low > 1),
-    build: config === null ? null : readBuild(config),
+    build: config === undefined ? null : readBuild(config),
     requirements: [
       ['runtime', ({ format }) => format === 'openvino-ir' && `is ${format}, which is not for ONNX Runtime`],
       ['ort-format', (artifact) => {
@@ -89,7 +81,7 @@ export function readDevice(value, context = null) {
       ['ir-version', (artifact) => !isOrt(artifact) && artifact.ir_version > release.ir
         && `has ONNX IR version ${artifact.ir_version}, ${loads} up to ${release.ir}`],
       ['domain', (artifact) => {
-        const missing = minimal ? [] : (artifact.domains ?? []).filter((/** @type {string} */ name) => !domains.includes(name))
+        const missing = minimal ? [] : (artifact.domains ?? []).filter((/** @type {string} */ name) => ![...BUILT_IN, ...domains].includes(name))
         return missing.length > 0 && `needs operators of ${missing.join(' and ')}`
       }],
       ['provider', (artifact) => {
@@ -97,9 +89,21 @@ export function readDevice(value, context = null) {
         return !usable.some((name) => providers.map(provider).includes(provider(name)))
           && `runs on ${usable.join(' and ')}, this build on ${providers.join(' and ') || 'nothing'}`
       }],
-      ['ram', (artifact) => memoryProblem(artifact, context, ram)],
+      ['ram', ({ size: main, files = [], kv_cache: cache }) => { // weights must fit at least, and the keys and values of a decoder
+        const external = files.filter((/** @type {Json} */ file) => file.role === 'external-data')
+        const weights = external.reduce((/** @type {number} */ sum, /** @type {Json} */ file) => sum + file.size, main)
+        const tokens = context ?? cache?.max_tokens
+        const bytes = weights + (cache ? cache.bytes_per_token * tokens : 0)
+        const parts = cache ? `: ${weights} of weights, and ${cache.bytes_per_token} for each of ${tokens} tokens` : ''
+        return bytes > ram && `has ${bytes} bytes to hold in ${ram} bytes of memory${parts}`
+      }],
       ['space', (_, download) => download > space && `needs ${download} bytes of ${space} that are free`],
-      ['latency', (artifact) => latencyProblem(artifact, speedsOn(family, artifact), most)],
+      ['latency', (artifact) => { // the largest ratio that was measured counts
+        const speeds = speedsOn(family, artifact)
+        if (!speeds.length && artifact.precision !== 'float32') return most < Infinity && 'has no measured latency on such a device'
+        const ratio = Math.max(...(speeds.length ? speeds.map((speed) => speed.ratio) : [1]))
+        return ratio > most && `takes ${figure(ratio, 3)} times as long as full precision, at most ${figure(most)} is wanted`
+      }],
       ['contrib', ({ format, contrib = [], domains: needed }) => { // the table is of the CPU
         if (format === 'webgpu') return null
         return needed?.includes(DOMAIN) && !contrib.length ? 'has contrib operators that are not recorded' : problem(contrib, ort)
@@ -118,24 +122,6 @@ function speedsOn(family, { speeds = [] }) {
   return speeds.filter(
     (/** @type {Json} */ { isa, runtime }) => runtime.startsWith('onnxruntime') && [null, isa.split('+')[0]].includes(family),
   )
-}
-
-/** The largest measured ratio to the latency in full precision is the one that counts. @param {Json} artifact @param {Json[]} speeds @param {number} most */
-function latencyProblem({ precision }, speeds, most) {
-  if (!speeds.length && precision !== 'float32') return most < Infinity && 'has no measured latency on such a device'
-  const ratio = Math.max(...(speeds.length ? speeds.map((speed) => speed.ratio) : [1]))
-  return ratio > most && `takes ${figure(ratio, 3)} times as long as full precision, at most ${figure(most)} is wanted`
-}
-
-/** @param {any} value */
-function build(value) {
-  if (value !== 'full' && value !== 'minimal') throw new InputError('write full or minimal')
-  return value
-}
-
-/** @param {any} value */
-function texts(value) {
-  return items(value, text)
 }
 
 /** The formats and opsets that a release such as 1.23.2 loads. @param {string} written */
@@ -166,14 +152,4 @@ function runsOn({ format, providers = [] }) {
 function provider(name) {
   const short = name.toLowerCase().replace(/executionprovider$/, '')
   return short === 'wasm' ? 'cpu' : short
-}
-
-/** The weights must fit into memory at least, and the keys and values of a decoder. @param {Json} artifact @param {number | null} context @param {number} ram */
-function memoryProblem({ size: main, files = [], kv_cache: cache }, context, ram) {
-  const external = files.filter((/** @type {Json} */ file) => file.role === 'external-data')
-  const weights = external.reduce((/** @type {number} */ sum, /** @type {Json} */ file) => sum + file.size, main)
-  const tokens = context ?? cache?.max_tokens
-  const bytes = weights + (cache ? cache.bytes_per_token * tokens : 0)
-  const parts = cache ? `: ${weights} of weights, and ${cache.bytes_per_token} for each of ${tokens} tokens` : ''
-  return bytes > ram && `has ${bytes} bytes to hold in ${ram} bytes of memory${parts}`
 }

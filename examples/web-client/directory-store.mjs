@@ -4,9 +4,13 @@ import { randomBytes } from 'node:crypto'
 import { mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises'
 import http from 'node:http'
 import https from 'node:https'
-import { dirname, join } from 'node:path'
+import { dirname, join, resolve, sep } from 'node:path'
 import { pipeline } from 'node:stream'
 import { createGunzip } from 'node:zlib'
+
+import { IntegrityError } from './values.mjs'
+
+/** @typedef {import('./onnxreg.mjs').Release} Release */
 
 /** @param {string} root created if missing @returns {import('./stores.mjs').Store} */
 export function directoryStore(root) {
@@ -33,18 +37,24 @@ const TEMPORARY = '%tmp-'
 const MAX_TEMPORARY_MS = 3_600_000
 
 /**
- * Copy every file of a release to its own path below a directory, for a runtime that takes a path, external data, and files
- * beyond memory. Each is verified, and complete or absent. Returns the path of the artifact.
- * @param {import('./onnxreg.mjs').Registry} registry
- * @param {import('./onnxreg.mjs').Release} release
- * @param {string} directory
+ * Copy a file of a release to its own path below a directory, for a runtime that takes a path, and for files beyond memory:
+ * verified, and complete or absent. Returns where it is.
+ * @param {import('./onnxreg.mjs').Registry} registry @param {Release} release @param {string} path @param {string} directory
+ */
+export async function file(registry, release, path, directory) {
+  const target = join(directory, path)
+  if (!resolve(target).startsWith(resolve(directory) + sep)) throw new IntegrityError(`a release has a file with the path ${path.slice(0, 80)}`)
+  await mkdir(dirname(target), { recursive: true })
+  await write(target, dirname(target), registry.parts(release, path))
+  return target
+}
+
+/**
+ * Copy every file of a release, such as external data. Returns the path of the artifact.
+ * @param {import('./onnxreg.mjs').Registry} registry @param {Release} release @param {string} directory
  */
 export async function extract(registry, release, directory) {
-  for (const { path } of release.files) {
-    const target = join(directory, path)
-    await mkdir(dirname(target), { recursive: true })
-    await write(target, dirname(target), registry.parts(release, path))
-  }
+  for (const { path } of release.files) await file(registry, release, path, directory)
   return join(directory, release.artifact.path)
 }
 

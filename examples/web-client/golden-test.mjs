@@ -7,8 +7,7 @@
 
 import { platform } from './platform.mjs'
 
-/** @typedef {import('./onnxreg.mjs').Registry} Registry */
-/** @typedef {import('./onnxreg.mjs').Release} Release */
+/** @import { Registry, Release } from './onnxreg.mjs' */
 /** @typedef {{dtype: string, shape: number[], data: any[], atol?: number, rtol?: number}} Tensor */
 
 /** How the values of a type are held, where it differs from plain numbers. @type {Record<string, (data: any[]) => any>} */

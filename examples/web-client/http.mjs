@@ -7,7 +7,7 @@ import { platform } from './platform.mjs'
 import { InputError, NotFoundError, RegError } from './values.mjs'
 
 /** Bytes of a document, at most. */
-export const MAX_DOCUMENT = 64 * 2 ** 20
+const MAX_DOCUMENT = 64 * 2 ** 20
 const PASSING = [408, 425, 429, 500, 502, 503, 504]
 const MAX_PAUSE_SECONDS = 30
 
@@ -16,7 +16,7 @@ export class RemoteError extends RegError {
   static name = 'RemoteError'
   /** @param {string} message @param {boolean} passing @param {number} [status] @param {number} [seconds] */
   constructor(message, passing, status, seconds = 0) {
-    super(message, 'remote')
+    super(message)
     this.passing = passing
     this.status = status
     this.seconds = seconds
@@ -68,7 +68,7 @@ export class Http {
     } catch (error) {
       waiting.end()
       response?.body?.getReader().cancel().catch(() => undefined)
-      throw failure(path, error, signal, isForeign(this.url))
+      throw failure(path, error, signal, this.url)
     }
   }
 
@@ -77,14 +77,19 @@ export class Http {
    * @param {string} path
    * @param {string | null} [known]
    * @param {AbortSignal} [signal]
-   * @returns {Promise<{bytes: Uint8Array, etag: string | null} | null>}
    */
   async document(path, known = null, signal) {
     for (let failures = 0; ; ) {
       try {
         const answer = await this.open(path, known ? { 'If-None-Match': known } : {}, signal)
-        const bytes = await joined(answer.chunks, path)
-        return answer.status === 304 ? null : { bytes, etag: answer.headers.get('ETag') }
+        const parts = []
+        let size = 0
+        for await (const part of answer.chunks) {
+          size += part.length
+          if (size > MAX_DOCUMENT) throw new RemoteError(`${path} is larger than any document`, false)
+          parts.push(part)
+        }
+        return answer.status === 304 ? null : { bytes: concat(parts), etag: answer.headers.get('ETag') }
       } catch (error) {
         await this.pause(failures++, error)
       }
@@ -186,28 +191,12 @@ async function* chunks(path, response, waiting) {
  * @param {string} path
  * @param {any} error
  * @param {AbortSignal} [signal]
- * @param {boolean} [foreign]
+ * @param {string} [url] of the tree, if a page may not be allowed to read it
  */
-function failure(path, error, signal, foreign = false) {
+function failure(path, error, signal, url = '') {
   if (signal?.aborted) return signal.reason
   if (error instanceof RegError) return error
-  const cause = foreign && error instanceof TypeError ? `; if the server runs, it must allow this page: Access-Control-Allow-Origin: ${location.origin}` : ''
+  const isForeign = globalThis.location?.origin && /^https?:/i.test(url) && !`${url}/`.startsWith(`${location.origin}/`)
+  const cause = isForeign && error instanceof TypeError ? `; if the server runs, it must allow this page: Access-Control-Allow-Origin: ${location.origin}` : ''
   return new RemoteError(`reading ${path} failed: ${error?.message ?? error}${cause}`, true)
-}
-
-/** Whether a page asks another origin than its own. @param {string} url */
-function isForeign(url) {
-  return Boolean(globalThis.location?.origin) && /^https?:/i.test(url) && !`${url}/`.startsWith(`${location.origin}/`)
-}
-
-/** @param {AsyncIterable<Uint8Array>} found @param {string} path */
-async function joined(found, path) {
-  const parts = []
-  let size = 0
-  for await (const part of found) {
-    size += part.length
-    if (size > MAX_DOCUMENT) throw new RemoteError(`${path} is larger than any document`, false)
-    parts.push(part)
-  }
-  return concat(parts)
 }

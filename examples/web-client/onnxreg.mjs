@@ -26,7 +26,7 @@ import { decide, refusing, undone, withdrawals } from './slot.mjs'
 import { checkContinues, checkFirst, linesFrom, readIndex } from './state.mjs'
 import { comparable, summarize } from './summary.mjs'
 import { chooseDeltas, makeByDelta, offeredDeltas } from './updates.mjs'
-import { hexOf, InputError, IntegrityError, isVersion, mapping, modelName, NotFoundError, own, RegError } from './values.mjs'
+import { given, hexOf, IntegrityError, isVersion, mapping, modelName, NotFoundError, own, RegError, text } from './values.mjs'
 
 export { IntegrityError, InputError, NotFoundError, RegError } from './values.mjs'
 export { RemoteError } from './http.mjs'
@@ -66,6 +66,8 @@ export { resolve, sha256 }
  * @typedef {{current: Release | null, previous: Release | null, failed: string[]}} Slot
  */
 
+const QUESTION = { tag: text, query: mapping, device: mapping, seed: text }
+
 /** No artifact answers; `rejected` says why of each. */
 export class NothingFitsError extends NotFoundError {
   static name = 'NothingFitsError'
@@ -79,9 +81,10 @@ export class NothingFitsError extends NotFoundError {
 /** The new release failed its self-test on this device; the current one stays. */
 export class SelfTestError extends RegError {
   static name = 'SelfTestError'
+  static family = 'integrity'
   /** @param {Release} release @param {unknown} [cause] */
   constructor(release, cause) {
-    super(`${release.name}:${release.version} failed its self-test on this device`, 'integrity')
+    super(`${release.name}:${release.version} failed its self-test on this device`)
     this.release = release
     this.cause = cause
   }
@@ -151,7 +154,7 @@ export class Registry {
    * @param {Question} [question]
    */
   async resolve(name, question = {}, /** @type {AbortSignal | undefined} */ signal = undefined) {
-    readQuestion(question)
+    given(question, QUESTION, 'a question')
     return this.#answer(name, question, await this.state(name, signal), signal)
   }
 
@@ -176,7 +179,7 @@ export class Registry {
    * @returns {Promise<Update>}
    */
   async update(name, question = {}, options = {}) {
-    readQuestion(question)
+    given(question, QUESTION, 'a question')
     /** @type {Promise<Contact> | undefined} */
     let contact
     const ask = async (/** @type {Question} */ asked) =>
@@ -229,7 +232,6 @@ export class Registry {
   /**
    * Let the release before take the place of the present one, which is not taken again. Not if it is withdrawn.
    * @param {string} name
-   * @returns {Promise<Release>}
    */
   async rollback(name) {
     const slot = undone(name, await this.slot(name), await this.#withdrawn(name))
@@ -246,7 +248,6 @@ export class Registry {
    * A file of a release, whole and verified.
    * @param {Release} release
    * @param {string} path
-   * @returns {Promise<Uint8Array>}
    */
   read(release, path) {
     return this.#blobs.read(fileWith(release, 'path', path))
@@ -301,7 +302,6 @@ export class Registry {
    * @param {string} query
    * @param {string | null} etag
    * @param {AbortSignal} [signal]
-   * @returns {Promise<Json | null>}
    */
   async #index(name, query, etag, signal) {
     const found = await this.#http.document(`index/${name}.jsonl${query}`, etag, signal)
@@ -318,7 +318,7 @@ export class Registry {
     const found = await this.#http.document('registry.json')
     const identity = decode(found?.bytes ?? new Uint8Array())
     if (identity.layout !== 'onnxreg' || !(identity.min_reader <= 1)) {
-      throw new RegError('this is not a registry, or it needs a newer client', 'remote')
+      throw new RegError('this is not a registry, or it needs a newer client')
     }
     if (identity.id !== id) throw new IntegrityError(`registry.json is of ${identity.id}, the index file of ${id}`)
   }
@@ -426,12 +426,6 @@ export class Registry {
   async #save(key, value) {
     await this.#store.put(key, platform.encode(JSON.stringify(value)))
   }
-}
-
-/** InputError for a key that no question has: a misspelt one would ask for something else. @param {Question} question */
-function readQuestion(question) {
-  const unknown = Object.keys(question).find((key) => !['tag', 'query', 'device', 'seed'].includes(key))
-  if (unknown !== undefined) throw new InputError(`a question has no ${unknown.slice(0, 40)}: it has tag, query, device, seed`)
 }
 
 /** @param {Release} release @param {'path' | 'role'} key @param {string} value */

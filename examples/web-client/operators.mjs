@@ -3,10 +3,10 @@
  * artifact needs. `docs/resolve.md`, "Operators of a minimal build", has the rules.
  */
 
-import { InputError, items, mapping, own, text } from './values.mjs'
+import { count, InputError, list, maybe, object, own, table, text } from './values.mjs'
 
 /** @typedef {Record<string, string[]>} Types the element types at a position, such as {"0": ["float"]} */
-/** @typedef {{inputs: Types, outputs: Types, custom?: string[][]}} Restriction */
+/** @typedef {{inputs?: Types, outputs?: Types, custom?: string[][]}} Restriction */
 /** @typedef {{domain: string, name: string, opset: number, inputs?: Types, outputs?: Types}} Need */
 /**
  * `operators` is null if the build has all; `everywhere` has the globally allowed types, null if all are.
@@ -54,8 +54,9 @@ function wrongTypes(need, { types, everywhere }) {
   if (everywhere) return without([...Object.values(inputs), ...Object.values(outputs)].flat(), everywhere)
   const restriction = types.get(key(need.domain, need.name))
   if (!restriction) return ''
-  if (restriction.custom || isOneHot(need)) return wrongTriple(inputs, restriction.custom ?? [])
-  const sides = [[inputs, restriction.inputs], [outputs, restriction.outputs]]
+  const isOneHot = need.domain === 'ai.onnx' && need.name === 'OneHot' // built for triples: other forms allow none
+  if (restriction.custom || isOneHot) return wrongTriple(inputs, restriction.custom ?? [])
+  const sides = [[inputs, restriction.inputs ?? {}], [outputs, restriction.outputs ?? {}]]
   const faults = sides.flatMap(([found, allowed]) =>
     Object.entries(allowed).map(([position, names]) => without(own(found, position) ?? [], names)))
   return faults.find(Boolean) ?? ''
@@ -64,11 +65,6 @@ function wrongTypes(need, { types, everywhere }) {
 /** Types that nobody recorded are not proven. @param {string[]} found @param {string[]} allowed */
 function without(found, allowed) {
   return found.length ? [...new Set(found)].filter((name) => !allowed.includes(name)).sort().join(' and ') : UNRECORDED
-}
-
-/** Its types are always triples: a config in any other form allows none. @param {Need} need */
-function isOneHot({ domain, name }) {
-  return domain === 'ai.onnx' && name === 'OneHot'
 }
 
 /** OneHot is built for triples of types: of its indices, values and depth, which are inputs 0, 2 and 1. */
@@ -132,49 +128,26 @@ function* entries(rest) {
     const name = (found?.[0] ?? '').trim()
     if (!name) throw new InputError('an operator has no name')
     place += found?.[0].length ?? 0
-    const end = rest[place] === '{' ? endOfObject(rest, place) : place
-    yield [name, end > place ? readRestriction(rest.slice(place, end)) : null]
-    place = end
+    const types = rest[place] === '{' ? firstObject(rest.slice(place)) : ''
+    yield [name, types ? RESTRICTION(JSON.parse(types)) : null]
+    place += types.length
     if (place < rest.length && rest[place] !== ',') throw new InputError(`there is no comma after ${name}`)
   }
 }
 
-/** The end of the JSON object that begins at a position. @param {string} source @param {number} start */
-function endOfObject(source, start) {
-  const mark = /"(?:[^"\\]|\\.)*"|[{}]/g
-  mark.lastIndex = start
-  let depth = 0
-  for (let found = mark.exec(source); found; found = mark.exec(source)) {
-    if (found[0] === '{') depth++
-    if (found[0] === '}' && --depth === 0) return mark.lastIndex
+/** The JSON object that a text begins with: it ends where it can be read. @param {string} source */
+function firstObject(source) {
+  for (let end = source.indexOf('}'); end >= 0; end = source.indexOf('}', end + 1)) {
+    try {
+      JSON.parse(source.slice(0, end + 1))
+      return source.slice(0, end + 1)
+    } catch {} // the bracket is within the object
   }
-  throw new InputError('the types of an operator have no end')
+  throw new InputError('the types of an operator are not JSON')
 }
 
-/** @param {string} source @returns {Restriction} */
-function readRestriction(source) {
-  let value
-  try {
-    value = mapping(JSON.parse(source))
-  } catch {
-    throw new InputError('the types of an operator are not JSON')
-  }
-  const custom = own(value, 'custom')
-  if (custom !== undefined) return { inputs: {}, outputs: {}, custom: items(custom, (triple) => items(triple, text)) }
-  return { inputs: readTypes(own(value, 'inputs')), outputs: readTypes(own(value, 'outputs')) }
-}
+const TYPES = maybe(table(list(text)))
+const RESTRICTION = object({ inputs: TYPES, outputs: TYPES, custom: maybe(list(list(text))) })
 
-/** @param {any} value @returns {Types} */
-function readTypes(value) {
-  const found = Object.entries(mapping(value ?? {}))
-  return Object.fromEntries(found.map(([position, names]) => [position, items(names, text)]))
-}
-
-/** The content of an operator-set blob. @param {any} value @returns {Need[]} */
-export function readNeeds(value) {
-  return items(value, (item) => {
-    const { domain, name, opset: since, inputs, outputs } = mapping(item)
-    if (!Number.isSafeInteger(since)) throw new InputError('an operator has no opset')
-    return { domain: text(domain), name: text(name), opset: since, inputs: readTypes(inputs), outputs: readTypes(outputs) }
-  })
-}
+/** The content of an operator-set blob. @type {import('./values.mjs').Reader<Need[]>} */
+export const readNeeds = list(object({ domain: text, name: text, opset: count, inputs: TYPES, outputs: TYPES }))

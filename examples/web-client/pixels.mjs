@@ -20,7 +20,6 @@ const FIXED_POINT = 2 ** 22
  * Scale, crop and normalize an image.
  * @param {Image} image
  * @param {Json} preprocessing
- * @returns {{shape: number[], data: Float32Array}} of batch 1
  */
 export function numbersOf(image, { size: [height, width], mean, std, layout = 'NCHW', color = 'RGB', resize, resample = 'bilinear' }) {
   const shorter = Math.min(image.width, image.height)

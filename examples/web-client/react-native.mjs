@@ -114,22 +114,25 @@ export function rnfsFiles(module, folder) {
 }
 
 /**
- * The platform of `usePlatform`: these functions, and UTF-8, the clock, timers and `fetch` of React Native.
+ * The platform of `usePlatform`: these functions, and UTF-8, which Hermes lacks.
  * @param {{sha256: (bytes: Uint8Array) => Uint8Array | Promise<Uint8Array>, inflateRaw: (bytes: Uint8Array) => Uint8Array,
  *   random: (count: number) => Uint8Array}} functions such as `sha256` of `@noble/hashes`, `inflateRaw` of `pako`, and
  *   `getRandomBytes` of `expo-crypto`
- * @returns {import('./platform.mjs').Platform}
+ * @returns {Partial<import('./platform.mjs').Platform>}
  */
 export function reactNative({ sha256, inflateRaw, random }) {
   return {
     sha256,
     random,
     inflate: (bytes) => [inflateRaw(bytes)],
-    encode: (text) => Uint8Array.from(unescaped(encodeURIComponent(text)), (letter) => letter.charCodeAt(0)),
-    decode: (bytes) => decodeURIComponent(latin1(bytes).replace(/[%\x80-\xff]/g, escaped)),
-    now: () => performance.now(),
-    wait: (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds)),
-    fetch: (...request) => globalThis.fetch(...request),
+    encode: (text) => {
+      const bytes = encodeURIComponent(text).replace(/%([0-9A-F]{2})/g, (_, digits) => String.fromCharCode(parseInt(digits, 16)))
+      return Uint8Array.from(bytes, (letter) => letter.charCodeAt(0))
+    },
+    decode: (bytes) => {
+      const escaped = (/** @type {string} */ letter) => `%${letter.charCodeAt(0).toString(16).padStart(2, '0')}`
+      return decodeURIComponent(latin1(bytes).replace(/[%\x80-\xff]/g, escaped))
+    },
   }
 }
 
@@ -138,14 +141,4 @@ function latin1(bytes) {
   const parts = []
   for (let start = 0; start < bytes.length; start += 8192) parts.push(String.fromCharCode(...bytes.subarray(start, start + 8192)))
   return parts.join('')
-}
-
-/** @param {string} letter */
-function escaped(letter) {
-  return `%${letter.charCodeAt(0).toString(16).padStart(2, '0')}`
-}
-
-/** @param {string} text */
-function unescaped(text) {
-  return text.replace(/%([0-9A-F]{2})/g, (_, digits) => String.fromCharCode(parseInt(digits, 16)))
 }

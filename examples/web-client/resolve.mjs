@@ -8,8 +8,8 @@ import { readDevice } from './device.mjs'
 import { shortfall } from './operators.mjs'
 import { admits } from './rollout.mjs'
 import {
-  codeUnits, count, digest, figure, flag, InputError, isPrerelease, isVersion, items, mapping, NotFoundError, optional, own, precedence,
-  share, size, text, WithdrawnError,
+  codeUnits, count, digest, figure, flag, given, InputError, isPrerelease, isVersion, items, NotFoundError, own, precedence, share,
+  size, table, text, WithdrawnError,
 } from './values.mjs'
 import { parse } from './where.mjs'
 
@@ -40,7 +40,13 @@ const WITHHELD = {
   purged: 'was taken down',
   dropped: 'was dropped',
 }
-const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'where', 'member', 'contract', 'context']
+/** The keys of a query. @type {Record<string, import('./values.mjs').Reader<any>>} */
+const KEYS = {
+  ...{ formats: (value) => limited(items(value, text)), precision: text, certified: flag, max_size: size, member: text, context: count },
+  contract: (value) => limited(items(Array.isArray(value) ? value : [value], digest)),
+  min_recall: (value) => limited(table(share)(value)),
+  where: (value) => ({ expression: text(value), holds: parse(value) }),
+}
 
 /**
  * Resolve a model by its state. Throws InputError for unreadable input, NotFoundError for a missing version.
@@ -84,7 +90,6 @@ export async function resolve(state, { tag = null, query = {}, device = null, se
 /**
  * The versions that a name without a tag may mean, newest first. `newest` of the state is not read: it follows.
  * @param {Json} state
- * @returns {string[]}
  */
 function releases({ versions }) {
   return Object.keys(versions)
@@ -144,13 +149,13 @@ async function judge(state, version, query, device, operatorSet) {
   const { held, attested, manifest } = state.versions[version]
   const hasFailed = (/** @type {Json} */ { digest }) => query.failed.includes(digest)
   const onlyCertified = summary.artifacts.some(hasFailed)
-  const standing = standingOf(state, version)
+  const { where } = query
   /** @type {Requirement[]} */
   const requirements = [
     ['failed', (artifact) => (hasFailed(artifact) || query.failed.includes(manifest)) && 'failed on this device, or was rolled back'],
     ['not-certified', (artifact) => onlyCertified && artifact.state !== 'certified' && `is ${artifact.state}`],
     ...query.requirements,
-    ['where', (artifact) => query.where && !query.where({ ...contents(summary, artifact), ...standing }) && `does not meet ${query.expression}`],
+    ['where', (artifact, download) => where && !where.holds(candidate(state, version, artifact, download)) && `does not meet ${where.expression}`],
     ['not-held', (artifact) => held && !held.includes(artifact.path) && 'is not held here'],
     ...(device?.requirements ?? []),
   ]
@@ -223,30 +228,18 @@ function rank(a, b, { formats, precision }, device) {
 
 /**
  * @typedef {{formats: string[], precision: string | null, context: number | null, requirements: Requirement[],
- *   expression: string | null, where: import('./where.mjs').Predicate | null}} Conditions
+ *   where?: {expression: string, holds: import('./where.mjs').Predicate}}} Conditions
  */
 
 /** @param {any} value @returns {Conditions} */
 function readQuery(value) {
-  const found = mapping(value)
-  const unknown = Object.keys(found).find((key) => found[key] !== null && !KEYS.includes(key))
-  if (unknown !== undefined) throw new InputError(`a query has no ${unknown.slice(0, 40)}`)
-  /** @type {string[]} */
-  const formats = optional(found, 'formats', (names) => limited('formats', items(names, text)), [])
-  const precision = optional(found, 'precision', text, null)
-  const certified = optional(found, 'certified', flag, false)
-  const most = optional(found, 'max_size', size, Infinity)
-  const member = optional(found, 'member', text, null)
-  const contracts = limited('contract', optional(found, 'contract', digests, []))
-  const context = optional(found, 'context', count, null)
-  const least = limited('min_recall', Object.entries(optional(found, 'min_recall', recalls, {})))
-  const expression = optional(found, 'where', text, null)
+  const query = given(value, KEYS, 'a query')
+  const { formats = [], precision = null, context = null, certified, member = null, contract: contracts = [] } = query
+  const most = query.max_size ?? Infinity
+  /** @type {[string, number][]} */
+  const least = Object.entries(query.min_recall ?? {})
   return {
-    formats,
-    precision,
-    context,
-    expression,
-    where: optional(found, 'where', parse, null),
+    ...{ formats, precision, context, where: query.where },
     requirements: [
       ['member', (artifact) => {
         if (member === null) return artifact.member && `is one stage of several: ${artifact.member}`
@@ -277,59 +270,25 @@ function readQuery(value) {
   }
 }
 
-/**
- * @template T
- * @param {string} key
- * @param {T[]} conditions
- */
-function limited(key, conditions) {
-  if (conditions.length > MAX_CONDITIONS) throw new InputError(`${key} has more than ${MAX_CONDITIONS} entries`)
+/** Throw an InputError if there are too many conditions. @template T @param {T} conditions @returns {T} */
+function limited(conditions) {
+  if (Object.keys(/** @type {any} */ (conditions)).length > MAX_CONDITIONS) throw new InputError(`more than ${MAX_CONDITIONS} entries`)
   return conditions
 }
 
-/** One digest, or several. @param {any} value @returns {string[]} */
-function digests(value) {
-  return (typeof value === 'string' ? [value] : items(value, text)).map(digest)
-}
-
-/** @param {any} value @returns {Record<string, number>} */
-function recalls(value) {
-  return Object.fromEntries(Object.entries(mapping(value)).map(([label, least]) => [label, share(least)]))
-}
-
-/**
- * The fields of a candidate about its version's status.
- * @param {Json} state
- * @param {string} version
- */
-function standingOf(state, version) {
+/** What an expression is tested on (docs/query.md). @param {Json} state @param {string} version @param {Json} artifact @param {number} download */
+function candidate(state, version, artifact, download) {
   const { manifest, yanks, pinned } = state.versions[version]
-  const channels = Object.keys(state.channels).filter((tag) => state.channels[tag].version === version)
-  return {
-    name: state.name,
-    version,
-    manifest,
-    channels,
-    newest: releases(state)[0] === version,
-    prerelease: isPrerelease(version),
-    yanked: Boolean(yanks),
-    pinned: pinned === true,
-  }
-}
-
-/** The fields of a candidate that its manifest decides. @param {Json} summary @param {Json} artifact */
-function contents(summary, artifact) {
+  const { task, family, license, profile } = state.summaries[version]
   const { recall = {}, metrics = {}, providers = [], speeds = [] } = artifact
   const shares = /** @type {number[]} */ (Object.values(recall))
   return {
-    ...{ task: summary.task, family: summary.family, license: summary.license, profile: summary.profile },
-    ...artifact,
-    download_size: downloadSize(artifact, summary),
+    ...{ task, family, license, profile, ...artifact, download_size: download, providers, recall, metric: metrics },
     certified: artifact.state === 'certified',
-    providers,
-    recall,
     min_recall: shares.length ? Math.min(...shares) : null,
-    metric: metrics,
     latency: speeds.length ? Math.max(...speeds.map((/** @type {Json} */ { ratio }) => ratio)) : null,
+    ...{ name: state.name, version, manifest, prerelease: isPrerelease(version), yanked: Boolean(yanks), pinned: pinned === true },
+    channels: Object.keys(state.channels).filter((tag) => state.channels[tag].version === version),
+    newest: releases(state)[0] === version,
   }
 }

@@ -5,7 +5,7 @@
 import { readDevice } from './device.mjs'
 import { sha256 } from './documents.mjs'
 import { platform } from './platform.mjs'
-import { InputError, count, digest, mapping, optional, text, version } from './values.mjs'
+import { count, digest, InputError, maybe, object, positive, text, version } from './values.mjs'
 import { parse } from './where.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
@@ -13,6 +13,7 @@ import { parse } from './where.mjs'
 const PARTS = 10_000
 const SALT = /^[0-9a-f]{32}$/
 const SEED = /^[0-9a-f]{64}$/
+const ROLLOUT = object({ to: version, manifest: digest, seq: count, where: maybe(text), salt: text, percent: positive })
 
 /** The keys of a device document that an expression may test. @type {Record<string, string>} */
 const KINDS = {
@@ -32,26 +33,16 @@ export async function admits({ salt, percent, where }, seed, device) {
   const hash = await sha256(platform.encode(salt + seed))
   if (parseInt(hash.slice(0, 8), 16) * PARTS >= Math.round(percent * 100) * 2 ** 32) return false
   if ((where ?? null) === null) return true
-  return device !== null && parse(where, KINDS)(fieldsOf(device))
-}
-
-/** The fields of a device document. @param {Json} device @returns {Json} */
-function fieldsOf(device) {
-  const { ram, space } = readDevice(device)
-  const given = Object.fromEntries(Object.entries(device).filter(([, value]) => value !== null))
-  const ort = `${given.ort}${given.ort.split('.').length === 2 ? '.0' : ''}`
-  return { build: 'full', providers: ['CPU'], ...given, ort, ram, free_space: space }
+  if (device === null) return false
+  const { document } = readDevice(device)
+  const ort = `${document.ort}${document.ort.split('.').length === 2 ? '.0' : ''}`
+  return parse(where, KINDS)({ build: 'full', providers: ['CPU'], ...document, ort })
 }
 
 /** Check a rollout of a state line. @param {any} value */
 export function readRollout(value) {
-  const rollout = mapping(value)
-  version(rollout.to)
-  digest(rollout.manifest)
-  count(rollout.seq)
-  optional(rollout, 'where', text, null)
-  const parts = rollout.percent * 100
-  if (!SALT.test(text(rollout.salt)) || !(parts > 0 && parts <= PARTS)) throw new InputError('a rollout is malformed')
+  const { salt, percent } = ROLLOUT(value)
+  if (!SALT.test(salt) || percent > 100) throw new InputError('a rollout is malformed')
 }
 
 /** A new seed for this device. */

@@ -22,7 +22,6 @@ const EVENTS = {
  * @param {Withdrawn} before
  * @param {Json} rollouts of the state before these lines
  * @param {import('./history.mjs').Line[]} lines
- * @returns {Withdrawn}
  */
 export function withdrawals(before, rollouts, lines) {
   const found = [...before]
@@ -64,27 +63,20 @@ function howWithdrawn(withdrawn, release) {
  * @returns {Promise<T & {stays?: boolean, leaves?: boolean, error?: NotFoundError}>}
  */
 export async function decide({ current, previous }, question, ask, read) {
-  const found = await tried(ask(question))
+  /** @type {(asked: import('./onnxreg.mjs').Question) => Promise<T & {error?: NotFoundError}>} */
+  const tried = (asked) => ask(asked).catch((/** @type {any} */ error) => {
+    if (error instanceof NotFoundError) return /** @type {any} */ ({ error })
+    throw error
+  })
+  const found = await tried(question)
   if (found.artifact || !current) return found
   const withdrawn = await read()
   if (!howWithdrawn(withdrawn, current)) {
     return { ...found, stays: found.error instanceof WithdrawnError || found.rejected?.some(({ code }) => code === 'failed') }
   }
   const isOffered = previous && !howWithdrawn(withdrawn, previous)
-  const before = isOffered ? await tried(ask({ ...question, tag: previous.version, seed: null })) : found
+  const before = isOffered ? await tried({ ...question, tag: previous.version, seed: null }) : found
   return before.artifact ? before : { ...found, leaves: true }
-}
-
-/**
- * @template T
- * @param {Promise<T>} answer
- * @returns {Promise<T & {error?: NotFoundError}>} an error instead of an answer
- */
-function tried(answer) {
-  return answer.catch((/** @type {any} */ error) => {
-    if (error instanceof NotFoundError) return /** @type {any} */ ({ error })
-    throw error
-  })
 }
 
 /**

@@ -89,7 +89,6 @@ export function tagsOf(tags) {
  * @param {string} text
  * @param {([number, number] | null)[]} places
  * @param {Tag[]} tags of each token
- * @returns {Span[]}
  */
 export function spansOf(text, places, tags) {
   const characters = [...text]

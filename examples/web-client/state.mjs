@@ -9,7 +9,7 @@ import { canonical, decode, picked, sha256 } from './documents.mjs'
 import { CHANNEL, checkChanges, each, ENTRY } from './history.mjs'
 import { readRollout } from './rollout.mjs'
 import { comparable } from './summary.mjs'
-import { count, digest, IntegrityError, InputError, items, mapping, positive, text, version } from './values.mjs'
+import { count, digest, IntegrityError, InputError, list, mapping, maybe, object, positive, table, text, version } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {import('./history.mjs').Line} Line */
@@ -20,12 +20,18 @@ const SEGMENT = 64
  * Read an index file. Throws IntegrityError if its lines do not form a chain that ends in the state's head.
  * @param {Uint8Array} bytes
  * @param {string} name
- * @returns {Promise<{state: Json, lines: Line[]}>}
  */
 export async function readIndex(bytes, name) {
   const [first, ...rest] = linesOf(bytes)
-  const state = readState(decode(first), name)
-  const lines = await chain(rest)
+  const state = decode(first)
+  try {
+    readState(state)
+  } catch (error) {
+    throw error instanceof InputError ? new IntegrityError(`the state of ${name}: ${error.message}`) : error
+  }
+  if (state.name !== name) throw new IntegrityError(`this is the index file of ${state.name}, not of ${name}`)
+  const lines = await withHeads(rest)
+  checkChain(lines)
   const last = lines.at(-1)
   if (last?.seq !== state.seq || last?.head !== state.head) {
     throw new IntegrityError(`the index file of ${name}: the state is not that of its last line`)
@@ -46,7 +52,6 @@ export async function checkFirst({ state, lines }) {
  * @param {Json} seen
  * @param {Json} index its `state` and `lines`
  * @param {(digest: string) => Promise<Uint8Array>} document reads a sealed segment of the log
- * @returns {Promise<Line[]>}
  */
 export async function checkContinues(seen, { state, lines }, document) {
   if (state.registry !== seen.registry) {
@@ -74,16 +79,11 @@ export async function checkContinues(seen, { state, lines }, document) {
 export async function linesFrom(seq, state, tail, document) {
   const segments = state.segments.slice(Math.floor((seq - 1) / SEGMENT))
   const parts = await Promise.all(
-    segments.map(async (/** @type {string} */ segment) => chain(linesOf(await document(segment)))),
+    segments.map(async (/** @type {string} */ segment) => withHeads(linesOf(await document(segment)))),
   )
   const lines = [...parts.flat(), ...tail]
   if (lines[0].seq > seq) throw new IntegrityError(`line ${seq} of the log of ${state.name} is not there`)
-  lines.reduce((before, line) => {
-    if (line.seq !== before.seq + 1 || line.prev !== before.head) {
-      throw new IntegrityError(`line ${line.seq} of a log does not follow the one before it`)
-    }
-    return line
-  })
+  checkChain(lines)
   return lines
 }
 
@@ -100,24 +100,19 @@ function linesOf(bytes) {
   return found
 }
 
-/**
- * The lines of a log, each of which names the one before it.
- * @param {Uint8Array[]} lines
- * @returns {Promise<Line[]>}
- */
-async function chain(lines) {
-  /** @type {Line[]} */
-  const found = []
-  for (const line of lines) {
-    const value = /** @type {Line} */ (decode(line, 'event'))
-    const { seq, prev } = value
-    const before = found.at(-1)
+/** @param {Uint8Array[]} lines of a log @returns {Promise<Line[]>} */
+function withHeads(lines) {
+  return Promise.all(lines.map(async (line) => ({ .../** @type {Line} */ (decode(line, 'event')), head: `sha256:${await sha256(line)}` })))
+}
+
+/** Throw IntegrityError unless each line names the one before it. @param {Line[]} lines */
+function checkChain(lines) {
+  for (const [place, { seq, prev }] of lines.entries()) {
+    const before = lines[place - 1]
     if (before && (seq !== before.seq + 1 || prev !== before.head)) {
       throw new IntegrityError(`line ${seq} of a log does not follow the one before it`)
     }
-    found.push({ ...value, head: `sha256:${await sha256(line)}` })
   }
-  return found
 }
 
 /**
@@ -135,63 +130,18 @@ function said({ registry, name, seq, head, segments, channels, versions, summari
   })
 }
 
-/** Check the parts that resolving relies on. @param {Json} state @param {string} name */
-function readState(state, name) {
-  try {
-    text(state.registry)
-    count(state.seq)
-    digest(state.head)
-    items(state.segments, digest)
-    Object.values(mapping(state.channels)).forEach((channel) => version(channel.version))
-    Object.entries(mapping(state.versions)).forEach(([tag, entry]) => version(tag) && digest(entry.manifest))
-    Object.values(mapping(state.summaries)).forEach(readSummary)
-    Object.values(mapping(state.rollouts ?? {})).forEach(readRollout)
-    Object.values(mapping(state.speeds ?? {})).forEach((table) =>
-      Object.values(mapping(table)).forEach((speeds) => items(speeds, readSpeed)))
-  } catch (error) {
-    throw error instanceof InputError ? new IntegrityError(`the state of ${name}: ${error.message}`) : error
-  }
-  if (state.name !== name) throw new IntegrityError(`this is the index file of ${state.name}, not of ${name}`)
-  return state
+const FILE = { path: text, digest, size: count }
+const ARTIFACT = {
+  ...{ ...FILE, format: text, precision: text, state: text, member: maybe(text), contract: maybe(digest) },
+  ...{ files: maybe(list(object(FILE))), providers: maybe(list(text)), domains: maybe(list(text)), contrib: maybe(list(text)) },
+  ...{ recall: maybe(mapping), metrics: maybe(mapping), kv_cache: maybe(object({ bytes_per_token: count, max_tokens: count })) },
 }
-
-/** @param {any} value */
-function readSummary(value) {
-  const { manifest, artifacts, files } = mapping(value)
-  digest(manifest)
-  items(files, readFile)
-  for (const artifact of items(artifacts, readFile)) {
-    ;[artifact.format, artifact.precision, artifact.state].forEach(text)
-    items(artifact.files ?? [], readFile)
-    items(artifact.providers ?? [], text)
-    items(artifact.domains ?? [], text)
-    items(artifact.contrib ?? [], text)
-    mapping(artifact.recall ?? {})
-    mapping(artifact.metrics ?? {})
-    text(artifact.member ?? '')
-    readCache(artifact.kv_cache ?? { bytes_per_token: 0, max_tokens: 0 })
-    digest(artifact.contract ?? `sha256:${'0'.repeat(64)}`)
-  }
-}
-
-/** @param {any} value */
-function readSpeed(value) {
-  const { isa, runtime, ratio, low } = mapping(value)
-  ;[isa, runtime].forEach(text)
-  ;[ratio, low].forEach(positive)
-}
-
-/** @param {any} value */
-function readCache(value) {
-  const { bytes_per_token, max_tokens } = mapping(value)
-  ;[bytes_per_token, max_tokens].forEach(count)
-}
-
-/** @param {any} value */
-function readFile(value) {
-  const found = mapping(value)
-  text(found.path)
-  digest(found.digest)
-  count(found.size)
-  return found
-}
+/** The parts that resolving relies on. */
+const readState = object({
+  ...{ registry: text, seq: count, head: digest, segments: list(digest) },
+  channels: table(object({ version })),
+  versions: table(object({ manifest: digest }), version),
+  summaries: table(object({ manifest: digest, files: list(object(FILE)), artifacts: list(object(ARTIFACT)) })),
+  rollouts: maybe(table(readRollout)),
+  speeds: maybe(table(table(list(object({ isa: text, runtime: text, ratio: positive, low: positive }))))),
+})

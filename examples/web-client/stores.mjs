@@ -29,7 +29,12 @@ export function memoryStore() {
 export function browserStore(name) {
   /** @type {Promise<IDBDatabase> | undefined} */
   let opened
-  const open = () => (opened ??= openDatabase(name))
+  const open = () => (opened ??= new Promise((done, failed) => {
+    const request = indexedDB.open(name, 1)
+    request.onupgradeneeded = () => request.result.createObjectStore('bytes')
+    request.onsuccess = () => done(request.result)
+    request.onerror = () => failed(request.error)
+  }))
 
   /**
    * @template T
@@ -54,14 +59,4 @@ export function browserStore(name) {
       return found.map(String)
     },
   }
-}
-
-/** @param {string} name @returns {Promise<IDBDatabase>} */
-function openDatabase(name) {
-  return new Promise((done, failed) => {
-    const request = indexedDB.open(name, 1)
-    request.onupgradeneeded = () => request.result.createObjectStore('bytes')
-    request.onsuccess = () => done(request.result)
-    request.onerror = () => failed(request.error)
-  })
 }

@@ -3,7 +3,7 @@
  * and for versions that the index file no longer summarises.
  */
 
-import { canonical, sha256 } from './documents.mjs'
+import { canonical, picked, sha256 } from './documents.mjs'
 import { platform } from './platform.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
@@ -18,20 +18,14 @@ const ARTIFACT_KEYS = [
 
 /** A summary of an index file as `summarize` makes one: a newer build may write further keys. @param {Json} summary */
 export function comparable(summary) {
-  const artifacts = summary.artifacts.map((/** @type {Json} */ artifact) => picked(artifact, ARTIFACT_KEYS))
-  return { ...picked(summary, SUMMARY_KEYS), artifacts }
-}
-
-/** @param {Json} value @param {string[]} keys @returns {Json} without missing keys */
-function picked(value, keys) {
-  return Object.fromEntries(keys.filter((key) => Object.hasOwn(value, key)).map((key) => [key, value[key]]))
+  const artifacts = summary.artifacts.map((/** @type {Json} */ artifact) => filled(picked(artifact, ARTIFACT_KEYS)))
+  return { ...filled(picked(summary, SUMMARY_KEYS)), artifacts }
 }
 
 /**
  * @param {Json} manifest
  * @param {string} digest of the manifest
  * @param {number} size of the manifest
- * @returns {Promise<Json>}
  */
 export async function summarize(manifest, digest, size) {
   const { artifacts, files, task, family, license, model_family } = manifest
@@ -50,6 +44,10 @@ export async function summarize(manifest, digest, size) {
 async function artifactSummary(manifest, { metadata = {}, operators = [], checks = [], certification, ...artifact }, member) {
   const domains = new Set(operators.map((/** @type {Json} */ each) => each.domain))
   domains.delete('ai.onnx')
+  const measured = checks.filter((/** @type {Json} */ { value }) => (value ?? null) !== null)
+  const isRecall = (/** @type {Json} */ { name }) => name.startsWith(RECALL)
+  const suite = certification?.evidence?.suite ?? null
+  const isOfSuite = (/** @type {Json} */ check) => suite !== null && check.dataset === suite && !isRecall(check)
   return filled({
     ...{ format: artifact.format, precision: artifact.precision, path: artifact.path },
     ...{ digest: artifact.digest, size: artifact.size, state: certification?.state ?? 'unknown' },
@@ -58,14 +56,14 @@ async function artifactSummary(manifest, { metadata = {}, operators = [], checks
     ort_format: artifact.ort_format,
     operators: operators.length ? await digestOf(operators) : null,
     providers: listed(metadata.execution_providers ?? []),
-    recall: recalls(checks),
+    recall: rows(measured.filter(isRecall), (name) => name.slice(RECALL.length)),
     ir_version: artifact.ir_version,
     domains: listed([...domains].sort()),
     member,
     contrib: listed(artifact.contrib ?? []),
     contract: await contractOf(manifest, metadata),
     kv_cache: artifact.kv_cache,
-    metrics: metrics(checks, certification?.evidence?.suite ?? null),
+    metrics: rows(measured.filter(isOfSuite).slice(0, MAX_METRICS), (name) => name),
     preferred: manifest.recipe?.parameters?.search?.output === artifact.path || null,
   })
 }
@@ -106,20 +104,9 @@ function fileSummary({ role, path, digest, size }) {
   return { role, path, digest, size }
 }
 
-/** @param {Json[]} checks */
-function recalls(checks) {
-  const measured = checks.filter(({ name, value }) => name.startsWith(RECALL) && (value ?? null) !== null)
-  if (!measured.length) return null
-  return Object.fromEntries(measured.map(({ name, value }) => [name.slice(RECALL.length), value]))
-}
-
-/** The figures on the suite of the certification, but for the recall of labels. @param {Json[]} checks @param {string | null} suite */
-function metrics(checks, suite) {
-  const measured = checks.filter(
-    ({ name, value, dataset }) => suite !== null && dataset === suite && (value ?? null) !== null && !name.startsWith(RECALL),
-  )
-  if (!measured.length) return null
-  return Object.fromEntries(measured.slice(0, MAX_METRICS).map(({ name, value }) => [name, value]))
+/** Values by name, null if there are none. @param {Json[]} checks @param {(name: string) => string} nameOf */
+function rows(checks, nameOf) {
+  return checks.length ? Object.fromEntries(checks.map(({ name, value }) => [nameOf(name), value])) : null
 }
 
 /** @param {any[]} values */

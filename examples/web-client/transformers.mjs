@@ -12,8 +12,7 @@
 
 import { NotFoundError } from './values.mjs'
 
-/** @typedef {import('./onnxreg.mjs').Registry} Registry */
-/** @typedef {import('./onnxreg.mjs').Release} Release */
+/** @import { Registry, Release } from './onnxreg.mjs' */
 /** @typedef {import('./values.mjs').Json} Json */
 
 /** Nobody answers at this address (RFC 6761); each request is answered here. */
@@ -91,12 +90,9 @@ function stem(path) {
 function respond(bytes, range, path) {
   const type = path.endsWith('.json') ? 'application/json' : 'application/octet-stream'
   const limits = /^bytes=(\d+)-(\d+)$/.exec(range ?? '')
-  if (!limits) return new Response(body(bytes), { headers: { 'Content-Type': type, 'Content-Length': `${bytes.length}` } })
+  if (!limits) return new Response(/** @type {BodyInit} */ (bytes), { headers: { 'Content-Type': type, 'Content-Length': `${bytes.length}` } })
   const [start, end] = [Number(limits[1]), Math.min(Number(limits[2]), bytes.length - 1)]
   if (start > end) throw new NotFoundError(`${path} has no such range`)
   const headers = { 'Content-Type': type, 'Content-Range': `bytes ${start}-${end}/${bytes.length}` }
-  return new Response(body(bytes.subarray(start, end + 1)), { status: 206, headers })
+  return new Response(/** @type {BodyInit} */ (bytes.subarray(start, end + 1)), { status: 206, headers })
 }
-
-/** @param {Uint8Array} bytes */
-const body = (bytes) => /** @type {BodyInit} */ (bytes)

@@ -4,19 +4,20 @@
  * What cannot be made is left out; the caller fetches it from the whole file.
  */
 
-import { PieceSink, piecesOf } from './blobs.mjs'
+import { piecesOf, storePieces } from './blobs.mjs'
 import { applyDelta } from './delta.mjs'
 import { platform } from './platform.mjs'
-import { count, digest, hexOf, items, mapping, own, RegError } from './values.mjs'
+import { count, digest, hexOf, list, object, own, RegError } from './values.mjs'
 
-/** @typedef {import('./blobs.mjs').Blobs} Blobs */
-/** @typedef {import('./blobs.mjs').File} File */
+/** @import { Blobs, File } from './blobs.mjs' */
 /** @typedef {import('./values.mjs').Json} Json */
-/** @typedef {{new: string, old: string[], delta: string, size: number, from?: string}} Delta */
+/** @typedef {{new: string, old: string[], delta: string, size: number}} Delta */
 /**
  * How a file arrived: `deltas` is 1 if a delta was applied, `bytes` are its bytes; `reason` says why there is none.
  * @typedef {{path: string, size: number, deltas: number, bytes: number, reason: string}} Arrival
  */
+
+const TABLE = object({ deltas: list(object({ new: digest, old: list(digest), delta: digest, size: count })) })
 
 /**
  * The deltas that a state offers for a version; none if their table cannot be read, since they are hints.
@@ -28,20 +29,11 @@ export async function offeredDeltas(blobs, state, version, signal) {
     const table = own(state.versions, version)?.deltas
     if (!table) return []
     const bytes = await blobs.document(digest(table), signal)
-    return items(mapping(JSON.parse(platform.decode(bytes))).deltas, readDelta)
+    return TABLE(JSON.parse(platform.decode(bytes))).deltas
   } catch (error) {
     if (!(error instanceof RegError || error instanceof SyntaxError)) throw error
     return []
   }
-}
-
-/** @param {any} value @returns {Delta} */
-function readDelta(value) {
-  const delta = mapping(value)
-  ;[delta.new, delta.delta].forEach(digest)
-  items(delta.old, digest)
-  count(delta.size)
-  return /** @type {Delta} */ (delta)
 }
 
 /**
@@ -72,16 +64,10 @@ export async function makeByDelta(blobs, file, delta, present, signal) {
   try {
     await blobs.fetch({ digest: delta.delta, size: delta.size }, { signal })
     const bytes = (await store.get(key)) ?? new Uint8Array()
-    const old = delta.old.map((each) => new StoredFile(store, /** @type {File} */ (present.get(each))))
-    const readOld = (/** @type {number} */ source, /** @type {number} */ offset, /** @type {number} */ length) =>
-      old[source].read(offset, length)
-    const sink = new PieceSink(store, file)
-    for await (const block of applyDelta(bytes, { digest: delta.new, old: delta.old }, readOld)) {
-      signal?.throwIfAborted()
-      await sink.write(block)
-    }
-    await sink.end()
-    return sink.wrong ? `${sink.wrong} of ${piecesOf(file).length} pieces came out wrong` : ''
+    const old = delta.old.map((each) => readerOf(store, /** @type {File} */ (present.get(each))))
+    const blocks = applyDelta(bytes, { digest: delta.new, old: delta.old }, (source, ...span) => old[source](...span))
+    const { wrong, missing } = await storePieces(store, file, blocks, { signal })
+    return wrong + missing ? `${wrong + missing} of ${piecesOf(file).length} pieces came out wrong` : ''
   } catch (error) {
     if (signal?.aborted || !(error instanceof RegError)) throw error
     return error.message
@@ -90,34 +76,26 @@ export async function makeByDelta(blobs, file, delta, present, signal) {
   }
 }
 
-/** A file in the store, read anywhere; one part of it is in memory. */
-class StoredFile {
-  #number = -1
-  /** @type {Uint8Array} */
-  #part = new Uint8Array()
-
-  /** @param {import('./stores.mjs').Store} store @param {File} file */
-  constructor(store, file) {
-    this.store = store
-    this.keys = piecesOf(file).map(({ hex }) => `piece/${hex}`)
-    this.size = file.pieces?.size ?? file.size
-  }
-
-  /** @param {number} offset @param {number} length @returns {Promise<Uint8Array>} fewer bytes if the file ends */
-  async read(offset, length) {
+/**
+ * Reads a file in the store anywhere, fewer bytes if the file ends; one piece of it is in memory.
+ * @param {import('./stores.mjs').Store} store @param {File} file
+ */
+function readerOf(store, file) {
+  const pieces = piecesOf(file)
+  const size = file.pieces?.size ?? file.size
+  /** @type {{number: number, bytes: Uint8Array}} */
+  let held = { number: -1, bytes: new Uint8Array() }
+  return async (/** @type {number} */ offset, /** @type {number} */ length) => {
     const out = new Uint8Array(length)
     for (let done = 0; done < length; ) {
-      const number = Math.floor((offset + done) / this.size)
-      if (number >= this.keys.length) return out.slice(0, done)
-      if (number !== this.#number) {
-        this.#part = (await this.store.get(this.keys[number])) ?? new Uint8Array()
-        this.#number = number
-      }
-      const start = offset + done - number * this.size
-      const piece = this.#part.subarray(start, start + length - done)
-      if (!piece.length) return out.slice(0, done)
-      out.set(piece, done)
-      done += piece.length
+      const number = Math.floor((offset + done) / size)
+      if (number >= pieces.length) return out.slice(0, done)
+      if (number !== held.number) held = { number, bytes: (await store.get(`piece/${pieces[number].hex}`)) ?? new Uint8Array() }
+      const start = offset + done - number * size
+      const part = held.bytes.subarray(start, start + length - done)
+      if (!part.length) return out.slice(0, done)
+      out.set(part, done)
+      done += part.length
     }
     return out
   }

@@ -6,30 +6,25 @@
 /** An error by what its reader can do next; `family` is one of `input`, `not-found`, `integrity`, `remote`. */
 export class RegError extends Error {
   static name = 'RegError' // as in the other classes, for what a minifier leaves of their names
-  /** @param {string} message */
-  constructor(message, family = 'remote') {
+  static family = 'remote'
+  /** @param {string} message @param {string} [family] */
+  constructor(message, family) {
     super(message)
     this.name = new.target.name
-    this.family = family
+    this.family = family ?? new.target.family
   }
 }
 
 /** A document or argument that means nothing. */
 export class InputError extends RegError {
   static name = 'InputError'
-  /** @param {string} message */
-  constructor(message) {
-    super(message, 'input')
-  }
+  static family = 'input'
 }
 
 /** There is no such model, version, artifact or blob. */
 export class NotFoundError extends RegError {
   static name = 'NotFoundError'
-  /** @param {string} message */
-  constructor(message) {
-    super(message, 'not-found')
-  }
+  static family = 'not-found'
 }
 
 /** The version was yanked, or its files are gone. */
@@ -40,59 +35,77 @@ export class WithdrawnError extends NotFoundError {
 /** The bytes are not those that were promised. Nothing of them was handed out. */
 export class IntegrityError extends RegError {
   static name = 'IntegrityError'
-  /** @param {string} message */
-  constructor(message) {
-    super(message, 'integrity')
-  }
+  static family = 'integrity'
 }
 
 /** @typedef {Record<string, any>} Json */
+/** Gives a value back as it is meant, or throws an InputError. @template T @typedef {(value: any) => T} Reader */
 
-/** @param {any} value @returns {Json} */
-export function mapping(value) {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new InputError('not an object')
+/** @template T @param {string} fault @param {(value: any) => boolean} fits @returns {Reader<T>} of values that fit */
+export const reader = (fault, fits) => (value) => {
+  if (!fits(value)) throw new InputError(fault)
   return value
 }
+
+/** @type {Reader<Json>} */
+export const mapping = reader('not an object', (value) => typeof value === 'object' && value !== null && !Array.isArray(value))
+/** @type {Reader<string>} */
+export const text = reader('not a string', (value) => typeof value === 'string')
+/** @type {Reader<number>} */
+export const count = reader('not a count', (value) => Number.isSafeInteger(value) && value >= 0)
+/** @type {Reader<boolean>} */
+export const flag = reader('neither true nor false', (value) => typeof value === 'boolean')
+/** @type {Reader<number>} */
+export const share = reader('not a number from 0 to 1', (value) => typeof value === 'number' && value >= 0 && value <= 1)
+/** @type {Reader<number>} */
+export const positive = reader('not a number above 0', (value) => Number.isFinite(value) && value > 0)
 
 /**
  * @template T
  * @param {any} value
- * @param {(item: any) => T} read
- * @returns {T[]}
+ * @param {Reader<T>} read
  */
 export function items(value, read) {
   if (!Array.isArray(value)) throw new InputError('not an array')
   return value.map((item) => read(item))
 }
 
-/** @param {any} value @returns {string} */
-export function text(value) {
-  if (typeof value !== 'string') throw new InputError('not a string')
-  return value
+/** @template T @param {Reader<T>} read @returns {Reader<T[]>} */
+export const list = (read) => (value) => items(value, read)
+
+/** A reader of values that may be missing: null is as good as absent. @template T @param {Reader<T>} read @returns {Reader<T | undefined>} */
+export const maybe = (read) => (value) => ((value ?? null) === null ? undefined : read(value))
+
+/** A reader of objects, all of whose values are read in one way. @param {Reader<any>} read @param {Reader<string>} [readKey] @returns {Reader<Json>} */
+export const table = (read, readKey = text) => (value) =>
+  Object.fromEntries(Object.entries(mapping(value)).map(([key, item]) => [readKey(key), within(key, read, item)]))
+
+/** A reader of some keys of an object, which may have others. @param {Record<string, Reader<any>>} readers @returns {Reader<any>} */
+export const object = (readers) => (value) => {
+  const found = mapping(value)
+  return Object.fromEntries(Object.entries(readers).map(([key, read]) => [key, within(key, read, own(found, key))]))
 }
 
-/** @param {any} value @returns {number} */
-export function count(value) {
-  if (!Number.isSafeInteger(value) || value < 0) throw new InputError('not a count')
-  return value
+/**
+ * The keys of what an app wrote, null as good as absent. A key that has no reader is an error: a misspelt one would mean
+ * something else.
+ * @param {any} value @param {Record<string, Reader<any>>} readers @param {string} label
+ */
+export function given(value, readers, label) {
+  const entries = Object.entries(mapping(value))
+  const unknown = entries.find(([key]) => !Object.hasOwn(readers, key))
+  if (unknown) throw new InputError(`${label} has no ${unknown[0].slice(0, 40)}: it has ${Object.keys(readers).join(', ')}`)
+  const known = entries.filter(([, item]) => (item ?? null) !== null)
+  return Object.fromEntries(known.map(([key, item]) => [key, within(key, readers[key], item)]))
 }
 
-/** @param {any} value @returns {boolean} */
-export function flag(value) {
-  if (typeof value !== 'boolean') throw new InputError('neither true nor false')
-  return value
-}
-
-/** @param {any} value @returns {number} */
-export function share(value) {
-  if (typeof value !== 'number' || !(value >= 0 && value <= 1)) throw new InputError('not a number from 0 to 1')
-  return value
-}
-
-/** @param {any} value @returns {number} */
-export function positive(value) {
-  if (!(Number.isFinite(value) && value > 0)) throw new InputError('not a number above 0')
-  return value
+/** @param {string} key @param {Reader<any>} read @param {any} value */
+function within(key, read, value) {
+  try {
+    return read(value)
+  } catch (error) {
+    throw error instanceof RegError ? new InputError(`${key}: ${error.message}`) : error
+  }
 }
 
 /** A number in words. @param {number} value @param {number} [digits] that count */
@@ -104,30 +117,9 @@ export function figure(value, digits = 6) {
  * A key's value if the object itself has it: `constructor` is not a key of `{}`.
  * @param {Json} found
  * @param {string} key
- * @returns {any}
  */
 export function own(found, key) {
   return Object.hasOwn(found, key) ? found[key] : undefined
-}
-
-/**
- * A key's value, null as good as absent.
- * @template T
- * @template D
- * @param {Json} found
- * @param {string} key
- * @param {(value: any) => T} read
- * @param {D} absent
- * @returns {T | D}
- */
-export function optional(found, key, read, absent) {
-  const value = own(found, key) ?? null
-  if (value === null) return absent
-  try {
-    return read(value)
-  } catch (error) {
-    throw error instanceof RegError ? new InputError(`${key}: ${error.message}`) : error
-  }
 }
 
 const DIGEST = /^sha256:([0-9a-f]{64})$/
@@ -155,19 +147,12 @@ export function modelName(value) {
   return value
 }
 
-/** @type {Readonly<Record<string, bigint>>} */
-export const UNITS = Object.freeze({
-  '': 1n,
-  B: 1n,
-  kB: 10n ** 3n,
-  MB: 10n ** 6n,
-  GB: 10n ** 9n,
-  TB: 10n ** 12n,
-  KiB: 2n ** 10n,
-  MiB: 2n ** 20n,
-  GiB: 2n ** 30n,
-  TiB: 2n ** 40n,
-})
+/** Bytes of each unit of size. @type {Record<string, bigint>} */
+const UNITS = { '': 1n, B: 1n }
+for (const [place, letter] of [...'kMGT'].entries()) {
+  UNITS[`${letter}B`] = 1000n ** BigInt(place + 1)
+  UNITS[`${letter.toUpperCase()}iB`] = 1024n ** BigInt(place + 1)
+}
 const SIZE = /^([0-9]{1,15})(?:\.([0-9]{1,9}))?([A-Za-z]*)$/
 
 /** SIZE = a number of bytes, or DIGITS ["." DIGITS] [UNIT]. @param {any} value @returns {number} */

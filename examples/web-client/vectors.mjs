@@ -16,9 +16,11 @@ import { checkContinues, readIndex } from './state.mjs'
 import { memoryStore } from './stores.mjs'
 import { chooseDeltas } from './updates.mjs'
 import { IntegrityError, RegError } from './values.mjs'
-import { ExpressionError, parse } from './where.mjs'
+import { parse } from './where.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
+
+/** @typedef {[name: string, find: () => any, expected: any]} Case what `find` returns is to be equal */
 
 /**
  * Run all vectors; returns how many passed, and a message for each that failed.
@@ -29,123 +31,106 @@ export async function runVectors(load, resolveFiles) {
   let passed = 0
   /** @type {string[]} */
   const failures = []
-
-  /** @param {string} name @param {() => void | Promise<void>} test */
-  async function check(name, test) {
+  for await (const [name, find, expected] of cases(load, resolveFiles)) {
     try {
-      await test()
+      const [left, right] = [await find(), expected].map(canonical)
+      if (left !== right) throw new Error(`${left}\nis not\n${right}`)
       passed++
     } catch (error) {
       failures.push(`${name}\n${error instanceof Error ? error.message : error}`)
     }
   }
+  return { passed, failures }
+}
 
+/** @param {(path: string) => Promise<Json> | Json} load @param {string[]} resolveFiles @returns {AsyncGenerator<Case>} */
+async function* cases(load, resolveFiles) {
   for (const file of [...resolveFiles.map((name) => `resolve/${name}`), 'rollout.json']) {
     const document = await load(file)
     for (const vector of document.vectors) {
-      await check(`${file}: ${vector.name}`, async () => {
-        const found = /** @type {Json} */ (await answer(document, vector))
-        const keys = Object.keys(vector.expect)
-        equal(Object.fromEntries(keys.map((key) => [key, found[key]])), vector.expect)
-      })
+      yield [`${file}: ${vector.name}`, async () => asExpected(await answer(document, vector), vector.expect), vector.expect]
     }
   }
 
-  const where = await load('where.json')
+  const { candidate, ...where } = await load('where.json')
   for (const expression of where.true) {
-    await check(`true: ${expression}`, () => {
-      equal(parse(expression)(where.candidate), true)
-      equal(parse(`not (${expression})`)(where.candidate), false)
-    })
+    yield [`true: ${expression}`, () => [expression, `not (${expression})`].map((each) => parse(each)(candidate)), [true, false]]
   }
   for (const expression of where.unknown) {
-    await check(`unknown: ${expression}`, () => {
-      for (const candidate of [where.candidate, {}]) {
-        equal(parse(expression)(candidate), false)
-        equal(parse(`not ${expression}`)(candidate), true)
-      }
-    })
+    const found = () => [candidate, {}].flatMap((each) => [parse(expression)(each), parse(`not ${expression}`)(each)])
+    yield [`unknown: ${expression}`, found, [false, true, false, true]]
   }
   for (const { expression, span } of where.errors) {
-    await check(`error: ${expression}`, () => equal(spanOf(expression), span))
+    const find = async () => parse(expression)
+    yield [`error: ${expression}`, () => find().then(() => null, (error) => error.span), span]
   }
 
   const rollout = await load('rollout.json')
   for (const { in: expected, seed, ...admission } of rollout.admissions) {
-    await check(`rollout: ${seed} at ${admission.percent} %`, async () =>
-      equal(await admits(admission, seed, null), expected))
+    yield [`rollout: ${seed} at ${admission.percent} %`, () => admits(admission, seed, null), expected]
   }
   for (const { where: cohort, device, error, in: expected } of rollout.cohorts) {
-    await check(`cohort: ${cohort}`, async () => {
-      const outcome = admits({ salt: '0', percent: 100, where: cohort }, '0'.repeat(64), device)
-      equal(await outcome.catch((failure) => failure.family ?? failure), error ?? expected)
-    })
+    const find = () => orFamily(admits({ salt: '0', percent: 100, where: cohort }, '0'.repeat(64), device))
+    yield [`cohort: ${cohort}`, find, error ?? expected]
   }
 
   const history = await load('history.json')
   const documents = async (/** @type {string} */ digest) => platform.encode(history.documents[digest])
   for (const { name, after, error } of history.vectors) {
-    await check(`history: ${name}`, async () => {
-      const [seen, index] = [history.before, after].map((text) => platform.encode(text))
-      const { state } = await readIndex(seen, 'acme/pii')
-      const outcome = readIndex(index, 'acme/pii').then((found) => checkContinues(state, found, documents))
-      equal(await outcome.then(() => null, (failure) => failure.family ?? failure), error)
-    })
-    if (error || name === 'nothing') continue
-    await check(`history, an edge that is behind: ${name}`, async () => {
-      const [old, seen] = await Promise.all([history.before, after].map((text) => readIndex(platform.encode(text), 'acme/pii')))
-      await checkContinues(old.state, seen, documents)
-    })
+    const read = (/** @type {string} */ text) => readIndex(platform.encode(text), 'acme/pii')
+    const continues = async () => checkContinues((await read(history.before)).state, await read(after), documents)
+    yield [`history: ${name}`, () => orFamily(continues().then(() => null)), error]
   }
 
   const device = await load('device.json')
   for (const { name, state, question, slot, withdrawn, expect } of device.updates) {
-    await check(`update: ${name}`, async () => {
-      const ask = (/** @type {Json} */ asked) => resolve(device.states[state], { ...asked, failed: slot.failed })
+    const ask = (/** @type {Json} */ asked) => resolve(device.states[state], { ...asked, failed: slot.failed })
+    yield [`update: ${name}`, async () => {
       const { version, artifact, stays, leaves, error } = await decide(slot, question, ask, async () => withdrawn)
-      if (artifact) equal({ version, artifact: artifact.path }, expect)
-      else equal({ ...(stays && { stays }), ...(leaves && { leaves }), ...(!stays && { error: error?.family ?? 'not-found' }) }, expect)
-    })
+      if (artifact) return { version, artifact: artifact.path }
+      return { ...(stays && { stays }), ...(leaves && { leaves }), ...(!stays && { error: error?.family ?? 'not-found' }) }
+    }, expect]
   }
   for (const { name, slot, withdrawn, expect } of device.rollbacks) {
-    await check(`rollback: ${name}`, async () => {
-      const outcome = Promise.resolve().then(() => undone('acme/pii', slot, withdrawn))
-      const found = await outcome.then(
-        ({ current, previous, failed }) => ({ current: previous || current?.version, failed }),
-        (error) => ({ error: error.family ?? error }),
-      )
-      equal(found, expect)
-    })
+    const find = async () => undone('acme/pii', slot, withdrawn)
+    const shown = (/** @type {Json} */ { current, previous, failed }) => ({ current: previous || current?.version, failed })
+    yield [`rollback: ${name}`, () => find().then(shown, (error) => ({ error: error.family ?? error })), expect]
   }
   for (const { name, before, rollouts, lines, expect } of device.withdrawals) {
-    await check(`withdrawn: ${name}`, () => equal(withdrawals(before, rollouts, lines), expect))
+    yield [`withdrawn: ${name}`, () => withdrawals(before, rollouts, lines), expect]
   }
 
   const behaviour = await load('behaviour.json')
   for (const { name, steps } of behaviour.vectors) {
-    await check(`behaviour: ${name}`, async () => {
+    yield [`behaviour: ${name}`, async () => {
       const store = memoryStore()
+      const found = []
       for (const step of steps) {
         const registry = new Registry('https://models.invalid', store, { delays: [], fetch: serving(behaviour, step) })
-        const found = await behaved(registry, step)
-        equal(Object.fromEntries(Object.keys(step.expect).map((key) => [key, found[key]])), step.expect)
+        found.push(asExpected(await behaved(registry, step), step.expect))
       }
-    })
+      return found
+    }, steps.map((/** @type {Json} */ { expect }) => expect)]
   }
 
   for (const vector of (await load('delta/apply.json')).vectors) {
-    await check(`delta: ${vector.name}`, async () => {
-      const outcome = applied(vector).then((bytes) => [...bytes], (error) => error instanceof IntegrityError || error)
-      equal(await outcome, 'new' in vector ? [...fromBase64(vector.new)] : true)
-    })
+    const find = () => applied(vector).then((bytes) => [...bytes], (error) => error instanceof IntegrityError || error)
+    yield [`delta: ${vector.name}`, find, 'new' in vector ? [...fromBase64(vector.new)] : true]
   }
   for (const { name, sizes, present, deltas, chosen } of (await load('delta/choose.json')).vectors) {
-    await check(`choose: ${name}`, () => {
-      const found = chooseDeltas(deltas, sizes, new Set(present))
-      equal(Object.fromEntries([...found].map(([file, { delta }]) => [file, delta])), chosen)
-    })
+    const find = () => Object.fromEntries([...chooseDeltas(deltas, sizes, new Set(present))].map(([file, { delta }]) => [file, delta]))
+    yield [`choose: ${name}`, find, chosen]
   }
-  return { passed, failures }
+}
+
+/** The keys of an answer that are expected. @param {Json} found @param {Json} expect */
+function asExpected(found, expect) {
+  return Object.fromEntries(Object.keys(expect).map((key) => [key, found[key]]))
+}
+
+/** @param {Promise<any>} outcome */
+function orFamily(outcome) {
+  return outcome.catch((error) => error.family ?? error)
 }
 
 /** The result of the code, in the shape of a vector's `expect`. @param {Json} document @param {Json} vector */
@@ -201,17 +186,6 @@ async function behaved(registry, { call, question, bad = [], throws }) {
   return /** @type {Json} */ ({ ...found, artifact: found.artifact?.path, codes: found.rejected?.map((/** @type {Json} */ { code }) => code), ran, current: current?.version ?? null, previous: previous?.version ?? null })
 }
 
-/** @param {string} expression */
-function spanOf(expression) {
-  try {
-    parse(expression)
-  } catch (error) {
-    if (error instanceof ExpressionError) return error.span
-    throw error
-  }
-  return null
-}
-
 /** The bytes that a vector's delta makes, by the header of the delta itself. @param {Json} vector */
 async function applied(vector) {
   const [delta, ...old] = [vector.delta, ...vector.old].map((text) => fromBase64(text))
@@ -230,10 +204,4 @@ async function applied(vector) {
   const bytes = concat(parts)
   if (`sha256:${await sha256(bytes)}` !== expected.digest) throw new IntegrityError('other bytes')
   return bytes
-}
-
-/** Throw an error unless two JSON values are the same. @param {any} found @param {any} expected */
-function equal(found, expected) {
-  const [left, right] = [found, expected].map(canonical)
-  if (left !== right) throw new Error(`${left}\nis not\n${right}`)
 }

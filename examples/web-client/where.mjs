@@ -5,7 +5,7 @@
  * is a function from a candidate to true or false. Nothing in it can fail or run away once it is parsed.
  */
 
-import { InputError, isVersion, own, precedence, wholeBytes } from './values.mjs'
+import { codeUnits, InputError, isVersion, own, precedence, wholeBytes } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {(candidate: Json) => boolean} Predicate */
@@ -48,7 +48,6 @@ export class ExpressionError extends InputError {
  * Read an expression over these fields.
  * @param {string} expression
  * @param {Record<string, string>} [kinds] of the fields
- * @returns {Predicate}
  */
 export function parse(expression, kinds = KINDS) {
   return new Parser(expression, kinds).whole()
@@ -186,7 +185,6 @@ class Parser {
   /**
    * relation = ("=" | "==" | "!=" | "<" | "<=" | ">" | ">=") value | "~" text
    * @param {Field} field
-   * @returns {Predicate}
    */
   #relation(field) {
     const sign = this.#next
@@ -236,8 +234,8 @@ class Parser {
     const missing = own(this.kinds, name) && own(LABELLED, name)
     if (missing !== undefined) {
       const label = start.text.slice(name.length + 1) || this.#label(start, missing)
-      const ofRecall = name === 'metric' && label.startsWith(RECALL)
-      return ofRecall ? labelled('recall', label.slice(RECALL.length), start) : labelled(name, label, start)
+      const [of, key] = name === 'metric' && label.startsWith(RECALL) ? ['recall', label.slice(RECALL.length)] : [name, label]
+      return { name: of, kind: KINDS[of], start, read: (candidate) => own(own(candidate, of) ?? {}, key) }
     }
     const kind = own(this.kinds, start.text)
     if (kind === undefined) throw this.#wrong(start, `there is no field ${start.text.slice(0, 40)}`)
@@ -291,11 +289,6 @@ class Parser {
   }
 }
 
-/** One number of a field that has several. @param {string} name @param {string} label @param {Token} start @returns {Field} */
-function labelled(name, label, start) {
-  return { name, kind: KINDS[name], start, read: (candidate) => own(own(candidate, name) ?? {}, label) }
-}
-
 /** @type {Record<string, (written: string) => any>} */
 const READERS = {
   text: (written) => written,
@@ -344,8 +337,7 @@ function known(field, test) {
  * @param {any} value
  */
 function order(kind, found, value) {
-  if (kind === 'version') return precedence(found, value)
-  return found === value ? 0 : found < value ? -1 : 1
+  return kind === 'version' ? precedence(found, value) : codeUnits(found, value)
 }
 
 /** @param {string} sign @param {number} difference */
@@ -355,25 +347,14 @@ function holds(sign, difference) {
   return difference < 0 ? sign.startsWith('<') : sign.startsWith('>')
 }
 
-/** Whether a pattern fits the whole text; `*` is any characters, `?` one. Never goes back further than the last `*`. */
+/** Whether a pattern fits the whole text; `*` is any characters, `?` one. */
 function fits(/** @type {string[]} */ chars, /** @type {string[]} */ pattern) {
-  let at = 0
-  let wanted = 0
-  let star = -1
-  let tried = 0
-  while (at < chars.length) {
-    if (pattern[wanted] === '*') {
-      star = wanted++
-      tried = at
-    } else if (wanted < pattern.length && (pattern[wanted] === '?' || pattern[wanted] === chars[at])) {
-      at++
-      wanted++
-    } else if (star >= 0) {
-      wanted = star + 1
-      at = ++tried
-    } else {
-      return false
-    }
+  let ends = new Set([0]) // where the text may be read on after the pattern so far, in order
+  for (const part of pattern) {
+    const next = new Set(/** @type {number[]} */ ([]))
+    if (part === '*') for (let [end] = ends; end <= chars.length; end++) next.add(end)
+    else for (const end of ends) if (end < chars.length && (part === '?' || part === chars[end])) next.add(end + 1)
+    ends = next
   }
-  return pattern.slice(wanted).every((char) => char === '*')
+  return ends.has(chars.length)
 }

@@ -21,6 +21,8 @@ from onnxreg.registry import Registry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
+DEMO = Path(__file__).parents[2] / ".cache" / "demo" / "home"
+SENTENCE = "Anna Berger was born on 3 May 1990 in Oslo; call her at 555-0199."
 pytestmark = [pytest.mark.more, needs_chromium, pytest.mark.timeout(900)]
 TRY = """async (...given) => {
   const form = document.querySelector('#try form')
@@ -130,6 +132,18 @@ def test_a_page_answers_what_the_command_line_answers(host, name, models, served
         assert f"{right['similarity'][0][1]:.4f}" in seen["result"]
     else:
         assert seen["classes"] == [f"{each['label']} {each['score']:.4f}" for each in right["classes"]] != []
+
+
+@pytest.mark.large
+@pytest.mark.skipif(not DEMO.is_dir(), reason="`make demo` trains and exports this tagger")
+@pytest.mark.parametrize("version", ["0.1.0", "0.2.0"])
+def test_the_tagger_of_the_demo_is_tried_on_its_page(version, trial, browser):
+    words = ("--text", SENTENCE, "--device", "ort-web-1.30")
+    right = reg(Registry(DEMO), "run", f"demo/pii:{version}", *words)
+    with running(DEMO, Settings(trial=trial)) as server:
+        seen = browser(f"{server.url}/models/demo/pii:{version}", SENTENCE)
+    assert seen["marks"] == [f"{span['text']} {span['label']}" for span in right["spans"]] != [], seen
+    assert right["path"] in seen["status"]
 
 
 @pytest.mark.parametrize("name", ["other-outputs", "other-tokens"])

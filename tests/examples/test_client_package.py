@@ -128,8 +128,21 @@ def test_two_builds_are_the_same_bytes_of_which_an_app_loads_25_kilobytes(built,
         text = (built / "dist" / name).read_text("utf-8")
         waiting += [other for other in re.findall(r'from"\./([^"]+)"', text) if other not in loaded]
     assert len(loaded) > 1
+    exports = json.loads((built / "package.json").read_text("utf-8"))["exports"].values()
+    entries = {Path(entry["default"]).name for entry in exports if isinstance(entry, dict)}
+    assert (loaded & entries, len(entries)) == ({"onnxreg.js"}, 8)
     sizes = [len(gzip.compress((built / "dist" / name).read_bytes())) for name in loaded]
     assert sum(sizes) < MAX_COMPRESSED_BYTES
+
+
+@pytest.mark.more
+def test_a_package_that_lacks_a_module_is_not_packed(built, tmp_path):
+    """`npm pack` builds first."""
+    copy = tmp_path / "client"
+    shutil.copytree(built, copy, symlinks=True, ignore=shutil.ignore_patterns("dist", "*.tgz", "where.mjs"))
+    done = subprocess.run(["npm", "pack"], cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "where.mjs" in done.stdout + done.stderr
+    assert not [*copy.glob("*.tgz")]
 
 
 @pytest.mark.more

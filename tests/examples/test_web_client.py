@@ -49,6 +49,64 @@ def test_a_browser_store_says_why_it_failed():
     assert run_with("stores.mjs", script) == "the disk is full\n"
 
 
+def test_a_size_that_no_memory_has_is_an_error_with_a_family():
+    """Memory is taken as bytes arrive: a petabyte that is absent, and one of which three bytes come."""
+    script = """const [{ Http }, { memoryStore }] = await Promise.all(['http', 'stores'].map((name) => import(`${process.argv[1]}/${name}.mjs`)))
+    for (const status of [404, 206]) {
+      const fetch = async () => ({ status, headers: { get: () => null }, arrayBuffer: async () => new ArrayBuffer(3) })
+      const blobs = new client.Blobs(new Http('https://models.invalid', { fetch, delays: [] }), memoryStore())
+      await blobs.fetch({ digest: `sha256:${'0'.repeat(64)}`, size: 2 ** 50 }).catch(({ family }) => console.log(family))
+    }"""
+    assert run_with("blobs.mjs", script, CLIENT.as_uri()).split() == ["not-found", "remote"]
+
+
+@pytest.mark.parametrize("path", ["../evil", "a/../../evil", "/../evil", ".."])
+def test_no_file_of_a_release_is_written_outside_of_its_directory(path, tmp_path):
+    """As a registry may say that lies: the programs of `reg` publish no such path."""
+    script = """const [directory, path] = process.argv.slice(1)
+    const registry = { parts: async function* () { yield new Uint8Array(1) } }
+    const release = (path) => ({ files: [{ path }], artifact: { path } })
+    console.log(await client.extract(registry, release('sub/model.onnx'), directory))
+    await client.extract(registry, release(path), directory).catch(({ family }) => console.log(family))"""
+    written = tmp_path / "files" / "sub" / "model.onnx"
+    assert run_with("directory-store.mjs", script, tmp_path / "files", path).split() == [
+        str(written),
+        "integrity",
+    ]
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == [written]
+
+
+def test_pieces_come_in_parallel_and_their_order_is_kept():
+    """The first one alone, since it shows whether the server sends parts; then four at a time."""
+    script = """const [{ Http }, { memoryStore }, { sha256 }] = await Promise.all(
+      ['http', 'stores', 'documents'].map((name) => import(`${process.argv[1]}/${name}.mjs`)))
+    const bytes = Uint8Array.of(5, 3, 8, 1, 9, 2)
+    const digest = async (part) => `sha256:${await sha256(part)}`
+    const digests = await Promise.all([...bytes].map((byte) => digest(Uint8Array.of(byte))))
+    const file = { digest: await digest(bytes), size: 6, pieces: { size: 1, digests } }
+    let [now, most, seen] = [0, 0, []]
+    const fetch = async (url, { headers }) => {
+      seen.push(most = Math.max(most, ++now))
+      await new Promise((done) => setTimeout(done, 20))
+      now--
+      const [start, end] = headers.Range.match(/\\d+/g).map(Number)
+      return { status: 206, headers: { get: () => null }, arrayBuffer: async () => bytes.slice(start, end + 1).buffer }
+    }
+    const blobs = new client.Blobs(new Http('https://models.invalid', { fetch }), memoryStore())
+    await blobs.fetch(file)
+    console.log(`${most} ${seen[0]} ${await blobs.read(file)}`)"""
+    assert run_with("blobs.mjs", script, CLIENT.as_uri()) == "4 1 5,3,8,1,9,2\n"
+
+
+def test_a_page_of_another_origin_is_told_what_the_server_must_allow():
+    script = """globalThis.location = { origin: 'https://app.example', href: 'https://app.example/' }
+    const fetch = async () => { throw new TypeError('Failed to fetch') }
+    for (const url of ['https://models.example', 'https://app.example/models', 'models'])
+      await new client.Http(url, { fetch, delays: [] }).document('registry.json').catch(({ family, message }) =>
+        console.log(family, message.includes('Access-Control-Allow-Origin: https://app.example')))"""
+    assert run_with("http.mjs", script).splitlines() == ["remote true", "remote false", "remote false"]
+
+
 def test_a_store_that_ends_with_the_program(registry, tmp_path):
     files = publish(registry, tmp_path / "1", "1.0.0")
     with web_client.running(str(NODE)) as call, static.serve(registry.store.root) as url:

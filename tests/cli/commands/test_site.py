@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -10,6 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 from support.made_once import made_once
+from support.registries import grow
 from support.servers import showroom, static
 
 from onnxreg.cli.main import main
@@ -97,3 +99,24 @@ def test_a_site_is_not_written_into_the_folder_that_it_copies(models, tmp_path):
     words = ["site", str(tmp_path / "try" / "public"), "--try", str(tmp_path / "try")]
     assert main(["--registry", str(models), *words]) == 2
     assert [path.name for path in (tmp_path / "try").iterdir()] == ["try.js"]
+
+
+@pytest.mark.parametrize(
+    "url", ["//models.example/tree", "//ada:secret@models.example/tree", "ftp://models.example"]
+)
+def test_the_url_of_a_tree_elsewhere_names_its_scheme(models, tmp_path, capsys, url):
+    """`reg pull` takes no address without one, and a content policy neither."""
+    assert main(["--registry", str(models), "site", str(tmp_path / "public"), "--url", url]) == 2
+    said = capsys.readouterr().err
+    assert "https://" in said or "credentials" in said
+    assert not (tmp_path / "public").exists() and "secret" not in said
+
+
+@pytest.mark.more
+def test_the_pages_of_a_hundred_models_take_ten_seconds(tmp_path):
+    """Of processor time, since the machine may be busy; each version has a page."""
+    models = grow.grow(tmp_path / "models", 100, 5, manifests=True).store.root
+    started = time.process_time()
+    assert main(["--registry", str(models), "site", str(tmp_path / "public")]) == 0
+    assert time.process_time() - started < 10
+    assert len([*(tmp_path / "public").glob("*.html")]) == 1 + 100 * (5 + 2)

@@ -200,9 +200,18 @@ def write_table(table: Mapping[str, Release]) -> None:
 
 
 def client_rows(table: Mapping[str, Release]) -> Iterator[str]:
-    """The table as the clients have it: a minor release of ONNX Runtime 1, and what it is the first to have."""
+    """The table as the clients have it: a minor release of ONNX Runtime 1, and what it is the first to have, features of an
+    operator joined by `|`.
+    """
     for release in sorted(set(table.values())):
-        words = ", ".join(word.replace(" ", "\0") for word, first in table.items() if first == release)
+        features: dict[str, list[str]] = {}
+        for word, first in table.items():
+            operator, _, feature = word.partition(" ")
+            if first == release:
+                features.setdefault(operator, []).append(feature)
+        words = ", ".join(
+            f"{operator}\0{'|'.join(named)}".rstrip("\0") for operator, named in features.items()
+        )
         for line in textwrap.wrap(words, 86, break_long_words=False, break_on_hyphens=False):
             yield f"{release[1]}: {line.replace(chr(0), ' ').removesuffix(',')}"
 
