@@ -134,13 +134,15 @@ def doubts(version: Release) -> Iterator[str]:
 
 
 def benchmark(document: BenchmarkDocument) -> Iterator[str]:
-    """The machine of a benchmark, and one row for each batch size of each artifact."""
+    """The machine of a benchmark, and one row for each batch size of each artifact or candidate."""
     machine = f"{document.cpu} ({document.isa}), {counted(document.threads, 'thread')}"
     yield printable(f"{machine}, {document.runtime}, {document.runs} runs")
+    timed = [(item.path, item.checks) for item in document.artifacts]
+    timed += [(f"candidate {item.name}", item.checks) for item in document.candidates]
     rows = [
-        (item.path, check.name, check.metric, None if check.value is None else f"{check.value:g}")
-        for item in document.artifacts
-        for check in item.checks
+        (label, check.name, check.metric, None if check.value is None else f"{check.value:g}")
+        for label, checks in timed
+        for check in checks
     ]
     yield from table(("ARTIFACT", "CHECK", "METRIC", "VALUE"), rows)
 
@@ -429,7 +431,7 @@ def searched(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
     if not record:
         return
     timed = {
-        name: [item.ratio.value for item in items if item.ratio]
+        name: [item.ratio for item in items if item.ratio]
         for one in tables
         for name, items in one.candidates.items()
     }
@@ -438,7 +440,7 @@ def searched(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
         (
             trial["candidate"],
             size(trial["bytes"]) if "bytes" in trial else None,
-            [f"{ratio:.2f} x" for ratio in timed.get(trial["candidate"], ())],
+            [f"{one.value:.2f} x{', too noisy' * one.is_noisy}" for one in timed.get(trial["candidate"], ())],
             [_loss(item["metric"], item["loss"], item.get("interval")) for item in trial.get("metrics", ())],
             trial["state"],
         )
@@ -449,7 +451,7 @@ def searched(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
     yield f"{tried}; the winner is {winner}"
     yield from table(("CANDIDATE", "SIZE", "LATENCY", "LOSS", "VERDICT"), rows)
     passed = {trial["candidate"]: trial["bytes"] for trial in trials if trial["state"] == "certified"}
-    costs = {name: (bytes_, max(timed[name])) for name, bytes_ in passed.items() if name in timed}
+    costs = {name: (bytes_, max(timed[name]).value) for name, bytes_ in passed.items() if name in timed}
     front = [
         name
         for name, cost in costs.items()

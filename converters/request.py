@@ -208,8 +208,7 @@ def run(
     from onnxreg.converters.search.search import run_judged
 
     if not isinstance(plan, ExportPlan):
-        draft, latency = export_family(plan, workspace, progress)
-        return draft, [latency]
+        return export_family(plan, workspace, progress)
     check_memory(plan)
     tables = []
     if plan.evaluation is None:

@@ -471,9 +471,10 @@ def time_judged(
     """
     if evaluation.subject.parts:
         return
-    artifacts = {artifact.path: artifact for artifact in draft.artifacts}
+    artifacts, own = {artifact.path: artifact for artifact in draft.artifacts}, evaluation.plan.artifacts
     for artifact in draft.artifacts:
-        if artifact.verdict.suite is None or artifact.precision == FULL_PRECISION:
+        is_judged = artifact.verdict.suite is not None if own is None else artifact.path in own
+        if not is_judged or artifact.precision == FULL_PRECISION:
             continue
         parent = artifacts.get(artifact.parent or "")
         while parent is not None and parent.precision != FULL_PRECISION:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from onnxreg.converters.engine.measure import Outputs, agreement, make_check
-from onnxreg.converters.evaluation.evaluate import EvaluationPlan, SourceEvaluation, evaluate
+from onnxreg.converters.evaluation.evaluate import EvaluationPlan, SourceEvaluation, evaluate, time_judged
 from onnxreg.converters.evaluation.evaluators import LabelledRow
-from onnxreg.converters.evaluation.latency import LatencyTable, measure_chains
+from onnxreg.converters.evaluation.latency import PAIRS, LatencyTable, measure_chains
 from onnxreg.converters.families.backbone import INPUT, LoadedBackbone, load_backbone
 from onnxreg.converters.families.detector import (
     DISTANCE,
@@ -74,14 +74,14 @@ class MemberFile:
 
 def export_family(
     plan: FamilyPlan, workspace: Path, progress: Progress = SILENT
-) -> tuple[Draft, LatencyTable]:
-    """Make a family that meets its limits, and time one row through each precision of the family.
+) -> tuple[Draft, list[LatencyTable]]:
+    """Make a family that meets its limits; time one row through each precision of it, and judged files beside float32.
 
     Raises GateError if a limit is not met, and the errors of `make_family`. After an error the workspace is not valid.
     """
     import numpy as np
 
-    draft, files = make_family(plan, workspace, progress)
+    draft, files, evaluations = make_family(plan, workspace, progress)
     progress.step("measuring the latency")
     image = np.zeros([1, *load_session(workspace / files[0].path).get_inputs()[0].shape[1:]], np.float32)
     heads = [file for file in files if file.role == "head"]
@@ -94,7 +94,9 @@ def export_family(
     ]
     latency = measure_chains(workspace, chains, {INPUT: image}, BENCHMARK)
     check_limits(plan.document, files, latency)
-    return draft, latency
+    judged = chain.from_iterable(time_judged(one, draft, progress=progress) for one in evaluations)
+    tables = latency, LatencyTable(PAIRS, tuple(judged))
+    return draft, [table for table in tables if table.latencies]
 
 
 def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: LatencyTable) -> None:
@@ -122,8 +124,8 @@ def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: Lat
 
 def make_family(
     plan: FamilyPlan, workspace: Path, progress: Progress = SILENT
-) -> tuple[Draft, list[MemberFile]]:
-    """Make every member of a family in `workspace`, whether or not the limits are met.
+) -> tuple[Draft, list[MemberFile], list[SourceEvaluation]]:
+    """Make every member of a family in `workspace`, whether or not the limits are met, and judge members on their suites.
 
     Raises InputError or NotFoundError, naming the member, for a checkpoint or rows that cannot be used, ConversionError if
     a graph differs from the checkpoint.
@@ -211,10 +213,13 @@ def make_family(
 
     progress.step("describing what was made")
     draft = _draft(plan, backbone, heads, files, record, preprocessing, workspace)
-    for member, evaluation in plan.certificates.items():
-        draft = _certify(document, member, evaluation, draft, files, workspace, progress)
+    evaluations = [
+        _evaluation(document, member, own, files, workspace) for member, own in plan.certificates.items()
+    ]
+    for evaluation in evaluations:
+        draft = evaluate(evaluation, draft, progress)
     plan.check_unchanged()
-    return draft, files
+    return draft, files, evaluations
 
 
 def _images(plan: FamilyPlan, backbone: LoadedBackbone) -> Any:
@@ -400,16 +405,10 @@ def _draft(
     return Draft(plan.name, workspace, tuple(sorted(artifacts, key=lambda item: item.path)), (), fields)
 
 
-def _certify(
-    document: FamilyFile,
-    member: str,
-    plan: EvaluationPlan,
-    draft: Draft,
-    files: Sequence[MemberFile],
-    workspace: Path,
-    progress: Progress,
-) -> Draft:
-    """Judge the reduced precisions of a member on a suite of images or, for a head, embeddings.
+def _evaluation(
+    document: FamilyFile, member: str, plan: EvaluationPlan, files: Sequence[MemberFile], workspace: Path
+) -> SourceEvaluation:
+    """Plan the evaluation of the reduced precisions of a member on a suite of images or, for a head, embeddings.
 
     A head gets the embeddings of the float32 backbone, so that the verdict is about the head's file alone. Raises InputError
     if the suite does not fit the member, or the member has only float32; ConversionError if a graph does not run.
@@ -438,4 +437,4 @@ def _certify(
         start=start,
         fields={"task": TASK},
     )
-    return evaluate(SourceEvaluation(replace(plan, artifacts=paths), subject), draft, progress)
+    return SourceEvaluation(replace(plan, artifacts=paths), subject)

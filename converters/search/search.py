@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -50,6 +51,8 @@ MAX_GROUPS = 12
 """The most product groups whose distances are measured; the others, which are smaller, count as the farthest."""
 ALPHA = 0.6
 """The share of the range of activations that smoothing moves into the weights."""
+MAX_SIZE_RATIO = {"bytes": 1.0, "fast-enough": 1.01, "latency": inf}
+"""The most bytes of a faster candidate, as a multiple of the smallest that passes, by objective."""
 PREFIX = "search-"
 """The prefix of the step names of a candidate."""
 SCRATCH = ".search"
@@ -389,16 +392,18 @@ class Search:
             key=lambda candidate: candidate.estimate(weights),
         )
         candidates = {candidate.name: candidate for candidate in ordered}
-        trials = [self._trial(candidate, "untried", [UNTRIED]) for candidate in ordered]
-        objective, smallest, slow = self._request.objective, float("inf"), list[Trial]()
+        trials: list[Trial] = [
+            {"candidate": one.name, "state": "untried", "reasons": [UNTRIED]} for one in ordered
+        ]
+        objective, smallest, slow = self._request.objective, inf, list[Trial]()
         for number, (candidate, trial) in enumerate(zip(ordered, trials, strict=True), start=1):
-            if objective != "latency" and candidate.estimate(weights) >= smallest:
+            if candidate.estimate(weights) >= smallest * MAX_SIZE_RATIO[objective]:
                 continue
             self._label = f"{number} of {len(ordered)}: {candidate.name}"
             if candidate.name in MIXES and candidate.bits is not None:
                 candidate = candidates[candidate.name] = self._mix(candidate)
             self._make(candidate, trial, self._label)
-            if objective != "bytes" and candidate.name in self._drafts:
+            if candidate.name in self._drafts:
                 self._time(trial)
             if objective == "fast-enough" and any(ratio.is_slow for ratio in self._ratios(candidate.name)):
                 slow.append(trial)
@@ -406,14 +411,14 @@ class Search:
             self._judge(trial)
             if trial["state"] == "certified":
                 smallest = min(smallest, trial["bytes"])
-        for trial in sorted(slow, key=lambda trial: trial["bytes"]) if smallest == float("inf") else ():
+        for trial in sorted(slow, key=lambda trial: trial["bytes"]) if smallest == inf else ():
             self._judge(trial)
             if trial["state"] == "certified":
                 break
         passed = [trial for trial in trials if trial["state"] == "certified"]
         if not passed:
             raise _none_passes(trials)
-        winner = min(passed, key=self._rank)
+        winner = self._winner(passed)
         shutil.rmtree(directory / "trials", ignore_errors=True)
         chosen = candidates[winner["candidate"]]
         assert self._plan.evaluation is not None
@@ -464,7 +469,7 @@ class Search:
             part = self._part((_dynamic_but(others),), f"group-{number}")
             with suppress(ConversionError, InputError), part as file:
                 distances[number] = self.evaluation.distance(file, self.base)
-        order = sorted(range(len(groups)), key=lambda number: distances.get(number, float("inf")))
+        order = sorted(range(len(groups)), key=lambda number: distances.get(number, inf))
         return [groups[number] for number in order]
 
     @contextmanager
@@ -485,7 +490,7 @@ class Search:
         for count in sorted((count for count in counts if count > 0), reverse=True):
             self._progress.step(f"{self._label}, {count} of {len(groups)} groups")
             passes = (_dynamic_but(groups[count:]), *candidate.passes)
-            trial = self._trial(candidate, "untried", [])
+            trial: Trial = {"candidate": candidate.name, "state": "untried", "reasons": []}
             try:
                 with self._part(passes, f"{candidate.name}-{count}") as file:
                     self._judge(trial, DraftArtifact("onnx", "int8", file.name), file)
@@ -496,9 +501,6 @@ class Search:
             if trial["state"] == "certified":
                 return replace(candidate, passes=(*smooth, *passes))
         return candidate
-
-    def _trial(self, candidate: Candidate, state: str, reasons: list[str]) -> Trial:
-        return {"candidate": candidate.name, "state": state, "reasons": reasons}
 
     def _make(self, candidate: Candidate, trial: Trial, label: str) -> None:
         """Make a candidate's file, and add its bytes to the trial; a pass that fails makes the trial `failed`."""
@@ -548,10 +550,16 @@ class Search:
     def _ratios(self, name: str) -> list[Ratio]:
         return [item.ratio for item in self.latencies.get(name, ()) if item.ratio is not None]
 
-    def _rank(self, trial: Trial) -> tuple[float, int]:
-        """Return the rank of a candidate that passed: the lowest wins. A noisy latency counts as equal to the parent's."""
-        ratios = self._ratios(trial["candidate"]) if self._request.objective == "latency" else ()
-        return max((1.0 if one.is_noisy else one.value for one in ratios), default=0.0), trial["bytes"]
+    def _winner(self, passed: Sequence[Trial]) -> Trial:
+        """Return the fastest of the candidates that are small enough. A noisy latency counts as equal to the parent's."""
+        objective = self._request.objective
+        most = MAX_SIZE_RATIO[objective] * min(trial["bytes"] for trial in passed)
+
+        def rank(trial: Trial) -> tuple[float, int]:
+            ratios = () if objective == "bytes" else self._ratios(trial["candidate"])
+            return max((1.0 if one.is_noisy else one.value for one in ratios), default=0.0), trial["bytes"]
+
+        return min((trial for trial in passed if trial["bytes"] <= most), key=rank)
 
     def _execute(self, plan: ExportPlan, directory: str) -> Draft:
         workspace = self._directory / directory
@@ -614,7 +622,7 @@ class Search:
 def excess(trial: Trial) -> float:
     """Return the largest ratio of a loss to its limit: below 1 the candidate passes; infinity for a trial without a loss."""
     figures = (figure for figure in trial.get("metrics", ()) if figure["loss"] is not None)
-    return max((figure["loss"] / figure["limit"] for figure in figures), default=float("inf"))
+    return max((figure["loss"] / figure["limit"] for figure in figures), default=inf)
 
 
 def _none_passes(trials: Sequence[Trial]) -> ConversionError:

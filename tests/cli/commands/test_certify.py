@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.registries import owner
+from support.registries.timed import check, record
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
@@ -77,6 +78,8 @@ def test_every_figure_is_listed_and_found_by_a_query(reg, publish):
     for test, count in (("'] >= 0.5", 1), ("/loss'] < 0.01", 1), ("'] > 1.5", 0)):
         assert len(reg("query", f"metric['texts/mean_cosine{test}", "--json").json["matches"]) == count
     assert reg(*RECOMPUTE).ended(3, "no item scores", "--item-scores")
+    record(registry, "acme/x", check(1.8))
+    assert reg("certificates", "acme/x").ended(0, "1.80 x, x86_64+avx2")
     value = {"format": "onnxreg-evaluation", "format_version": 1, "artifact": str(artifact.digest)}
     value |= {"suite": str(Digest.of(b"field")), "state": "refused"}
     owner.attest(registry, "acme/x", json.dumps(value).encode())
@@ -139,25 +142,37 @@ Search = Callable[..., Any]
 
 @pytest.fixture
 def search(reg: Any, make_checkpoint: Callable[..., Path], tmp_path: Path) -> Search:
-    """Certify a tiny encoder by latency, with these candidates."""
+    """Certify a tiny encoder by an objective, with these candidates."""
     rows = [{"text": f"w{10 + n % 50} w{10 + n // 50} w{20 + n % 7}"} for n in range(440)]
     (tmp_path / "suite.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    words = ["export", make_checkpoint("bert", ""), "--task", "pooling", "--name", "acme/y"]
-    words += ["--certify", "--objective", "latency", "--eval-suite", tmp_path / "suite.jsonl"]
-    return lambda *names: reg(*words, *(f"--candidate={name}" for name in names))
+    words = ["export", make_checkpoint("bert", ""), "--task", "pooling", "--name", "acme/y", "--certify"]
+    words += ["--eval-suite", tmp_path / "suite.jsonl", "--objective"]
+    return lambda objective, *names: reg(*words, objective, *(f"--candidate={name}" for name in names))
 
 
-def test_a_search_counts_its_candidates_and_lists_those_that_none_beats(search: Search) -> None:
+def test_a_search_counts_its_candidates_and_lists_those_that_none_beats(reg: Any, search: Search) -> None:
     names = ("int8", "weights8-32", "fp16")
-    done = search(*names)
+    done = search("latency", *names)
     assert done.status == 0, done.err
     steps = [line.partition(" of 3: ") for line in done.err.splitlines() if " of 3: " in line]
     assert [number for number, _, _ in steps] == ["1", "2", "3"]
     assert {label.split()[0] for _, _, label in steps} == set(names)
     lines = done.out.splitlines()
-    (front,) = (line.partition(": ")[2].split(", ") for line in lines if line.startswith("Pareto front"))
     sizes = {line.split()[0]: float(line.split()[1]) for line in lines if line.startswith(names)}
+    front = pareto_front(done)
     assert set(front) <= set(names) and min(sizes, key=lambda name: sizes[name]) in front
+    assert reg("show", "acme/y", "--benchmark").ended(0, *(f"candidate {name}" for name in names))
+    (document,) = reg("show", "acme/y", "--benchmark", "--json").json["benchmarks"]
+    ratios = {
+        item["name"]: [check["value"] for check in item["checks"] if check["metric"] == "ratio"]
+        for item in document["candidates"]
+    }
+    assert ratios.keys() == set(names) and all(map(all, ratios.values()))
+
+
+def pareto_front(done: Any) -> list[str]:
+    (line,) = (line for line in done.out.splitlines() if line.startswith("Pareto front"))
+    return str(line).partition(": ")[2].split(", ")
 
 
 def test_on_a_machine_too_busy_to_rank_bytes_decide_and_the_last_line_says_so(
@@ -168,8 +183,25 @@ def test_on_a_machine_too_busy_to_rank_bytes_decide_and_the_last_line_says_so(
         return [Latency((path,), 1, 1.0, 1.0, 30, "typical", parent, Ratio(0.9 if fast else 1.2, 0.5, 3.0))]
 
     monkeypatch.setattr("onnxreg.converters.evaluation.evaluate.compare", noisy)
-    done = search("int8", "fp16")
+    done = search("latency", "int8", "fp16")
     assert done.status == 0, done.err
     assert "winner is fp16" in done.out
     busy = [line for line in (done.out + done.err).splitlines() if "busy" in line]
     assert len(busy) == 1 and "model_fp16.onnx" in busy[0]
+    assert done.out.count("noisy") == 2
+
+
+@pytest.mark.parametrize("objective", ["fast-enough", "bytes"])
+def test_if_only_slower_files_pass_the_last_line_says_what_they_cost_and_save(
+    search: Search, monkeypatch: pytest.MonkeyPatch, objective: str
+) -> None:
+    def slow(path: str, run: Any, parent: str, *_: Any) -> list[Latency]:
+        return [Latency((path,), 1, 1.0, 1.0, 30, "typical", parent, Ratio(1.75, 1.6, 1.9))]
+
+    monkeypatch.setattr("onnxreg.converters.evaluation.evaluate.compare", slow)
+    done = search(objective, "int8", "fp16")
+    assert done.status == 0, done.err
+    assert "winner is fp16" in done.out
+    assert pareto_front(done) == ["fp16"]
+    (warning,) = [line for line in (done.out + done.err).splitlines() if "1.75 times" in line]
+    assert "model_fp16.onnx" in warning and "kB less" in warning

@@ -22,6 +22,7 @@ from support.sampling import sampled
 
 from onnxreg.cli.main import main
 from onnxreg.converters.evaluation import evaluate
+from onnxreg.converters.evaluation.latency import LatencyTable
 from onnxreg.converters.families.export_family import export_family
 from onnxreg.converters.families.family_plan import plan_family
 from onnxreg.converters.passes.tools.samples import digest
@@ -421,9 +422,13 @@ def document(certify: dict[str, Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def exported(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Draft:
-    workspace = tmp_path_factory.mktemp("workspace")
-    return small.export(document(SUITES), root, workspace)
+def made(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Draft, list[LatencyTable]]:
+    return export_family(plan_family(document(SUITES), root), tmp_path_factory.mktemp("workspace"))
+
+
+@pytest.fixture(scope="module")
+def exported(made: tuple[Draft, list[LatencyTable]]) -> Draft:
+    return made[0]
 
 
 def certificates(draft: Draft) -> dict[str, Any]:
@@ -449,6 +454,13 @@ def test_each_reduced_precision_has_a_certificate(exported, root):
     assert states["heads/corn-int8.onnx"] == "unknown"
     recorded = exported.fields["recipe"]["parameters"]["family"]["certify"]
     assert recorded["head:bean"]["suite"] == head["suite"] and "beans.npz" not in json.dumps(recorded)
+
+
+def test_each_judged_file_is_timed_beside_float32(made):
+    _, (_, judged) = made
+    bean = ("heads/bean-int8.onnx", "heads/bean-fp32.onnx")
+    assert {(*item.paths, item.parent) for item in judged.latencies} == {(HALF, FP32), (INT8, FP32), bean}
+    assert all(item.ratio is not None and item.ratio.value > 0 for item in judged.latencies)
 
 
 @pytest.mark.more

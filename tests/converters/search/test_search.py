@@ -249,31 +249,41 @@ def test_a_candidate_is_a_line_of_steps() -> None:
 
 
 SMALL, LARGE = "weights8-32-int8-embeddings", "fp16"
+TWIN = {
+    "name": "twin",
+    "steps": [{"name": "x", "pass": "OnnxFloatToFloat16", "params": {"op_block_list": ["Clip"]}}],
+}
+"""Less than a hundredth larger than fp16."""
 SLOW, NOISY, FAST, FASTER = (2.0, 1.9, 2.1), (1.3, 0.8, 1.6), (1.0, 0.9, 1.1), (0.5, 0.4, 0.6)
 
 
 @pytest.mark.parametrize(
-    ("objective", "ratios", "states"),
+    ("pair", "objective", "ratios", "states"),
     [
-        ("bytes", (SLOW, FAST), ("won", "certified")),
-        ("fast-enough", (FAST, FASTER), ("won", "certified")),
-        ("fast-enough", (SLOW, FAST), ("untried", "won")),
-        ("fast-enough", (NOISY, FAST), ("won", "certified")),
-        ("fast-enough", (SLOW, SLOW), ("won", "untried")),
-        ("latency", (FAST, FASTER), ("certified", "won")),
-        ("latency", (NOISY, FAST), ("won", "certified")),
-        ("latency", (NOISY, FASTER), ("certified", "won")),
+        ((SMALL, LARGE), "bytes", (SLOW, FAST), ("won", "certified")),
+        ((SMALL, LARGE), "fast-enough", (FAST, FASTER), ("won", "certified")),
+        ((SMALL, LARGE), "fast-enough", (SLOW, FAST), ("untried", "won")),
+        ((SMALL, LARGE), "fast-enough", (NOISY, FAST), ("won", "certified")),
+        ((SMALL, LARGE), "fast-enough", (SLOW, SLOW), ("won", "untried")),
+        ((SMALL, LARGE), "latency", (FAST, FASTER), ("certified", "won")),
+        ((SMALL, LARGE), "latency", (NOISY, FAST), ("won", "certified")),
+        ((SMALL, LARGE), "latency", (NOISY, FASTER), ("certified", "won")),
+        (("fp16", TWIN), "fast-enough", (FAST, FASTER), ("certified", "won")),
+        (("fp16", TWIN), "fast-enough", (FAST, NOISY), ("won", "certified")),
+        (("fp16", TWIN), "bytes", (FAST, FASTER), ("won", "certified")),
     ],
 )
 def test_the_objective_ranks_the_candidates_that_pass(
     search: Callable[..., Draft],
     write_suite: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
+    pair: tuple[Any, Any],
     objective: str,
     ratios: tuple[tuple[float, float, float], ...],
     states: tuple[str, ...],
 ) -> None:
-    speeds = dict(zip((SMALL, LARGE), map(Ratio._make, ratios), strict=True))
+    names = [one if isinstance(one, str) else one["name"] for one in pair]
+    speeds = dict(zip(names, map(Ratio._make, ratios), strict=True))
 
     def time(_: SourceEvaluation, path: str, file: Path, *parent: object) -> list[Latency]:
         own = [ratio for name, ratio in speeds.items() if f"/{name}/" in str(file)]
@@ -281,10 +291,12 @@ def test_the_objective_ranks_the_candidates_that_pass(
 
     monkeypatch.setattr(SourceEvaluation, "time", time)
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
-    found = record(search(choose, confirm=str(confirm), candidates=[SMALL, LARGE], objective=objective))
+    found = record(search(choose, confirm=str(confirm), candidates=pair, objective=objective))
     trials = {trial["candidate"]: trial["state"] for trial in found["candidates"]}
-    assert (trials | {found["winner"]: "won"}) == dict(zip((SMALL, LARGE), states, strict=True))
+    assert (trials | {found["winner"]: "won"}) == dict(zip(names, states, strict=True))
     assert not any("ms" in key or "ratio" in key for trial in found["candidates"] for key in trial)
+    sizes = [trial.get("bytes", 0) for trial in found["candidates"]]
+    assert TWIN not in pair or min(sizes) < max(sizes) < 1.01 * min(sizes)
 
 
 def test_judged_files_are_timed_beside_the_file_in_full_precision(
