@@ -298,9 +298,16 @@ def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[A
     return map(read, items) if isinstance(innermost(reader), DirectoryRegistry) else run_parallel(read, items)
 
 
+class _Entry(VersionEntry, frozen=True):
+    """The entry of a version, whose digest is only checked when the manifest is read."""
+
+    manifest: str  # type: ignore[assignment]
+
+
 class _State(State, frozen=True):
     """A state line that decodes each summary only when it is needed."""
 
+    versions: dict[Version, _Entry]  # type: ignore[assignment]
     summaries: dict[Version, msgspec.Raw]  # type: ignore[assignment]
 
     def summary(self, version: Version) -> VersionSummary | None:
@@ -321,7 +328,8 @@ def read_model(
         if newest is not None and (summary := state.summary(newest)) is not None:
             paths, line.manifest = entries[newest].held, str(summary.manifest)
             line.task, line.license, line.size = summary.task, summary.license, total_size(summary, paths)
-            line.formats = sorted({artifact.format for artifact, _ in summary.downloads(paths)})
+            held = (item for item in summary.artifacts if paths is None or item.path in paths)
+            line.formats = sorted({artifact.format for artifact in held})
         if name not in contents:
             return line, None
         pieces = _read_pieces(reader, state, entries, contents[name])
@@ -346,10 +354,10 @@ def _read_state(
     last = lines.removesuffix(b"\n").rpartition(b"\n")[2]
     if (state.registry, state.name) != (reader.registry_id, name) or (last and Digest.of(last) != state.head):
         raise IntegrityError(f"the index of {name} in {reader.url} does not fit its own history")
-    entries = state.versions
+    entries: Mapping[Version, VersionEntry] = state.versions
     if state.checkpoint is not None:
         checkpoint = Checkpoint.decode(read_blob(reader, state.checkpoint), "its checkpoint")
-        entries = checkpoint.versions | entries
+        entries = {**checkpoint.versions, **entries}
     return state, {version: entry for version, entry in entries.items() if not entry.dropped}
 
 
@@ -362,11 +370,12 @@ def _read_pieces(
     size = 0
 
     def read(version: Version) -> list[dict[str, Any]] | str:
-        digest, summary = entries[version].manifest, state.summary(version)
-        if summary is None and digest in contents:
-            return contents[digest]
+        manifest, summary = entries[version].manifest, state.summary(version)
+        if summary is None and manifest in contents:
+            return contents[manifest]
         try:
             if summary is None:
+                digest = Digest.parse(manifest)
                 data = read_blob(reader, digest)
                 summary = summarize(read_manifest(data, digest, state.name), digest, len(data))
         except RegError as error:

@@ -253,11 +253,12 @@ class DirectoryStore(ObjectStore):
         return open_regular(self.root / key)
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        stream = self.open(key)
-        if stream is None:
-            return None
-        with host_errors(f"reading {key} of {self.url}"), stream:
-            data = read_all(stream, key, MAX_DOCUMENT_BYTES)
+        with host_errors(f"reading {key} of {self.url}"):
+            try:
+                with self.open_file(key) as stream:
+                    data = read_all(stream, key, MAX_DOCUMENT_BYTES)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
         return data, Digest.of(data).hex
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:

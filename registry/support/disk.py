@@ -19,6 +19,8 @@ NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY, errno.
 WRITE_BACK_BYTES = 2**23
 SYNCFS_THRESHOLD = 32
 """From this number of files or directories on, one syncfs(2) is cheaper than an fsync(2) for each."""
+SAFE_FLAGS = sum(getattr(os, name, 0) for name in ("O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+"""The flags of open(2) to read a file that may be a link, a FIFO or a device."""
 
 READ_ONLY = "the file system is mounted read-only: remount it, or use another place"
 _NO_SPACE = "free some space there, then run the same command again"
@@ -265,9 +267,8 @@ def is_regular(path: Path) -> bool:
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file. Raise IntegrityError for a FIFO, device or symlink."""
     refused = IntegrityError(f"{path.name} is not a regular file", "`reg doctor` says what to do")
-    flags = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")
     try:
-        descriptor = os.open(path, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
+        descriptor = os.open(path, SAFE_FLAGS)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise refused from error

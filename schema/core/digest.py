@@ -48,7 +48,7 @@ class Digest(str):
     @classmethod
     def of(cls, data: bytes) -> "Digest":
         """The digest of bytes in memory."""
-        return cls(hashlib.sha256(data).hexdigest())
+        return str.__new__(cls, f"sha256:{hashlib.sha256(data).hexdigest()}")
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> object:

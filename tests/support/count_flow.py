@@ -24,7 +24,7 @@ FLOWS = {
     "pull": "--registry OTHER pull acme/tagger PLACE",
     "export": "export CHECKPOINT --name acme/tiny",
 }
-READERS = ("DirectoryStore.open", "BucketStore.get", "BucketStore.open")
+READERS = ("DirectoryStore.get", "DirectoryStore.open", "BucketStore.get", "BucketStore.open")
 
 
 def count(manifest: str, words: list[str]) -> None:
