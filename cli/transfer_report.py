@@ -60,7 +60,7 @@ def arrival_lines(arrivals: "Collection[Arrival]") -> Iterator[str]:
     """Lines about the bytes that deltas saved, and about the reasons why files arrived without deltas."""
     if saved := sum(item.size - item.moved for item in arrivals if item.since):
         yield f"deltas saved {size(saved)} of {size(sum(item.size for item in arrivals))}"
-    yield from (f"note: {reason}" for reason in sorted({item.reason for item in arrivals if item.is_doubt}))
+    yield from (f"note: {reason}" for reason in sorted({item.doubt for item in arrivals if item.doubt}))
 
 
 def skipped_lines(skipped: "Iterable[SkippedVersion]") -> Iterator[str]:

@@ -29,11 +29,10 @@ class ChannelStatus(NamedTuple):
 
 def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[ChannelStatus]:
     """Yield the status of each channel of a model, judged by `trust`. Raise IntegrityError if the log cannot be read."""
-    seqs = {channel.seq for channel in log.channels.values()}
-    lines = {line.seq: line for line in log.lines() if line.seq in seqs}
+    lines = list(log.lines())
     judge = signatures.judge_for(log, trust)
     for tag, channel in sorted(log.channels.items()):
-        line, version = lines[channel.seq], channel.version
+        line, version = lines[channel.seq - 1], channel.version
         verdicts = dict.fromkeys(map(str, signatures.signatures_of(log, trust, version, channel.manifest)))
         signers = {"the move": str(judge.line(line)), "the version": ", ".join(verdicts)}
         signed = ", ".join(f"{part} by {signer}" for part, signer in signers.items() if signer)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from onnxreg.registry.log.commit import load_own
-from onnxreg.registry.log.contents import EVERYTHING, Selection, held_files, read_version
+from onnxreg.registry.log.contents import EVERYTHING, Release, Selection, held_files, read_version
 from onnxreg.registry.log.decisions import DecisionResult, Decisions
 from onnxreg.registry.log.log import (
     LocatedVersion,
@@ -22,7 +22,7 @@ from onnxreg.registry.log.log import (
     read_lines,
 )
 from onnxreg.registry.remotes import RemoteCopy, RemoteReader, Remotes, check_distinct
-from onnxreg.registry.store.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry, temporary
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.support.environment import cache_directory, default_root
@@ -40,16 +40,13 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version, check_name
-from onnxreg.schema.log.events import check_channel
-from onnxreg.schema.log.state import newest_of, no_channel
+from onnxreg.schema.log.events import LogLine, check_channel
+from onnxreg.schema.log.state import State, newest_of, no_channel
 
 if TYPE_CHECKING:
-    from onnxreg.registry.log.contents import Release
     from onnxreg.registry.publish import Publisher
     from onnxreg.registry.resolution import Resolution
     from onnxreg.registry.store.hub import HubRegistry
-    from onnxreg.schema.log.events import LogLine
-    from onnxreg.schema.log.state import State
     from onnxreg.schema.manifest.draft import Draft
     from onnxreg.schema.query.device import Device
     from onnxreg.schema.query.requirements import Query
@@ -101,8 +98,6 @@ class Registry:
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """Make a directory that only this user may write to, in the registry or the user's cache; remove it at the end."""
-        from onnxreg.registry.store.directory import temporary
-
         with ExitStack() as stack:
             stack.enter_context(host_errors(f"writing to {self.store.root}", MACHINE_ERRNOS))
             directory = stack.enter_context(self.store.staging())
@@ -235,7 +230,7 @@ class Registry:
         copy = RemoteCopy(remote.registry_id, remote.url)
         own = load_own(CheckedReader(remote, self.heads), log.name, home, copy.store)
         heal = heal or isinstance(remote, DirectoryRegistry)
-        request = self._request(log, versions, restore, heal=heal, channels=channels)
+        request = ExchangeRequest(log.name, versions, EVERYTHING, channels, restore, heal, self.actor)
         result = exchange(home, remote, request, progress, log=log, own=own, near=[copy.store])
         if hub is not None:
             hub.refresh_layout(log.name)
@@ -269,7 +264,8 @@ class Registry:
             tags = [tag for tag in channels if tag in log.channels]
             releases = [version for version in newest_of(log.versions) if not version.is_prerelease][:1]
             newest = sorted({*releases, *(log.channels[tag].version for tag in tags)})
-            return self._request(log, log.versions if every else newest, restore, heal=heal, channels=tags)
+            versions = log.versions if every else newest
+            return ExchangeRequest(log.name, versions, EVERYTHING, tags, restore, heal, self.actor)
 
         results = []
         for name in names:
@@ -329,8 +325,9 @@ class Registry:
             if not home.is_there:
                 selected_paths(log, versions, selection)  # the selection fits before anything is created
                 DirectoryRegistry.create(home.root, home.disk)
-            more = {"selection": selection, "channels": channels, "deltas": deltas}
-            request = self._request(log, versions, restore, **more)
+            request = ExchangeRequest(
+                log.name, versions, selection, channels, restore, actor=self.actor, deltas=deltas
+            )
             result = exchange(reader, home, request, progress, log=log, own=own)
         if result.log is not None:
             self.heads.remember(home, result.name, result.log.index)
@@ -349,11 +346,6 @@ class Registry:
                 reader.copy.keep_log(log, _evidence(log))
             states.append(log.state)
         return states
-
-    def _request(
-        self, log: Log, versions: Collection[Version], restore: bool, **more: Any
-    ) -> ExchangeRequest:
-        return ExchangeRequest(log.name, versions, restore=restore, actor=self.actor, **more)
 
     def _destination(self, to: str | None) -> RegistryStore:
         remote = self.remotes.open(to, create=True)

@@ -20,7 +20,7 @@ from typing import BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
 from onnxreg.registry.log.log import Log, read_blob
-from onnxreg.registry.store.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry, exclusive
 from onnxreg.registry.store.layout import index_path, other_registry
 from onnxreg.registry.store.protocol import (
     IndexFile,
@@ -323,8 +323,6 @@ class Remotes:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Lock `remotes.json` and read it again; write what the block changed at the end."""
-        from onnxreg.registry.store.directory import exclusive
-
         file = remotes_file()
         with host_errors(f"writing {file}"), exclusive(file.with_suffix(".lock")):
             self._read()

@@ -18,7 +18,7 @@ from onnxreg.registry.trust.known_heads import KnownHeads, trust_if_any
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, IntegrityError, NotFoundError, about
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.log.state import ArtifactSummary, FileSummary
+from onnxreg.schema.log.state import ArtifactSummary, FileSummary, Rollout
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import (
     ResolveOutcome,
@@ -30,7 +30,6 @@ from onnxreg.schema.query.resolve import (
 
 if TYPE_CHECKING:
     from onnxreg.schema.delta.delta_format import Delta
-    from onnxreg.schema.log.state import Rollout
     from onnxreg.schema.manifest.operators import Need
     from onnxreg.schema.query.device import Device
 
@@ -58,7 +57,7 @@ class Resolution:
     outcome: ResolveOutcome
     index: IndexFile | None = field(default=None, repr=False)
     deltas: tuple[tuple["Delta", str], ...] = ()
-    rollout: "Rollout | None" = None
+    rollout: Rollout | None = None
 
     @property
     def warnings(self) -> Iterator[str]:

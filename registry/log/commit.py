@@ -30,7 +30,6 @@ from onnxreg.registry.store.protocol import (
     RegistryStore,
 )
 from onnxreg.registry.support import environment
-from onnxreg.registry.support.environment import stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
@@ -325,7 +324,7 @@ def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
         name = check_name(str(intent_document.get("name")))
 
     def change(log: Log) -> Collection[Digest]:
-        log.append(Fence(**stamp(name, ""), intent=intent))
+        log.append(Fence(**environment.stamp(name, ""), intent=intent))
         return ()
 
     commit(remote, push, name, change)

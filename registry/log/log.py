@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cached_property, lru_cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -353,7 +353,7 @@ class Log:
     def replay(cls, lines: Iterable[LogLine], registry: str, name: str, fetch: Fetch) -> Log:
         """Make a log from these lines alone, with its state. Raise IntegrityError if a line breaks a rule."""
         log = cls(registry, name, fetch)
-        with _damage(name):
+        with about(f"the log of {name} cannot be read", IntegrityError, VERIFY_ADVICE):
             for line in lines:
                 log.append_line(line)
         return log
@@ -375,7 +375,7 @@ class Log:
 
     def replay_from(self, checkpoint: Digest | None, lines: Iterable[LogLine]) -> Replay:
         """The tables after these lines, which follow a checkpoint (None: the start). Raise IntegrityError if invalid."""
-        with _damage(self.name):
+        with about(f"the log of {self.name} cannot be read", IntegrityError, VERIFY_ADVICE):
             start = Checkpoint()
             if checkpoint is not None:
                 start = Checkpoint.decode(self.fetch(checkpoint), "its checkpoint", MAX_DOCUMENT_BYTES)
@@ -662,16 +662,6 @@ def read_segment(data: bytes, name: str) -> list[LogLine]:
         raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT_LINES} lines", REWRITTEN)
     with about(f"the log of {name} cannot be read", IntegrityError):
         return [LogLine.decode(line) for line in data[:-1].split(b"\n")]
-
-
-@contextmanager
-def _damage(name: str) -> Iterator[None]:
-    """Turn an error of decoding or replaying lines into an IntegrityError about the model's log."""
-    try:
-        yield
-    except (ConflictError, InputError) as error:
-        hint = error.hint or VERIFY_ADVICE
-        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", hint) from error
 
 
 def log_of(

@@ -328,8 +328,8 @@ def read_model(
         if newest is not None and (summary := state.summary(newest)) is not None:
             paths, line.manifest = entries[newest].held, str(summary.manifest)
             line.task, line.license, line.size = summary.task, summary.license, total_size(summary, paths)
-            held = (item for item in summary.artifacts if paths is None or item.path in paths)
-            line.formats = sorted({artifact.format for artifact in held})
+            artifacts = (item for item in summary.artifacts if paths is None or item.path in paths)
+            line.formats = sorted({artifact.format for artifact in artifacts})
         if name not in contents:
             return line, None
         pieces = _read_pieces(reader, state, entries, contents[name])

@@ -497,12 +497,6 @@ def open_registry(
     return registry
 
 
-def memory_remote(
-    registry_id: str | None = None, url: str = "memory:", mirror: bool = False
-) -> RegistryStore:
-    return create_registry(MemoryStore(url), registry_id, mirror)
-
-
 class ObjectPush(Push):
     """Uploads each blob when it is put, to its first key that no collector condemned, and the index file last."""
 

@@ -366,32 +366,25 @@ def _hold(log: Log, version: Version, paths: ArtifactPaths, actor: str | None) -
     return Hold(**stamp(log.name, actor), version=version, manifest=manifest, paths=paths)
 
 
-@dataclass(frozen=True)
-class DeltaPlan:
-    """The delta of each file that has one. `reason` says why others have none; `is_doubt`: the user can change this."""
-
-    chosen: Mapping[Digest, Delta] = field(default_factory=dict)
-    reason: str = ""
-    is_doubt: bool = False
-
-
 def plan_deltas(
     source: RegistryReader,
     ledger: Log,
     versions: Collection[Version],
     sizes: Mapping[Digest, int],
-    has: Callable[[Collection[Digest]], set[Digest]],
-) -> DeltaPlan:
-    """Choose deltas of these versions for the files in `sizes` (bytes by digest). `has` picks blobs that are here."""
+    destination: RegistryReader,
+) -> tuple[dict[Digest, Delta], str]:
+    """Choose deltas of these versions for the files in `sizes` (bytes by digest), from files that the destination has.
+
+    Return the delta of each file that has one, and the reason why existing deltas are of no use here, if any.
+    """
     url = urlsplit(innermost(source).url)
-    if not url.scheme or not url.netloc:
-        return DeltaPlan({}, "the registry is on this machine")
-    tables = {ledger.versions[version].deltas for version in versions} if sizes else set()
+    is_elsewhere = bool(sizes and url.scheme and url.netloc)
+    tables = {ledger.versions[version].deltas for version in versions} if is_elsewhere else set()
     deltas = [delta for table in tables for delta in read_deltas(ledger.fetch, table)]
     if deltas and importlib.util.find_spec("numpy") is None:
-        return DeltaPlan({}, "deltas need numpy, which is not installed (extra onnx)", is_doubt=True)
-    present = has({old for delta in deltas for old in delta.old}) if deltas else set()
-    return DeltaPlan(choose_deltas(deltas, sizes, present), "no delta from a file that is here")
+        return {}, "deltas need numpy, which is not installed (extra onnx)"
+    present = destination.has({old for delta in deltas for old in delta.old}) if deltas else set()
+    return choose_deltas(deltas, sizes, present), ""
 
 
 def open_made(
@@ -480,7 +473,7 @@ def _copy(file: BinaryIO, offset: int, length: int) -> Iterator[memoryview]:
 @dataclass(frozen=True)
 class Arrival:
     """A file that arrived: its `size`, the bytes `moved`, the version `since` from whose file a delta made it, if any, and
-    the `reason` for or against a delta. `is_doubt`: a delta existed, but could not be used or gave wrong bytes.
+    a `doubt`: the reason why an existing delta could not be used, or gave wrong bytes; else "".
     """
 
     path: str
@@ -488,18 +481,21 @@ class Arrival:
     size: int
     moved: int
     since: Version | None = None
-    reason: str = ""
-    is_doubt: bool = False
+    doubt: str = ""
 
 
 @dataclass
 class BlobMover:
-    """Moves blobs, several at a time, large ones first; fetches a damaged one again. `documents` were read already."""
+    """Moves blobs, several at a time, large ones first; fetches a damaged one again. `documents` were read already.
+
+    `deltas` has the delta of each file that is made by one; `doubt` is the reason if none can be used (see `Arrival`).
+    """
 
     source: BlobReader
     progress: Progress
-    deltas: DeltaPlan = field(default_factory=DeltaPlan)
     documents: Mapping[Digest, bytes] = field(default_factory=dict)
+    deltas: Mapping[Digest, Delta] = field(default_factory=dict)
+    doubt: str = ""
     arrivals: list[Arrival] = field(default_factory=list)
 
     def move(self, push: Push, moving: Mapping[Digest, Reference]) -> None:
@@ -537,9 +533,8 @@ class BlobMover:
                 raise IntegrityError(f"blob {digest} has {count} bytes, its manifest says {size}")
 
         with self.progress.file(file.path, file.size) as show:
-            plan = self.deltas
-            reason, is_doubt = plan.reason, plan.is_doubt
-            if (made_by := plan.chosen.get(digest)) is not None:
+            doubt = self.doubt
+            if (made_by := self.deltas.get(digest)) is not None:
 
                 def make(start: int) -> BinaryIO:
                     new, open_delta = Descriptor(digest, size), partial(read, made_by.digest, made_by.size)
@@ -547,20 +542,17 @@ class BlobMover:
 
                 try:
                     store(make)
-                    reason = f"{made_by.size / size:.1%} of the file"
-                    return Arrival(file.path, digest, size, moved, made_by.since, reason)
+                    return Arrival(file.path, digest, size, moved, made_by.since)
                 except IntegrityError as error:
-                    reason, is_doubt = f"{file.path} was fetched whole: {error.message}", True
+                    doubt = f"{file.path} was fetched whole: {error.message}"
             path = source.blob_path(digest) if isinstance(source, DirectoryRegistry) else None
             try:
                 store(partial(read, digest, size), path)
             except IntegrityError:
                 store(partial(read, digest, size), path)
-            return Arrival(file.path, digest, size, moved, None, reason, is_doubt)
+            return Arrival(file.path, digest, size, moved, None, doubt)
 
 
-SEVERITY = (IntegrityError, ConflictError, NotFoundError, RegError)
-"""Error families by severity, the worst first; RegError is any other."""
 SMALL_TRANSFER_BYTES = 2**20
 """Blobs of at most this many bytes in total move within the commit, which saves a request for missing blobs."""
 
@@ -649,10 +641,9 @@ def exchange(
     present = destination.has(merged.blobs) if merged.blobs else set()
     moving = {digest: file for digest, file in merged.blobs.items() if digest not in present}
     sizes = {digest: file.size or 0 for digest, file in moving.items()}
-    deltas = DeltaPlan()
+    mover, events = BlobMover(source, progress, source_log.fetched), 0
     if request.deltas and isinstance(destination, DirectoryRegistry):
-        deltas = plan_deltas(source, source_log, request.versions, sizes, destination.has)
-    mover, events = BlobMover(source, progress, deltas, source_log.fetched), 0
+        mover.deltas, mover.doubt = plan_deltas(source, source_log, request.versions, sizes, destination)
 
     def change(log: Log) -> Collection[Digest]:
         """Add the missing lines to the destination's log; if the log has changed, merge again first."""
@@ -747,9 +738,10 @@ def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
 
 
 def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
-    """Return the most severe error in the list; None if no user must act."""
+    """The first error of the worst family in the list; None if no user must act."""
     errors = [item.error for item in skipped]
-    return next((error for kind in SEVERITY for error in errors if isinstance(error, kind)), None)
+    kinds = (IntegrityError, ConflictError, NotFoundError, RegError)
+    return next((error for kind in kinds for error in errors if isinstance(error, kind)), None)
 
 
 def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version], registry_id: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onnxreg.registry.log.contents import Release
 from onnxreg.registry.log.log import LocatedVersion, Log, load, log_of, read_blob, read_manifest
-from onnxreg.registry.signing import is_valid, sign_statement
+from onnxreg.registry.signing import PrivateKey, is_valid, sign_statement
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -49,7 +49,6 @@ from onnxreg.schema.signing.dsse import (
 
 if TYPE_CHECKING:
     from onnxreg.registry.log.decisions import Decisions
-    from onnxreg.registry.signing import PrivateKey
     from onnxreg.schema.gates.policy import PolicyLog
     from onnxreg.schema.gates.statements import (
         BenchmarkDocument,

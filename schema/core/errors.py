@@ -72,10 +72,10 @@ VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE
 
 @contextmanager
 def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Iterator[None]:
-    """Raise an InputError of the block as a `kind`, with this prefix and hint; with the prefix "", leave it unchanged."""
+    """Raise an InputError or ConflictError of the block as a `kind`, with prefix and hint; with the prefix "", unchanged."""
     try:
         yield
-    except InputError as error:
+    except (ConflictError, InputError) as error:
         if not prefix:
             raise
         raise kind(f"{prefix}: {error.message}", hint or error.hint) from error

@@ -127,7 +127,7 @@ def test_a_delta_that_makes_another_file_is_not_believed(source, client, server)
         publish_deltas(source.store, push, NAME, Version.parse("0.1.2"), lies, None)
     result = client.pull(f"{NAME}:0.1.2", server.url)
     arrivals = {item.path: item for item in result.arrivals}
-    assert arrivals["model.onnx"].is_doubt and arrivals["model.onnx"].since is None
+    assert arrivals["model.onnx"].doubt and arrivals["model.onnx"].since is None
     client.check()
 
 
@@ -138,8 +138,8 @@ def test_the_right_files_arrive_despite_damaged_deltas(source, client, server, f
         fault if path.rpartition("/")[2].split(".")[0] in spoiled_blobs else None
     )
     result = client.pull(f"{NAME}:0.1.2", server.url)
-    doubts = [item for item in result.arrivals if item.is_doubt]
-    assert doubts and all("fetched whole" in item.reason for item in doubts)
+    doubts = [item for item in result.arrivals if item.doubt]
+    assert doubts and all("fetched whole" in item.doubt for item in doubts)
     client.check()
 
 
@@ -159,8 +159,8 @@ def test_wrong_bytes_are_fetched_whole_and_reported(tmp_path, monkeypatch):
     with static.serve(source.store.root) as url:
         result = client.pull(f"{NAME}:0.1.1", url)
     arrival = next(item for item in result.arrivals if item.path == "model.onnx")
-    assert arrival.since is None and arrival.is_doubt
-    assert arrival.reason.startswith("model.onnx was fetched whole: blob ")
+    assert arrival.since is None and arrival.doubt
+    assert arrival.doubt.startswith("model.onnx was fetched whole: blob ")
     assert all("0.1.0" in str(damage) for damage in verify(client.store).damages)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.command_line import Reg, make_draft
+from support.registries import memory
 from support.servers.static import Manners, serve
 
 from onnxreg.registry import Registry
@@ -16,7 +17,7 @@ from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path
-from onnxreg.registry.store.protocol import MemoryStore, memory_remote
+from onnxreg.registry.store.protocol import MemoryStore
 from onnxreg.schema.core.digest import Digest
 
 PII = "acme/pii:0.1.0"
@@ -38,7 +39,7 @@ def copied(home: Path, tmp_path: Path) -> Path:
 def bucket(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """A registry in an object store to which everything here was pushed: its URL, and its objects."""
     url = "s3://models/prod"
-    remote = memory_remote(url=url)
+    remote = memory.remote(url=url)
     monkeypatch.setattr("onnxreg.registry.remotes.open_registry", lambda *_: remote)
     assert reg("push", "--all", "--remote", url).status == 0
     assert isinstance(remote.store, MemoryStore)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support.dossier.audited import make_audited
 from support.dossier.judge import Judge
-from support.registries import owner
+from support.registries import memory, owner
 from support.registries.gated import NAME
 from support.registries.home import Home
 from support.sampling import sampled
@@ -24,7 +24,7 @@ from onnxreg.registry.dossier.dossier import DossierBundle, Table, make_dossier,
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.signing import PrivateKey, generate
-from onnxreg.registry.store.protocol import RegistryStore, memory_remote
+from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.environment import stamp, trust_file
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
@@ -288,7 +288,7 @@ def test_two_processes_write_the_same_bytes(audited, tmp_path):
 
 
 def test_a_mirror_gives_the_same_bytes(audited):
-    copy = memory_remote(audited.registry.id, mirror=True)
+    copy = memory.remote(audited.registry.id, mirror=True)
     mirror(audited.registry.store, copy)
     assert dict(made(copy, STABLE).files) == dict(audited.dossier(STABLE).files)
 

@@ -19,7 +19,7 @@ from support.sampling import sampled
 from onnxreg.registry.log.commit import load_own
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log, fetcher, open_log
-from onnxreg.registry.store.protocol import RegistryStore, memory_remote
+from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.registry.trust.known_heads import KnownHead, observe
 from onnxreg.schema.core import canonical
@@ -148,7 +148,7 @@ class History:
 
 
 def start() -> History:
-    remotes = [memory_remote(registry_id) for registry_id in (HERE, THERE)]
+    remotes = [memory.remote(registry_id) for registry_id in (HERE, THERE)]
     first, second = (remote.store.objects for remote in remotes)
     return History((), (first, second))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.registries import owner
+from support.registries import memory, owner
 from support.registries.gated import LAX, NAME, POLICY, draft, filled, refusal
 from support.registries.home import Home
 from support.servers.faults import Proxy
@@ -17,7 +17,7 @@ from onnxreg.registry.log.log import find
 from onnxreg.registry.resolution import check_version_trust, coverage
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import index_path
-from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, memory_remote
+from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
@@ -171,13 +171,13 @@ def test_refusals_travel_with_a_version_and_policies_do_not(registry, tmp_path):
 
 def test_a_mirror_has_the_policies_and_the_evidence_and_sets_none(registry, tmp_path):
     owner.promote(registry, f"{NAME}:1.0.0", "stable")
-    copy = memory_remote(registry.id, mirror=True)
+    copy = memory.remote(registry.id, mirror=True)
     mirror(registry.store, copy)
     assert read_policies(copy) == owner.policies(registry)
     assert Home(tmp_path / "reader").resolve(STABLE, remote=copy).located.version == Version(1, 0, 0)
     with pytest.raises(ConflictError, match="mirror"):
         set_policy(copy, KnownHeads(), Policy())
-    fork = memory_remote(registry.id)
+    fork = memory.remote(registry.id)
     set_policy(fork, KnownHeads(tmp_path), read_policy(LAX, "policy"))
     with pytest.raises(ForkError):
         copy_policies(read_policies(registry.store), fork)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from io import BytesIO
 
 import pytest
-from support.registries import owner
+from support.registries import memory, owner
 from support.registries.home import Home
 
 from onnxreg.registry.log.commit import blob_keys, collect, commit, read_condemned
@@ -15,7 +15,7 @@ from onnxreg.registry.log.log import Log, load
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.protocol import RegistryStore, TreeFile, memory_remote
+from onnxreg.registry.store.protocol import RegistryStore, TreeFile
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.core.digest import Digest
@@ -46,7 +46,7 @@ def stray(remote: RegistryStore, data: bytes = b"nobody wants me") -> Digest:
 
 def test_without_a_registry_document_nothing_is_collected():
     """A bucket that is being restored has its blobs first; its id is taken on trust by whoever saw it before."""
-    remote = memory_remote()
+    remote = memory.remote()
     digest = stray(remote)
     known = RegistryStore(remote.store, remote.registry_id)
     remote.store.delete(["registry.json"])
@@ -56,7 +56,7 @@ def test_without_a_registry_document_nothing_is_collected():
 
 
 def test_a_push_reads_the_keys_that_collectors_condemned_and_nothing_else():
-    remote, key = memory_remote(), BlobKey(Digest.of(b"x"), 1)
+    remote, key = memory.remote(), BlobKey(Digest.of(b"x"), 1)
     remote.add_note("condemned", "0" * 16, f"{key.path}\nindex/acme/pii.jsonl".encode())
     assert read_condemned(remote) == {key}
 
@@ -133,7 +133,7 @@ def test_nothing_is_deleted_where_it_is_not_known_what_is_needed(filled, tmp_pat
 
 
 def test_bytes_that_were_taken_down_are_not_even_sent(filled):
-    remote = memory_remote()
+    remote = memory.remote()
     send(filled, remote, "0.1.2")
     weights = filled.get("acme/pii:0.1.2").manifest.artifacts[0].digest
     Decisions(remote).purge([Ref.parse("acme/pii:0.1.2")], "leak")
@@ -213,7 +213,7 @@ def test_shared_bytes_stay_until_every_user_is_named(filled):
 
 def test_a_condemned_blob_goes_up_under_a_generation_key(filled):
     """A collector that never ended had condemned what a push needs."""
-    remote, reader = memory_remote(), memory_remote()
+    remote, reader = memory.remote(), memory.remote()
     stalled = "0123456789abcdef"
     weights = filled.get("acme/pii:0.1.0").manifest.artifacts[0].digest
     with remote.push() as push, filled.store.open_blob(weights) as stream:
@@ -262,7 +262,7 @@ def test_a_collector_waits_for_a_running_push(filled):
 
 def test_a_push_that_outlasts_patience_starts_over(filled):
     """On a place that cannot tell who is alive, a stalled intent is fenced; the stalled push then fails or retries."""
-    remote = memory_remote()
+    remote = memory.remote()
     send(filled, remote, "0.1.0")
     remote.add_note("intents", "0123456789abcdef-0123456789abcdef", b'{"name":"acme/pii"}')
     stray(remote)

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 from conformance.contract import put
+from support.registries import memory
 
 from onnxreg.registry.log.commit import announced
 from onnxreg.registry.log.contents import read_history
 from onnxreg.registry.log.log import Log, Replay, fetcher, load
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, Kind
-from onnxreg.registry.store.protocol import Push, memory_remote
+from onnxreg.registry.store.protocol import Push
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.core.ref import Version
@@ -158,7 +159,7 @@ DOCUMENT = b"a document"
 
 
 def test_a_damaged_copy_is_passed_over(tmp_path):
-    near, far, empty = DirectoryRegistry.create(tmp_path / "near"), memory_remote(), memory_remote()
+    near, far, empty = DirectoryRegistry.create(tmp_path / "near"), memory.remote(), memory.remote()
     for place in (near, far):
         put(place, DOCUMENT)
     path = near.root / BlobKey(Digest.of(DOCUMENT)).path

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import cast
 
 import pytest
-from support.registries import owner
+from support.registries import memory, owner
 from support.registries.home import Home
 from support.registries.parts import COMPANIONS, FULL, HALF, INT8, NAME, ONE, SIDECAR, draft
 
@@ -14,7 +14,7 @@ from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.log import Log, load
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.search.catalogs import LocalCatalog
-from onnxreg.registry.store.protocol import RegistryStore, memory_remote
+from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.transfer.exchange import ExchangeRequest, TransferResult, exchange
 from onnxreg.registry.transfer.mirror import mirror
@@ -187,7 +187,7 @@ def test_a_state_line_that_lost_what_is_held_is_repaired(part):
 
 
 def test_a_verbatim_mirror_follows(part, pull):
-    copied = memory_remote(part.id, mirror=True)
+    copied = memory.remote(part.id, mirror=True)
     steps: list[tuple[Callable[[], object], int]] = [
         (lambda: None, 6),
         (lambda: pull("onnx-android", precision="float32"), 2),
@@ -226,7 +226,7 @@ def test_a_whole_version_makes_it_whole(whole, part, tmp_path, way):
 
 
 def test_a_mirror_with_an_id_of_its_own_lists_it(part):
-    there = memory_remote()
+    there = memory.remote()
     (skipped,) = mirror(part.store, there).skipped
     assert (skipped.name, skipped.tag, skipped.error) == (NAME, "1.0.0", None)
     assert "only onnx-int8" in skipped.reason
@@ -289,7 +289,7 @@ def test_a_source_that_lies_about_what_it_holds_is_found_out(other, pull):
     pull()
     edit_index(other, '{"manifest"', f'{{"held":["{INT8}"],"manifest"')
     assert held(other) == (INT8,)
-    copied = memory_remote(other.id, mirror=True)
+    copied = memory.remote(other.id, mirror=True)
     (skipped,) = mirror(other.store, copied).skipped
     assert isinstance(skipped.error, IntegrityError)
     assert list(copied.names()) == []

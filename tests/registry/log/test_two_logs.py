@@ -15,7 +15,7 @@ from onnxreg.registry.log.contents import EVERYTHING, Selection
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.store.protocol import RegistryStore, memory_remote
+from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.transfer.exchange import ExchangeRequest, TransferResult, exchange, missing_lines
 from onnxreg.registry.transfer.mirror import mirror
@@ -100,7 +100,7 @@ what is not here | add 1.0.0 | | 3.0.0 | NotFoundError
 @pytest.mark.parametrize("row", DIFFERENT.strip().splitlines())
 def test_different_ids(row):
     _, ours, theirs, version, expected = map(str.strip, row.split("|"))
-    source, destination = memory_remote(), memory_remote()
+    source, destination = memory.remote(), memory.remote()
     do(source, ours)
     do(destination, theirs)
     before = lines_of(destination)
@@ -138,8 +138,8 @@ everything travels | add 1.0.0; add 2.0.0 b | tag 2.0.0; pin 2.0.0; purge 1.0.0 
 def test_the_same_id(row):
     """Two copies of one registry, changed here and there; the copy there is brought up to date."""
     _, common, ours, theirs, added = map(str.strip, row.split("|"))
-    source = memory_remote()
-    destination = memory_remote(source.registry_id)
+    source = memory.remote()
+    destination = memory.remote(source.registry_id)
     do(source, common)
     mirror(source, destination)
     do(source, ours)
@@ -156,10 +156,10 @@ def test_the_same_id(row):
 
 
 def test_a_copy_that_lost_a_version_too_does_not_restore_it():
-    original = memory_remote()
+    original = memory.remote()
     do(original, "add 1.0.0; add 2.0.0 b; expire")
     collect(original)
-    copied = memory_remote(original.registry_id, mirror=True)
+    copied = memory.remote(original.registry_id, mirror=True)
     mirror(original, copied)
     with pytest.raises(NotFoundError, match="is expired"):
         send(copied, original, "1.0.0", restore=True)
@@ -169,7 +169,7 @@ def test_a_copy_that_lost_a_version_too_does_not_restore_it():
 @pytest.mark.parametrize("kind", [Expire, Drop])
 def test_a_channel_push_sends_files_again_that_expire_meanwhile(kind, monkeypatch):
     """A push that believes the log has looked for no file when it loses the race."""
-    source, destination = memory_remote(), memory_remote()
+    source, destination = memory.remote(), memory.remote()
     do(source, "add 1.0.0; add 2.0.0 b; tag 1.0.0")
     send(source, destination, "1.0.0", "2.0.0")
     begin = destination.push
@@ -207,10 +207,10 @@ class Registries(RuleBasedStateMachine):
 
     @initialize(first=st.lists(st.tuples(own, version, st.sampled_from(WEIGHTS)), min_size=4, max_size=9))
     def found(self, first: list[tuple[int, str, bytes]]) -> None:
-        self.own_ones: list[RegistryStore] = [memory_remote(url=f"memory:{number}") for number in range(OWN)]
+        self.own_ones: list[RegistryStore] = [memory.remote(url=f"memory:{number}") for number in range(OWN)]
         original = self.own_ones[0].registry_id
         self.mirrors: list[RegistryStore] = [
-            memory_remote(original, f"memory:mirror{number}", mirror=True) for number in range(COPIES)
+            memory.remote(original, f"memory:mirror{number}", mirror=True) for number in range(COPIES)
         ]
         for at, version, weights in first:
             self.publish(at, version, weights)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.registries import owner
+from support.registries import memory, owner
 from support.registries.home import Home
 
 from onnxreg.registry.log.commit import blob_keys, collect, survey, usage
@@ -15,7 +15,7 @@ from onnxreg.registry.maintain.verification import MAX_LISTED_PATHS, Diagnosis, 
 from onnxreg.registry.remotes import remotes_file
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.protocol import MemoryStore, RegistryStore, memory_remote
+from onnxreg.registry.store.protocol import MemoryStore, RegistryStore
 from onnxreg.registry.support.disk import replace_file
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
 
@@ -44,7 +44,7 @@ def test_a_healthy_registry_has_no_findings_and_is_not_changed(registry):
     before = tree(registry.store.root)
     assert [finding.check for finding in examine(registry.store, "here")] == ["registry.json", "files"]
     assert faults(registry.store) == {} and tree(registry.store.root) == before
-    remote = memory_remote()
+    remote = memory.remote()
     assert isinstance(remote.store, MemoryStore)
     before_there = remote.store.objects.copy()
     assert faults(remote) == {} and remote.store.objects == before_there
@@ -116,7 +116,7 @@ def test_remotes_that_are_gone_or_another_registry(filled, tmp_path):
 )
 def test_what_only_a_person_may_clear(path, owner):
     """In a bucket nobody knows if the owner of a note runs; a collection makes only a push to an original start over."""
-    remote = memory_remote("f" * 32, mirror=owner == "mirroring")
+    remote = memory.remote("f" * 32, mirror=owner == "mirroring")
     assert isinstance(remote.store, MemoryStore)
     before = remote.store.objects.copy()
     remote.store.objects[path] = b'{"name":"acme/pii"}'
@@ -132,7 +132,7 @@ def test_what_only_a_person_may_clear(path, owner):
 
 
 def test_the_note_of_a_push_is_left_to_a_collection():
-    remote = memory_remote()
+    remote = memory.remote()
     remote.add_note("intents", INTENT.rpartition("/")[2], b'{"name":"acme/pii"}')
     assert faults(remote) == {}
     with pytest.raises(InputError, match="is a part of the registry"):

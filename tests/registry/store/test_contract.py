@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from conformance.contract import ObjectContract, StoreContract, put
+from support.registries import memory
 from support.servers import s3servers
 from support.servers.hub import TOKEN
 
@@ -23,7 +24,7 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.fsspec_store import FileStore
 from onnxreg.registry.store.hub import open_hub
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.protocol import RegistryStore, memory_remote, open_registry
+from onnxreg.registry.store.protocol import RegistryStore, open_registry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RemoteError
 
@@ -41,7 +42,7 @@ def opened(root: Path, single_writer: bool = True, create: bool = False) -> Regi
 
 
 STORES: dict[str, Callable[[Path], RegistryStore]] = {
-    "memory": lambda root: memory_remote(),
+    "memory": lambda root: memory.remote(),
     "directory": lambda root: DirectoryRegistry.create(root / "registry"),
     "memory of fsspec": lambda root: open_registry(driven("memory", f"/{os.urandom(8).hex()}"), create=True),
     "write, then rename": lambda root: opened(root / "there", create=True),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.registries import growing, owner
+from support.registries import growing, memory, owner
 from support.registries.home import Home
 from support.servers import static
 from support.servers.faults import Plan
@@ -22,7 +22,7 @@ from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.store.protocol import RegistryStore, UnlistedError, memory_remote
+from onnxreg.registry.store.protocol import RegistryStore, UnlistedError
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.transfer.exchange import ExchangeRequest, SkippedVersion, exchange, worst
 from onnxreg.registry.transfer.mirror import mirror, open_both
@@ -49,7 +49,7 @@ def filled(registry) -> Registry:
 def copied(request, registry, tmp_path) -> RegistryStore:
     """An empty mirror of `registry`."""
     if request.param == "memory":
-        return memory_remote(registry.id, mirror=True)
+        return memory.remote(registry.id, mirror=True)
     return DirectoryRegistry.create(tmp_path / "mirror", mirror_of=registry.id)
 
 
@@ -147,7 +147,7 @@ class Interrupted(Progress):
 
 
 def test_an_interrupted_mirror_resumes(filled):
-    copied = memory_remote(filled.id, mirror=True)
+    copied = memory.remote(filled.id, mirror=True)
     with pytest.raises(KeyboardInterrupt):
         mirror(filled.store, copied, progress=Interrupted(12))
     there = blob_keys(copied).keys()
@@ -225,7 +225,7 @@ def test_a_mirror_repairs_and_is_repaired(filled, tmp_path):
 
 
 def test_a_stalled_mirroring_is_not_fenced(filled):
-    copied = memory_remote(filled.id, mirror=True)
+    copied = memory.remote(filled.id, mirror=True)
     mirror(filled.store, copied)
     copied.add_note("intents", "0123456789abcdef-0123456789abcdef", b'{"name":"small"}')
     before = indexes(copied)
@@ -235,7 +235,7 @@ def test_a_stalled_mirroring_is_not_fenced(filled):
 
 
 def test_a_registry_of_its_own_gets_every_version(filled, monkeypatch):
-    other = memory_remote()
+    other = memory.remote()
     done = mirror(filled.store, other)
     assert (done.models, done.versions, done.events, done.skipped) == (2, 4, 5, [])
     ledger = load(other, "acme/pii")
@@ -519,7 +519,7 @@ def swaps_of(remote: Any, monkeypatch: pytest.MonkeyPatch, before: Callable[[], 
 
 
 def test_version_and_channel_become_visible_at_once(three, monkeypatch):
-    remote = memory_remote()
+    remote = memory.remote()
     swapped = swaps_of(remote, monkeypatch, lambda: None)
     exchange(three.store, remote, ExchangeRequest("acme/pii", [Version.parse("0.1.1")], channels=["stable"]))
     assert len(swapped) == 1
@@ -528,7 +528,7 @@ def test_version_and_channel_become_visible_at_once(three, monkeypatch):
 
 @pytest.mark.parametrize("theirs", ["0.1.2", "0.1.1"])
 def test_a_channel_that_somebody_moves_meanwhile(three, monkeypatch, theirs):
-    remote = memory_remote()
+    remote = memory.remote()
     every = [Version.parse(version) for version in ("0.1.1", "0.1.2")]
     exchange(three.store, remote, ExchangeRequest("acme/pii", every))
     somebody = Decisions(remote, "somebody")

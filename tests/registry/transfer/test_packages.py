@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from support.registries import memory
 
 from onnxreg.registry.log.contents import Selection
-from onnxreg.registry.store.protocol import memory_remote
 from onnxreg.registry.transfer.export_files import folder_in, materialize, prefix_in, write_package
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
@@ -107,5 +107,5 @@ def test_no_file_takes_the_place_of_another_in_a_run_directory(tmp_path):
         FileEntry(path=path, digest=Digest.of(b""), size=0, role="config") for path in ("a", "exports/a")
     ]
     with pytest.raises(InputError, match="would be one"):
-        materialize(memory_remote(), files, b"{}", tmp_path / "exports")
+        materialize(memory.remote(), files, b"{}", tmp_path / "exports")
     assert not (tmp_path / "exports").exists()

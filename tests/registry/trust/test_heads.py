@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.registries import owner
+from support.registries import memory, owner
 from support.registries.drafts import write_draft
 from support.registries.home import Home
 from support.servers import http
@@ -26,7 +26,6 @@ from onnxreg.registry.store.protocol import (
     ReaderWrapper,
     RegistryReader,
     RegistryStore,
-    memory_remote,
 )
 from onnxreg.registry.transfer.archive import choose, create_archive
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
@@ -64,7 +63,7 @@ EVENTS, MORE = (0, 61, 62, 63, 126, 200), (1, 64, 130)
 @pytest.fixture(scope="module")
 def history(tmp_path_factory) -> Callable[[int], RegistryStore]:
     """A registry in memory as it was after so many moves of a channel."""
-    root, place = tmp_path_factory.mktemp("history"), memory_remote()
+    root, place = tmp_path_factory.mktemp("history"), memory.remote()
     registry = Home(root / "home")
     for seed, version in (("a", "0.1.0"), ("b", "0.1.1")):
         registry.add(write_draft(root / seed, NAME, seed, 100), version)

@@ -18,7 +18,6 @@ from onnxreg.registry.store.protocol import (
     ObjectStore,
     RegistryStore,
     create_registry,
-    memory_remote,
 )
 from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
@@ -68,7 +67,7 @@ def expire(remote: RegistryStore, name: str, version: str) -> None:
 def origin() -> RegistryStore:
     """Where pushes come from: it has version 1.0.0 of three models."""
     with determined("origin"):
-        remote = memory_remote(THERE)
+        remote = memory.remote(THERE)
         for name in ("a", "b", "c"):
             publish(remote, name, "1.0.0")
         return remote
@@ -92,7 +91,7 @@ def puller(name: str, version: str) -> Run:
     """Pulls a version into an empty registry."""
 
     def run(store: ObjectStore) -> Hashable:
-        ours = memory_remote("c" * 32)
+        ours = memory.remote("c" * 32)
         try:
             exchange(RegistryStore(store), ours, ExchangeRequest(name, [Version.parse(version)]))
         except NotFoundError as error:

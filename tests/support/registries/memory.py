@@ -1,16 +1,20 @@
-"""Versions that are published without a directory: straight to the log of any store."""
+"""Registries in memory, and versions that are published without a directory: straight to the log of any store."""
 
 from collections.abc import Mapping
 from io import BytesIO
 
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.protocol import MemoryStore, RegistryStore, create_registry
 from onnxreg.registry.support.environment import stamp
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish
 from onnxreg.schema.manifest.draft import Draft
+
+
+def remote(registry_id: str | None = None, url: str = "memory:", mirror: bool = False) -> RegistryStore:
+    return create_registry(MemoryStore(url), registry_id, mirror)
 
 
 def manifest_of(draft: Draft, files: Mapping[str, bytes]) -> bytes:
