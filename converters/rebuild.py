@@ -100,7 +100,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
     for name, (owner, key) in _files(plan.recorded_recipe()).items():
         if (now := owner[key]) != digests[name]:
             raise InputError(f"{name} is not what {label} was made with: {now}, recorded is {digests[name]}")
-    return replace(plan, search=search).recorded_as(origin)
+    return replace(plan, search=search, source=replace(plan.source, origin=origin))
 
 
 def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.source.toolchain import free_memory
-from onnxreg.schema.core.errors import HostError, InputError, RegError
+from onnxreg.converters.source.toolchain import require_memory
+from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -227,13 +227,8 @@ def check_memory(plan: "ExportPlan") -> None:
     from onnxreg.converters.passes.model_builder import ModelBuilder, peak_memory
 
     source = plan.source.location
-    if not isinstance(source, Path) or all(node.kind is not ModelBuilder for node in plan.nodes.values()):
-        return
-    peak, free = peak_memory(source), free_memory()
-    if peak is not None and free is not None and peak > free:
-        sizes = f"{peak / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free"
-        hint = "close other programs, or export it on a machine with more memory"
-        raise HostError(f"building the decoder takes about {sizes}", hint)
+    if isinstance(source, Path) and any(node.kind is ModelBuilder for node in plan.nodes.values()):
+        require_memory(peak_memory(source), "building the decoder")
 
 
 def export(

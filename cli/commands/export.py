@@ -142,7 +142,7 @@ def command(
         if value is not None:
             raise InputError(f"--{key} goes with --batch", "name a job file: --batch FILE")
     if source is not None and not (profile or task or recipe):
-        from onnxreg.converters.tasks.choose import choose
+        from onnxreg.converters.tasks.task_catalog import choose
 
         chosen = choose(source)
         task = chosen.task

@@ -307,10 +307,9 @@ def _config(files: "UnpackedArtifact") -> dict[str, Any]:
 
 def _read_object(file: Path | None) -> dict[str, Any]:
     """The JSON object in a companion; empty if there is none."""
-    from onnxreg.converters.source.source_files import read_json
+    from onnxreg.converters.source.source_files import read_object
 
-    value = read_json(file) if file is not None and file.is_file() else None
-    return value if isinstance(value, dict) else {}
+    return {} if file is None else read_object(file)
 
 
 KEYS = {

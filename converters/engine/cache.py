@@ -20,10 +20,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from onnxreg.converters.source.source_files import digest_file
+from onnxreg.converters.source.source_files import digest_file, link_or_copy
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError
 
@@ -36,7 +35,6 @@ ABANDONED_AFTER_SECONDS = 3600.0
 """Age at which a staged directory counts as left by a process that was killed."""
 
 Key = Mapping[str, Any]
-NO_DIGESTS: Mapping[str, str] = MappingProxyType({})
 EXPORTS = "exports"
 
 
@@ -77,7 +75,7 @@ class StepCache:
             os.utime(directory / ENTRY_FILE)
         return True
 
-    def keep(self, kind: str, key: Key, source: Path, digests: Mapping[str, str] = NO_DIGESTS) -> None:
+    def keep(self, kind: str, key: Key, source: Path, digests: Mapping[str, str] | None = None) -> None:
         """Keep the files below `source` under a key. If the cache cannot be written, nothing is kept.
 
         Args:
@@ -89,7 +87,8 @@ class StepCache:
                 link_or_copy(source / path, staged / path)
                 (staged / path).chmod(0o444)
             names = [path.as_posix() for path in files]
-            hashes = {name: digests.get(name) or str(digest_file(staged / name)) for name in names}
+            earlier = digests or {}
+            hashes = {name: earlier.get(name) or str(digest_file(staged / name)) for name in names}
             _write_entry(staged, key, files=hashes)
 
     def find_value(self, kind: str, key: Key) -> Any:
@@ -151,17 +150,6 @@ class StepCache:
 
     def _directory(self, kind: str, key: Key) -> Path:
         return self.root / kind / hashlib.sha256(canonical.encode(dict(key), "cache key")).hexdigest()
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Link a file under another name, or copy the file. Raises FileExistsError if `target` exists."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        raise
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _write_entry(directory: Path, key: Key, **content: Any) -> None:

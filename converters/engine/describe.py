@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from onnxreg.converters.engine.cache import link_or_copy
 from onnxreg.converters.engine.measure import StepResult, checks, limits_of
 from onnxreg.converters.engine.plan import ExportPlan, ProfileOutput
 from onnxreg.converters.engine.steps import GOLDEN_PREFIX
@@ -12,7 +11,7 @@ from onnxreg.converters.onnx.facts import with_kv_caches
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.file_passes import GoldenVectors, Outputs
 from onnxreg.converters.runtime import golden
-from onnxreg.converters.source.source_files import role_of
+from onnxreg.converters.source.source_files import link_or_copy, role_of
 from onnxreg.converters.source.toolchain import tool_versions
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -97,7 +96,8 @@ def _describe(
     fields["metadata"] = {**fields["metadata"], **extra.pop("metadata", {})}
     fields["checks"] += extra.pop("checks", [])
     external = {(Path(path).parent / location).as_posix() for location in facts.external_data}
-    sidecars = [DraftFile(_role(file, file in external), file) for file in sidecar_paths]
+    roles = ("external-data" if file in external else role_of(file) for file in sidecar_paths)
+    sidecars = list(map(DraftFile, roles, sidecar_paths))
     if golden_step is not None:
         sidecars.append(DraftFile(golden.ROLE, f"{path}.golden.json"))
     parent = next((paths[item.node.name][0] for item in result.ancestors if item.node.name in paths), None)
@@ -105,12 +105,6 @@ def _describe(
     format_name = output.format or facts.format
     artifact = DraftArtifact(format_name, facts.precision, path, tuple(sidecars), parent, fields=fields)
     return artifact, golden_step
-
-
-def _role(path: str, is_external: bool) -> str:
-    if is_external:
-        return "external-data"
-    return "operator-config" if path.endswith(".config") else role_of(path)
 
 
 def _write_golden(
@@ -131,12 +125,13 @@ def _write_golden(
 
 
 def _recipe(plan: ExportPlan, subject: ExportSubject, steps: list[Step]) -> Recipe:
-    used = sorted({tool for node in plan.nodes.values() for tool in node.kind.tools})
+    used = {tool for node in plan.nodes.values() for tool in node.kind.tools}
+    used |= set() if plan.source.adapter is None else {*plan.source.packages}
     value = {
         "profile": plan.recipe.profile,
         "profile_version": plan.recipe.profile_version,
         "steps": [step.to_json() for step in steps],
-        "tools": tool_versions(used),
+        "tools": tool_versions(tuple(sorted(used))),
         "trust_remote_code": plan.task.trust_remote_code,
         **({} if plan.source.code is None else {"code": plan.source.code.to_json()}),
         "parameters": {

@@ -10,7 +10,7 @@ Orchard ML: all twelve fields of `export:` are read. Some values that Orchard ac
 exporter has, an unbounded deviation, an excessive number of samples.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
@@ -132,7 +132,13 @@ def _step(field: str, config: Any, label: str, notes: Notes) -> dict[str, Any]:
     }
     unused = {**dict.fromkeys(table()["layout"], "files are stored by their size"), **rules.get("unused", {})}
     only, params = rules.get("only", {}), dict[str, Any]()
-    for key, item in _values(options, label):
+    for key, item in options.items():
+        if item == "SEARCHABLE_VALUES" or (isinstance(item, dict) and "olive_parameter_type" in item):
+            raise InputError(
+                f"{label}: {key} is to be searched for", "give it a value: nothing is searched here"
+            )
+        if item == "DEFAULT_VALUE":
+            continue
         if key == "precision" and kind == "OnnxDynamicQuantization":
             params["weight_type"] = WEIGHT_TYPES.get(str(item).lower(), item)
             notes.append(_note(f"{field}.{key}", item, f"weight_type: {params['weight_type']}"))
@@ -157,17 +163,6 @@ def _step(field: str, config: Any, label: str, notes: Notes) -> dict[str, Any]:
     reasons = rules.get("ours", {}).items()
     notes += [_note(f"{field}.{key}", None, reason) for key, reason in reasons if options.get(key) is None]
     return {"pass": kind, "params": params}
-
-
-def _values(options: Mapping[str, Any], label: str) -> Iterator[tuple[str, Any]]:
-    """Yield the parameters that have a value; raises InputError for a value that Olive would search for."""
-    for key, item in options.items():
-        if item == "SEARCHABLE_VALUES" or (isinstance(item, dict) and "olive_parameter_type" in item):
-            raise InputError(
-                f"{label}: {key} is to be searched for", "give it a value: nothing is searched here"
-            )
-        if item != "DEFAULT_VALUE":
-            yield key, item
 
 
 def _find(kind: str, label: str) -> tuple[str, Mapping[str, Any]]:
@@ -305,16 +300,9 @@ def _quantization(export: OrchardExport) -> dict[str, Any]:
 
 def _outcomes(export: OrchardExport) -> dict[str, str]:
     """Return the effect of each field of the section, in Orchard's order."""
-    step = _quantization(export)
-    params = ", ".join(f"{key}: {value}" for key, value in step["params"].items())
-    quantized, limit = export.quantize, f"max_abs_diff: {export.max_deviation:g}"
-    unused = {
-        "quantization_type": not quantized,
-        "quantization_backend": not quantized,
-        "max_deviation": not export.validate_export,
-        "benchmark_runs": not export.benchmark,
-    }
-    outcomes = {
+    step, quantized = _quantization(export), export.quantize
+    params = ", ".join(f"{key}: {value}" for key, value in step["params"].items()) if quantized else UNUSED
+    return {
         "format": f"{FP32_PATH} and {INT8_PATH}" if quantized else FP32_PATH,
         "opset_version": f"target_opset: {export.opset_version}",
         "dynamic_axes": f"fixed_batch: {not export.dynamic_axes}",
@@ -324,8 +312,7 @@ def _outcomes(export: OrchardExport) -> dict[str, str]:
         "quantization_backend": params,
         "validate_export": f"a limit on {FP32_PATH}" if export.validate_export else "no limit",
         "validation_samples": f"samples: {export.validation_samples}",
-        "max_deviation": limit,
+        "max_deviation": f"max_abs_diff: {export.max_deviation:g}" if export.validate_export else UNUSED,
         "benchmark": "timed, on record beside the version" if export.benchmark else "nothing is timed",
-        "benchmark_runs": f"runs: {export.benchmark_runs}",
+        "benchmark_runs": f"runs: {export.benchmark_runs}" if export.benchmark else UNUSED,
     }
-    return {key: UNUSED if unused.get(key) else outcome for key, outcome in outcomes.items()}

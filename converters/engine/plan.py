@@ -18,7 +18,6 @@ from onnxreg.converters.tasks.task import SAVE_TOKENIZER, ExportSubject, Located
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput
-from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Step
 
 if TYPE_CHECKING:
@@ -79,13 +78,6 @@ class ExportPlan(RecipeParts):
     search: Mapping[str, Any] | None = None
     file_names: Mapping[str, str] = field(default_factory=dict)
 
-    def recorded_as(self, origin: Source | None) -> "ExportPlan":
-        """Return this plan with `origin` as the recorded source; the digest stays that of the files that the plan reads."""
-        if origin is None:
-            return self
-        source = origin.model_copy(update={"digest": self.source.digest})
-        return replace(self, source=replace(self.source, origin=source))
-
     def warnings(self) -> Sequence[str]:
         """Warnings about the source and the evaluation, for people."""
         source = ["the checkpoint has no tokenizer: the version can be run on tensors only"]
@@ -100,11 +92,9 @@ class ExportPlan(RecipeParts):
         names = [] if search is None else [search.confirm, search.calibration, *(step.data for step in tried)]
         paths = [self.directory / name for name in names if name is not None]
         searched = [file for path in paths for file in row_files(path)]
-        classes = [node.kind for node in self.nodes.values()]
-        classes += [pass_catalog.find(step.pass_) for step in tried]
-        packages: dict[str, str | None] = {}
-        for part in (type(self.task), type(self.profile), *classes):
-            packages |= _packages(part)
+        packages = _packages(type(self.profile))
+        for step in tried:
+            packages |= _packages(pass_catalog.find(step.pass_))
         named = [*self.source.packages, *filter(None, [self.profile.package])]
         return {
             "recipe": self.recorded_recipe(),
@@ -112,7 +102,6 @@ class ExportPlan(RecipeParts):
             "subject": self.subject_key(),
             "passes": {name: pass_key(node) for name, node in self.nodes.items()},
             "packages": {**packages, **package_versions(named)},
-            "tools": tools(),
             **({} if self.evaluation is None else {"evaluation": self.evaluation.key()}),
             **({} if self.search is None else {"search": dict(self.search)}),
             "searched": [str(digest_file(path)) for path in searched],
@@ -138,7 +127,7 @@ class ExportPlan(RecipeParts):
         """Return everything that affects the subject."""
         source = self.source
         return {
-            "task": {"id": self.task.id, "version": self.task.version, "options": self.options},
+            "task": {"id": self.task.id, "options": self.options},
             "source": str(source.digest),
             "origin": None if source.origin is None else source.origin.to_json(),
             "name": self.name,

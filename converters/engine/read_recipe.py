@@ -40,11 +40,6 @@ class RecipeDocument:
         return from_value(self.value, self.path.name)
 
 
-def read_recipe(path: Path) -> RecipeFile:
-    """Read the recipe in a file. Raises the errors of `RecipeDocument.read` and `RecipeDocument.recipe`."""
-    return RecipeDocument.read(path).recipe()
-
-
 def read_document(path: Path, label: str = "recipe") -> Any:
     """Read the value of a YAML or JSON file. The file cannot run code, and a repeated key is an error.
 

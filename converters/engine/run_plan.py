@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.engine import measure
-from onnxreg.converters.engine.cache import Key, StepCache, link_or_copy
+from onnxreg.converters.engine.cache import Key, StepCache
 from onnxreg.converters.engine.describe import draft_of
 from onnxreg.converters.engine.measure import StepResult
 from onnxreg.converters.engine.plan import ExportPlan, pass_key
@@ -22,7 +22,7 @@ from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.model_builder import Decoder
 from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.runtime.sessions import try_load
-from onnxreg.converters.source.source_files import GENAI_CONFIG
+from onnxreg.converters.source.source_files import GENAI_CONFIG, link_or_copy
 from onnxreg.converters.source.toolchain import tools
 from onnxreg.converters.tasks.task import ExportSubject, Part
 from onnxreg.schema.core import canonical

@@ -22,7 +22,7 @@ GOLDEN_PREFIX = "golden-"
 class StepNode:
     """A step with its pass. `parent` is the step whose result this step takes; None if it takes the source.
 
-    If the pass takes two graphs, `second` is the step of the other one. `depth` counts the longest line of earlier steps.
+    If the pass takes two graphs, `second` is the step of the other one.
     """
 
     step: RecipeStep
@@ -30,7 +30,6 @@ class StepNode:
     parent: "StepNode | None"
     second: "StepNode | None" = None
     data: Sequence[samples.Feed] | None = None
-    depth: int = 0
 
     @property
     def name(self) -> str:
@@ -59,36 +58,37 @@ def nodes(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
     Args:
         directory: base of the paths of calibration data.
     """
-    steps_by_name: dict[str, RecipeStep] = {}
+    names = [step.name for step in recipe.steps]
+    inputs: dict[str, list[str]] = {}
     for step in recipe.steps:
-        if step.name in steps_by_name:
+        if step.name in inputs:
             raise InputError(f"two steps are called {step.name}", "give each step a name of its own")
         if step.name.startswith(GOLDEN_PREFIX):
             raise InputError(
                 f"step {step.name}: names that begin with {GOLDEN_PREFIX} are those of golden vectors",
                 "give it another name",
             )
-        steps_by_name[step.name] = step
-    inputs: dict[str, list[str]] = {}
-    for step in recipe.steps:
         with about(f"step {step.name}"):
             second = step.params.get(pass_catalog.find(step.pass_).second or "")
             inputs[step.name] = [name for name in (step.input, second) if isinstance(name, str)]
-            if missing := next((name for name in inputs[step.name] if name not in steps_by_name), None):
-                raise InputError(f"there is no step called {missing}", suggest(missing, steps_by_name))
+            if missing := next((name for name in inputs[step.name] if name not in names), None):
+                raise InputError(f"there is no step called {missing}", suggest(missing, names))
+    sorter = TopologicalSorter(inputs)
     try:
-        order = list(TopologicalSorter(inputs).static_order())
+        sorter.prepare()
     except CycleError as error:
         raise InputError(
             f"steps are each other's input: {' <- '.join(reversed(error.args[1]))}",
             "the first step of a line has no `input`: it takes the source",
         ) from None
     nodes_by_name: dict[str, StepNode] = {}
-    for name in order:
-        with about(f"step {name}"):
-            nodes_by_name[name] = _node(steps_by_name[name], nodes_by_name, directory)
-    ordered = sorted(recipe.steps, key=lambda step: nodes_by_name[step.name].depth)
-    return {step.name: nodes_by_name[step.name] for step in ordered}
+    while ready := sorter.get_ready():
+        for step in recipe.steps:
+            if step.name in ready:
+                with about(f"step {step.name}"):
+                    nodes_by_name[step.name] = _node(step, nodes_by_name, directory)
+        sorter.done(*ready)
+    return nodes_by_name
 
 
 def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Path) -> StepNode:
@@ -103,8 +103,7 @@ def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Pa
             raise InputError(f"{kind.id} takes no data", "leave `data` out")
     params = kind.read(step.params)
     second = None if kind.second is None else nodes_by_name[getattr(params, kind.second)]
-    depth = 1 + max((node.depth for node in (parent, second) if node is not None), default=-1)
-    return StepNode(step, kind, parent, second, data, depth)
+    return StepNode(step, kind, parent, second, data)
 
 
 def outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOutput]:

@@ -20,6 +20,7 @@ from onnxreg.converters.evaluation.predict import Runner, artifact_runner
 from onnxreg.converters.evaluation.tokens import TextTokenizer, TokenRow, decode, runs, tag_scheme
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG
+from onnxreg.converters.tasks.greedy import positions_of
 from onnxreg.converters.tasks.task_catalog import ALIASES
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -189,8 +190,10 @@ def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
         settings = value.get("model", {}) if isinstance(value, dict) else {}
     ends = settings.get("eos_token_id")
     prompt_ids = model.tokenizer.whole(prompt).inputs["input_ids"][0].tolist()
-    ids, finish = list(prompt_ids), "length"
-    while len(ids) < len(prompt_ids) + max_tokens:
+    ids, finish, limits = list(prompt_ids), "length", [len(prompt_ids) + max_tokens]
+    if (positions := positions_of(model.config)) is not None:
+        limits.append(positions + 1)  # the last position gives one more token
+    while len(ids) < min(limits):
         feed = np.asarray([ids], dtype=np.int64)
         outputs = model.run({"input_ids": feed, "attention_mask": np.ones_like(feed)})
         token = int(_numbers(outputs, "logits")[-1].argmax())

@@ -15,7 +15,6 @@ import hashlib
 import io
 import re
 import shlex
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -36,6 +35,7 @@ from onnxreg.converters.source.source_files import (
     TOKENIZER,
     WEIGHTS,
     digest_file,
+    link_or_copy,
 )
 from onnxreg.schema.core.errors import (
     HostError,
@@ -89,11 +89,7 @@ def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Ite
             target.parent.mkdir(parents=True, exist_ok=True)
             if not (target.exists() and target.samefile(blob)):
                 with TemporaryDirectory(dir=target.parent, prefix=".") as folder:
-                    new = Path(folder, "new")
-                    try:
-                        new.hardlink_to(blob)
-                    except OSError:
-                        shutil.copyfile(blob, new)
+                    link_or_copy(blob, new := Path(folder, "new"))
                     new.replace(target)
 
         with ThreadPoolExecutor(WORKERS) as pool:

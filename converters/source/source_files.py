@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -51,8 +52,7 @@ def weight_files(directory: Path) -> list[str]:
             return [single]
         index = f"{single}.index.json"
         if (directory / index).is_file():
-            value = read_json(directory / index)
-            table = value.get("weight_map") if isinstance(value, dict) else None
+            table = read_object(directory / index).get("weight_map")
             if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
                 raise InputError(f"{index} has no weight_map")
             shards = sorted(set(table.values()))
@@ -241,11 +241,30 @@ def scrub_file(
     return (text.encode("utf-8", "surrogateescape"), changed) if changed else None
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """Link a file under another name, or copy the file. Raises FileExistsError if `target` exists."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.hardlink_to(source)
+    except FileExistsError:
+        raise
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def copy_scrubbed(source: Path, target: Path, name: str, *directories: Path) -> None:
     """Copy a companion without the traces of a machine; see `scrub_file`."""
     scrubbed = scrub_file(source, name, directories=directories)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(scrubbed[0] if scrubbed else source.read_bytes())
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object beside a model; empty if there is no file. InputError for another value, or as in `read_json`."""
+    value = read_json(path) if path.is_file() else {}
+    if not isinstance(value, dict):
+        raise InputError(f"{path.parent.name}/{path.name} is not a JSON object", "save the model again")
+    return value
 
 
 def read_json(path: Path) -> Any:

@@ -16,7 +16,7 @@ from onnxreg.schema.core.errors import ConflictError, HostError, InputError, mis
 OTHERS = ("onnx-ir", "onnxruntime-genai", "onnxscript")
 """Tools that some passes use: recorded only in recipes of these passes, but part of every cache key."""
 TOOLS = ("flatbuffers", "numpy", "onnx", "onnxruntime", "protobuf", "tokenizers", "torch", "transformers")
-EXTRA = ("onnx", "onnx_ir", "onnxruntime", "onnxscript", "safetensors", "tokenizers", "torch", "transformers")
+EXTRA = ("PIL", "onnx_ir", "onnxscript", "safetensors", *TOOLS)
 """Modules that the extra `export` installs."""
 _CLASSES = {
     "x86_64": ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx"),
@@ -50,20 +50,20 @@ def refuse_missing(error: BaseException, purpose: str) -> BaseException:
         cause = cause.__cause__
 
 
-def tool_versions(more: Iterable[str] = ()) -> dict[str, str]:
-    """Return versions of the installed tools and `more`, without local parts such as `+cpu`; `isa` is the instruction set."""
-    return {**_tool_versions((*TOOLS, *more)), "isa": instruction_set()}
-
-
 @cache
-def _tool_versions(names: tuple[str, ...]) -> dict[str, str]:
-    """Return versions as they were at the first call: a process keeps the modules that it has imported."""
-    return {name: got.partition("+")[0] for name, got in package_versions(names).items() if got}
+def tool_versions(more: tuple[str, ...] = ()) -> Mapping[str, str]:
+    """Return versions of the installed tools and `more`, without local parts such as `+cpu`; `isa` is the instruction set.
+
+    They are as at the first call: a process keeps the modules that it has imported.
+    """
+    versions = package_versions((*TOOLS, *more))
+    public = {name: release.partition("+")[0] for name, release in versions.items() if release}
+    return {**public, "isa": instruction_set()}
 
 
-def tools() -> dict[str, str]:
+def tools() -> Mapping[str, str]:
     """Return versions for a cache key: also of the tools in `OTHERS`, and of this package, which recipes do not record."""
-    return tool_versions([*OTHERS, "onnxreg"])
+    return tool_versions((*OTHERS, "onnxreg"))
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str | None]:
@@ -126,6 +126,16 @@ def free_memory(root: Path = Path("/")) -> int | None:
         limit, used = (int((group / f"memory.{name}").read_text("ascii")) for name in ("max", "current"))
         sizes.append(max(0, limit - used))
     return min(sizes, default=None)
+
+
+def require_memory(size: int | None, work: str) -> None:
+    """Raise HostError if `work` takes more bytes of memory than are free. An unknown size is accepted."""
+    free = free_memory()
+    if size is not None and free is not None and size > free:
+        raise HostError(
+            f"{work} takes about {size / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free",
+            "close other programs, or export it on a machine with more memory",
+        )
 
 
 T = TypeVar("T")

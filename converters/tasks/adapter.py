@@ -4,25 +4,25 @@ import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from onnxreg.converters.onnx.quiet import silent_transformers
-from onnxreg.converters.source.source_files import read_json, weight_files
-from onnxreg.schema.core.errors import InputError, NotFoundError, missing_extra, why
+from onnxreg.converters.source.location import Location
+from onnxreg.converters.source.source_files import read_object, weight_files
+from onnxreg.schema.core.errors import InputError, NotFoundError, RemoteError, missing_extra, why
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 FILES = (CONFIG, WEIGHTS)
-Found = TypeVar("Found")
 
 
-def find_base(directory: Path, find: Callable[[str], Found]) -> Found | None:
+def find_base(directory: Path, find: Callable[[str], Location]) -> Location | None:
     """Find the base model that an adapter's config names; return None if the directory has no adapter.
 
     `find` takes a directory or a hub id (`id@revision`). A relative path begins at the adapter, else at the working directory.
-    Raises InputError if the model is absent, or if the directory has weights of a model beside the adapter.
+    Raises InputError if the model is absent, is an adapter too, or has weights in the directory of the adapter.
     """
-    config = read_json(directory / CONFIG) if (directory / CONFIG).is_file() else None
-    if not isinstance(config, dict):
+    config = read_object(directory / CONFIG)
+    if not config:
         return None
     if weight_files(directory):
         message = f"the checkpoint has weights of a model, and an adapter ({CONFIG}) of another"
@@ -32,18 +32,18 @@ def find_base(directory: Path, find: Callable[[str], Found]) -> Found | None:
     try:
         if not base:
             raise NotFoundError("the adapter names no model")
-        return find(str(beside) if base and beside.is_dir() else f"{base}@{revision}" if revision else base)
-    except NotFoundError as error:
+        location = find(str(beside) if beside.is_dir() else f"{base}@{revision}" if revision else base)
+    except (NotFoundError, RemoteError) as error:
+        if isinstance(error, RemoteError) and "/" in base:  # a hub id, and the Hub did not answer
+            raise
         named = Path(base).name[:80] or "a model that it does not name"
+        message = f"an adapter of {named}, which is not here: neither a directory nor a model on the Hub"
         hint = f"name the directory of its model in {CONFIG}: base_model_name_or_path"
-        raise InputError(f"an adapter of {named}, which is not here", hint) from error
-
-
-def refuse_adapter(base: Path) -> None:
-    """Raise InputError if the model of an adapter is an adapter too, such as itself, or holds one."""
-    if (base / CONFIG).is_file():
+        raise InputError(message, hint) from error
+    if (location.directory / CONFIG).is_file():
         message = f"the model of the adapter has an adapter too ({CONFIG})"
         raise InputError(message, "merge that one first, with peft, and save the whole model")
+    return location
 
 
 def merged(model: Any, directory: Path) -> Any:

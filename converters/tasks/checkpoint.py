@@ -20,18 +20,17 @@ from onnxreg.converters.source.source_files import (
     TOKENIZER,
     WEIGHTS,
     digest_files,
-    read_json,
+    read_object,
     taking_part,
     weight_files,
 )
-from onnxreg.converters.source.toolchain import free_memory, refuse_missing
-from onnxreg.converters.tasks import adapter
+from onnxreg.converters.source.toolchain import refuse_missing, require_memory
+from onnxreg.converters.tasks import adapter, sentence
 from onnxreg.converters.tasks.heads import ENCODER, LOADERS, SEQ2SEQ, VECTORS, head_of, modality_of
-from onnxreg.converters.tasks.sentence import MODULE_PATTERNS, POOLING_PATTERNS, sentence_files
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, Adapter, LocatedSource, Modality, TaskHead
 from onnxreg.converters.tasks.torch_weights import some
 from onnxreg.schema.core.digest import directory_digest
-from onnxreg.schema.core.errors import HostError, InputError, why
+from onnxreg.schema.core.errors import InputError, why
 from onnxreg.schema.manifest.manifest import Source
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -83,13 +82,11 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
     Raises NotFoundError or RemoteError if the source cannot be read, InputError if the source is not a complete
     checkpoint of this kind, or needs code of its own that the user did not allow.
     """
-    patterns = POOLING_PATTERNS if head is VECTORS else MODULE_PATTERNS if head is ENCODER else ()
+    patterns = sentence.PATTERNS if head in (VECTORS, ENCODER) else ()
     named = locate(source, trust_remote_code, (*patterns, *adapter.FILES))
     base = adapter.find_base(named.directory, lambda base: locate(base, trust_remote_code, patterns))
     location = base or named
     directory = location.directory
-    if base is not None:
-        adapter.refuse_adapter(directory)
     config = read_config(directory)
     _refuse_own_code(directory, trust_remote_code)
     architectures = config.get("architectures") or []
@@ -110,8 +107,8 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
     if head.modality != "text":
         require_processor(directory, head.modality)
     names = taking_part(directory, trust_remote_code)
-    names += sentence_files(directory) if head is VECTORS else []
-    companions = sentence_files(directory, all_modules=True) if head is ENCODER else []
+    names += sentence.sentence_files(directory) if head is VECTORS else []
+    companions = sentence.sentence_files(directory, all_modules=True) if head is ENCODER else []
     lacks_tokenizer = head.has_tokens and not any((directory / name).is_file() for name in TOKENIZER)
     located = replace(located_source(location, names, companions), lacks_tokenizer=lacks_tokenizer)
     return located if location is named else _adapted(located, named)
@@ -126,8 +123,11 @@ def _adapted(base: LocatedSource, location: Location) -> LocatedSource:
     files = None if own.files is None or base.files is None else (*own.files, *base.files)
     origin = None if own.origin is None else own.origin.model_copy(update={"digest": digest})
     record = {"digest": str(base.digest)} if base.origin is None else base.origin.to_json()
-    part = Adapter(location.directory, own.digest, record)
-    return replace(base, digest=digest, origin=origin, name=own.name, files=files, adapter=part)
+    part = Adapter(location.directory, {"digest": str(own.digest), "base": record})
+    packages = ("peft",)
+    return replace(
+        base, digest=digest, origin=origin, name=own.name, files=files, packages=packages, adapter=part
+    )
 
 
 def require_processor(directory: Path, modality: Modality) -> None:
@@ -200,9 +200,8 @@ def read_config(directory: Path) -> dict[str, Any]:
 
     Raises InputError if the file is missing or malformed, or counts over `MAX_COUNT` parts, which would take hours to make.
     """
-    path = directory / CONFIG
-    value = read_json(path) if path.is_file() else None
-    if not isinstance(value, dict):
+    value = read_object(directory / CONFIG)
+    if not value:
         raise InputError(f"the checkpoint has no {CONFIG} that can be read", SAVED)
     parts = [value]
     while parts:
@@ -224,16 +223,12 @@ def check_memory(auto: Any, directory: Path, trust_remote_code: bool) -> None:
     from transformers import AutoConfig
 
     options: Any = {"trust_remote_code": trust_remote_code}
-    size = 0
+    size: int | None = None
     with suppress(Exception), silent_transformers(), torch.device("meta"):  # shapes without numbers
         config = AutoConfig.from_pretrained(directory, local_files_only=True, **options)
         parameters = auto.from_config(config, attn_implementation="eager", **options).parameters()
         size = PARAMETER_BYTES * sum(tensor.numel() for tensor in parameters)
-    if (free := free_memory()) is not None and size > free:
-        raise HostError(
-            f"a model of the sizes in {CONFIG} takes about {size / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free",
-            "if it is that large, close other programs, or export it on a machine with more memory",
-        )
+    require_memory(size, f"a model of the sizes in {CONFIG}")
 
 
 def _code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
@@ -248,8 +243,7 @@ def _code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
 def _refuse_own_code(directory: Path, trusted: bool) -> None:
     """Raise InputError if a checkpoint needs untrusted code, or code of another repository, which the digest would not cover."""
     for name in (CONFIG, "tokenizer_config.json"):
-        path = directory / name
-        names = list(_code_names(read_json(path))) if path.is_file() else []
+        names = list(_code_names(read_object(directory / name)))
         if names and not trusted:
             message = f"the checkpoint wants its own code to run ({name} has an auto_map)"
             raise InputError(message, "read that code, then pass --trust-remote-code")
@@ -285,7 +279,7 @@ def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False)
         message = "the pickle checkpoint holds more than tensors and was not loaded"
         raise InputError(message, "save the weights as safetensors where they were trained") from error
     except Exception as error:
-        raise _unloadable("the checkpoint", directory, error) from error
+        raise unloadable("the checkpoint", directory, error) from error
     parts = {model.base_model_prefix, *(name for name, _ in model.named_children())}
     trained = f"export {head.description} that was saved after it was trained"
     described = "config.json must describe the model that was trained; delete weights that it does not use from the file"
@@ -307,13 +301,13 @@ def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False)
     return model.eval()
 
 
-def _unloadable(part: str, directory: Path, error: Exception, hint: str = "") -> InputError:
+def unloadable(
+    part: str, directory: Path, error: Exception, hint: str = "copy its files again, all of one model"
+) -> InputError:
     """Make the error for a part that transformers cannot load, without the path. Raise HostError if a package is absent."""
     refuse_missing(error, part)
     reason = why(error, 300).replace(str(directory), "the checkpoint")
-    return InputError(
-        f"{part} could not be loaded: {reason}", hint or "copy its files again, all of one model"
-    )
+    return InputError(f"{part} could not be loaded: {reason}", hint)
 
 
 def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
@@ -328,7 +322,7 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
             tokenizer = _as_in_file(tokenizer, directory)
     except Exception as error:
         hint = f"the checkpoint must hold a {TOKENIZER_FILE}"
-        raise _unloadable("the tokenizer of the checkpoint", directory, error, hint) from error
+        raise unloadable("the tokenizer of the checkpoint", directory, error, hint) from error
     if not tokenizer.is_fast:
         message = f"{type(tokenizer).__name__} has no fast form, so there is no {TOKENIZER_FILE} to ship"
         raise InputError(message, "convert the tokenizer with transformers and save it beside the checkpoint")

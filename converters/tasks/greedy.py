@@ -18,7 +18,7 @@ from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session, numpy_type
-from onnxreg.converters.source.source_files import GENERATION_CONFIG, read_json
+from onnxreg.converters.source.source_files import GENERATION_CONFIG, read_object
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import InputError
 
@@ -34,6 +34,8 @@ GENERATORS = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT))
 HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input_ids"
 MAX_NEW_TOKENS, MOST = 256, 4096
 """The most tokens of an answer: if the settings state no limit (as in pipelines of transformers), and in any case."""
+POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
+"""Keys of a config.json for the most tokens of a decoder."""
 Tokens = tuple[int, ...]
 
 
@@ -113,11 +115,8 @@ class Generator:
         self._paths = paths
         self._sessions = {name: load_session(path) for name, path in paths.items()}
 
-    def decoder_at(self, step: int) -> str:
-        """Return the file name of the decoder that computes the logits of a step."""
-        return self._paths[self._decoder(step)].name
-
-    def _decoder(self, step: int) -> str:
+    def decoder(self, step: int) -> str:
+        """Return the member that computes the logits of a step."""
         return MERGED if MERGED in self._paths else NEXT if step and NEXT in self._paths else DECODER
 
     def _run(self, member: str, feed: Feed, needed: str) -> dict[str, Any]:
@@ -140,7 +139,7 @@ class Generator:
         def decode(tokens: Any) -> Any:
             nonlocal count
             rows, new = tokens.shape
-            member, count = self._decoder(count), count + new
+            member, count = self.decoder(count), count + new
             for item in self._sessions[member].get_inputs() if count == new else ():
                 if item.name.startswith(PAST):  # empty, but for axes of a fixed size
                     shape = [rows, *(size if isinstance(size, int) else 0 for size in item.shape[1:])]
@@ -167,12 +166,16 @@ def settings_of(config: Mapping[str, Any], stated: Path | None) -> tuple[dict[st
         config: the checkpoint's config.json.
         stated: the checkpoint's `generation_config.json`; None if absent, then the settings are in `config`.
     """
-    settings = config if stated is None else read_json(stated)
-    if not isinstance(settings, Mapping):
-        raise InputError(f"{GENERATION_CONFIG} is not a JSON object", "save the model again")
-    limits = (config.get(key) for key in ("max_target_positions", "max_position_embeddings"))
-    positions = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
-    return {"decoder_start_token_id": config.get("decoder_start_token_id"), **settings}, positions
+    settings = config if stated is None else read_object(stated)
+    return {"decoder_start_token_id": config.get("decoder_start_token_id"), **settings}, positions_of(config)
+
+
+def positions_of(config: Mapping[str, Any]) -> int | None:
+    """Return the most tokens that a decoder takes; None without a limit, as in T5, where distances count."""
+    decoder = config.get("decoder")  # of an encoder-decoder from images
+    own = decoder if isinstance(decoder, Mapping) else config
+    keys = () if "relative_attention_num_buckets" in own else POSITIONS
+    return next((limit for key in keys if isinstance(limit := own.get(key), int) and limit > 0), None)
 
 
 def generate(

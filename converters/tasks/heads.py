@@ -1,27 +1,19 @@
 """The kinds of transformers checkpoints, each a `TaskHead`: its classes, how to load them, and their outputs."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.source.source_files import PROCESSOR, TOKENIZER, read_json
+from onnxreg.converters.source.source_files import PROCESSOR, TOKENIZER, read_object
 from onnxreg.converters.tasks.task import Modality, TaskHead
 
 PER_ROW = ("batch",)
 PER_TOKEN = ("batch", "sequence")
 PER_FRAME = ("batch", "frames")
-ENCODER_ALONE, OPTIMUM = (
-    "export its encoder: --task feature-extraction",
-    "export it with Optimum, then reg import the directory",
-)
-
-
-def _elsewhere(
-    task: str, *suffixes: str, modality: Modality = "text", aliases: tuple[str, ...] = ()
-) -> TaskHead:
-    return TaskHead(task, suffixes, way=OPTIMUM, modality=modality, aliases=aliases)
-
-
+ENCODER_ALONE = "export its encoder: --task feature-extraction"
+OPTIMUM = "export it with Optimum, then reg import the directory"
+_elsewhere = partial(TaskHead, way=OPTIMUM)
 WAVE = {1: "sequence"}
 # fmt: off
 ENCODER = TaskHead("feature-extraction", "", "an encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",))
@@ -100,20 +92,20 @@ IMAGE_TEXTS = TaskHead(
 )
 HEADS = (
     _elsewhere("table-question-answering", "TapasForQuestionAnswering"), _elsewhere("decision", "DecisionTransformerModel"),
-    _elsewhere("mask-generation", "SamModel", "Sam2Model", modality="image"),
-    _elsewhere("zero-shot-object-detection", "OwlViTForObjectDetection", "Owlv2ForObjectDetection", modality="image"),
-    _elsewhere("text-to-audio", "VitsModel", "ForTextToWaveform", "ForTextToSpectrogram", aliases=("text-to-speech",)),
+    _elsewhere("mask-generation", ("SamModel", "Sam2Model"), modality="image"),
+    _elsewhere("zero-shot-object-detection", ("OwlViTForObjectDetection", "Owlv2ForObjectDetection"), modality="image"),
+    _elsewhere("text-to-audio", ("VitsModel", "ForTextToWaveform", "ForTextToSpectrogram"), aliases=("text-to-speech",)),
     SPANS, IMAGES, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER,
     DEPTH, SEGMENTS, OBJECTS, TOWERS, SOUND_TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way=ENCODER_ALONE),
     _elsewhere("multiple-choice", "ForMultipleChoice"),
     SPEECH, IMAGE_TEXTS,
-    _elsewhere("image-text-to-text", "ForConditionalGeneration", "EncoderDecoderModel", modality="image", aliases=(
+    _elsewhere("image-text-to-text", ("ForConditionalGeneration", "EncoderDecoderModel"), modality="image", aliases=(
         "any-to-any", "visual-question-answering", "vqa",
     )),
     _elsewhere("document-question-answering", "ForDocumentQuestionAnswering", modality="image"),
-    _elsewhere("image-segmentation", "ForUniversalSegmentation", "ForInstanceSegmentation", "ForSegmentation", modality="image"),
-    _elsewhere("image-to-image", "ForImageSuperResolution", "ForImageToImage", modality="image"),
-    _elsewhere("keypoint-detection", "ForPoseEstimation", "ForKeypointDetection", modality="image"),
+    _elsewhere("image-segmentation", ("ForUniversalSegmentation", "ForInstanceSegmentation", "ForSegmentation"), modality="image"),
+    _elsewhere("image-to-image", ("ForImageSuperResolution", "ForImageToImage"), modality="image"),
+    _elsewhere("keypoint-detection", ("ForPoseEstimation", "ForKeypointDetection"), modality="image"),
     _elsewhere("keypoint-matching", "ForKeypointMatching", modality="image"),
     _elsewhere("video-classification", "ForVideoClassification", modality="image"),
 )
@@ -147,8 +139,8 @@ def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
 
 def modality_of(directory: Path) -> Modality | None:
     """Return the modality of a checkpoint, from the settings of its processor, else the files of its tokenizer; else None."""
-    settings = [read_json(directory / name) for name in PROCESSOR if (directory / name).is_file()]
-    parts = [part for value in settings if isinstance(value, dict) for part in (value, *value.values())]
+    settings = [read_object(directory / name) for name in PROCESSOR if (directory / name).is_file()]
+    parts = [part for value in settings for part in (value, *value.values())]
     if any(isinstance(part, dict) and "sampling_rate" in part for part in parts):
         return "audio"
     if settings:

@@ -8,13 +8,15 @@ from typing import Annotated, Any, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from onnxreg.converters.passes import conversion
+from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import digest_file, scrub
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks import code, torch_weights
 from onnxreg.converters.tasks.code import Factory
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
+from onnxreg.converters.tasks.saved import module_of
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task
 from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, why
 from onnxreg.schema.manifest.parts import Preprocessing
@@ -29,7 +31,7 @@ MAX_GOLDEN_VALUES = 4_500
 """The most values of input and output together in golden vectors; larger images get no golden vectors."""
 
 
-class ImageClassificationOptions(TaskOptions, title="Options"):
+class ImageClassificationOptions(PassParams, title="Options"):
     """Options of an image model that a checkpoint does not state; paths are relative to the recipe.
 
     `input` is (channels, height, width). `factory` makes the module if the source is a directory. `outputs` are names in the
@@ -165,7 +167,7 @@ def subject_of(
     input_name: str = "input",
     fixed_batch: bool = False,
 ) -> conversion.TorchModel:
-    """Wrap a module, in evaluation mode and float32, to take its image by the input's name and give a tuple of tensors.
+    """Wrap a module, in evaluation mode and float32, to take its image by the input's name and give tensors by name.
 
     Args:
         shape: channels, height and width.
@@ -206,16 +208,11 @@ def subject_of(
         raise InputError(f"{gives} without names", "name them: options: {outputs: [...]}")
     names = tuple(outputs) or (tuple(outcome) if len(outcome) > 1 else ("output",))
 
-    class Named(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = module
-
-        def forward(self, **image: Any) -> Any:
-            return tuple(tensors(self.module(*image.values())).values())
+    def run(**image: Any) -> Any:
+        return dict(zip(names, tensors(module(*image.values())).values(), strict=True))
 
     axes = {} if fixed_batch else {name: {0: "batch"} for name in (input_name, *names)}
-    return conversion.TorchModel(Named().eval(), {input_name: example}, names, axes)
+    return conversion.TorchModel(module_of(run, module=module), {input_name: example}, names, axes)
 
 
 def draw(count: int, shape: Sequence[int]) -> Any:

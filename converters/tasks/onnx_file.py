@@ -6,13 +6,14 @@ from typing import Any
 
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import check_model, graph_inputs, load_onnx
+from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.golden import DTYPES
 from onnxreg.converters.runtime.sessions import load_session, try_load
 from onnxreg.converters.source.location import check_inside
 from onnxreg.converters.source.source_files import copy_scrubbed, digest_files, role_of, row_files
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import DraftFile
 
@@ -24,7 +25,7 @@ SIZES, LENGTHS = (*samples.SIZES, {"batch": 4}), (*samples.LENGTHS, 10)
 """Sizes of drawn samples, one more run than usual: on three rows alone, outputs agree by chance too often."""
 
 
-class OnnxFileOptions(TaskOptions, title="Options"):
+class OnnxFileOptions(PassParams, title="Options"):
     """`data` is a `.npz` file of sample inputs (the first axis of each array counts rows), or a directory of such files."""
 
     data: str | None = None

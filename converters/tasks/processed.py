@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.source.source_files import PROCESSOR, TOKENIZER
-from onnxreg.converters.source.toolchain import refuse_missing
-from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint
+from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint, unloadable
 from onnxreg.converters.tasks.heads import CTC, DEPTH, LOADERS
 from onnxreg.converters.tasks.pixels import preprocessing_of
 from onnxreg.converters.tasks.saved import MAX_GOLDEN_VALUES, Graphs, Saved, part_of
@@ -31,7 +30,6 @@ class Processed(Saved):
     """
 
     exporter = "TransformersExport"
-    modules = (*Saved.modules, "PIL")
     products: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm", "Conv")
 
     def beside(self, directory: Path) -> Sequence[str]:
@@ -47,7 +45,7 @@ class Processed(Saved):
 class Processor:
     """The image processor or feature extractor of a checkpoint, with its results for generated photographs or sounds.
 
-    Raises InputError if the processor cannot be loaded, or does not run.
+    Raises InputError if the processor cannot be loaded, or does not run; HostError if a package for it is not installed.
     """
 
     def __init__(self, directory: Path, modality: Modality, trust_remote_code: bool) -> None:
@@ -63,9 +61,7 @@ class Processor:
                 self.input = self.processor.model_input_names[0]
                 self.drawn, self.rows = self._draw()
         except Exception as error:
-            refuse_missing(error, owner := f"the {kind} of the checkpoint")
-            words = why(error, 300).replace(str(directory), "the checkpoint")
-            raise InputError(f"{owner} could not be loaded or run: {words}") from error
+            raise unloadable(f"the {kind} of the checkpoint", directory, error) from error
 
     def _draw(self) -> tuple[list[Any], list[Any]]:
         """Generate samples; return the samples, and the processor's result for each."""

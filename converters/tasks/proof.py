@@ -92,7 +92,7 @@ class Proof:
                 equal.append(is_equal)
                 if is_exact and not is_equal.all():
                     raise ConversionError(
-                        f"{model.decoder_at(step)} generates another text than the model: token {step + 1} is "
+                        f"{paths[model.decoder(step)].name} generates another text than the model: token {step + 1} is "
                         f"{logits.argmax(1)[~is_equal][0]}, not {expected[~is_equal][0]}",
                         OPTIMUM,
                     )

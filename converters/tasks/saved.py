@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from onnxreg.converters.passes import conversion
 from onnxreg.converters.passes.conversion import TorchModel
@@ -58,10 +58,6 @@ class Graphs:
 class Saved(Task):
     """Task of checkpoints with one head; `Task.of` makes the class for a head."""
 
-    version = 2
-    modules: ClassVar[tuple[str, ...]] = ("torch", "transformers")
-    """The modules that loading imports."""
-
     def find(self, source: str) -> LocatedSource:
         return find_checkpoint(source, self.head, self.trust_remote_code)
 
@@ -77,7 +73,7 @@ class Saved(Task):
         return ()
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
-        require(*self.modules)
+        require("torch", "transformers")
         checkpoint = self.checkpoint(source, name)
         graphs = self.graphs(checkpoint, directory)
         files, scrubbed = write_companions(directory, checkpoint, name, graphs)
@@ -89,7 +85,7 @@ class Saved(Task):
         fields |= {"config_path": CONFIG, **graphs.fields}
         resolved = {**graphs.resolved, **({"scrubbed": scrubbed} if scrubbed else {})}
         if source.adapter is not None:
-            resolved["adapter"] = {"digest": str(source.adapter.digest), "base": dict(source.adapter.base)}
+            resolved["adapter"] = source.adapter.record
         if graphs.length is not None:
             fields["max_sequence_length"] = resolved["max_seq_length"] = graphs.length
         if checkpoint.tokenizer is not None:
@@ -147,6 +143,22 @@ def part_of(
     ):
         cases = {case: feeds[0]}
     return Part(subject, Sample(feeds, expected, per_token, cases))
+
+
+def module_of(forward: Callable[..., Any], **parts: Any) -> Any:
+    """Make a torch module, in evaluation mode, that computes `forward` of its inputs; `parts` are its attributes by name."""
+    import torch
+
+    class Composed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, part in parts.items():
+                setattr(self, name, part)
+
+        def forward(self, **inputs: Any) -> Any:
+            return forward(**inputs)
+
+    return Composed().eval()
 
 
 def write_companions(

@@ -9,16 +9,16 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from onnxreg.converters.source.source_files import read_json
+from onnxreg.converters.source.source_files import read_json, read_object
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import InputError
 
 MODULES_FILE, SETTINGS_FILE = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER_FILES = "sentence_*_config.json"
 """Pattern of the file with a Transformer's settings; older versions of sentence-transformers named the file after the model."""
-POOLING_PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, "*_Pooling/config.json", "*_Dense/*")
-"""Patterns of the files of sentence-transformers that say how a text becomes a vector."""
-MODULE_PATTERNS = (*POOLING_PATTERNS, "[0-9]*_*/config.json", "[0-9]*_*/model.safetensors")
+STATIC, WEIGHTS = "StaticEmbedding", "model.safetensors"
+MODULES = ("[0-9]*_*/config.json", f"[0-9]*_*/{WEIGHTS}", "*_Dense/*", f"*_{STATIC}/*")
+PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, *MODULES)
 """Patterns of all files that sentence-transformers reads beside the model itself."""
 EXPECTED = {
     "transformer_task": "feature-extraction",
@@ -91,10 +91,10 @@ def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
     elif "" not in (module.path for module in modules):
         return []
     for module in modules if all_modules else [module for module in modules if module.kind == "Dense"]:
-        path, weights = module.path, f"{module.path}/model.safetensors"
+        path, weights = module.path, f"{module.path}/{WEIGHTS}"
         if path and module.kind not in WITHOUT_WEIGHTS and not (directory / weights).is_file():
             hint = "save it with sentence-transformers of today: weights in a pickle are not published"
-            raise InputError(f"the module {path} ({module.kind}) has no model.safetensors", hint)
+            raise InputError(f"the module {path} ({module.kind}) has no {WEIGHTS}", hint)
         names += [f"{path}/config.json", weights] if path else []
     return sorted(name for name in names if (directory / name).is_file())
 
@@ -112,8 +112,8 @@ def read_pooling(directory: Path) -> SentenceConfig:
             f"{message}; the task does Transformer, Pooling or StaticEmbedding, then Dense, Normalize"
         )
     dense = tuple(_dense(directory, module.path) for module in modules if module.kind == "Dense")
-    pooling, settings = _object(directory / pooling_file), _object(directory / SETTINGS_FILE)
-    transformer = next(map(_object, sorted(directory.glob(TRANSFORMER_FILES))), {})
+    pooling, settings = read_object(directory / pooling_file), read_object(directory / SETTINGS_FILE)
+    transformer = next(map(read_object, sorted(directory.glob(TRANSFORMER_FILES))), {})
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise InputError(f"prompts in {SETTINGS_FILE} of the checkpoint are not texts by name")
@@ -133,7 +133,7 @@ def read_pooling(directory: Path) -> SentenceConfig:
 
 def _dense(directory: Path, path: str) -> Dense:
     """Read a dense layer. InputError for an activation or a setting that the task does not support."""
-    settings, weights = _object(directory / path / "config.json"), directory / path / "model.safetensors"
+    settings, weights = read_object(directory / path / "config.json"), directory / path / WEIGHTS
     package, _, activation = str(settings.get("activation_function", "torch.nn.Tanh")).rpartition(".")
     name = "sentence_embedding"
     shaping = {"module_input_name": name, "module_output_name": name, "use_residual": False}
@@ -169,11 +169,9 @@ def modules_of(directory: Path) -> tuple[list[_Module], str]:
     return modules, f"{folder}/config.json"
 
 
-def _object(path: Path) -> dict[str, Any]:
-    value = read_json(path) if path.is_file() else {}
-    if not isinstance(value, dict):
-        raise InputError(f"{path.parent.name}/{path.name} of the checkpoint is not a JSON object")
-    return value
+def table_of(directory: Path) -> str | None:
+    """Return the folder of the embedding table in a directory of sentence-transformers; None without a static embedding."""
+    return next((module.path for module in modules_of(directory)[0] if module.kind == STATIC), None)
 
 
 def _mode(config: dict[str, Any]) -> Mode | None:

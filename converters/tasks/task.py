@@ -19,17 +19,12 @@ Modality = Literal["text", "image", "audio"]
 SAVE_TOKENIZER = "save the tokenizer beside the model: tokenizer.save_pretrained(DIRECTORY)"
 
 
-class TaskOptions(PassParams):
-    """Base of the options of a task. Options are frozen; an unknown key is an error."""
-
-
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter: its directory, the digest of its files, and the record of its base model (digest, from the Hub also id)."""
+    """An adapter: its directory, and its record, with the digest of its files and the record of its base model."""
 
     directory: Path
-    digest: Digest
-    base: Mapping[str, Any]
+    record: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -133,7 +128,7 @@ class TaskHead:
 
 
 class Task(ABC):
-    """One kind of source, with typed options. `version` goes up if the same source gives another subject.
+    """One kind of source, with typed options.
 
     `aliases` are names of the task in Optimum, pipelines of transformers and Transformers.js, txtai and the Hub, which people
     may type; only `id` is recorded. `paths` are the options that name files; a manifest has the files' digests instead.
@@ -150,9 +145,8 @@ class Task(ABC):
     merged: ClassVar[Mapping[str, tuple[str, str]]] = {}
     products: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm")
     quantizer: ClassVar[str] = "OnnxDynamicQuantization"
-    version: ClassVar[int] = 1
     paths: ClassVar[tuple[str, ...]] = ()
-    Options: ClassVar[type[TaskOptions]] = TaskOptions
+    Options: ClassVar[type[PassParams]] = PassParams
 
     def __init__(
         self,

@@ -1,23 +1,23 @@
-"""Every task by name."""
+"""Every task by name, and the task of a source, from the source's own files."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.source.source_files import CONFIG
-from onnxreg.converters.tasks import heads
-from onnxreg.converters.tasks.checkpoint import read_config
-from onnxreg.converters.tasks.choose import small_files
+from onnxreg.converters.source.location import Location, fetch, hub_id
+from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, read_object
+from onnxreg.converters.tasks import adapter, heads
+from onnxreg.converters.tasks.checkpoint import SAVED, read_config
 from onnxreg.converters.tasks.code import is_factory
-from onnxreg.converters.tasks.decoder import CausalDecoder
+from onnxreg.converters.tasks.generation import CausalDecoder, ProcessedSeq2Seq, Seq2Seq, TextGeneration
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.processed import Processed
-from onnxreg.converters.tasks.seq2seq import ProcessedSeq2Seq, Seq2Seq
-from onnxreg.converters.tasks.static import StaticPooling, table_of
+from onnxreg.converters.tasks.sentence import MODULES_FILE, STATIC, modules_of, table_of
 from onnxreg.converters.tasks.task import Task
-from onnxreg.converters.tasks.text import Pooling, TextGeneration, TextTask
+from onnxreg.converters.tasks.text import Pooling, StaticPooling, TextTask
 from onnxreg.converters.tasks.towers import SoundTowers, Towers
 from onnxreg.schema.core.errors import InputError, RegError, nearest
 
@@ -40,6 +40,9 @@ CLASSES: Sequence[type[Task]] = (
 )
 TASKS: Mapping[str, type[Task]] = {task.id: task for task in CLASSES}
 ALIASES: Mapping[str, str] = {alias: task.id for task in CLASSES for alias in task.aliases}
+SEE_VISION = "docs/vision.md"
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+"""Endings of files that hold weights and nothing else."""
 
 
 def of_source(
@@ -50,20 +53,20 @@ def of_source(
     There are classes for static embeddings, for an image classifier that a function makes, for a speech recognizer that is
     an encoder-decoder, and for a decoder that the pass `ModelBuilder` reads.
     """
+    kind: type[Task] = task
     if task.id == heads.SPEECH.task and source:
-        has_decoder = read_config(small_files(source)).get("is_encoder_decoder") is True
-        return next(one for one in CLASSES if one.id == task.id and issubclass(one, Seq2Seq) == has_decoder)
-    if issubclass(task, Pooling) and source:
-        with suppress(RegError):  # the class below says what is wrong with the source
-            if table_of(small_files(source)) is not None:
-                return next(one for one in CLASSES if issubclass(one, StaticPooling))
-    if issubclass(task, CausalDecoder) and TextGeneration.exporter in passes:
-        return next(one for one in CLASSES if one.id == task.id and issubclass(one, TextGeneration))
-    is_made = {"input", "factory", "checkpoint"} & options.keys() or is_factory(source)
-    is_saved = not Path(source).is_dir() or (Path(source) / CONFIG).is_file()
-    if task is not ImageClassification or is_made or not is_saved:
-        return task
-    return next(saved for saved in CLASSES if saved.id == task.id and issubclass(saved, Processed))
+        has_decoder = read_config(small_files(source).directory).get("is_encoder_decoder") is True
+        kind = Seq2Seq if has_decoder else Processed
+    elif issubclass(task, Pooling) and source:
+        with suppress(RegError):  # the task itself says what is wrong with the source
+            kind = task if table_of(small_files(source).directory) is None else StaticPooling
+    elif issubclass(task, CausalDecoder) and TextGeneration.exporter in passes:
+        kind = TextGeneration
+    elif task is ImageClassification:
+        is_made = {"input", "factory", "checkpoint"} & options.keys() or is_factory(source)
+        is_saved = not Path(source).is_dir() or (Path(source) / CONFIG).is_file()
+        kind = Processed if is_saved and not is_made else task
+    return next(one for one in CLASSES if one.id == task.id and issubclass(one, kind))
 
 
 def find(name: str) -> type[Task]:
@@ -83,3 +86,78 @@ def find(name: str) -> type[Task]:
         hint += f"one of: {', '.join(tasks)}; for another, export with Optimum, then reg import the directory"
         raise InputError(f"no task is called {name[:80]!r}", hint)
     return task
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The id of the chosen task, and the reason: what in the source decided."""
+
+    task: str
+    why: str
+
+
+def choose(source: str) -> Chosen:
+    """Choose the task of a source; for a hub id, only small files are fetched.
+
+    Raises InputError, with a hint, if no task takes the source or its files do not say what it is; NotFoundError or
+    RemoteError if the source cannot be read.
+    """
+    path = Path(source)
+    if path.is_file() or path.suffix == ".onnx":
+        return _file(path)
+    if is_factory(source):
+        hint = f"write a recipe with its input: reg export --recipe FILE, see {SEE_VISION}"
+        raise InputError(f"{source} makes a module, and nothing says what the module is for", hint)
+    path = small_files(source).directory
+    quantized = sorted(path.glob("*.gguf"))
+    return _file(quantized[0]) if quantized and not (path / CONFIG).is_file() else _checkpoint(path)
+
+
+def small_files(source: str) -> Location:
+    """Find the directory of a checkpoint; for a hub id, only small files are fetched into it."""
+    hub = hub_id(source)
+    if hub is None:
+        return Location(Path(source))
+    small = {CONFIG, adapter.CONFIG, MODULES_FILE, *PROCESSOR, *TOKENIZER}
+    return Location(fetch(hub, source.partition("@")[2] or None, lambda paths: small & {*paths}), hub)
+
+
+def _file(path: Path) -> Chosen:
+    if path.suffix == ".onnx":
+        return Chosen("onnx", f"{path.name} is an ONNX file")
+    if path.suffix == ".gguf":
+        message = f"{path.name} is a GGUF file: weights that were quantized for llama.cpp, without a graph"
+        raise InputError(message, "export the checkpoint that it was made from")
+    if path.suffix in WEIGHTS:
+        command = f"reg export module:function --checkpoint {path.name} --recipe FILE"
+        message = f"{path.name} holds weights, and nothing says of what model"
+        raise InputError(message, f"{SAVED}; or name what makes the module: {command}")
+    raise InputError(f"{path.name} is not a model", f"{SAVED}, an .onnx file, or module:function")
+
+
+def _checkpoint(directory: Path) -> Chosen:
+    config, kinds = read_object(directory / CONFIG), [module.kind for module in modules_of(directory)[0]]
+    if (base := adapter.find_base(directory, small_files)) is not None:
+        chosen = _checkpoint(base.directory)
+        return replace(chosen, why=f"an adapter of a model whose {chosen.why}")
+    if STATIC in kinds:
+        return Chosen("pooling", f"{MODULES_FILE} says {', '.join(kinds)[:200]}")
+    if not config:
+        raise InputError(f"the checkpoint has no {CONFIG} that can be read", SAVED)
+    if "pretrained_cfg" in config and "model_type" not in config:
+        message = (
+            f"a model of timm ({str(config.get('architecture'))[:80]}), which transformers does not load"
+        )
+        raise InputError(message, f"write a function that makes it: see {SEE_VISION}")
+    names, modality = config.get("architectures"), heads.modality_of(directory)
+    name = str(names[0])[:80] if isinstance(names, list) and names else ""
+    head = heads.head_of(config, modality)
+    if "Pooling" in kinds and (head in (None, heads.ENCODER, heads.MASKED) or head.way):
+        return Chosen("pooling", f"{MODULES_FILE} says {', '.join(kinds)[:200]}")
+    if head is None:
+        message = f"nothing says what the checkpoint is for: {CONFIG} says {name or 'no architecture'}"
+        raise InputError(message, "name it: --task TASK, one of those of docs/tasks.md")
+    if head.way:
+        raise InputError(f"{CONFIG} says {name}, which no task here exports: {head.task}", head.way)
+    alone = "" if head.suffix else ", an encoder without a head"
+    return Chosen(head.task, f"{CONFIG} says {name}{alone}")

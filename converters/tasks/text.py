@@ -1,29 +1,31 @@
-"""Tasks of text checkpoints: `TextTask` with a fixed sample, a class for each head; `TextGeneration` for `ModelBuilder`."""
+"""Tasks of text checkpoints: `TextTask` with a fixed sample, a class for each head; `Pooling` for vectors of texts."""
 
 import inspect
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from pydantic import PositiveInt
 
+from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.location import locate
-from onnxreg.converters.source.source_files import PROCESSOR, taking_part
+from onnxreg.converters.source.source_files import PROCESSOR
+from onnxreg.converters.tasks import sentence
 from onnxreg.converters.tasks.checkpoint import (
+    TOKENIZER_FILE,
     LoadedCheckpoint,
     located_source,
-    read_config,
     require_processor,
-    require_weights,
+    unloadable,
 )
-from onnxreg.converters.tasks.heads import DECODER, ENCODER, PER_ROW, PER_TOKEN, TEXTS, TOKENS, head_of
+from onnxreg.converters.tasks.heads import ENCODER, PER_ROW, PER_TOKEN, TEXTS, TOKENS
 from onnxreg.converters.tasks.processed import Processor
-from onnxreg.converters.tasks.saved import Graphs, Saved, described, part_of
-from onnxreg.converters.tasks.sentence import Dense, Mode, SentenceConfig, read_pooling, sentence_files
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskHead, TaskOptions
+from onnxreg.converters.tasks.saved import Graphs, Saved, module_of, part_of
+from onnxreg.converters.tasks.task import LocatedSource, TaskHead
 from onnxreg.schema.core.errors import InputError
 
 REQUIRED = ("input_ids", "attention_mask")
@@ -140,7 +142,7 @@ def longest(max_length: int, model: Any) -> int:
     return min(max_length, limit)
 
 
-class TextOptions(TaskOptions, title="Options"):
+class TextOptions(PassParams, title="Options"):
     """`max_seq_length` is the longest published length in tokens; a lower limit of the model wins."""
 
     max_seq_length: PositiveInt = 512
@@ -156,12 +158,12 @@ class TextTask(Saved):
     exporter = "OnnxConversion"
     Options = TextOptions
 
-    def pooling(self, directory: Path) -> SentenceConfig | None:
+    def pooling(self, directory: Path) -> sentence.SentenceConfig | None:
         """Return the settings that make one vector from token vectors; None for a task without pooling."""
         return None
 
     def beside(self, directory: Path) -> Sequence[str]:
-        return sentence_files(directory, all_modules=True) if self.head is ENCODER else PROCESSOR
+        return sentence.sentence_files(directory, all_modules=True) if self.head is ENCODER else PROCESSOR
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         module, tokenizer, length = checkpoint.model, checkpoint.tokenizer, int(self.options.max_seq_length)
@@ -198,7 +200,7 @@ class TextTask(Saved):
 class PoolingOptions(TextOptions, title="Options"):
     """`mode` and `normalize` replace the checkpoint's settings; the default mode, if the checkpoint has none, is `mean`."""
 
-    mode: Mode | None = None
+    mode: sentence.Mode | None = None
     normalize: bool | None = None
 
 
@@ -212,36 +214,70 @@ class Pooling(TextTask):
         self.pooling(located.location)
         return located
 
-    def pooling(self, directory: Path) -> SentenceConfig:
+    def pooling(self, directory: Path) -> sentence.SentenceConfig:
         """Return the checkpoint's pooling settings (with the option `mode`, the defaults instead), changed by the options."""
-        config = SentenceConfig() if self.options.mode else read_pooling(directory)
+        config = sentence.SentenceConfig() if self.options.mode else sentence.read_pooling(directory)
         options = {name: value for name, value in self.options if value is not None and hasattr(config, name)}
         return replace(config, **options)
 
 
-class TextGeneration(Task):
-    """Task of causal language models for the pass `ModelBuilder`, which reads the checkpoint; the task itself loads nothing."""
+class StaticPooling(Pooling):
+    """Task of static embeddings: a text's vector is the mean of its tokens' rows in a table; no network runs.
 
-    exporter = "ModelBuilder"
+    As in sentence-transformers, the published tokenizer adds no special tokens.
+    """
+
+    quantizer = "EmbeddingQuantization"
+    products = ()
 
     def find(self, source: str) -> LocatedSource:
-        location = locate(source)
-        directory = location.directory
-        config = read_config(directory)
-        if head_of(config) is not DECODER:
-            message = (
-                f"not a causal language model: config.json says {str(config.get('architectures'))[:200]}"
+        location = locate(source, more=sentence.PATTERNS)
+        directory, folder = location.directory, sentence.table_of(location.directory) or ""
+        self.pooling(directory)
+        names = [Path(folder, name).as_posix() for name in (sentence.WEIGHTS, TOKENIZER_FILE)]
+        if missing := [name for name in names if not (directory / name).is_file()]:
+            raise InputError(
+                f"the static embedding has no {missing[0]}", "save it with sentence-transformers"
             )
-            raise InputError(message, "text-generation exports decoders such as LlamaForCausalLM")
-        require_weights(directory)
-        return located_source(location, taking_part(directory, code=False))
+        return located_source(location, [*names, *sentence.sentence_files(directory)])
 
-    def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
-        fields = described(self.id, source.location, read_config(source.location).get("model_type"))
-        return ExportSubject(source.record(name), Sample((), ()), source.location, fields=fields)
+    def checkpoint(self, source: LocatedSource, name: str) -> LoadedCheckpoint:
+        import torch
+        from safetensors.torch import load_file
+        from transformers import PreTrainedConfig, PreTrainedTokenizerFast
+
+        directory: Path = source.location
+        folder = directory / (sentence.table_of(directory) or "")
+        try:
+            (key, table), *others = load_file(folder / sentence.WEIGHTS).items()
+            tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / TOKENIZER_FILE))
+        except Exception as error:
+            raise unloadable("the static embedding", directory, error) from error
+        if others or table.ndim != 2:
+            message = f"{sentence.WEIGHTS} of the static embedding has more than a table: {key[:80]}"
+            raise InputError(message, "save it with sentence-transformers")
+        backend = tokenizer.backend_tokenizer
+        backend.no_padding()
+        backend.no_truncation()
+        backend.post_processor = None
+        if max(tokenizer.get_vocab().values(), default=-1) >= len(table):
+            message = f"the tokenizer has more tokens than the table of {len(table)} rows"
+            raise InputError(message, "give the tokenizer that it was trained with")
+
+        class StaticConfig(PreTrainedConfig):  # type: ignore[misc, unused-ignore]
+            model_type = "static-embedding"
+
+        config = StaticConfig(architectures=[sentence.STATIC], hidden_size=table.shape[1])
+        rows = torch.nn.Embedding(len(table), table.shape[1], _weight=table.float())
+
+        def look_up(input_ids: Any, **others: Any) -> Any:
+            return SimpleNamespace(last_hidden_state=rows(input_ids))
+
+        model = module_of(look_up, rows=rows, config=config)
+        return LoadedCheckpoint(model, tokenizer, config, (), source.record(name), directory)
 
 
-def pooled(encoder: Any, mode: Mode, normalize: bool, dense: Sequence[Dense] = ()) -> Any:
+def pooled(encoder: Any, mode: sentence.Mode, normalize: bool, dense: Sequence[sentence.Dense] = ()) -> Any:
     """Wrap an encoder to return `embeddings`, `[batch, hidden]`, as sentence-transformers does.
 
     Only positions where `attention_mask` is 1 count; `dense` layers follow, then `normalize` scales each embedding to length 1.
@@ -261,20 +297,15 @@ def pooled(encoder: Any, mode: Mode, normalize: bool, dense: Sequence[Dense] = (
         last = (mask * torch.arange(mask.shape[1], device=mask.device)).argmax(1)
         return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[-1])).squeeze(1)
 
-    class Pooled(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoder, self.layers = encoder, layers
+    def embed(**inputs: Any) -> Any:
+        hidden = encoder(**inputs, return_dict=True).last_hidden_state
+        embeddings = layers(pool(hidden, inputs["attention_mask"]))
+        return torch.nn.functional.normalize(embeddings, p=2.0, dim=1) if normalize else embeddings
 
-        def forward(self, **inputs: Any) -> Any:
-            hidden = self.encoder(**inputs, return_dict=True).last_hidden_state
-            embeddings = self.layers(pool(hidden, inputs["attention_mask"]))
-            return torch.nn.functional.normalize(embeddings, p=2.0, dim=1) if normalize else embeddings
-
-    return Pooled().eval()
+    return module_of(embed, encoder=encoder, layers=layers)
 
 
-def _layer(dense: Dense) -> Any:
+def _layer(dense: sentence.Dense) -> Any:
     import torch
     from safetensors.torch import load_file
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint
 from onnxreg.converters.tasks.processed import Processed, Processor
-from onnxreg.converters.tasks.saved import Graphs, part_of
+from onnxreg.converters.tasks.saved import Graphs, module_of, part_of
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource
 from onnxreg.converters.tasks.text import REQUIRED, TextOptions, longest, sample_feeds
 from onnxreg.schema.core.errors import InputError
@@ -31,8 +31,6 @@ class Towers(Processed):
     Options = TextOptions
     members = {TEXT: "text_model.onnx", "vision": "vision_model.onnx", WHOLE: "model.onnx"}
     products = ("MatMul", "Gemm")
-    sense = "image"
-    """The word for the second tower's input in transformers' names of methods and outputs."""
 
     def find(self, source: str) -> LocatedSource:
         located = super().find(source)
@@ -45,23 +43,24 @@ class Towers(Processed):
         length = longest(int(self.options.max_seq_length), model.text_model)
         inputs, row = (REQUIRED, {1: "sequence"}) if has_mask else (REQUIRED[:1], {})
         texts = _texts(checkpoint.tokenizer, checkpoint.config.text_config, length, has_mask)
-        text, sense = "text_embeds", f"{self.sense}_embeds"
-        own = (text, sense) if has_mask else ("pooler_output", "pooler_output")
+        sense = self.head.modality  # as in transformers' names of methods and outputs
+        text, other = "text_embeds", f"{sense}_embeds"
+        own = (text, other) if has_mask else ("pooler_output", "pooler_output")
         axes = {**{key: {0: "batch", **row} for key in inputs}, own[0]: {0: "batch"}}
-        processor = Processor(checkpoint.directory, self.head.modality, self.trust_remote_code)
-        features = getattr(model, f"get_{self.sense}_features")
+        processor = Processor(checkpoint.directory, sense, self.trust_remote_code)
+        features = getattr(model, f"get_{sense}_features")
         tower = processor.part(vectors(features), {}, {own[1]: ("batch",)})
         pairs = [
             {**words, processor.input: feed[processor.input][:2]}  # a trace joins axes of one size
             for words, feed in zip(texts, (*tower.sample.feeds, tower.sample.feeds[0]), strict=True)
         ]
-        rows, columns = {0: "text_batch"}, {0: f"{self.sense}_batch"}
+        rows, columns = {0: "text_batch"}, {0: f"{sense}_batch"}
         both = {**{key: {**rows, **row} for key in inputs}, processor.input: columns}
         results = {
-            f"logits_per_{self.sense}": {**columns, 1: rows[0]},
+            f"logits_per_{sense}": {**columns, 1: rows[0]},
             "logits_per_text": {**rows, 1: columns[0]},
         }
-        results |= {text: rows, sense: columns}
+        results |= {text: rows, other: columns}
         parts = {
             TEXT: part_of(vectors(model.get_text_features), texts, axes, own[:1], "text"),
             [*self.members][1]: tower,
@@ -74,22 +73,13 @@ class SoundTowers(Towers):
     """Task of models of sounds and texts, such as CLAP."""
 
     members = {TEXT: "text_model.onnx", "audio": "audio_model.onnx", WHOLE: "model.onnx"}
-    sense = "audio"
 
 
 def vectors(features: Any) -> Any:
     """Make a module that gives the vector of a tower; `features` is the model's own method for the tower."""
-    import torch
-
-    class Vectors(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = features.__self__
-
-        def forward(self, **inputs: Any) -> Any:
-            return features(**inputs, return_dict=True).pooler_output
-
-    return Vectors().eval()
+    return module_of(
+        lambda **inputs: features(**inputs, return_dict=True).pooler_output, model=features.__self__
+    )
 
 
 def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any]:

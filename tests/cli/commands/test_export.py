@@ -20,11 +20,12 @@ from support.docs.nets import write_mlp
 
 from onnxreg.cli import batch
 from onnxreg.converters import request as module
-from onnxreg.converters.engine.read_recipe import read_recipe
+from onnxreg.converters.engine.read_recipe import RecipeDocument
 from onnxreg.converters.passes import model_builder
 from onnxreg.converters.passes.model_builder import LIBRARY_BYTES, PARAMETER_BYTES, peak_memory
 from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.converters.request import ExportRequest
+from onnxreg.converters.source import toolchain
 from onnxreg.registry import Registry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError
@@ -465,7 +466,7 @@ def test_a_profile_of_a_package_keeps_its_promises_and_is_part_of_the_keys(reg, 
 
 def test_the_output_of_builtin_profiles_is_a_recipe(reg, tmp_path):
     (tmp_path / "mine.yaml").write_text(reg("builtin", "profiles", "android").out)
-    mine, android = read_recipe(tmp_path / "mine.yaml"), find("android").recipe()
+    mine, android = RecipeDocument.read(tmp_path / "mine.yaml").recipe(), find("android").recipe()
     assert (mine.profile, android.profile) == ("recipe", "android") and mine.steps == android.steps
 
 
@@ -514,7 +515,7 @@ def test_a_decoder_that_does_not_fit_is_refused_before_it_is_built(reg, decoder,
         raise ConversionError("the build ends here")
 
     monkeypatch.setattr(model_builder.ModelBuilder, "_build", build)
-    monkeypatch.setattr(module, "free_memory", lambda: free)
+    monkeypatch.setattr(toolchain, "free_memory", lambda: free)
     done = reg("export", decoder, "--recipe", "recipe.yaml", "--name", "acme/decoder", "--no-cache")
     assert (done.status, built) == (status, [decoder] if status == 7 else [])
     if status == 9:

@@ -108,6 +108,8 @@ def test_a_decoder_is_one_graph_with_keys_and_values_that_continues_a_text(reg: 
     ids = tokenizer("word1 another", return_tensors="pt")
     written = model.generate(**ids, max_new_tokens=12, do_sample=False)[0, ids["input_ids"].shape[1] :]
     assert told["completion"]["tokens"] == len(written)
+    beyond = reg("run", "acme/model", "--text", "word1 another", "--max-tokens", "999", "--json").json
+    assert beyond["completion"]["tokens"] <= 64 + 1 - ids["input_ids"].shape[1]
 
 
 @pytest.mark.more
@@ -127,12 +129,13 @@ def test_an_image_is_answered_by_the_outputs_of_the_graph(
 ) -> None:
     manifest = publish(reg, name, tmp_path)
     photograph(tmp_path / "photo.png")
-    most = ("--max-tokens", "20") if key == "generated" else ()  # weights that are random write on and on
-    told = reg("run", "acme/model", "--image", "photo.png", "--json", *most)
+    told = reg("run", "acme/model", "--image", "photo.png", "--json")
     if key:
         assert not told.err and key in told.json and "preprocessing" in manifest
     else:  # its images keep their ratio
         assert told.ended(2, "--input")
+    if key == "generated":  # random weights write on until the last position
+        assert (told.json[key]["tokens"], told.json[key]["finish"]) == (64, "length")
 
 
 BAD = {
@@ -203,7 +206,9 @@ def test_an_adapter_is_merged_into_its_model_and_refused_on_another(reg: Reg, tm
     made = reg("export", "adapter", "--name", "acme/model")
     assert made.status == 0 and "an adapter of a model whose config.json says BertForToken" in made.err
     manifest = reg("show", "acme/model", "--json").json
-    recorded = manifest.get("manifest", manifest)["recipe"]["parameters"]["got"]["adapter"]
+    recipe = manifest.get("manifest", manifest)["recipe"]
+    recorded = recipe["parameters"]["got"]["adapter"]
+    assert recipe["tools"]["peft"] == peft.__version__
     assert recorded["digest"].startswith("sha256:") and recorded["base"]["digest"].startswith("sha256:")
     feed = {"input_ids": [[5, 6, 7]], "attention_mask": [[1, 1, 1]], "token_type_ids": [[0, 0, 0]]}
     (tmp_path / "x.json").write_text(json.dumps(feed))

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from onnxreg.converters.engine import cache as module
-from onnxreg.converters.engine.cache import ENTRY_FILE, StepCache, link_or_copy
+from onnxreg.converters.engine.cache import ENTRY_FILE, StepCache
+from onnxreg.converters.source.source_files import link_or_copy
 
 KEY = {"pass": "X", "params": {"a": [1, 2]}}
 FILES = {"model.onnx": b"graph", "sub/data": b"weights"}

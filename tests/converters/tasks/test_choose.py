@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters.tasks.choose import choose
-from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.converters.tasks.task_catalog import choose
+from onnxreg.schema.core.errors import InputError, NotFoundError, RemoteError
 
 MODULES = [
     {"type": f"sentence_transformers.models.{kind}", "path": ""} for kind in ("Transformer", "Pooling")
@@ -80,7 +80,7 @@ def write(directory: Path, files: dict[str, Any]) -> None:
         ),
         ({"config.json": {"model_type": "x"}}, "says no architecture", "--task TASK"),
         ({"config.json": {"architectures": "x"}}, "says no architecture", "--task TASK"),
-        ({"config.json": []}, "no config.json that can be read", "save_pretrained"),
+        ({"config.json": []}, "config.json is not a JSON object", "save the model again"),
         (
             {"adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": "absent/../m"}},
             "an adapter of m, which is not here",
@@ -125,6 +125,20 @@ def test_single_files(name, message, tmp_path):
     (tmp_path / name).write_bytes(b"x")
     with pytest.raises(InputError, match=message):
         choose(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(("base", "family"), [("absent", InputError), ("acme/absent", RemoteError)])
+def test_the_model_of_an_adapter_is_a_name_that_the_hub_does_not_answer(base, family, tmp_path, monkeypatch):
+    """Without a slash, the name may be a directory's as well."""
+    import httpx2
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise httpx2.ConnectError("no route")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
+    write(tmp_path, {"adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": base}})
+    with pytest.raises(family, match="absent"):
+        choose(str(tmp_path))
 
 
 def test_sources_that_are_no_checkpoint(tmp_path):

@@ -118,7 +118,7 @@ def bad(directory: Path, name: str) -> Path:
         ("none", "the checkpoint has no image processor"),
         ("ratio", "gives numbers of several sizes: (3, "),
         ("unknown", "the image processor of the checkpoint could not be loaded"),
-        ("text", "could not be loaded or run: could not convert string to float: 'half'"),
+        ("text", "could not be loaded: could not convert string to float: 'half'"),
         ("patches", "does not take the [2048, 770] of its image processor"),
         ("size", "does not take the [3, 32, 32] of its image processor"),
     ],

@@ -1,0 +1,293 @@
+"""Tasks of models that generate text: encoder-decoders from texts, speech or images, and causal language models.
+
+Files and tensors have Optimum's and Transformers.js's names (see `greedy`). The graphs are published only if, run in ONNX
+Runtime alone, they generate the same tokens as the model.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from onnxreg.converters.onnx.quiet import silent_transformers
+from onnxreg.converters.passes.base import PassParams
+from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
+from onnxreg.converters.passes.tools import samples
+from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.source.location import locate
+from onnxreg.converters.source.source_files import GENERATION_CONFIG, PROCESSOR, taking_part
+from onnxreg.converters.tasks import heads
+from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint, located_source, read_config, require_weights
+from onnxreg.converters.tasks.greedy import DECODER, ENCODER, HIDDEN, MASK, MERGED, NEXT, STAGES, TOKENS
+from onnxreg.converters.tasks.processed import Processor
+from onnxreg.converters.tasks.proof import Proof, answer_of
+from onnxreg.converters.tasks.saved import Graphs, Saved, described, module_of, part_of
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part, Sample, Task
+from onnxreg.converters.tasks.text import REQUIRED, TextOptions, longest, sample_feeds
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.manifest.draft import DraftFile
+
+STATES = "last_hidden_state"
+BATCH, SOURCE, TARGET, NEW = (
+    "batch_size",
+    "encoder_sequence_length",
+    "decoder_sequence_length",
+    "sequence_length",
+)
+EARLIER = f"past_{TARGET}"
+LENGTHS = (3, 1, 7)
+"""The number of decoder tokens in each sample of the decoder."""
+INPUTS = (*REQUIRED, "position_ids")
+SIZES = ((2, 5, 3), (1, 0, 6), (3, 9, 1))
+"""(rows, earlier tokens, new tokens) of each sample of a causal decoder; of several rows, the first begins with padding."""
+Axes = Mapping[str, Mapping[int, str]]
+
+
+class Seq2Seq(Saved):
+    """Task of encoder-decoders of texts. Graphs: encoder, decoder, decoder with past keys and values, both decoders merged."""
+
+    Options: ClassVar[type[PassParams]] = TextOptions
+    exporter, members, merged = "TransformersExport", STAGES, {MERGED: (DECODER, NEXT)}
+
+    def find(self, source: str) -> LocatedSource:
+        located = super().find(source)
+        if self.head.modality == "text" and any((located.location / name).is_file() for name in PROCESSOR):
+            message = (
+                "the checkpoint reads images or sound (it has a processor), and the task gives texts alone"
+            )
+            raise InputError(message, heads.OPTIMUM)
+        return located
+
+    def beside(self, directory: Path) -> Sequence[str]:
+        return (GENERATION_CONFIG,)
+
+    def inputs(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Sequence[Feed], Axes, Graphs]:
+        """Make the inputs of the encoder: one row, a batch, and a row of another size if sizes vary.
+
+        Return these inputs, the dynamic axes of the encoder's inputs and output, and what to publish about the inputs (`Graphs`).
+        """
+        length = longest(int(self.options.max_seq_length), checkpoint.model)
+        feeds = sample_feeds(checkpoint.tokenizer, checkpoint.config, REQUIRED, length)
+        return (
+            feeds,
+            {name: {0: BATCH, 1: SOURCE} for name in (*REQUIRED, STATES)},
+            Graphs({}, REQUIRED, length),
+        )
+
+    def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
+        model = checkpoint.model
+        settings = (model.generation_config, checkpoint.config)
+        starts = (getattr(one, "decoder_start_token_id", None) for one in settings)
+        start = next((token for token in starts if isinstance(token, int)), None)
+        if start is None:
+            message = "the checkpoint has no decoder_start_token_id, with which an answer begins"
+            raise InputError(message, "save the model again with one")
+        feeds, axes, graphs = self.inputs(checkpoint, directory)
+        encoder = part_of(model.get_encoder(), feeds, axes, (STATES,), self.head.modality)
+        proof = Proof([answer_of(model, feed, start) for feed in feeds[:2]])
+        return replace(graphs, parts={ENCODER: encoder, **decoders(model, encoder)}, proof=proof)
+
+
+class ProcessedSeq2Seq(Seq2Seq):
+    """Task of encoder-decoders from sounds or images to text. The encoder's input is the result of the saved processor."""
+
+    Options = PassParams
+
+    def beside(self, directory: Path) -> Sequence[str]:
+        """List the tokenizer's settings too: Transformers.js decodes with the class that they name; no text is tokenized."""
+        return (GENERATION_CONFIG, "tokenizer_config.json")
+
+    def inputs(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Sequence[Feed], Axes, Graphs]:
+        import numpy as np
+
+        own = Processor(checkpoint.directory, self.head.modality, self.trust_remote_code)
+        model = checkpoint.model
+        if own.input != model.main_input_name:
+            message = f"the {heads.LOADERS[own.modality][1]} gives {own.input}, and the model takes {model.main_input_name}"
+            raise InputError(message, f"{PROCESSOR[0]} must be that of this model")
+        one, two = own.rows[0], np.concatenate([own.rows[1], own.rows[1][:, ::-1]])
+        feeds = [{own.input: array} for array in (one, two, own.rows[3])]
+        axes: Axes = {own.input: {0: BATCH}, STATES: {0: BATCH}}
+        if one.shape[1:] != two.shape[1:]:
+            axes = {own.input: {0: BATCH, 1: "num_samples"}, STATES: {0: BATCH, 1: SOURCE}}
+        with silent_transformers():
+            own.processor.save_pretrained(directory)
+        files = (DraftFile("other", PROCESSOR[0]),)
+        return feeds, axes, Graphs({}, REQUIRED, fields=own.contract(), files=files)
+
+
+def decoder_of(model: Any, encoder: Part) -> Any:
+    """Wrap the decoder. With past keys and values in place of hidden states, its outputs omit the encoder's keys and values."""
+    import torch
+    from transformers import EncoderDecoderCache
+
+    with torch.no_grad():
+        outputs = type(model.get_encoder()(**encoder.start.inputs, return_dict=True))
+
+    width = encoder.sample.expected[0][STATES].shape[-1]
+
+    def decode(**tensors: Any) -> Any:
+        hidden, past = tensors.get(HIDDEN), None
+        mask = {"attention_mask": tensors[MASK]} if MASK in tensors else {}
+        if hidden is None:
+            cached = [tensor for name, tensor in tensors.items() if name.startswith(PAST)]
+            past = EncoderDecoderCache([tuple(cached[at : at + 4]) for at in range(0, len(cached), 4)])
+            rows, size = cached[2].shape[0], cached[2].shape[2]
+            hidden = torch.zeros(rows, size, width)  # not read: the keys of the encoder are in the past
+        result = model(
+            **mask,
+            decoder_input_ids=tensors[TOKENS],
+            encoder_outputs=outputs(last_hidden_state=hidden),
+            past_key_values=past,
+            use_cache=True,
+            return_dict=True,
+        )
+        cache, present = result.past_key_values, []
+        layers = zip(cache.self_attention_cache.layers, cache.cross_attention_cache.layers, strict=True)
+        for own, cross in layers:
+            present += [own.keys, own.values, *([cross.keys, cross.values] if past is None else [])]
+        return (result.logits, *present)
+
+    return module_of(decode, model=model)
+
+
+def decoders(model: Any, encoder: Part) -> dict[str, Part]:
+    """Make the part of each decoder; its sample has the outputs of the graph that runs before it."""
+    import numpy as np
+    import torch
+
+    module = decoder_of(model, encoder)
+    generator, vocabulary = np.random.default_rng(samples.SEED), model.get_input_embeddings().num_embeddings
+    feeds: list[Feed] = []
+    for number, count in zip((1, 0, 1), LENGTHS, strict=True):
+        source, states = encoder.sample.feeds[number], encoder.sample.expected[number][STATES]
+        mask = {MASK: source["attention_mask"]} if "attention_mask" in source else {}
+        ids = source[TOKENS].reshape(-1) if TOKENS in source else vocabulary
+        feeds.append({**mask, TOKENS: generator.choice(ids, (len(states), count)), HIDDEN: states})
+    with torch.no_grad():
+        layers = len(module(**{name: torch.from_numpy(array) for name, array in feeds[0].items()})) // 4
+    kinds = [f"{side}.{kind}" for side in (DECODER, ENCODER) for kind in ("key", "value")]
+    names = [f"{layer}.{kind}" for layer in range(layers) for kind in kinds]
+    own = [name for name in names if f".{DECODER}." in name]
+
+    def caches(prefix: str, size: str, names: Sequence[str] = names) -> dict[str, dict[int, str]]:
+        return {f"{prefix}{name}": {0: BATCH, 2: size if name in own else SOURCE} for name in names}
+
+    row, new = {0: BATCH, 1: SOURCE}, {0: BATCH, 1: TARGET}
+    axes = {MASK: row, TOKENS: new, HIDDEN: row, "logits": new, **caches(PRESENT, TARGET)}
+    first = part_of(module, feeds, axes, ("logits", *caches(PRESENT, TARGET)), example=0)
+    later: list[Feed] = [
+        {
+            **{name: array for name, array in feed.items() if name == MASK},
+            TOKENS: feed[TOKENS][:, :1],
+            **{f"{PAST}{name}": states[f"{PRESENT}{name}"] for name in names},
+        }
+        for feed, states in zip(feeds, first.sample.expected, strict=True)
+    ]
+    present = caches(PRESENT, f"{EARLIER} + 1", own)
+    axes = {MASK: row, TOKENS: {0: BATCH}, "logits": {0: BATCH}, **caches(PAST, EARLIER), **present}
+    following = part_of(module, later, axes, ("logits", *present), example=0)
+
+    both, expected = list[Feed](), [*first.sample.expected]
+    for feed in feeds:
+        rows = [0] * len(feed[TOKENS])
+        empty = {name: array[rows][:, :, :0] for name, array in later[1].items() if name.startswith(PAST)}
+        both.append({**feed, **empty, SWITCH: np.array([False])})
+    for feed, then, result in zip(feeds, later, following.sample.expected, strict=True):
+        both.append({HIDDEN: feed[HIDDEN], **then, SWITCH: np.array([True])})
+        expected.append({**{f"{PRESENT}{name}": then[f"{PAST}{name}"] for name in names}, **result})
+    return {DECODER: first, NEXT: following, MERGED: Part(None, Sample(both, expected))}
+
+
+class CausalDecoder(Saved):
+    """Task of causal language models for any runtime, as one graph with a cache of keys and values.
+
+    Inputs: `input_ids` (the new tokens), `attention_mask`, `position_ids`, and `past_key_values.N.key` and `.value` of earlier
+    tokens, empty for a prompt. Outputs: `logits`, `present.N.key` and `.value`.
+    """
+
+    exporter = "TransformersExport"
+    Options = TextOptions
+
+    def beside(self, directory: Path) -> Sequence[str]:
+        return (GENERATION_CONFIG,)
+
+    def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
+        import numpy as np
+
+        length = longest(int(self.options.max_seq_length), checkpoint.model)
+        feeds = sample_feeds(checkpoint.tokenizer, checkpoint.config, REQUIRED, length)
+        tokens = feeds[1]["input_ids"]
+        prompt = dict(zip(REQUIRED, (tokens[:, :6], np.ones_like(tokens[:, :6])), strict=True))
+        proof = Proof([answer_of(checkpoint.model, prompt)])
+        part = decoder_part(causal_decoder(checkpoint.model), tokens)
+        return Graphs({"": part}, INPUTS, length, proof=proof)
+
+
+def causal_decoder(model: Any) -> Any:
+    """Wrap a model to take and give its cache as flat tensors; every layer caches all tokens, even with a sliding window."""
+    from transformers import DynamicCache
+
+    def decode(**tensors: Any) -> Any:
+        cached = [tensor for name, tensor in tensors.items() if name.startswith(PAST)]
+        cache = DynamicCache([tuple(cached[at : at + 2]) for at in range(0, len(cached), 2)])
+        plain = {name: tensors[name] for name in INPUTS}
+        result = model(**plain, past_key_values=cache, use_cache=True, return_dict=True)
+        layers = result.past_key_values.layers
+        return (result.logits, *(state for layer in layers for state in (layer.keys, layer.values)))
+
+    return module_of(decode, model=model)
+
+
+def decoder_part(module: Any, tokens: Any) -> Part:
+    """Make the part, with samples of several sizes; the module itself computes the keys and values of earlier tokens."""
+    import numpy as np
+    import torch
+
+    def feed(ids: Any, mask: Any) -> dict[str, Any]:
+        """Make the inputs for new tokens; positions count only the tokens that the mask keeps."""
+        positions = (mask.cumsum(1) - 1).clip(0)[:, -ids.shape[1] :]
+        return dict(zip(INPUTS, (ids, mask, positions), strict=True))
+
+    ids, feeds = np.resize(tokens.reshape(-1), (3, 16)), []
+    for rows, earlier, new in SIZES:
+        mask = np.ones((rows, earlier + new), np.int64)
+        mask[0, :2] = rows == 1
+        least = max(earlier, 1)
+        plain = feed(ids[:rows, :least], mask[:, :least])
+        with torch.no_grad():
+            _, *past = module(**{name: torch.from_numpy(array) for name, array in plain.items()})
+        names = [f"{layer}.{kind}" for layer in range(len(past) // 2) for kind in ("key", "value")]
+        states = {PAST + name: state[:, :, :earlier].numpy() for name, state in zip(names, past, strict=True)}
+        feeds.append({**feed(ids[:rows, earlier : earlier + new], mask), **states})
+    before, total = f"past_{NEW}", f"past_{NEW} + {NEW}"
+    axes = {name: {0: BATCH, 1: NEW} for name in ("input_ids", "position_ids", "logits")}
+    axes |= {"attention_mask": {0: BATCH, 1: total}}
+    axes |= {f"{PAST}{name}": {0: BATCH, 2: before} for name in names}
+    axes |= {f"{PRESENT}{name}": {0: BATCH, 2: total} for name in names}
+    return part_of(module, feeds, axes, ("logits", *(f"{PRESENT}{name}" for name in names)), example=0)
+
+
+class TextGeneration(Task):
+    """Task of causal language models for the pass `ModelBuilder`, whose graph is for onnxruntime-genai.
+
+    The pass reads the checkpoint; the task itself loads nothing.
+    """
+
+    exporter = "ModelBuilder"
+
+    def find(self, source: str) -> LocatedSource:
+        location = locate(source)
+        directory = location.directory
+        config = read_config(directory)
+        if heads.head_of(config) is not heads.DECODER:
+            message = (
+                f"not a causal language model: config.json says {str(config.get('architectures'))[:200]}"
+            )
+            raise InputError(message, "text-generation exports decoders such as LlamaForCausalLM")
+        require_weights(directory)
+        return located_source(location, taking_part(directory, code=False))
+
+    def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
+        fields = described(self.id, source.location, read_config(source.location).get("model_type"))
+        return ExportSubject(source.record(name), Sample((), ()), source.location, fields=fields)
