@@ -86,13 +86,15 @@ def add(
     with Child() as child:
         registry = session.open(create=None)
         with registry.workspace() as workspace:
-            options: dict[str, Any] = {
-                "format": format,
-                "precision": precision,
-                "members": named,
-                "parent": parent,
-            }
-            draft, _ = child.add([*(files or ()), *named], workspace, name=name, **options)
+            draft, _ = child.adopt(
+                files=[*(files or ()), *named],
+                workspace=workspace,
+                name=name,
+                format=format,
+                precision=precision,
+                members=named,
+                parent=parent,
+            )
             statements = {"license": license, "task": task, "description": description}
             stated = {key: text for key, text in statements.items() if text is not None}
             draft = replace(draft, fields={**draft.fields, **stated})

@@ -1,7 +1,7 @@
 """Adopting model files, or a repository of the Hub, in a separate process, whose memory and time are limited.
 
-Native code parses graphs, and neither reacts to Ctrl-C nor limits its time. The process runs this module, with one request
-on stdin, and JSON lines on stdout.
+Native code parses graphs, and neither reacts to Ctrl-C nor limits its time. The process runs this module with the number of
+a socket, receives one request, and answers with JSON; nothing that it sends is unpickled.
 
 {"reading": NAME, "size": BYTES}   before a model file is read; BYTES is the size of all files so far
 {"adopted": ...}                   the outcome (`read`), or
@@ -12,18 +12,17 @@ on stdin, and JSON lines on stdout.
 import json
 import os
 import re
-import select
 import shutil
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from glob import escape
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path, PurePath
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from onnxreg.converters.onnx.external_data import MissingDataError
@@ -56,56 +55,41 @@ PATTERNS = (
 class Child:
     """A process that reads files for one request. It starts at once, and is always killed at the end of the context.
 
-    It has a session of its own, so that Ctrl-C reaches only the parent, which kills the child.
+    It has a session of its own, so that Ctrl-C reaches only the parent, which kills the child. What libraries print goes to
+    stderr.
     """
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "onnxreg.converters.importers.confine"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
+        self._channel, end = Pipe()
+        with end:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "onnxreg.converters.importers.confine", str(end.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                pass_fds=[end.fileno()],
+                start_new_session=True,
+            )
         self._reading, self._size = "", 0
         self._deadline = time.monotonic() + BASE_SECONDS
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        self._channel.close()
 
-    def add(
-        self,
-        files: Sequence[Path],
-        workspace: Path,
-        *,
-        members: Mapping[Path, str] | None = None,
-        **options: Any,
-    ) -> "Adopted":
-        """Run `adopt_files` in the child. InputError also if a file takes too much memory or time; HostError if unreadable.
+    def adopt(self, **request: Any) -> "Adopted":
+        """Run `adopt_directory`, if a directory is given, or `adopt_files` in the child.
 
-        Raises RuntimeError, with the child's traceback, for an unexpected error.
+        Raises InputError also if a file takes too much memory or time; HostError if unreadable; RuntimeError, with the child's
+        traceback, for an unexpected error.
         """
-        names = {str(file): member for file, member in (members or {}).items()}
-        return self._request({"files": files, "members": names, **options}, workspace)
-
-    def take(self, directory: Path, workspace: Path, *, name: str) -> "Adopted":
-        """Run `adopt_directory` in the child."""
-        return self._request({"directory": directory, "name": name}, workspace)
-
-    def _request(self, request: Mapping[str, Any], workspace: Path) -> "Adopted":
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            document = json.dumps({**request, "workspace": workspace}, default=str)
-            self._process.stdin.write(document.encode() + b"\n")
-            self._process.stdin.flush()
+        with suppress(ConnectionError):
+            self._channel.send(request)
         self._deadline = time.monotonic() + BASE_SECONDS
-        for line in self._lines():
-            value = json.loads(line)
+        for value in self._messages():
             if "adopted" in value:
                 return decode(value["adopted"])
             if "error" in value:
@@ -122,26 +106,20 @@ class Child:
         message = self._about(f"the process that read it ended ({ending})")
         raise InputError(message, "look at who made the file")
 
-    def _lines(self) -> Iterator[bytes]:
-        """Yield lines of the child until it ends. Raises InputError if the child takes too much memory or time."""
-        assert self._process.stdout is not None
-        pipe, tail = self._process.stdout.fileno(), b""
-        while True:
-            if select.select([pipe], [], [], POLL_SECONDS)[0]:
-                block = os.read(pipe, 2**20)
-                if not block:
-                    return
-                *lines, tail = (tail + block).split(b"\n")
-                yield from lines
-            limit = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
-            if resident(self._process.pid) > limit:
-                message = f"reading it takes more than {limit / 2**30:.1f} GiB of memory"
-                raise InputError(self._about(message), READER_HINT)
-            if time.monotonic() > self._deadline:
-                seconds = BASE_SECONDS + self._size / BYTES_PER_SECOND
-                raise InputError(
-                    self._about(f"reading it takes more than {seconds:.0f} seconds"), READER_HINT
-                )
+    def _messages(self) -> Iterator[Mapping[str, Any]]:
+        """Yield messages of the child until it ends. Raises InputError if the child takes too much memory or time."""
+        with suppress(EOFError, ConnectionError):
+            while True:
+                if self._channel.poll(POLL_SECONDS):
+                    yield json.loads(self._channel.recv_bytes())
+                limit = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
+                if resident(self._process.pid) > limit:
+                    message = f"reading it takes more than {limit / 2**30:.1f} GiB of memory"
+                    raise InputError(self._about(message), READER_HINT)
+                if time.monotonic() > self._deadline:
+                    seconds = BASE_SECONDS + self._size / BYTES_PER_SECOND
+                    message = f"reading it takes more than {seconds:.0f} seconds"
+                    raise InputError(self._about(message), READER_HINT)
 
     def _about(self, message: str) -> str:
         """Put the name of the file that was being read before a message, unless the message has the name."""
@@ -151,7 +129,7 @@ class Child:
 def adopt_source(
     source: str, links: Path, workspace: Path, *, name: str, progress: bool = False
 ) -> "Adopted":
-    """Adopt a directory, or a repository on the Hub, in a separate process; for errors see `Child.add`.
+    """Adopt a directory, or a repository on the Hub, in a separate process; for errors see `Child.adopt`.
 
     External data with unusual names is downloaded once a graph names the files.
 
@@ -170,7 +148,7 @@ def adopt_source(
             if is_snapshot(directory):
                 directory = resolve_links(directory, links / str(len(further)))
             try:
-                draft, differences = child.take(directory, workspace, name=name)
+                draft, differences = child.adopt(directory=directory, workspace=workspace, name=name)
                 break
             except MissingDataError as error:
                 missing = {PurePath(file).relative_to(directory).as_posix() for file in error.files} - further
@@ -244,19 +222,16 @@ def resident(pid: int) -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def main() -> None:
-    """Read a request from stdin, adopt its files, and report the outcome. Output of libraries goes to stderr."""
+def main(channel: Connection) -> None:
+    """Receive a request, adopt its files, and report the outcome."""
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(DIES_WITH_PARENT, SIGKILL)
-    sink = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
     sizes: dict[Path, int] = {}
 
     def send(value: Mapping[str, Any]) -> None:
-        sink.write(f"{json.dumps(value)}\n")
-        sink.flush()
+        channel.send_bytes(json.dumps(value).encode())
 
     def opening(path: Path) -> None:
         sizes.pop(path, None)
@@ -274,10 +249,11 @@ def main() -> None:
 
         from onnxreg.converters.onnx.external_data import notify_listener
 
-        request = json.loads(sys.stdin.readline() or "null")
-        if request is not None:
-            with notify_listener(opening):
-                send({"adopted": read(request)})
+        request = channel.recv()
+        with notify_listener(opening):
+            send({"adopted": read(request)})
+    except EOFError:  # the parent was interrupted before it sent a request
+        return
     except ModuleNotFoundError as error:
         fail(missing_extra((error.name or "").partition(".")[0], "onnx", "reading model files"))
     except RegError as error:
@@ -291,37 +267,25 @@ def main() -> None:
         send({"bug": traceback.format_exc()})
 
 
-def read(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Adopt the files of a request; return the draft and the differences as JSON."""
-    from onnxreg.converters.importers import adopt
+def read(request: Mapping[str, Any]) -> Any:
+    """Adopt the directory or files of a request; return the draft and the differences as JSON."""
+    import msgspec
 
-    workspace, name = Path(request["workspace"]), request["name"]
-    if "directory" in request:
-        draft, differences = adopt.adopt_directory(Path(request["directory"]), workspace, name=name)
-    else:
-        options = {key: request.get(key) for key in ("format", "precision")}
-        members = {Path(file): member for file, member in request["members"].items()}
-        parent = Path(request["parent"]) if request.get("parent") else None
-        files = list(map(Path, request["files"]))
-        draft = adopt.adopt_files(files, workspace, name=name, members=members, parent=parent, **options)
-        differences = []
-    document = None if draft.document is None else draft.document.decode()
-    value = {**asdict(draft), "root": str(draft.root), "document": document}
-    return {"draft": value, "differences": list(map(asdict, differences))}
+    from onnxreg.converters.importers.adopt import adopt_directory, adopt_files
+
+    adopted = adopt_directory(**request) if "directory" in request else (adopt_files(**request), [])
+    return msgspec.to_builtins(adopted, enc_hook=os.fspath)
 
 
-def decode(value: Mapping[str, Any]) -> "Adopted":
+def decode(value: Any) -> "Adopted":
     """Decode the JSON that `read` returned."""
     import msgspec
 
     from onnxreg.converters.importers.survey import Difference
     from onnxreg.schema.manifest.draft import Draft
 
-    document = value["draft"]["document"]
-    fields = {**value["draft"], "document": None if document is None else document.encode()}
-    draft = msgspec.convert(fields, Draft, dec_hook=lambda kind, item: kind(item))
-    return draft, msgspec.convert(value["differences"], list[Difference])
+    return msgspec.convert(value, tuple[Draft, list[Difference]], dec_hook=lambda kind, item: kind(item))
 
 
 if __name__ == "__main__":
-    main()
+    main(Connection(int(sys.argv[1])))

@@ -68,10 +68,10 @@ def test_a_reader_that_dies_is_an_error_and_one_with_a_bug_a_bug(tmp_path):
         assert resident(pid) > 0
         child._process.send_signal(signal.SIGSEGV)
         with pytest.raises(InputError, match=r"the process that read it ended \(signal 11\)"):
-            child.add([tmp_path / "model.onnx"], tmp_path, name="m", format=None, precision=None)
+            child.adopt(files=[tmp_path / "model.onnx"], workspace=tmp_path, name="m")
     assert resident(pid) == 0
-    with Child() as child, pytest.raises(RuntimeError, match=r"(?s)Traceback.*KeyError: 'name'"):
-        child._request({}, tmp_path)
+    with Child() as child, pytest.raises(RuntimeError, match=r"(?s)Traceback.*TypeError: .*name"):
+        child.adopt(files=[], workspace=tmp_path)
 
 
 @pytest.mark.parametrize(

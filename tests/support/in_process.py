@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,9 +26,8 @@ class Reader(confine.Child):
     def __exit__(self, *_: object) -> None:
         pass
 
-    def _request(self, request: Mapping[str, Any], workspace: Path) -> Adopted:
-        value = confine.read({**request, "workspace": str(workspace)})
-        return confine.decode(json.loads(json.dumps(value)))
+    def adopt(self, **request: Any) -> Adopted:
+        return confine.decode(json.loads(json.dumps(confine.read(request))))
 
 
 def run_lines(lines: Iterable[tuple[Any, Sequence[str]]], count: int) -> Iterator[tuple[Any, dict[str, Any]]]:
