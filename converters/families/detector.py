@@ -9,7 +9,7 @@ rank of the rows is judged first.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from math import ceil, log, sqrt
@@ -18,7 +18,7 @@ from typing import Any
 
 from onnxreg.converters.engine.measure import make_check
 from onnxreg.converters.families.backbone import INPUT
-from onnxreg.converters.families.heads import BATCH, Values, make_graph
+from onnxreg.converters.families.heads import BATCH, make_graph
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import digest
 from onnxreg.converters.runtime import golden
@@ -93,12 +93,8 @@ class Embedder:
         if INPUT not in arrays:
             raise InputError(f"{name} has neither an array called {INPUT} nor one called embedding")
         rows = as_float32(arrays[INPUT], self._session.get_inputs()[0].shape[1:], f"{name}: {INPUT}")
-        batches = [
-            samples.outputs(self._session, {INPUT: rows[start : start + BATCH_ROWS]}, "the backbone")[
-                self._embedding
-            ]
-            for start in range(0, len(rows), BATCH_ROWS)
-        ]
+        feeds = ({INPUT: rows[start : start + BATCH_ROWS]} for start in range(0, len(rows), BATCH_ROWS))
+        batches = [samples.outputs(self._session, feed, "the backbone")[self._embedding] for feed in feeds]
         return Rows(name, dataset, keys_of(rows), np.concatenate(batches))
 
 
@@ -131,6 +127,12 @@ class Covariance:
     rank: int
     shrinkage: float
     condition: float
+
+    def distances(self, rows: Any) -> Any:
+        """Compute the distance of each row: float64 `[n]` for rows `[n, d]`."""
+        import numpy as np
+
+        return np.linalg.norm((rows.astype(np.float64) - self.mean) @ self.whitening, axis=1)
 
 
 def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance:
@@ -188,7 +190,7 @@ def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance
 class Detector:
     """A fitted detector in float64: a row is in distribution if its distance is at most `threshold`.
 
-    `covariance` was fitted on `rows`. `threshold` is the `percentile` of held-out distances; `rejected` rows are above it.
+    `covariance` was fitted on `rows`. `threshold` is the `percentile` of held-out distances.
     """
 
     covariance: Covariance
@@ -196,17 +198,9 @@ class Detector:
     percentile: float
     rows: Rows
     held_out: Rows
-    rejected: int = 0
 
-    def distances(self, rows: Any) -> Any:
-        """Compute the distance of each row: float64 `[n]` for rows `[n, d]`."""
-        import numpy as np
-
-        centred = rows.astype(np.float64) - self.covariance.mean
-        return np.linalg.norm(centred @ self.covariance.whitening, axis=1)
-
-    def record(self) -> dict[str, Any]:
-        """Return the facts behind the threshold, in JSON form."""
+    def record(self, rejected: int) -> dict[str, Any]:
+        """Return the facts behind the threshold, in JSON form; `rejected` held-out rows are above it."""
         count = len(self.held_out.embeddings)
         return {
             "rows": len(self.rows.embeddings),
@@ -220,8 +214,8 @@ class Detector:
             "threshold": self.threshold,
             "held_out": count,
             "held_out_dataset": self.held_out.dataset,
-            "false_rejection": self.rejected / count,
-            "false_rejection_interval": list(wilson(self.rejected, count)),
+            "false_rejection": rejected / count,
+            "false_rejection_interval": list(wilson(rejected, count)),
         }
 
 
@@ -260,17 +254,16 @@ def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None =
             f"hold out at least {least}",
         )
     held_out.check_apart(rows)
-    detector = Detector(estimate_covariance(rows.embeddings, shrinkage), np.inf, percentile, rows, held_out)
-    distances = detector.distances(held_out.embeddings)
-    threshold = float(np.float32(np.percentile(distances, percentile, method="higher")))
-    rejected = int((distances.astype(np.float32) > np.float32(threshold)).sum())
-    return replace(detector, threshold=threshold, rejected=rejected)
+    covariance = estimate_covariance(rows.embeddings, shrinkage)
+    threshold = np.percentile(covariance.distances(held_out.embeddings), percentile, method="higher")
+    return Detector(covariance, float(np.float32(threshold)), percentile, rows, held_out)
 
 
 def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
     """Make the graph from embeddings to `distance` and `in_distribution`, which have one value per row."""
     import numpy as np
-    from onnx.helper import make_node
+    from onnx import TensorProto
+    from onnx.helper import make_node, make_tensor_value_info
 
     weights = {
         "mean": detector.covariance.mean.astype(np.float32),
@@ -288,9 +281,11 @@ def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
         length,
         make_node("LessOrEqual", [DISTANCE, "threshold"], [VERDICT]),
     ]
-    inputs: Values = {embedding: ("FLOAT", [BATCH, len(detector.covariance.mean)])}
-    outputs: Values = {DISTANCE: ("FLOAT", [BATCH]), VERDICT: ("BOOL", [BATCH])}
-    return make_graph("out_of_distribution", nodes, weights, inputs, outputs, opset)
+    width = len(detector.covariance.mean)
+    rows = make_tensor_value_info(embedding, TensorProto.FLOAT, [BATCH, width])
+    distance = make_tensor_value_info(DISTANCE, TensorProto.FLOAT, [BATCH])
+    verdict = make_tensor_value_info(VERDICT, TensorProto.BOOL, [BATCH])
+    return make_graph("out_of_distribution", nodes, weights, [rows], [distance, verdict], opset)
 
 
 def rejection(session: Any, rows: Rows, name: str, metric: str, least: float | None = None) -> dict[str, Any]:

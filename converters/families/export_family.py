@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -28,14 +29,14 @@ from onnxreg.converters.passes import base, conversion
 from onnxreg.converters.passes.conversion import OnnxConversion
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
-from onnxreg.converters.passes.tools import graph, model_file, samples
+from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import tool_versions
 from onnxreg.converters.tasks.task import ExportSubject, Sample
-from onnxreg.schema.core.errors import ConversionError, GateError, InputError, RegError, suggest
+from onnxreg.schema.core.errors import ConversionError, GateError, InputError, RegError, about, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import check_distinct
 from onnxreg.schema.inputs.family_file import FamilyFile
@@ -184,21 +185,18 @@ def make_family(
             embedders[PLAIN].embed(path) for path in (document.ood.fit, document.ood.calibrate)
         )
         detector = fit(fitted, calibration, document.ood.percentile, document.ood.shrinkage)
-        distances = detector.distances(rows)
+        distances = detector.covariance.distances(rows)
         expected = [{DISTANCE: distances, VERDICT: distances <= detector.threshold}]
         (file,) = write(DETECTOR, DETECTOR, detector_graph(detector, takes, document.opset), feeds, expected)
         session = load_session(workspace / file.path)
         checks = [rejection(session, calibration, "false rejection, calibration", "false_rejection_rate")]
+        least_share = document.limits.ood_true_positive
+        tests = [
+            (document.evaluation, "false rejection", "false_rejection_rate", None),
+            (document.ood.outliers, "rejection of outliers", "true_positive_rate", least_share),
+        ]
         for precision, embedder in embedders.items():
-            for path, name, metric, least in (
-                (document.evaluation, "false rejection", "false_rejection_rate", None),
-                (
-                    document.ood.outliers,
-                    "rejection of outliers",
-                    "true_positive_rate",
-                    document.limits.ood_true_positive,
-                ),
-            ):
+            for path, name, metric, least in tests:
                 if path is None:
                     continue
                 measured = embedder.embed(path, images=path == document.evaluation)
@@ -208,7 +206,7 @@ def make_family(
                 measured.check_apart(calibration)
                 full_name = name if measured.stored else f"{name}, {precision} backbone"
                 checks.append(rejection(session, measured, full_name, metric, least))
-        record = replace(detector, rejected=round(checks[0]["value"] * checks[0]["samples"])).record()
+        record = detector.record(round(checks[0]["value"] * checks[0]["samples"]))
         files.append(replace(file, checks=(*file.checks, *checks)))
 
     progress.step("describing what was made")
@@ -252,13 +250,11 @@ def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tu
     }
     if document.ood is not None:
         paths[DETECTOR] = [(PLAIN, f"{DETECTOR}.onnx")]
-    try:
+    hint = (
+        "let backbone.file and heads.file differ, and class ids in more than case; list each precision once"
+    )
+    with about("two files of members collide", hint=hint):
         check_distinct(path for _, path in chain.from_iterable(paths.values()))
-    except InputError as error:
-        raise InputError(
-            f"two files of members collide: {error.message}",
-            "let backbone.file and heads.file differ, and class ids in more than case; list each precision once",
-        ) from error
     return paths
 
 
@@ -294,7 +290,7 @@ def _write(
         if parent is not None:
             label = f"{member} in {precision}"
             work = OnnxFloatToFloat16(feeds) if precision == "float16" else OnnxDynamicQuantization()
-            model, step = base.run(precision, work, graph.copy(plain_graph), PLAIN)
+            model, step = base.run(precision, work, deepcopy(plain_graph), PLAIN)
         outputs = samples.all_outputs(model, feeds, label)
         samples.compare(expected, outputs, label)
         checks = []

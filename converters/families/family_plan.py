@@ -89,16 +89,14 @@ def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CON
         for member, request in sorted(document.certify.items())
     }
 
-    recorded = document.model_dump(mode="json", exclude={"name", "certify"})
+    left_out = {"checkpoint", *(FACTORY_KEYS if function is None else ())}
+    excluded: Any = {"name": True, "certify": True, "heads": {"folder"}, "backbone": left_out}
+    recorded = document.model_dump(mode="json", exclude=excluded)
     if certificates:
         recorded["certify"] = {member: plan.recorded() for member, plan in certificates.items()}
     if recorded["preprocessing"] is None:
         del recorded["preprocessing"]
-    del recorded["backbone"]["checkpoint"], recorded["heads"]["folder"]
-    if function is None:
-        for key in FACTORY_KEYS:
-            del recorded["backbone"][key]
-    else:
+    if function is not None:
         recorded["backbone"]["factory"] = function.name
     for section, key in [(recorded, "evaluation"), *((recorded["ood"], key) for key in ROWS)]:
         if section and section[key] is not None:
@@ -109,10 +107,8 @@ def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CON
         files = {name: digest_file(checkpoint / name) for name in names if (checkpoint / name).is_file()}
     else:
         files = {"checkpoint": digest_file(checkpoint), **function.digests}
+    heads = filter(Path.is_file, head_files(document.heads, directory))
     digests = {f"backbone/{name}": file_digest for name, file_digest in files.items()}
-    for path in head_files(document.heads, directory):
-        if path.is_file():
-            digests[f"heads/{path.name}"] = digest_file(path)
+    source = directory_digest(digests | {f"heads/{path.name}": digest_file(path) for path in heads})
     plain: dict[str, Any] = canonical.decode(canonical.encode(recorded))
-    source = directory_digest(digests)
     return FamilyPlan(document, directory, consent, function, checkpoint, plain, source, certificates)

@@ -181,25 +181,19 @@ def _natural(text: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", text)]
 
 
-Values = Mapping[str, tuple[str, Sequence[int | str]]]
-"""Element type and shape of inputs or outputs, by name."""
-
-
 def make_graph(
-    name: str, nodes: Sequence[Any], weights: Mapping[str, Any], inputs: Values, outputs: Values, opset: int
+    name: str,
+    nodes: Sequence[Any],
+    weights: Mapping[str, Any],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    opset: int,
 ) -> Any:
     """Make a model (`onnx.ModelProto`) from nodes and arrays by name, with the oldest IR version that has the opset."""
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import helper, numpy_helper
 
-    sides = (
-        [
-            helper.make_tensor_value_info(key, getattr(TensorProto, kind), list(shape))
-            for key, (kind, shape) in side.items()
-        ]
-        for side in (inputs, outputs)
-    )
     initializers = [numpy_helper.from_array(array, key) for key, array in weights.items()]
-    graph = helper.make_graph(nodes, name, *sides, initializer=initializers)
+    graph = helper.make_graph(nodes, name, inputs, outputs, initializer=initializers)
     opsets = [helper.make_opsetid("", opset)]
     ir_version = helper.find_min_ir_version_for(opsets)
     return helper.make_model(graph, producer_name="onnxreg", opset_imports=opsets, ir_version=ir_version)
@@ -207,7 +201,8 @@ def make_graph(
 
 def head_graph(head: Head, activation: str, input_name: str, output_name: str, opset: int) -> Any:
     """Make the graph from an embedding `[batch, width]` to logits `[batch, classes]`."""
-    from onnx.helper import make_node
+    from onnx import TensorProto
+    from onnx.helper import make_node, make_tensor_value_info
 
     weights: dict[str, Any] = {}
     nodes, value = [], input_name
@@ -220,6 +215,6 @@ def head_graph(head: Head, activation: str, input_name: str, output_name: str, o
         output = output_name if index == len(head.layers) - 1 else f"{at}.sum"
         nodes.append(make_node("Gemm", [value, f"{at}.weight", f"{at}.bias"], [output], at, transB=1))
         value = output
-    inputs: Values = {input_name: ("FLOAT", [BATCH, head.width])}
-    outputs: Values = {output_name: ("FLOAT", [BATCH, len(head.classes)])}
-    return make_graph("head", nodes, weights, inputs, outputs, opset)
+    embedding = make_tensor_value_info(input_name, TensorProto.FLOAT, [BATCH, head.width])
+    logits = make_tensor_value_info(output_name, TensorProto.FLOAT, [BATCH, len(head.classes)])
+    return make_graph("head", nodes, weights, [embedding], [logits], opset)
