@@ -1,6 +1,5 @@
 """`MergeDecoders`: one graph with an If from the two graphs of a decoder, as Transformers.js and Optimum load it."""
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -40,6 +39,7 @@ class MergeDecoders(GraphPass):
 
     def apply(self, subject: Any) -> Any:
         import onnx_ir as ir
+        from onnx_ir.passes import common
 
         for model in (subject, self.beside):
             graph.inline_functions(model)
@@ -51,11 +51,16 @@ class MergeDecoders(GraphPass):
         names = dict.fromkeys(value.name for value in (*first.graph.inputs, *second.graph.inputs))
         inputs = {name: given[name] for name in names}
         switch = ir.Value(name=SWITCH, type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([1]))
-        weights: dict[tuple[Any, ...], Any] = {}
         results = {value.name: value.shape for value in first.graph.outputs}
         later = {value.name: value.shape for value in second.graph.outputs}
+        weights = list(first.graph.initializers.values())
+        first.graph.initializers.clear()
+        for value in weights:
+            if value.name in second.graph.initializers:
+                value.name = f"first.{value.name}"
+            first.graph.initializers.add(value)
         bodies = [
-            _branch(model.graph, prefix, inputs, weights, results)
+            _branch(model.graph, prefix, inputs, results)
             for model, prefix in ((second, "next."), (first, "first."))
         ]
         choice = ir.node(
@@ -74,11 +79,13 @@ class MergeDecoders(GraphPass):
             [*inputs.values(), switch],
             choice.outputs,
             nodes=[choice],
-            initializers=list(weights.values()),
             opset_imports={**second.graph.opset_imports, **first.graph.opset_imports},
             name="decoder_model_merged",
         )
-        exported = ir.to_proto(ir.Model(merged, ir_version=max(first.ir_version, second.ir_version)))
+        both = ir.Model(merged, ir_version=max(first.ir_version, second.ir_version))
+        common.LiftSubgraphInitializersToMainGraphPass()(both)
+        common.DeduplicateHashedInitializersPass()(both)
+        exported = ir.to_proto(both)
         exported.producer_name, exported.producer_version = subject.producer_name, subject.producer_version
         model_file.clear_metadata(exported)
         return exported
@@ -119,11 +126,8 @@ def _make_unsigned(body: Any) -> None:
                 value.dtype = ir.DataType.UINT8
 
 
-def _branch(body: Any, prefix: str, inputs: Any, weights: dict[Any, Any], results: Iterable[str]) -> Any:
-    """Return the graph of a branch with the outputs `results`. It reads the inputs and weights of the outer graph.
-
-    The branch's weights that `weights` lacks are added to `weights`.
-    """
+def _branch(body: Any, prefix: str, inputs: Any, results: Iterable[str]) -> Any:
+    """Return the graph of a branch with the outputs `results`, which reads the inputs of the outer graph."""
     import onnx_ir as ir
 
     own_outputs: dict[str, Any] = {value.name: value for value in body.outputs}
@@ -134,20 +138,7 @@ def _branch(body: Any, prefix: str, inputs: Any, weights: dict[Any, Any], result
         node.name = f"{prefix}{node.name}"
     for value in list(body.inputs):
         value.replace_all_uses_with(inputs[value.name])
-    for name, value in list(body.initializers.items()):
-        tensor = value.const_value
-        key = (tensor.dtype, tuple(tensor.shape), hashlib.sha256(tensor.tobytes()).digest())
-        if key not in weights:
-            taken = {weight.name for weight in weights.values()}
-            weights[key] = ir.Value(
-                name=f"{prefix}{name}" if name in taken else name,
-                type=ir.TensorType(tensor.dtype),
-                shape=tensor.shape,
-                const_value=tensor,
-            )
-        value.replace_all_uses_with(weights[key])
     body.inputs.clear()
-    body.initializers.clear()
     body.outputs.clear()
     for name in results:
         result = own_outputs.get(name)
