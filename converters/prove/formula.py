@@ -18,8 +18,8 @@ INPUT, CONSTANT = "input", "constant"
 """Formulas without an operator: an input of the graph, a stored value."""
 COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean"})
 Attributes = tuple[tuple[str, Hashable], ...]
-NIBBLES = {"int4": np.int8, "uint4": np.uint8}
-"""Element types with two elements in a byte, and for each the type that holds one element."""
+READ_AS = {"bfloat16": np.float32, "int4": np.int8, "uint4": np.uint8}
+"""Element types that numpy lacks, and for each the type that holds an element."""
 
 
 class UnprovableError(Exception):
@@ -236,7 +236,7 @@ def split(operands: Iterable[Operand], is_first: Callable[[Formula], bool]) -> t
 
 def is_readable(tensor: ir.TensorProtocol) -> bool:
     """Return True if `read_array` supports the element type of a tensor."""
-    return is_numeric(tensor) or type_of(tensor) in ("bool", "bfloat16", *NIBBLES)
+    return is_numeric(tensor) or type_of(tensor) in ("bool", *READ_AS)
 
 
 def read_array(tensor: ir.TensorProtocol) -> Any:
@@ -245,6 +245,4 @@ def read_array(tensor: ir.TensorProtocol) -> Any:
     if not is_readable(tensor):
         raise ValueError(f"elements of type {kind} cannot be compared")
     array = tensor.numpy()
-    if is_numeric(tensor) or kind == "bool":
-        return array
-    return array.astype(NIBBLES.get(kind, np.float32), copy=False)
+    return array.astype(READ_AS.get(kind, array.dtype), copy=False)
