@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from onnxreg.converters.onnx.onnx_graph import check_light, graph_inputs
 from onnxreg.converters.onnx.tensors import tensor_bytes, without_weights
-from onnxreg.converters.passes.tools import graph, model_file
+from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.schema.core.document import invalid
 from onnxreg.schema.core.errors import ConversionError, InputError, why
@@ -59,6 +59,8 @@ class Pass(ABC, Generic[In, Out]):
 
     def __init__(self, **params: Any) -> None:
         self.params: Any = self.read(params)
+        self.found: dict[str, Any] = {}
+        """Facts that only `apply` can find out; the record of the step has these too."""
 
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> PassParams:
@@ -77,9 +79,9 @@ class Pass(ABC, Generic[In, Out]):
     def apply(self, subject: In) -> Out:
         """Transform the input, which belongs to the pass and may be changed in place."""
 
-    @abstractmethod
     def ensures(self, before: Facts, after: Out) -> dict[str, Any]:
         """Read the result back from the output. Raises ConversionError if the output does not match the parameters."""
+        return {}
 
 
 class Original(Pass[Path, Path]):
@@ -90,9 +92,6 @@ class Original(Pass[Path, Path]):
 
     def apply(self, subject: Path) -> Path:
         return subject
-
-    def ensures(self, before: Facts, after: Path) -> dict[str, Any]:
-        return {}
 
 
 class GraphPass(Pass[Any, Any]):
@@ -116,7 +115,9 @@ class GraphPass(Pass[Any, Any]):
         self.data, self.beside = data, beside
 
     def requires(self, subject: Any) -> None:
-        """Raise InputError, naming the pass, if `subject` is not a valid graph, or a weight's size does not fit its shape."""
+        """Raise InputError, naming the pass, if `subject` is not a valid graph, a weight's size does not fit its shape, or the
+        data do not fit the graph.
+        """
         import onnx
 
         if not isinstance(subject, onnx.ModelProto):
@@ -130,6 +131,8 @@ class GraphPass(Pass[Any, Any]):
             check_light(without_weights(subject))
         except onnx.checker.ValidationError as error:
             raise InputError(f"{self.id}: not a valid graph: {why(error)}") from error
+        if self.data is not None:
+            samples.check(self.data, subject, self.id)
 
     def observe(self, subject: Any) -> Facts:
         return {
@@ -187,10 +190,12 @@ class QuantizationPass(GraphPass):
         """Return the weights to quantize (`onnx.TensorProto`), by name."""
         return graph.factors(subject, self.products, self.excluded)
 
-    def stacks(self, subject: Any) -> list[str]:
-        """Return the names of stacks of matrices; no kernel takes scales per channel for these."""
+    def note_stacks(self, subject: Any) -> None:
+        """Record the names of stacks of matrices; no kernel takes scales per channel for these."""
         matrices = graph.factors(subject, self.products & {"MatMul"}, self.excluded)
-        return sorted(name for name, tensor in matrices.items() if len(tensor.dims) > 2)
+        names = sorted(name for name, tensor in matrices.items() if len(tensor.dims) > 2)
+        if names and self.params.per_channel:
+            self.found["per_tensor"] = names
 
 
 def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None) -> tuple[Out, Step]:
@@ -200,10 +205,12 @@ def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None)
         step: name of the step, unique in its recipe.
         source: name of the earlier step whose output `subject` is; None for the first step.
     """
+    pass_.found = {}
     pass_.requires(subject)
     before = pass_.observe(subject)
     after = pass_.apply(subject)
-    return after, _record(step, pass_, source, result=pass_.ensures(before, after))
+    result = pass_.ensures(before, after)
+    return after, _record(step, pass_, source, result={**result, **pass_.found})
 
 
 def skip(step: str, pass_: Pass[In, Out], source: str, reason: str) -> Step:

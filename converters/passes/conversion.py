@@ -8,17 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.onnx.tensors import without_weights
 from onnxreg.converters.passes.base import Facts, Pass, PassParams
 from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.runtime.sessions import one_torch_thread
-from onnxreg.converters.source.toolchain import refuse_missing, require
+from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 
 OLDEST, NEWEST, MAX_DYNAMO_OPSET = 7, 23, 26
@@ -147,8 +145,6 @@ class ModuleExport(Pass[TorchModel, Any]):
     """A pass from a torch module to a graph with the inputs and outputs that the `TorchModel` names, in the requested opset."""
 
     takes = "module"
-    _taken: Mapping[str, Any] = MappingProxyType({})
-    """Facts that `apply` adds to the result."""
 
     def requires(self, subject: TorchModel) -> None:
         if not subject.inputs:
@@ -173,7 +169,7 @@ class ModuleExport(Pass[TorchModel, Any]):
                     "if that is wrong, try in a recipe OnnxConversion with use_dynamo_exporter: true",
                 )
         _refuse_directories(after)
-        return {"opset": opset, "nodes": len(after.graph.node), **self._taken}
+        return {"opset": opset, "nodes": len(after.graph.node)}
 
 
 class OnnxConversion(ModuleExport):
@@ -211,10 +207,21 @@ class OnnxConversion(ModuleExport):
         exporter = self.params.use_dynamo_exporter
         if exporter == "auto":
             return self._choose(subject)
-        self._taken = {"exporter": EXPORTERS[exporter]}
+        self.found["exporter"] = EXPORTERS[exporter]
         return self._export(subject, exporter)
 
     def _export(self, subject: TorchModel, is_dynamo: bool) -> Any:
+        """Return the graph that `torch.onnx.export` makes (`onnx.ModelProto`), with the sizes of fixed axes in its outputs.
+
+        Tracing is the default: the fusions of ONNX Runtime were made for traced graphs of encoders. With `is_dynamo`, the
+        metadata that `torch.export` writes about the machine and the source code is dropped.
+
+        Raises HostError if onnxscript, which `torch.export` needs, is not installed.
+        """
+        from unittest.mock import patch
+
+        import torch
+
         params = self.params
         if not params.dynamic:
             rows = {
@@ -223,7 +230,52 @@ class OnnxConversion(ModuleExport):
                 if subject.axes_of(name).get(0) == "batch"
             }
             subject = replace(subject, inputs={**subject.inputs, **rows})
-        return export(subject, params.target_opset, is_dynamo, params.dynamic, params.do_constant_folding)
+        if is_dynamo:
+            require("onnxscript")
+            shapes = {"tensors": tuple(map(subject.axes_of, subject.inputs))} if params.dynamic else None
+            options: dict[str, Any] = {"dynamic_shapes": shapes, "verbose": False}
+        else:
+            axes = {name: subject.axes_of(name) for name in (*subject.inputs, *subject.outputs)}
+            options = {"dynamic_axes": axes if params.dynamic else None}
+            options["do_constant_folding"] = params.do_constant_folding
+        hint = "try another opset, or in a recipe OnnxConversion with use_dynamo_exporter: auto"
+        with model_file.scratch() as directory:
+            path = directory / "model.onnx"
+            with (
+                graph.tool("PyTorch's exporter", "PyTorch could not export the model", hint),
+                one_torch_thread(),
+                traced_builtins(subject.module),
+                # torch 2.13 prints the whole graph of a failure, because its check of `verbose` is always true
+                patch.object(torch._C, "_jit_onnx_log", lambda *_: None, create=True),
+                torch.no_grad(),
+            ):
+                program = torch.onnx.export(
+                    traceable(subject),
+                    tuple(subject.inputs.values()),
+                    None if is_dynamo else str(path),
+                    dynamo=is_dynamo,
+                    opset_version=params.target_opset,
+                    input_names=list(subject.inputs),
+                    output_names=list(subject.outputs),
+                    **options,
+                )
+                if program is not None:
+                    program.save(str(path), external_data=True)
+            exported = model_file.load(path)
+        exported.producer_version = exported.producer_version.partition("+")[0]
+        unknown = [
+            (value.name, index, dim)
+            for value in exported.graph.output
+            for index, dim in enumerate(value.type.tensor_type.shape.dim)
+            if not dim.HasField("dim_value") and index not in subject.axes_of(value.name)
+        ]
+        if unknown:
+            outputs = run(subject, [{name: tensor.numpy() for name, tensor in subject.inputs.items()}])[0]
+            for name, index, dim in unknown:
+                dim.dim_value = outputs[name].shape[index]
+        if is_dynamo:
+            model_file.clear_metadata(exported)
+        return exported
 
     def _choose(self, subject: TorchModel) -> Any:
         """Return the graph of the first exporter that agrees with the module. Raises ConversionError if none does."""
@@ -237,7 +289,7 @@ class OnnxConversion(ModuleExport):
                 continue
             if distance <= TOLERANCE:
                 reasons = {f"{other}_refused": reason for other, reason in refused.items()}
-                self._taken = {"exporter": name, **reasons}
+                self.found = {"exporter": name, **reasons}
                 return exported
             refused[name] = f"its graph is {distance:.3g} from the module on samples of another size"
         summary = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
@@ -262,69 +314,6 @@ def _refuse_directories(exported: Any) -> None:
             raise ConversionError(
                 f"the exporter wrote a path of this machine into the graph: .../{folder.name}"
             )
-
-
-def export(subject: TorchModel, opset: int, is_dynamo: bool, is_dynamic: bool, folds: bool = True) -> Any:
-    """Return the graph that `torch.onnx.export` makes (`onnx.ModelProto`), with the sizes of fixed axes in its outputs.
-
-    Tracing is the default: the fusions of ONNX Runtime were made for traced graphs of encoders. With `is_dynamo`, the
-    metadata that `torch.export` writes about the machine and the source code is dropped.
-
-    Raises HostError if onnxscript, which `torch.export` needs, is not installed.
-    """
-    import torch
-
-    if is_dynamo:
-        require("onnxscript")
-        shapes = {"tensors": tuple(map(subject.axes_of, subject.inputs))} if is_dynamic else None
-        options: dict[str, Any] = {"dynamic_shapes": shapes, "verbose": False}
-    else:
-        axes = {name: subject.axes_of(name) for name in (*subject.inputs, *subject.outputs)}
-        options = {"dynamic_axes": axes if is_dynamic else None, "do_constant_folding": folds}
-    with model_file.scratch() as directory:
-        path = directory / "model.onnx"
-        try:
-            with (
-                quiet(),
-                _without_graphs(),
-                one_torch_thread(),
-                traced_builtins(subject.module),
-                torch.no_grad(),
-            ):
-                program = torch.onnx.export(
-                    traceable(subject),
-                    tuple(subject.inputs.values()),
-                    None if is_dynamo else str(path),
-                    dynamo=is_dynamo,
-                    opset_version=opset,
-                    input_names=list(subject.inputs),
-                    output_names=list(subject.outputs),
-                    **options,
-                )
-                if program is not None:
-                    program.save(str(path), external_data=True)
-        except Exception as error:
-            # the dynamo exporter wraps it in an explanation of its own
-            cause = refuse_missing(error, "PyTorch's exporter")
-            raise ConversionError(
-                f"PyTorch could not export the model: {why(cause, 300)}",
-                "try another opset, or in a recipe OnnxConversion with use_dynamo_exporter: auto",
-            ) from error
-        exported = model_file.load(path)
-    exported.producer_version = exported.producer_version.partition("+")[0]
-    unknown = [
-        (value.name, index, dim)
-        for value in exported.graph.output
-        for index, dim in enumerate(value.type.tensor_type.shape.dim)
-        if not dim.HasField("dim_value") and index not in subject.axes_of(value.name)
-    ]
-    if unknown:
-        outputs = run(subject, [{name: tensor.numpy() for name, tensor in subject.inputs.items()}])[0]
-        for name, index, dim in unknown:
-            dim.dim_value = outputs[name].shape[index]
-    if is_dynamo:
-        model_file.clear_metadata(exported)
-    return exported
 
 
 class SortedSet(set[Any]):
@@ -356,18 +345,4 @@ def traced_builtins(module: Any) -> Iterator[None]:
                 if name not in vars(source):
                     source.__dict__[name] = traced
                     undo.callback(delattr, source, name)
-        yield
-
-
-@contextmanager
-def _without_graphs() -> Iterator[None]:
-    """Keep PyTorch's exporter from printing a whole graph to stdout when it fails inside the block.
-
-    In torch 2.13 the exporter always prints the graph (`setup_onnx_logging`), because its check is always true.
-    """
-    import torch
-
-    with ExitStack() as undo:
-        undo.callback(setattr, torch._C, "_jit_onnx_log", getattr(torch._C, "_jit_onnx_log", None))
-        setattr(torch._C, "_jit_onnx_log", lambda *parts: None)  # noqa: B010
         yield

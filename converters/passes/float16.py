@@ -7,6 +7,7 @@ Isolating Failure-Inducing Input (IEEE TSE 28(2), 2002), algorithm ddmin.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from itertools import pairwise
 from typing import Any, Self
 
@@ -102,14 +103,13 @@ class OnnxFloatToFloat16(HalfPass):
     def apply(self, subject: Any) -> Any:
         params = self.params
         graph.inline_functions(subject)
-        self._overflowing: list[str] | None = None
+        self.found["overflowing"] = None
         if self.data is not None:
-            samples.check(self.data, subject, self.id)
-            self._overflowing = sorted(overflowing(subject, self.data))
+            self.found["overflowing"] = sorted(overflowing(subject, self.data))
         else:
             with suppress(ConversionError, InputError):
-                self._overflowing = sorted(overflowing(subject, samples.draw(subject)))
-        beyond = set(self._overflowing or ())
+                self.found["overflowing"] = sorted(overflowing(subject, samples.draw(subject)))
+        beyond = set(self.found["overflowing"] or ())
         operators, nodes = params.op_block_list, {*(params.node_block_list or ()), *beyond}
         if params.op_include_list is not None:
             graph.name_nodes(subject)
@@ -133,7 +133,7 @@ class OnnxFloatToFloat16(HalfPass):
         }
         if (types := public_types(after)) != expected:
             raise ConversionError(f"{self.id}: asked for the public types {expected}, got {types}")
-        return {**result, "overflowing": self._overflowing}
+        return result
 
 
 class OrtMixedPrecision(HalfPass):
@@ -161,7 +161,6 @@ class OrtMixedPrecision(HalfPass):
         graph.inline_functions(subject)
         graph.name_nodes(subject)
         feeds = samples.draw(subject) if self.data is None else self.data
-        samples.check(feeds, subject, self.id)
         expected = samples.all_outputs(subject, feeds, "the graph that OrtMixedPrecision was given")
         beyond, kinds = overflowing(subject, feeds), kinds_of(subject)
         listed = self.params.op_block_list
@@ -182,7 +181,7 @@ class OrtMixedPrecision(HalfPass):
                 if is_over:
                     return False
                 try:
-                    outputs = samples.all_outputs(convert(graph.copy(subject), tried), feeds, "the trial")
+                    outputs = samples.all_outputs(convert(deepcopy(subject), tried), feeds, "the trial")
                     distances[tried] = samples.relative_distance(expected, outputs, "the trial")
                 except ConversionError:
                     distances[tried] = float("inf")
@@ -203,7 +202,7 @@ class OrtMixedPrecision(HalfPass):
                 "allow more with atol" if self.params.search else "let search find which operators matter",
             )
         chosen = minimize(nodes(minimize(start, lambda some: is_near(nodes(some)))), is_near)
-        self._found = {
+        self.found = {
             "float32_nodes": sorted({*chosen, *forced}),
             "overflowing": sorted(beyond),
             "trials": len(distances),
@@ -211,9 +210,6 @@ class OrtMixedPrecision(HalfPass):
             "distance": float(f"{distances[frozenset(chosen)]:.6g}"),
         }
         return convert(subject, chosen)
-
-    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
-        return {**super().ensures(before, after), **self._found}
 
 
 def minimize(all_names: Sequence[str], holds: Callable[[list[str]], bool]) -> list[str]:

@@ -217,11 +217,9 @@ class DynamicToFixedShape(GraphPass):
             for dim, name, number, size in zip(value.type.tensor_type.shape.dim, *sides, strict=False):
                 if isinstance(number, int) or sizes.get(str(name)) == size:
                     dim.dim_value = size
+        values = (*graph_inputs(subject.graph), *subject.graph.output)
+        self.found["shapes"] = {value.name: _dims(value) for value in values}
         return subject
-
-    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
-        values = (*graph_inputs(after.graph), *after.graph.output)
-        return {**super().ensures(before, after), "shapes": {value.name: _dims(value) for value in values}}
 
     def _sizes(self, subject: Any) -> dict[str, int]:
         """Return the size of each axis by name. Raises InputError if the graph lacks the axis or contradicts the size."""
@@ -283,11 +281,8 @@ class OrtTransformersOptimization(GraphPass):
             model_types = ", ".join(sorted(MODEL_TYPES))
             raise InputError(f"{self.id}: no model type {self.params.model_type!r}", f"one of {model_types}")
 
-    def observe(self, subject: Any) -> Facts:
-        return {**super().observe(subject), "operators": graph.count_operators(subject)}
-
     def apply(self, subject: Any) -> Any:
-        failure = "ONNX Runtime could not optimize the graph"
+        earlier, failure = graph.count_operators(subject), "ONNX Runtime could not optimize the graph"
         with model_file.scratch() as directory, graph.tool(self.id, failure):
             from onnxruntime.transformers.optimizer import optimize_model
 
@@ -299,15 +294,12 @@ class OrtTransformersOptimization(GraphPass):
             optimized.opset_import.add(domain=CONTRIB_DOMAIN, version=1)  # as the optimizer's own `save` does
         graph.drop_unused_imports(optimized)
         graph.drop_unread_weights(optimized)
-        return optimized
-
-    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
-        result, earlier = super().ensures(before, after), before["operators"]
-        operators = graph.count_operators(after)
+        operators = graph.count_operators(optimized)
         fused = {
             name: count - earlier.get(name, 0)
             for name, count in operators.items()
             if name.startswith(f"{CONTRIB_DOMAIN}:") and count > earlier.get(name, 0)
         }
         nodes = {"before": sum(earlier.values()), "after": sum(operators.values())}
-        return {**result, "fused": fused, "fusions": sum(fused.values()), "nodes": nodes}
+        self.found = {"fused": fused, "fusions": sum(fused.values()), "nodes": nodes}
+        return optimized

@@ -8,6 +8,7 @@ coded by ONNX Runtime's formulas (`compute_scale_zp` and `quantize_nparray`), to
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from copy import deepcopy
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -96,9 +97,9 @@ class OnnxDynamicQuantization(QuantizationPass):
         import numpy as np
         import onnx
 
-        self._stacks = self.stacks(subject) if self.params.per_channel else []
+        self.note_stacks(subject)
         if "Gather" in self.params.op_types_to_quantize:
-            self._embeddings = quantize_tables(subject)
+            self.found["embeddings"] = quantize_tables(subject)
         stored = {tensor.name: tensor for tensor in self.factors(subject).values()}
         codes_of: dict[str, list[Any]] = {}
         activations: set[str] = set()
@@ -126,18 +127,10 @@ class OnnxDynamicQuantization(QuantizationPass):
         graph.replace_nodes(subject.graph, nodes)
         graph.drop_unread_weights(subject)
         graph.clear_value_info(subject)
-        return subject
-
-    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
-        result = super().ensures(before, after)
-        operators = graph.count_operators(after)
+        operators = graph.count_operators(subject)
         names = ("MatMulInteger", "ConvInteger", "DynamicQuantizeLinear")
-        result["operators"] = {name: operators.get(name, 0) for name in names}
-        if self._stacks:
-            result["per_tensor"] = self._stacks
-        if "Gather" in self.params.op_types_to_quantize:
-            result["embeddings"] = self._embeddings
-        return result
+        self.found["operators"] = {name: operators.get(name, 0) for name in names}
+        return subject
 
     @property
     def products(self) -> frozenset[str]:
@@ -316,18 +309,12 @@ class EmbeddingQuantization(GraphPass):
 
     id = "EmbeddingQuantization"
 
-    def observe(self, subject: Any) -> Facts:
-        graph.inline_functions(subject)
-        return {**super().observe(subject), "quantized_bytes": sum(map(tensor_bytes, find_tables(subject)))}
-
     def apply(self, subject: Any) -> Any:
-        self._embeddings = quantize_tables(subject)
+        graph.inline_functions(subject)
+        size = sum(map(tensor_bytes, find_tables(subject)))
+        self.found = {"quantized_bytes": size, "embeddings": quantize_tables(subject)}
         graph.clear_value_info(subject)
         return subject
-
-    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
-        result = super().ensures(before, after)
-        return {**result, "quantized_bytes": before["quantized_bytes"], "embeddings": self._embeddings}
 
 
 def find_tables(subject: Any) -> list[Any]:
@@ -426,18 +413,14 @@ class OnnxStaticQuantization(QuantizationPass):
         graph.name_nodes(subject)
         # ONNX Runtime (1.31) gives all readers of a matrix the channels of the first, transposed or not
         graph.unfold_gemms(subject, only_shared=True)
-        self._float_nodes = float_nodes(subject)
-        self._stacks = self.stacks(subject) if self.params.per_channel else []
-        return by_files(self.id, subject, self._quantize)
-
-    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
-        result = super().ensures(before, after)
-        calibration = {"samples": len(self.data or ()), "dataset": str(samples.digest(self.data or ()))}
-        if self._stacks:
-            result["per_tensor"] = self._stacks
-        if self._float_nodes:
-            result["float_nodes"] = self._float_nodes
-        return {**result, "calibration": calibration, "operators": graph.count_operators(after)}
+        if names := float_nodes(subject):
+            self.found["float_nodes"] = names
+        self.note_stacks(subject)
+        quantized = by_files(self.id, subject, self._quantize)
+        data = self.data or ()
+        self.found["calibration"] = {"samples": len(data), "dataset": str(samples.digest(data))}
+        self.found["operators"] = graph.count_operators(quantized)
+        return quantized
 
     def _quantize(self, source: Path, target: Path, use_external_data_format: bool) -> None:
         from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
@@ -463,13 +446,13 @@ class OnnxStaticQuantization(QuantizationPass):
             reduce_range=params.reduce_range,
             activation_type=QuantType[params.activation_type],
             weight_type=QuantType[params.weight_type],
-            nodes_to_exclude=[*params.nodes_to_exclude, *self._float_nodes],
+            nodes_to_exclude=[*params.nodes_to_exclude, *self.found.get("float_nodes", ())],
             use_external_data_format=use_external_data_format,
             calibrate_method=CalibrationMethod[method],
             calibration_cache_path=ranges,
             extra_options={
                 "CalibPercentile": params.percentile,
-                "TensorQuantOverrides": dict.fromkeys(self._stacks, symmetric),
+                "TensorQuantOverrides": dict.fromkeys(self.found.get("per_tensor", ()), symmetric),
             },
         )
 
@@ -561,19 +544,11 @@ class SmoothQuant(GraphPass):
     class Params(PassParams):
         alpha: float = Field(0.5, ge=0, le=1)
 
-    def requires(self, subject: Any) -> None:
-        super().requires(subject)
-        if self.data is not None:
-            samples.check(self.data, subject, self.id)
-
-    def observe(self, subject: Any) -> Facts:
-        graph.inline_functions(subject)
-        return super().observe(subject)
-
     def apply(self, subject: Any) -> Any:
         import numpy as np
         import onnx
 
+        graph.inline_functions(subject)
         stored = {tensor.name: tensor for tensor in subject.graph.initializer}
         products, inverse = self._products(subject), dict[str, str]()
         for activation, peaks in self._peaks(subject, list(products)).items():
@@ -588,7 +563,11 @@ class SmoothQuant(GraphPass):
                 stored[name].CopyFrom(onnx.numpy_helper.from_array(matrix * scales[:, None], name))
             inverse[activation] = graph.fresh_name(subject, f"{activation}_inverse_scales")
             subject.graph.initializer.append(onnx.numpy_helper.from_array(1 / scales, inverse[activation]))
-        self._smoothed, smoothed, nodes = len(inverse), dict[str, str](), list[Any]()
+        if not inverse:
+            hint = "the graph has no MatMul of a normalized activation with a constant matrix"
+            raise ConversionError("smoothing reached no product", hint)
+        self.found["activations"] = len(inverse)
+        smoothed, nodes = dict[str, str](), list[Any]()
         for node in subject.graph.node:
             activation = node.input[0] if node.op_type == "MatMul" else ""
             if node.input[1:2] and node.input[1] in products.get(activation, ()):
@@ -600,13 +579,6 @@ class SmoothQuant(GraphPass):
         graph.replace_nodes(subject.graph, nodes)
         graph.clear_value_info(subject)
         return subject
-
-    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
-        result = super().ensures(before, after)
-        if not self._smoothed:
-            hint = "the graph has no MatMul of a normalized activation with a constant matrix"
-            raise ConversionError("smoothing reached no product", hint)
-        return {**result, "activations": self._smoothed}
 
     def _products(self, subject: Any) -> dict[str, list[str]]:
         """Return, for each normalized activation, the float32 matrices that multiply it and that no other node reads."""
@@ -635,7 +607,7 @@ class SmoothQuant(GraphPass):
 
         if not names:
             return {}
-        tapped = graph.copy(subject)
+        tapped = deepcopy(subject)
         del tapped.graph.output[:]
         tapped.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
         feeds = self.data or samples.draw(subject, sizes=({"batch": DRAWN_ROWS},) * 2)

@@ -14,10 +14,10 @@ from pydantic import Field
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.conversion import ModuleExport, TorchModel, run, traceable, traced_builtins
-from onnxreg.converters.passes.tools import model_file
+from onnxreg.converters.passes.tools import graph, model_file
 from onnxreg.converters.runtime.sessions import one_torch_thread
-from onnxreg.converters.source.toolchain import refuse_missing, require
-from onnxreg.schema.core.errors import ConversionError, InputError, why
+from onnxreg.converters.source.toolchain import require
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 OLDEST, NEWEST, DEFAULT = 18, 23, 18
 """The opsets that the exporter writes and ONNX Runtime 1.31 loads, and the default."""
@@ -50,69 +50,62 @@ class TransformersExport(ModuleExport):
                     raise InputError(message, f"a dynamic axis needs {FEWEST} or more")
 
     def apply(self, subject: TorchModel) -> Any:
-        return export(subject, self.params.target_opset)
+        """Return the graph that the exporter of transformers makes (`onnx.ModelProto`), under the names of the subject.
 
+        Raises HostError if onnxscript is not installed, ConversionError, with the exporter's own words, if it refuses the module
+        or makes a dynamic axis fixed.
+        """
+        require("onnxscript", "onnx_ir")
+        import onnx
+        import onnx_ir
+        import torch
+        from transformers.exporters import OnnxConfig, OnnxExporter
 
-def export(subject: TorchModel, opset: int) -> Any:
-    """Return the graph that the exporter of transformers makes (`onnx.ModelProto`), under the names of the subject.
+        positional = traceable(subject)
 
-    Raises HostError if onnxscript is not installed, ConversionError, with the exporter's own words, if it refuses the module
-    or makes a dynamic axis fixed.
-    """
-    require("onnxscript", "onnx_ir")
-    import onnx
-    import onnx_ir
-    import torch
-    from transformers.exporters import OnnxConfig, OnnxExporter
+        class ByName(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.model = positional
 
-    positional = traceable(subject)
+            def forward(self, **tensors: Any) -> Any:
+                result = self.model(*(tensors[plain] for plain in inputs))
+                return dict(zip(outputs, result if isinstance(result, tuple) else (result,), strict=True))
 
-    class ByName(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = positional
-
-        def forward(self, **tensors: Any) -> Any:
-            result = self.model(*(tensors[plain] for plain in inputs))
-            return dict(zip(outputs, result if isinstance(result, tuple) else (result,), strict=True))
-
-    # names of Python's arguments have no dots
-    inputs = {f"input_{number}": name for number, name in enumerate(subject.inputs)}
-    outputs = {f"output_{number}": name for number, name in enumerate(subject.outputs)}
-    shapes = {
-        plain: dict.fromkeys(subject.axes_of(name), torch.export.Dim.AUTO) for plain, name in inputs.items()
-    }
-    config = OnnxConfig(dynamic_shapes=shapes, opset_version=opset)
-    training = subject.module.training
-    try:
-        with (
-            silent_transformers(),
-            redirect_stderr(
-                io.StringIO()
-            ),  # of a model that it refuses, `torch.export` prints the whole graph
-            redirect_stdout(io.StringIO()),
-            one_torch_thread(),
-            traced_builtins(subject.module),
-        ):
-            examples = {plain: subject.inputs[name] for plain, name in inputs.items()}
-            program = OnnxExporter().export(ByName().eval(), examples, config).program
-    except Exception as error:
-        cause = refuse_missing(error, "the exporter of transformers")
-        message = f"the exporter of transformers refuses the model: {why(cause, 300)}"
-        raise ConversionError(message, OTHER_WAYS) from error
-    finally:
-        subject.module.train(training)
-    for value in (*program.graph.inputs, *program.graph.outputs):
-        value.name = {**inputs, **outputs}[value.name]
-    exported = onnx_ir.to_proto(program)
-    exported.producer_version = exported.producer_version.partition("+")[0]
-    exported.ir_version = onnx.helper.find_min_ir_version_for(exported.opset_import, ignore_unknown=True)
-    example = run(subject, [{name: tensor.numpy() for name, tensor in subject.inputs.items()}])[0]
-    _name(exported.graph.input, subject, {name: tensor.shape for name, tensor in subject.inputs.items()})
-    _name(exported.graph.output, subject, {name: array.shape for name, array in example.items()})
-    del exported.graph.value_info[:]  # sizes there are names too, such as "64"
-    model_file.clear_metadata(exported)
-    return exported
+        # names of Python's arguments have no dots
+        inputs = {f"input_{number}": name for number, name in enumerate(subject.inputs)}
+        outputs = {f"output_{number}": name for number, name in enumerate(subject.outputs)}
+        shapes = {
+            plain: dict.fromkeys(subject.axes_of(name), torch.export.Dim.AUTO)
+            for plain, name in inputs.items()
+        }
+        config = OnnxConfig(dynamic_shapes=shapes, opset_version=self.params.target_opset)
+        training = subject.module.training
+        label, printed = "the exporter of transformers", io.StringIO()
+        try:
+            with (
+                graph.tool(label, f"{label} refuses the model", OTHER_WAYS),
+                silent_transformers(),
+                redirect_stderr(printed),  # of a model that it refuses, `torch.export` prints the whole graph
+                redirect_stdout(printed),
+                one_torch_thread(),
+                traced_builtins(subject.module),
+            ):
+                examples = {plain: subject.inputs[name] for plain, name in inputs.items()}
+                program = OnnxExporter().export(ByName().eval(), examples, config).program
+        finally:
+            subject.module.train(training)
+        for value in (*program.graph.inputs, *program.graph.outputs):
+            value.name = {**inputs, **outputs}[value.name]
+        exported = onnx_ir.to_proto(program)
+        exported.producer_version = exported.producer_version.partition("+")[0]
+        exported.ir_version = onnx.helper.find_min_ir_version_for(exported.opset_import, ignore_unknown=True)
+        example = run(subject, [{name: tensor.numpy() for name, tensor in subject.inputs.items()}])[0]
+        _name(exported.graph.input, subject, {name: tensor.shape for name, tensor in subject.inputs.items()})
+        _name(exported.graph.output, subject, {name: array.shape for name, array in example.items()})
+        del exported.graph.value_info[:]  # sizes there are names too, such as "64"
+        model_file.clear_metadata(exported)
+        return exported
 
 
 def _name(values: Any, subject: TorchModel, shapes: Mapping[str, Any]) -> None:
@@ -124,8 +117,6 @@ def _name(values: Any, subject: TorchModel, shapes: Mapping[str, Any]) -> None:
                 dim.dim_value = int(size)
                 continue
             if dim.HasField("dim_value") or dim.dim_param.isdigit():
-                message = (
-                    f"the exporter of transformers fixed the axis {axes[axis]} of {value.name} at {size}"
-                )
-                raise ConversionError(f"{message}, the size of its example", OTHER_WAYS)
+                fault = f"fixed the axis {axes[axis]} of {value.name} at {size}, the size of its example"
+                raise ConversionError(f"the exporter of transformers {fault}", OTHER_WAYS)
             dim.dim_param = axes[axis]

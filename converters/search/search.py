@@ -10,6 +10,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -476,7 +477,7 @@ class Search:
     def _part(self, passes: Sequence[Mapping[str, Any]], name: str) -> Iterator[Path]:
         """Make a file from the smoothed model for the time of the block, without the engine's checks, as it is not published."""
         file = self._directory / f"{name}.onnx"
-        model_file.save(_transformed(graph.copy(self._smoothed[0]), passes), file)
+        model_file.save(_transformed(deepcopy(self._smoothed[0]), passes), file)
         yield file
         file.unlink()
 

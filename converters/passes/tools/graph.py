@@ -3,6 +3,7 @@
 from collections import ChainMap, Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,11 @@ FLOATS = frozenset({1, 10})
 
 
 @contextmanager
-def tool(label: str, failure: str) -> Iterator[None]:
+def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
     """Silence a library inside the block, and turn its errors into ConversionError with a message that begins with `failure`.
 
-    Raises HostError if the library needs a package that is not installed; `label` names the caller.
+    The message ends with the first cause: exporters wrap it in explanations of their own. Raises HostError if the library needs
+    a package that is not installed; `label` names the caller.
     """
     try:
         with quiet(), silent_runtime():
@@ -32,8 +34,8 @@ def tool(label: str, failure: str) -> Iterator[None]:
     except RegError:
         raise
     except Exception as error:
-        refuse_missing(error, label)
-        raise ConversionError(f"{failure}: {why(error)}") from error
+        cause = refuse_missing(error, label)
+        raise ConversionError(f"{failure}: {why(cause, 300)}", hint) from error
 
 
 def factors(model: Any, operators: Collection[str], excluded: Collection[str] = ()) -> dict[str, Any]:
@@ -212,16 +214,9 @@ def edited(model: Any) -> Iterator["ir.Model"]:
 
 def replace_nodes(body: Any, nodes: Collection[Any]) -> None:
     """Replace the nodes of a graph, in place; the new nodes may include old ones."""
-    copies = list(map(copy, nodes))
+    copies = deepcopy([*nodes])
     del body.node[:]
     body.node.extend(copies)
-
-
-def copy(message: Any) -> Any:
-    """Return a copy of a protobuf outside its parent, so that clearing the parent does not clear the copy."""
-    detached = type(message)()
-    detached.CopyFrom(message)
-    return detached
 
 
 def drop_second_names(model: Any) -> None:

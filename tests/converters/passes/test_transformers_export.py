@@ -11,7 +11,7 @@ import torch
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.tools import model_file
-from onnxreg.converters.passes.transformers_export import TransformersExport, export
+from onnxreg.converters.passes.transformers_export import TransformersExport
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 AXES = {"x": {0: "batch"}, "y": {0: "batch"}, "z": {0: "batch"}}
@@ -108,5 +108,5 @@ def test_what_is_refused(made, family, message, capfd):
 
 
 def test_two_exports_of_one_module_are_equal():
-    first, second = (export(subject(), 18).SerializeToString() for _ in range(2))
+    first, second = (TransformersExport().apply(subject()).SerializeToString() for _ in range(2))
     assert first == second
