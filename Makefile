@@ -43,7 +43,7 @@ test-quick: env
 	$(PYTEST) -m 'not large and not more' $(QUICK)
 
 test-more: env
-	$(PYTEST) -m 'more and not large' --hypothesis-profile=full
+	$(PYTEST) -m 'more and not large' --hypothesis-profile=more
 
 test-all: env
 	$(PYTEST) -rs --hypothesis-profile=full

@@ -31,8 +31,8 @@ from onnxreg.registry.server.pages import rendering
 from onnxreg.registry.store import requests
 from onnxreg.registry.support import disk
 
-settings.register_profile("ci", deadline=None, max_examples=15, stateful_step_count=20)
-settings.register_profile("full", deadline=None, max_examples=200, stateful_step_count=20)
+for profile, examples in {"ci": 10, "more": 60, "full": 200}.items():
+    settings.register_profile(profile, deadline=None, max_examples=examples, stateful_step_count=20)
 settings.load_profile("ci")
 engine.MAX_SHRINKING_SECONDS = 30
 
@@ -89,8 +89,8 @@ def pytest_collection() -> Iterator[object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With the profile `full` the random searches are among the tests of `make test-more`."""
-    if settings.get_current_profile_name() == "full":
+    """With another profile than that of `make test` the random searches are among the tests of `make test-more`."""
+    if settings.get_current_profile_name() != "ci":
         for item in items:
             if is_hypothesis_test(getattr(item, "obj", None)):
                 item.add_marker("more")

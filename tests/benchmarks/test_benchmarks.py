@@ -131,6 +131,6 @@ def test_groups_and_the_programs_that_they_need_have_names():
         run.main(["verfy"])
 
 
-@pytest.mark.more
+@pytest.mark.large
 def test_resolving_is_measured():
     assert all(row.ours > 0 < row.theirs for row in questions.resolve(count=1))

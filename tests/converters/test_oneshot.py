@@ -172,7 +172,7 @@ except AttributeError as error: assert "nothing" in str(error)"""
     assert not loaded(code) & {"torch", "transformers", "onnxruntime"}
 
 
-@pytest.mark.parametrize("module", sampled(["engine.run_plan", "request", "families.export_family"], 2))
+@pytest.mark.parametrize("module", sampled(["engine.run_plan", "request", "families.export_family"], 3))
 def test_an_export_loads_nothing_heavy_before_it_begins(module):
     found = loaded(f"import onnxreg.converters.{module}")
     assert f"onnxreg.converters.{module}" in found

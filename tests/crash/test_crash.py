@@ -2,38 +2,38 @@
 
 import itertools
 import random
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.crash.invariants import BlockedError, check, record, record_pair
 from support.crash.workloads import AGAIN, PAIRS, WORKLOADS, Pair
-from support.sampling import sampled
 
-SAMPLE, MORE = 5, 25
+SAMPLE, MORE = 5, 15
+"""States of a trace, in `make test` and in `make test-more`; `make test-all` looks at each state."""
 STOPS, MORE_STOPS = 1, 2
-
+"""Steps before which the first command of a pair is stopped."""
 STOPPED = [*itertools.product(PAIRS, (True, False)), (AGAIN[0], True)]
 """A pair, and whether its first command is killed or stands still."""
-SOME_STOPPED = [
-    pytest.param(*each, marks=() if number % 4 == 0 else pytest.mark.more)
-    for number, each in enumerate(STOPPED)
-]
 
 
-@pytest.mark.parametrize(
-    "size", [SAMPLE, pytest.param(MORE, marks=pytest.mark.more), pytest.param(None, marks=pytest.mark.large)]
-)
-@pytest.mark.parametrize("workload", sampled(WORKLOADS, 2), ids=str)
+def sized(cases: Sequence[tuple[Any, ...]], stride: int, few: int, more: int) -> list[Any]:
+    """Each case of that stride at its small size, and every case at the larger size and as a whole."""
+    return [
+        *((*case, few) for case in cases[::stride]),
+        *(pytest.param(*case, more, marks=pytest.mark.more) for case in cases),
+        *(pytest.param(*case, None, marks=pytest.mark.large) for case in cases),
+    ]
+
+
+@pytest.mark.parametrize(("workload", "size"), sized([(one,) for one in WORKLOADS], 4, SAMPLE, MORE), ids=str)
 def test_a_power_cut(workload, size, tmp_path, record_property):
     trace = record(tmp_path, workload.before, workload.command)
     record_property("crash states", check(trace, workload.command, size))
 
 
-@pytest.mark.parametrize(
-    "size",
-    [STOPS, pytest.param(MORE_STOPS, marks=pytest.mark.more), pytest.param(None, marks=pytest.mark.large)],
-)
-@pytest.mark.parametrize(("pair", "killed"), SOME_STOPPED, ids=str)
+@pytest.mark.parametrize(("pair", "killed", "size"), sized(STOPPED, 8, STOPS, MORE_STOPS), ids=str)
 def test_a_power_cut_behind_another_command(pair, killed, size, tmp_path, record_property):
     """What the second command acknowledged is there, although it built on what the first one had not made durable."""
     record_property("crash states", check_pair(pair, killed, size, tmp_path))

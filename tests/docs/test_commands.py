@@ -13,8 +13,10 @@ PROMPT = re.compile(r"^(\$ |reg )", re.MULTILINE)
 INLINE = re.compile(r"`(reg [^`]+)`")
 
 
-SLOW = {"howto-ci.md", "howto-speech.md", "recipes.md", "tutorial.md"}
-"""Pages that export more than one model."""
+SLOW = {
+    "howto-ci.md", "howto-remotes.md", "pipelines.md", "rebuild.md", "recipes.md", "tasks.md", "tutorial.md",
+}  # fmt: skip
+"""Pages that export several models, or start several servers."""
 
 
 def pages_to_run() -> list[object]:

@@ -58,7 +58,8 @@ def certificates(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.
     return workspace / "certificates"
 
 
-@pytest.mark.parametrize("metric", ["spearman", pytest.param("mean_cosine", marks=pytest.mark.more)])
+@pytest.mark.more
+@pytest.mark.parametrize("metric", ["spearman", "mean_cosine"])
 def test_an_auditor_derives_the_verdict_with_the_lines_of_the_page(metric, certificates, tmp_path):
     audit = program("certification.md")
     assert len(audit.splitlines()) <= 45 and "onnxreg" not in audit, "it is short and needs nothing of ours"

@@ -189,6 +189,7 @@ def stop_a_busy_worker(home: Path) -> int | None:
     return None
 
 
+@pytest.mark.large
 @pytest.mark.skipif(sys.platform != "linux", reason="the files of a process are read from /proc")
 def test_a_killed_worker_of_a_cluster_costs_one_export(reg, environment, make_checkpoint, tmp_path):
     """Four workers, eight jobs; the results are those of one process. Each worker imports torch once."""

@@ -18,7 +18,7 @@ from support.tasks.table import save as save_row
 from onnxreg.converters.source.toolchain import instruction_set
 from onnxreg.registry.server.settings import Settings
 
-pytestmark = [pytest.mark.more, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 TEXT, TOKENS = "word1 another 5 word7", 12
 OPTIMUM = """
 import json, sys
@@ -52,6 +52,7 @@ def site(reg: Callable[..., Any], tmp_path: Path) -> Iterator[Site]:
         yield site
 
 
+@pytest.mark.large
 def test_clients_generate_what_reg_run_generates(site: Site, reg: Callable[..., Any], tmp_path: Path) -> None:
     write_sound(tmp_path / "a.wav").tofile(tmp_path / "a.f32")
 
@@ -88,6 +89,7 @@ def test_clients_generate_what_reg_run_generates(site: Site, reg: Callable[..., 
     assert loads(words, site, tmp_path) == [text, text, speech]
 
 
+@pytest.mark.large
 def test_transformers_js_sees_what_reg_run_and_transformers_see(
     reg: Callable[..., Any], tmp_path: Path
 ) -> None:

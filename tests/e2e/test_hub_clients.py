@@ -160,6 +160,7 @@ def downloads(site: Site) -> list[str]:
     return [line["path"] for line in sent if "/resolve/" in line["path"]]
 
 
+@pytest.mark.large
 def test_optimum_and_transformers(site, labels, tmp_path):
     assert loads([python_of("sentences"), "-c", OPTIMUM, MODEL, TEXT], site, tmp_path) == labels
 
@@ -174,12 +175,14 @@ def test_the_lines_of_the_page_for_transformers_js(site, plain, modules, tmp_pat
     assert output(["node", script], site, tmp_path) == plain["model.onnx"]
 
 
+@pytest.mark.large
 def test_openmed(site, export, reg, tmp_path):
     spans = loads([python_of("openmed"), "-c", OPENMED, MODEL, TEXT], site, tmp_path)
     run = reg("--registry", export.home, "run", MODEL, "--format", "onnx-int8", "--text", TEXT, "--json")
     assert spans == [[span["start"], span["end"], span["label"]] for span in json.loads(run.stdout)["spans"]]
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_sentence_transformers(pooling, export, reg, tmp_path):
     """Without its own files it takes the mean of the vectors; with them, here the normalized first one."""

@@ -49,7 +49,9 @@ def interrupt(environment: dict[str, str], tmp_path: Path) -> Interrupt:
     return run
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.large)]
+)
 def test_an_export_ended_by_a_signal_leaves_nothing(reg, interrupt, make_checkpoint, tmp_path, sent, code):
     """The signal comes as soon as the export has written its first graph."""
     checkpoint, home = make_checkpoint(), tmp_path / "home"

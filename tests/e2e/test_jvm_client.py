@@ -92,7 +92,7 @@ def slot_version(store: Path) -> str | None:
 
 
 def test_killed_at_random_moments(registry, tmp_path):
-    """Forty kills, later and later, until two updates were whole; the next one goes on from what the disk has."""
+    """Fifteen kills, later and later, until two updates were whole; the next one goes on from what the disk has."""
     chance, store = Random(7), tmp_path / "store"
     kills = complete = version = 0
     files: dict[str, str] = {}
@@ -102,14 +102,14 @@ def test_killed_at_random_moments(registry, tmp_path):
         request = json.dumps({"url": site.url, "directory": str(store), "call": "update", "words": [NAME]})
         options = ["-XX:TieredStopAtLevel=1", "-cp", jvm.classes(), "org.onnxreg.client.JvmClient"]
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        while kills < 40 or complete < 2:
+        while kills < 15 or complete < 2:
             if complete == version:
                 version += 1
                 files = publish(registry, tmp_path / str(version), f"1.{version}.0", 3_000_000)
             with subprocess.Popen([str(jvm.JAVA), *options], **pipes) as process:
                 assert process.stdin is not None and process.stdout is not None
                 print(request, file=process.stdin, flush=True)
-                time.sleep(chance.uniform(0.15, 0.9 + kills / 25))
+                time.sleep(chance.uniform(0.15, 0.9 + kills / 10))
                 process.send_signal(signal.SIGKILL)
                 answer = process.stdout.read().strip()
             kills += not answer

@@ -72,6 +72,7 @@ def package(installed: Path, tmp_path: Path, environment: dict[str, str]) -> Pat
     return tmp_path / "package"
 
 
+@pytest.mark.more
 def test_its_pass_and_its_profile_are_listed_and_run(reg, package, tmp_path):
     onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "m.onnx")
     passes = {each["name"]: each for each in json.loads(reg("builtin", "passes", "--json").stdout)["passes"]}

@@ -177,6 +177,7 @@ def test_a_browser_without_room_says_so(served, tmp_path):
     assert (seen["isOffered"], seen["marks"]) == (True, []) and "no room" in seen["status"]
 
 
+@pytest.mark.large
 def test_the_page_is_clean_in_every_scheme_and_size_after_an_answer(served, tmp_path):
     page = {"path": "/models/acme/tags:1.0.0", "text": TEXT}
     visits = [

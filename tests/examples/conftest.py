@@ -2,7 +2,8 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +33,22 @@ CLIENTS = (
 )
 
 
-def running(which: str) -> AbstractContextManager[web_client.Call]:
+def running(name: str) -> AbstractContextManager[web_client.Call]:
     """A client in one process for many calls; `node` is the web one with the `fetch` for Node."""
-    return jvm.running() if which == "jvm" else web_client.running(str(NODE), which)
+    return jvm.running() if name == "jvm" else web_client.running(str(NODE), name)
+
+
+@pytest.fixture(scope="session")
+def clients() -> Iterator[Callable[[str], web_client.Call]]:
+    """Each client by its name, started once for all tests."""
+    with ExitStack() as started:
+        yield cache(lambda name: started.enter_context(running(name)))
 
 
 @pytest.fixture(scope="module", params=CLIENTS)
-def client(request: pytest.FixtureRequest) -> Iterator[web_client.Call]:
+def client(request: pytest.FixtureRequest, clients: Callable[[str], web_client.Call]) -> web_client.Call:
     """Each client in turn."""
-    with running(request.param) as call:
-        yield call
+    return clients(request.param)
 
 
 @pytest.fixture

@@ -284,6 +284,7 @@ def jsc(*words: str | Path) -> str:
     return run(str(JSC), "-m", SHELL, "--", CLIENT / "onnxreg.mjs", client_package.tools(), *words)
 
 
+@pytest.mark.more
 @needs_jsc
 def test_the_vectors_in_the_engine_of_iphones(tmp_path):
     out = jsc("vectors", VECTORS, *sorted(path.name for path in (VECTORS / "resolve").iterdir()))

@@ -1,6 +1,7 @@
 """Both clients accept only releases and lines that a trusted key signed, if the app wants that."""
 
 import json
+import shutil
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,8 +85,7 @@ def test_each_line_must_be_signed(registry, update, tmp_path, key, monkeypatch):
     assert update({}, "fresh")["version"] == "1.1.0"
 
 
-@pytest.mark.parametrize("forgery", ["lines left out", "state alone", "a short log"])
-def test_a_forged_log_has_no_signature(registry, update, tmp_path, key, monkeypatch, forgery):
+def test_a_forged_log_has_no_signature(registry, update, tmp_path, key, monkeypatch):
     """At the first contact, every line that there is must lead to the state, and the last one is signed."""
     monkeypatch.setenv("REG_SIGNING_KEY", key.pem("secret").decode())
     monkeypatch.setenv("REG_KEY_PASSPHRASE", "secret")
@@ -93,19 +93,25 @@ def test_a_forged_log_has_no_signature(registry, update, tmp_path, key, monkeypa
     publish(registry, tmp_path / "2", "1.1.0", 1000)
     for number in range(64):  # so that lines are sealed
         registry.tag(f"{NAME}:1.{number % 2}.0", "stable")
-    tree, wanted = Tree(registry.store.root), {"keys": [str(key.public)], "lines": 1}
-    assert update(wanted, "honest")["version"] == "1.1.0"
-    if forgery == "a short log":
-        tree.remake(NAME, [{**line, "sig": "x"} for line in tree.lines(NAME)[:2]])
-        wanted["lines"] = 57
-    else:
+    tree, keys = Tree(registry.store.root), [str(key.public)]
+    assert update({"keys": keys, "lines": 1}, "honest")["version"] == "1.1.0"
+    honest = shutil.copytree(tree.root, tmp_path / "tree")
+    held = {"version": "1.0.0", "manifest": tree.state(NAME)["versions"]["1.0.0"]["manifest"]}
+    for forgery in ("lines left out", "state alone", "a short log"):
+        shutil.rmtree(tree.root)
+        shutil.copytree(honest, tree.root)
         left_out = {"segments": []} if forgery == "lines left out" else {}
-        version = tree.state(NAME)["versions"]["1.0.0"]
-        held = {"version": "1.0.0", "manifest": version["manifest"]}
-        tree.edit_state(
-            NAME, lambda state: state.update(left_out) or state["channels"]["stable"].update(held)
-        )
-    assert update(wanted, "fresh")["error"] == "integrity"
+        if forgery == "a short log":
+            tree.remake(NAME, [{**line, "sig": "x"} for line in tree.lines(NAME)[:2]])
+        else:
+            tree.edit_state(
+                NAME,
+                lambda state, left_out=left_out: (
+                    state.update(left_out) or state["channels"]["stable"].update(held)
+                ),
+            )
+        wanted = {"keys": keys, "lines": 57 if forgery == "a short log" else 1}
+        assert update(wanted, forgery)["error"] == "integrity", forgery
 
 
 def test_an_edge_that_is_behind_does_not_spare_the_check_of_lines(registry, update, tmp_path, key):

@@ -14,13 +14,13 @@ from onnxreg.cli.main import main
 pytestmark = pytest.mark.more
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SEEDED = 60
+SEEDED = 20
 NAME = "examples/digits"
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the example writes: a trained Swin, three trained heads and 60 seeded ones."""
+    """What the example writes: a trained Swin, three trained heads and 20 seeded ones."""
     place = tmp_path_factory.mktemp("family") / "work"
     subprocess.run(
         [sys.executable, str(EXAMPLES / "digits_family.py"), str(place), "--seeded", str(SEEDED)],

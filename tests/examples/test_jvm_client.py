@@ -101,6 +101,7 @@ def test_a_full_disk_is_an_error_and_the_current_release_stays(registry, site, c
     assert call("update")["files"] == second
 
 
+@pytest.mark.more
 def test_two_processes_update_one_directory(registry, site, tmp_path):
     files = publish(registry, tmp_path / "1", "1.0.0", 3_000_000)
     site.piece = 100_000

@@ -8,7 +8,7 @@ from pathlib import Path
 from support.one_at_a_time import locked
 
 
-def installed(home: Path, *requirements: str) -> Path:
+def installed(home: Path, *requirements: str | Path) -> Path:
     """The folder of an environment's programs; `requirements` (words for pip) are installed if it does not exist."""
     done = home / ".installed"
     with locked(home.parent):

@@ -10,6 +10,7 @@ import pytest
 from support.registries import owner
 from support.registries.timed import check, record
 
+from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.latency import Latency, Ratio
@@ -31,17 +32,19 @@ def drafts(
 ) -> dict[bool, Draft]:
     """Two exports of one encoder: without item scores, and with them."""
     root, drafts = tmp_path_factory.mktemp("certify"), {}
+    cache = StepCache(root / "cache")
     rows = [{"text": f"w{10 + n % 50} w{10 + n // 50}", "group": f"document {n // 2}"} for n in range(500)]
     (root / "suite.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     int8 = {"name": "int8", "pass": "OnnxDynamicQuantization", "input": "fp32"}
     steps = [{"name": "fp32", "pass": "OnnxConversion"}, int8]
     outputs = [{"step": "fp32", "path": "model.onnx"}, {"step": "int8", "path": "model_int8.onnx"}]
+    source = make_checkpoint("bert", "")
     for item_scores in (False, True):
         evaluation = {"suite": str(root / "suite.jsonl"), "name": "texts", "item_scores": item_scores}
         recipe = {"task": "pooling", "steps": steps, "outputs": outputs, "evaluation": evaluation}
         (root / str(item_scores)).mkdir()
-        plan = plan_export(RecipeFile.from_json(recipe), str(make_checkpoint("bert", "")), "acme/x")
-        drafts[item_scores] = execute(plan, root / str(item_scores))
+        plan = plan_export(RecipeFile.from_json(recipe), str(source), "acme/x")
+        drafts[item_scores] = execute(plan, root / str(item_scores), cache)
     return drafts
 
 
@@ -175,6 +178,7 @@ def pareto_front(done: Any) -> list[str]:
     return str(line).partition(": ")[2].split(", ")
 
 
+@pytest.mark.more
 def test_on_a_machine_too_busy_to_rank_bytes_decide_and_the_last_line_says_so(
     search: Search, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -298,6 +298,7 @@ def test_licence_and_description_are_of_the_version_and_its_rebuild(reg, encoder
     assert reg(*words[:-1], "mti").ended(2, "no licence is called 'mti'")
 
 
+@pytest.mark.more
 def test_embedding_tables_are_int8_on_request(reg, encoder):
     words = ("--registry", "r", *POOLED.split(), encoder, "--json")
     plain, small = reg(*words).json["manifest"], reg(*words, "--int8-embeddings").json["manifest"]

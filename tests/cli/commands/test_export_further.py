@@ -121,7 +121,7 @@ def test_a_decoder_is_one_graph_with_keys_and_values_that_continues_a_text(reg: 
         ("DINOv2", "vector"),
         pytest.param("RT-DETR", "objects", marks=pytest.mark.large),
         ("TrOCR", "generated"),
-        ("YOLOS", ""),
+        pytest.param("YOLOS", "", marks=pytest.mark.large),
     ],
 )
 def test_an_image_is_answered_by_the_outputs_of_the_graph(
@@ -154,6 +154,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_published(case: str, reg: R
     assert "acme/model" not in reg("ls").out
 
 
+@pytest.mark.large
 @pytest.mark.more
 def test_a_page_is_read_with_its_boxes_and_its_image(reg: Reg, tmp_path: Path) -> None:
     (graph,) = publish(reg, "LayoutLMv3", tmp_path)["artifacts"]

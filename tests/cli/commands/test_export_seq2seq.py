@@ -43,10 +43,7 @@ def answer(source: Path, sound: Any) -> tuple[list[int], str]:
 @pytest.mark.more
 @pytest.mark.parametrize(
     "kind",
-    [
-        pytest.param(kind, marks=[] if kind in ("t5", "bart", "whisper") else pytest.mark.large)
-        for kind in (*KINDS, *SPEECH)
-    ],
+    [pytest.param(kind, marks=[] if kind == "t5" else pytest.mark.large) for kind in (*KINDS, *SPEECH)],
 )
 def test_the_published_files_generate_what_the_model_generates(kind: str, reg: Reg, tmp_path: Path) -> None:
     layers = 1 if kind == "t5" else 2
@@ -117,6 +114,7 @@ def test_the_published_files_generate_what_the_model_generates(kind: str, reg: R
         absurd_settings_end_in_an_answer_or_an_error(tmp_path / "out")
 
 
+@pytest.mark.more
 def test_a_translator_is_judged_by_what_its_published_files_write(reg: Reg, tmp_path: Path) -> None:
     """Each INT8 file with the others of its precision, against the model's own texts, which float32 writes exactly."""
     import sacrebleu

@@ -99,6 +99,7 @@ def test_damaged_files_are_refused(reg, digest, case):
     assert reg(*BACK).ended(status, message)
 
 
+@pytest.mark.more
 def test_the_exports_of_a_run_directory_are_taken_back(reg, tmp_path):
     """The directory of a training, into which a version with `exports/model.onnx` was written."""
     workspace = tmp_path / "workspace"
@@ -166,6 +167,7 @@ def test_a_repository_becomes_a_version(reg, hub):
     assert missing.ended(3, "the Hub has no repository acme/nothing")
 
 
+@pytest.mark.more
 def test_external_data_of_any_name_is_downloaded(reg, hub, tmp_path):
     """One file for all tensors of one graph, and one for each tensor of another."""
     for name, together in (("model", True), ("model_fp16", False)):
@@ -183,6 +185,7 @@ def test_external_data_of_any_name_is_downloaded(reg, hub, tmp_path):
     assert reg("import", "hf://acme/ner", "--name", "acme/other").ended(2, "weights [1]")
 
 
+@pytest.mark.more
 def test_a_damaged_file_in_the_cache_is_downloaded_again(reg, hub, tmp_path):
     data = hub.read("acme/ner", "onnx/model.onnx")
     (hub.root / sha256(data).hexdigest()).write_bytes(data)
@@ -197,6 +200,7 @@ def test_a_damaged_file_in_the_cache_is_downloaded_again(reg, hub, tmp_path):
     assert reg(*WORDS[:4]).ended(0, "nothing new")
 
 
+@pytest.mark.more
 def test_a_repository_of_openmed(reg, hub):
     hub.commit("acme/ner", dict.fromkeys(FILES))
     hub.commit("acme/ner", {path.name: path.read_bytes() for path in BERT.iterdir()})

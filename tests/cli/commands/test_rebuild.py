@@ -14,6 +14,7 @@ import pytest
 from support.exports import export_android
 from support.registries import owner
 
+from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.registry import Registry
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
@@ -35,10 +36,11 @@ def suite_in(directory: Path) -> Path:
 def drafts(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Draft]:
     """Two exports: one evaluated on a suite, one without INT8."""
     root, made = tmp_path_factory.mktemp("drafts"), {}
+    cache = StepCache(root / "cache")
     evaluation = {"eval_suite": suite_in(root), "int8_embeddings": True, "min_gold_chars": 100}
     for kind, options in {"evaluated": evaluation, "plain": {"int8": False}}.items():
         (root / kind).mkdir()
-        made[kind] = export_android(str(bert), root / kind, name=NAME, options=options)
+        made[kind] = export_android(str(bert), root / kind, name=NAME, options=options, cache=cache)
     return made
 
 

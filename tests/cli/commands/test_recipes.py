@@ -420,8 +420,8 @@ DECODER = "task: text-generation\nsteps:\n  - {name: int4, pass: ModelBuilder, p
 @pytest.mark.parametrize(
     "words",
     [
-        "--profile android",
         "--task token-classification --quantize",
+        pytest.param("--profile android", marks=pytest.mark.more),
         pytest.param("--recipe llm.yaml", marks=pytest.mark.more),
     ],
 )

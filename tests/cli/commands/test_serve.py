@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.sampling import sampled
 
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
@@ -55,7 +56,7 @@ def end(process: Process, by: signal.Signals = signal.SIGTERM) -> tuple[int, lis
     return process.returncode, [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("by", sampled([signal.SIGTERM, signal.SIGINT], 2))
 def test_it_serves_until_it_is_told_to_stop(home, by):
     with serving(home) as (process, url):
         assert json.loads(get(f"{url}/v1/models"))["models"]
@@ -146,19 +147,16 @@ def test_a_download_that_runs_may_end_but_not_for_ever(home, large, drain):
         assert status == 0 and not [line for line in lines if "trace" in line]
 
 
-def test_the_token_comes_from_a_file_or_the_environment(home, tmp_path):
-    file = tmp_path / "token"
-    file.write_text("from-file\n")
-    for words, environment, token in (
-        ([], {"REG_SERVE_TOKEN": "from-environment"}, "from-environment"),
-        (["--token-file", str(file)], {"REG_SERVE_TOKEN": "from-environment"}, "from-file"),
-    ):
-        with serving(home, *words, **environment) as (process, url):
-            assert get(f"{url}/registry.json", Authorization=f"Bearer {token}")
-            with pytest.raises(urllib.error.HTTPError, match="401"):
-                get(f"{url}/registry.json")
-            process.send_signal(signal.SIGTERM)
-            assert token not in "".join(process.communicate(timeout=120))
+@pytest.mark.parametrize("words", sampled([("--token-file", "token"), ()], 2))
+def test_the_token_comes_from_a_file_or_the_environment(home, words):
+    Path("token").write_text("from-file\n")
+    token = "from-file" if words else "from-environment"
+    with serving(home, *words, REG_SERVE_TOKEN="from-environment") as (process, url):
+        assert get(f"{url}/registry.json", Authorization=f"Bearer {token}")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            get(f"{url}/registry.json")
+        process.send_signal(signal.SIGTERM)
+        assert token not in "".join(process.communicate(timeout=120))
 
 
 @pytest.mark.more
@@ -201,6 +199,7 @@ def answered(url: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("reg_requests_total{"))
 
 
+@pytest.mark.more
 def test_workers_share_a_socket_and_their_counters(home):
     with serving(home, "--workers", "2") as (process, url):
         eventually(lambda: len(children(process)) == 2)

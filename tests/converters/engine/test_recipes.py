@@ -82,6 +82,10 @@ def test_files(tmp_path):
         (tmp_path / "c.yaml").write_bytes(data)
         with pytest.raises(InputError, match=message):
             read_document(tmp_path / "c.yaml")
+
+
+@pytest.mark.more
+def test_many_keys_take_no_quadratic_time():
     text = "".join(f"key{number}: 1\n" for number in range(30_000))
     with no_quadratic_time():
         assert len(read_yaml(text.encode(), "a.yaml", "export")) == 30_000

@@ -106,6 +106,7 @@ def test_ctc_is_judged_by_the_words_of_its_best_path(suite, tmp_path):
         assert got[key] == jiwer.wer(SAID, [plain(text) for text in heard])
 
 
+@pytest.mark.large
 @pytest.mark.more
 def test_sounds_are_judged_by_their_class(suite, tmp_path):
     source = save(ROW["HuBERT, classes"], tmp_path / "hubert")

@@ -13,6 +13,7 @@ import pytest
 from support.docs.nets import write_llama, write_mlp
 from support.graphs import graph
 
+from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.evaluate import EVALUATORS
@@ -33,20 +34,26 @@ OUTPUTS = [{"step": "fp32", "path": "model.onnx"}, {"step": "int8", "path": "mod
 Export = Callable[..., Draft]
 
 
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> StepCache:
+    """The steps that exports of one checkpoint have in common."""
+    return StepCache(tmp_path_factory.mktemp("steps"))
+
+
 @pytest.fixture
-def export(tmp_path: Path) -> Export:
+def export(steps: StepCache, tmp_path: Path) -> Export:
     """Export a checkpoint or graph with an evaluation; a suite is its rows, or a file."""
 
     def run(
-        source: Path, task: str, suite: Any, steps: Any = INT8, outputs: Any = OUTPUTS, **more: Any
+        source: Path, task: str, suite: Any, passes: Any = INT8, outputs: Any = OUTPUTS, **more: Any
     ) -> Draft:
         workspace = tmp_path / f"w{len(list(tmp_path.iterdir()))}"
         workspace.mkdir()
         if isinstance(suite, list):
             suite = write(tmp_path / "suite.jsonl", suite)
-        value = {"task": task, "options": more.pop("options", {}), "steps": steps, "outputs": outputs}
+        value = {"task": task, "options": more.pop("options", {}), "steps": passes, "outputs": outputs}
         recipe = RecipeFile.from_json({**value, "evaluation": {"suite": str(suite), **more}})
-        return execute(plan_export(recipe, str(source), "acme/x"), workspace)
+        return execute(plan_export(recipe, str(source), "acme/x"), workspace, steps)
 
     return run
 
@@ -132,6 +139,7 @@ def test_question_answering_over_windows(export, make_checkpoint):
         export(source, "question-answering", long, **short)
 
 
+@pytest.mark.more
 def test_an_answer_within_one_window_is_the_best_pair_of_logits(export, make_checkpoint):
     source = make_checkpoint("bert", "QuestionAnswering")
     contexts = words(205, length=8)
@@ -147,6 +155,7 @@ def test_an_answer_within_one_window_is_the_best_pair_of_logits(export, make_che
     assert figures(draft)["exact_match"]["value"] == pytest.approx(exact / 205)
 
 
+@pytest.mark.more
 def test_a_decoder_of_fixed_length_classifies_as_the_one_it_was_made_of(export, make_checkpoint):
     source = make_checkpoint("llama", "SequenceClassification")
     config = json.loads((source / "config.json").read_text())
@@ -189,7 +198,9 @@ def test_rows_of_arrays(export, tmp_path):
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("builder", ["ModelBuilder", "TransformersExport"])
+@pytest.mark.parametrize(
+    "builder", ["ModelBuilder", pytest.param("TransformersExport", marks=pytest.mark.large)]
+)
 def test_text_generation(export, make_checkpoint, tmp_path, builder):
     import torch
     from transformers import AutoTokenizer, LlamaForCausalLM

@@ -55,6 +55,7 @@ def session_of(detector: Detector, opset: int = 18) -> Any:
     return model_file.session(made)
 
 
+@pytest.mark.more
 def test_fresh_rows_are_rejected_as_often_as_it_says():
     """Of 60 detectors with other held-out rows, nearly 95 % say an interval that holds their true rate."""
     rows, fresh, covered = draw(2000, 1), draw(20_000, 3), 0

@@ -140,7 +140,10 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[], TorchModel], type[Exceptio
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.more if "each exporter" in case else ()) for case in REFUSED],
+)
 def test_modules_and_parameters_that_give_no_graph(case, capfd):
     params, subject, family, message = REFUSED[case]
     with pytest.raises(family, match=message):
@@ -172,6 +175,7 @@ def test_any_module_by_either_exporter(dynamo):
     assert b"stack_trace" not in model.SerializeToString()
 
 
+@pytest.mark.more
 def test_auto_takes_torchscript_but_no_graph_that_is_true_for_the_examples_only():
     auto = OnnxConversion(use_dynamo_exporter="auto")
     assert run("fp32", auto, plain())[1].result["exporter"] == "torchscript"

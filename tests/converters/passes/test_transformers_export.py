@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from support.sampling import sampled
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.conversion import TorchModel
@@ -85,7 +86,7 @@ def test_names_axes_and_sizes_are_ours():
         session.run(None, {"x": image[..., :7]})
 
 
-@pytest.mark.parametrize("opset", [19, 23])
+@pytest.mark.parametrize("opset", sampled([19, 23], 2))
 def test_the_opset_is_the_requested_one(opset):
     model = run("fp32", TransformersExport(target_opset=opset), subject())[0]
     assert model.opset_import[0].version == opset
@@ -107,6 +108,7 @@ def test_what_is_refused(made, family, message, capfd):
     assert capfd.readouterr() == ("", "")  # not the whole graph
 
 
+@pytest.mark.more
 def test_two_exports_of_one_module_are_equal():
     first, second = (TransformersExport().apply(subject()).SerializeToString() for _ in range(2))
     assert first == second

@@ -224,6 +224,7 @@ def test_clipped_weights_are_counted(tmp_path):
     assert (state, reason) == (BOUNDED, expected)
 
 
+@pytest.mark.more
 def test_a_long_chain_needs_no_stack_and_levels_no_time(tmp_path):
     """Sixty levels that use a value twice are 2**60 paths."""
     chains = [

@@ -62,6 +62,12 @@ def exported(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cache.root
 
 
+@pytest.fixture(scope="module")
+def shared_cache(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> StepCache:
+    """The cache of all searches that change nothing of what makes and judges a candidate."""
+    return StepCache(shutil.copytree(exported, tmp_path_factory.mktemp("shared") / "cache"))
+
+
 @pytest.fixture
 def write_suite(tmp_path: Path) -> Callable[..., Path]:
     """Texts without gold, which mean_cosine needs: none is in two suites."""
@@ -78,8 +84,12 @@ def write_suite(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def search(encoder: Path, exported: Path, tmp_path: Path) -> Callable[..., Draft]:
-    def run(suite: Path, cache: StepCache | None = None, limit: float = 0.01, **request: Any) -> Draft:
+def search(encoder: Path, exported: Path, shared_cache: StepCache, tmp_path: Path) -> Callable[..., Draft]:
+    """Search; `alone` with a cache of its own, for a search that makes or judges candidates in another way."""
+
+    def run(
+        suite: Path, cache: StepCache = shared_cache, limit: float = 0.01, alone: bool = False, **request: Any
+    ) -> Draft:
         value = {
             "task": "pooling",
             "steps": STEPS,
@@ -89,7 +99,8 @@ def search(encoder: Path, exported: Path, tmp_path: Path) -> Callable[..., Draft
         }
         workspace = tmp_path / f"w{len(list(tmp_path.iterdir()))}"
         workspace.mkdir()
-        cache = cache or StepCache(shutil.copytree(exported, workspace / "cache"))
+        if alone:
+            cache = StepCache(shutil.copytree(exported, workspace / "cache"))
         plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
         check_search(plan)
         return run_judged(plan, workspace, cache)[0]
@@ -525,7 +536,7 @@ def test_a_metric_that_fails_ends_the_search(
 
     monkeypatch.setattr(MeanCosine, "row", fail)
     with pytest.raises(ConversionError, match="the metric mean_cosine fails: KeyError"):
-        search(write_suite("choose.jsonl", count=440), candidates=["fp16", "int8"])
+        search(write_suite("choose.jsonl", count=440), alone=True, candidates=["fp16", "int8"])
 
 
 @pytest.mark.more
@@ -640,6 +651,7 @@ def test_products_are_told_apart_by_the_names_of_their_weights_too() -> None:
     assert sorted(product_groups(model)) == groups
 
 
+@pytest.mark.more
 def test_recipes_of_other_tools_are_tried_only_if_named(
     search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
@@ -651,6 +663,7 @@ def test_recipes_of_other_tools_are_tried_only_if_named(
     assert channels[0] == channels[1] and channels[0]["bytes"] > tensor["bytes"] > olive["bytes"] * 0.9
 
 
+@pytest.mark.more
 def test_the_head_may_have_8_bits_beside_4(
     search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
@@ -668,9 +681,9 @@ def test_one_core_gives_the_same_certified_files(
 ) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
     names = ["smooth-int8", "mixed-int8"]
-    drafts = [search(choose, confirm=str(confirm), candidates=names, limit=0.02)]
+    drafts = [search(choose, alone=True, confirm=str(confirm), candidates=names, limit=0.02)]
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
-    drafts.append(search(choose, confirm=str(confirm), candidates=names, limit=0.02))
+    drafts.append(search(choose, alone=True, confirm=str(confirm), candidates=names, limit=0.02))
     assert manifest_of(drafts[0]) == manifest_of(drafts[1])
 
 
@@ -689,7 +702,9 @@ def test_a_candidate_that_loads_and_is_wrong_does_not_win(
 
     monkeypatch.setattr(OnnxDynamicQuantization, "apply", shuffled)
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
-    found = record(search(choose, confirm=str(confirm), candidates=["int8", "mixed-int8", "fp16"]))
+    found = record(
+        search(choose, alone=True, confirm=str(confirm), candidates=["int8", "mixed-int8", "fp16"])
+    )
     states = {trial["candidate"]: trial["state"] for trial in found["candidates"]}
     assert states["int8"] in ("failed", "refused") and found["winner"] != "int8"
 
@@ -702,6 +717,6 @@ def test_a_set_of_groups_that_cannot_be_made_leaves_the_candidate_as_it_is(
 
     monkeypatch.setattr(OnnxDynamicQuantization, "apply", fail)
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
-    draft = search(choose, confirm=str(confirm), candidates=["mixed-int8", "int8"])
+    draft = search(choose, alone=True, confirm=str(confirm), candidates=["mixed-int8", "int8"])
     assert record(draft)["winner"] == "mixed-int8"
     assert [step["pass"] for step in draft.fields["recipe"]["steps"]][1:2] == ["OnnxBlockWiseRtnQuantization"]

@@ -84,7 +84,7 @@ POOLED: dict[str, Callable[[Any], Any]] = {
 KEYS = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "last": "lasttoken"}
 
 
-@pytest.mark.parametrize("mode", sampled(POOLED, 2))
+@pytest.mark.parametrize("mode", sampled(POOLED, 4))
 def test_each_mode_is_over_the_positions_that_count(mode, checkpoint):
     modes = {f"pooling_mode_{key}": name == mode for name, key in KEYS.items()}
     say(checkpoint, {**CONFIG, **modes}, ["Transformer", "Pooling"])

@@ -72,6 +72,7 @@ def test_a_directory_that_is_something_else_is_refused(registry, tmp_path):
     assert [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
 
 
+@pytest.mark.more
 def test_many_versions_travel_one_by_one_past_a_sealing(registry, other):
     for number in range(70):
         registry.make(seed=str(number))

@@ -354,4 +354,4 @@ def _agree(ours: Log, theirs: Log, version: Version) -> bool:
 
 TestRegistries = Registries.TestCase
 TestRegistries.settings = settings(max_examples=settings.default.max_examples * 4 // 10)
-"""Each example takes a third of a second or more: 6 of the suite's 15 examples, 80 of the full profile's 200."""
+"""Each example takes a third of a second or more: 4 of the 10 examples of `make test`, 80 of the 200 of `make test-all`."""

@@ -121,7 +121,7 @@ def push(store: RegistryStore, *names: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
-@pytest.mark.parametrize("kind", ["directory", "bucket", "hub"])
+@pytest.mark.parametrize("kind", ["directory", "bucket", pytest.param("hub", marks=pytest.mark.more)])
 def test_a_push_is_listed_after_the_next_run_which_reads_what_changed(kind, tmp_path, request):
     if kind == "directory":
         store: RegistryStore = DirectoryRegistry.create(tmp_path / "there")
@@ -306,8 +306,10 @@ def bomb(line: bytes, count: int) -> Change:
     [
         bomb(b"0" * 2**20, 64),
         bomb(b" " * 2**20 + b"\n", 64),
-        bomb(b'{"name":"a/b"}\n' * 1000, 220),
-        bomb(b'{"name":"a/%d","description":"' + b"x" * 4096 + b'"}\n', 34_000),
+        pytest.param(bomb(b'{"name":"a/b"}\n' * 1000, 220), marks=pytest.mark.more),
+        pytest.param(
+            bomb(b'{"name":"a/%d","description":"' + b"x" * 4096 + b'"}\n', 34_000), marks=pytest.mark.more
+        ),
         bomb(b'{"name":"a/%d","description":"' + b"x" * 8192 + b'"}\n', 1),
     ],
     ids=["one line", "empty lines", "one model again and again", "descriptions", "a long one"],

@@ -29,12 +29,12 @@ def small(tmp_path_factory) -> Home:
     return grown(tmp_path_factory, 10)
 
 
-@pytest.fixture(scope="module", params=[300, pytest.param(10_000, marks=pytest.mark.large)])
+@pytest.fixture(scope="module", params=[100, pytest.param(10_000, marks=pytest.mark.large)])
 def large(request, tmp_path_factory) -> Home:
     return grown(tmp_path_factory, request.param)
 
 
-@pytest.fixture(scope="module", params=[300, pytest.param(5_000, marks=pytest.mark.large)])
+@pytest.fixture(scope="module", params=[150, pytest.param(5_000, marks=pytest.mark.large)])
 def long(request, tmp_path_factory) -> Home:
     """One model of many versions."""
     return grow.grow(tmp_path_factory.mktemp("long") / "home", 1, request.param)
@@ -109,8 +109,11 @@ def tree(registry: Home) -> Files:
     return found
 
 
-def check_written(registry: Home, published: Release, before: Files, sealed: int) -> None:
-    """Only the blobs of a version are new, and those of the history that was sealed since; the index file is bounded."""
+def check_written(registry: Home, published: Release, before: Files, sealed: int) -> Files:
+    """Only the blobs of a version are new, and those of the history that was sealed since; the index file is bounded.
+
+    Returns the files that there are now.
+    """
     after, state = tree(registry), registry.state(NAME)
     log = open_log(registry.store, NAME)
     needed = files(log, published.version, log.versions[published.version])
@@ -121,14 +124,15 @@ def check_written(registry: Home, published: Release, before: Files, sealed: int
     assert before.keys() <= after.keys() and after.keys() - before.keys() == paths - before.keys()
     assert {path for path, seen in before.items() if after[path] != seen} - paths == {index_path(NAME)}
     assert after[index_path(NAME)][2] < BOUND
+    return after
 
 
 def test_a_new_version_among_many_rewrites_the_bounded_index_file_alone(long):
     """Long enough to come past a sealing: then a segment and a catalog are written too."""
-    begun = len(long.state(NAME).segments)
+    begun, there = len(long.state(NAME).segments), tree(long)
     for number in range(SEGMENT_LINES + 1):
-        before, sealed = tree(long), len(long.state(NAME).segments)
-        check_written(long, long.make(name=NAME, seed=f"{number:03d}"), before, sealed)
+        sealed = len(long.state(NAME).segments)
+        there = check_written(long, long.make(name=NAME, seed=f"{number:03d}"), there, sealed)
     assert len(long.state(NAME).segments) > begun
 
 
@@ -138,8 +142,7 @@ def test_a_push_among_many_versions_rewrites_the_bounded_index_file_alone(long, 
     published = long.make("3.0.0", name=NAME, seed="pushed")
     before, sealed = tree(twin), len(twin.state(NAME).segments)
     long.push(published.ref, twin.place)
-    check_written(twin, published, before, sealed)
+    after = check_written(twin, published, before, sealed)
     assert twin.resolve(NAME).located.entry.manifest == published.digest
-    after = tree(twin)
     long.push(published.ref, twin.place)
     assert tree(twin) == after

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from conformance.contract import ObjectContract, StoreContract, put
 from support.registries import memory
+from support.sampling import sampled
 from support.servers import s3servers
 from support.servers.hub import TOKEN
 
@@ -80,7 +81,7 @@ class TestBuckets(ObjectContract):
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
-@pytest.mark.parametrize("kind", ["hub", "s3"])
+@pytest.mark.parametrize("kind", sampled(["hub", "s3"], 2))
 def test_the_command_line(request, kind, registry, other, tmp_path, capfd):
     place = request.getfixturevalue("hub" if kind == "hub" else "bucket_url")
     url = "hf://acme/models" if kind == "hub" else place

@@ -30,7 +30,7 @@ from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 NAMES = ("acme/one", "acme/two")
-RUNS, MORE_RUNS = 40, 150
+RUNS, MORE_RUNS = 15, 150
 
 
 class Schedule:

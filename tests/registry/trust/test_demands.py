@@ -252,7 +252,7 @@ CASES: dict[str, tuple[Callable[[Reader], object], int]] = {
 
 
 @pytest.mark.parametrize("verb", sampled(["resolve", "pull", "mirror"], 2))
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sampled(CASES, 2))
 def test_lines_and_versions_of_a_revoked_key(user, tmp_path, case, verb):
     reader, (change, status) = Reader(user.world, user.tree), CASES[case]
     change(reader)

@@ -165,7 +165,7 @@ def test_an_expression_is_written_in_one_way():
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("percent", [1, 5, 20, 50])
+@pytest.mark.parametrize("percent", [20, *(pytest.param(n, marks=pytest.mark.large) for n in (1, 5, 50))])
 def test_a_million_seeds_are_within_the_binomial_interval(percent):
     """The 99.9 % interval; and two rollouts of the same share are independent."""
     from scipy.stats import binom

