@@ -46,6 +46,8 @@ _SAFETENSORS = {
 _WIDTHS = {item.name: item.bits // 8 for item in ELEMENTS.values() if item.bits in (8, 16, 32, 64)}
 LEVEL = 5
 """zlib's level for compressible bytes: level 6 saves 0.6 % more and takes 1.7 times as long."""
+DIFFERENCES = zlib.Z_RLE
+"""zlib's strategy for differences, in which only runs repeat: a search for matches takes twice as long, for 4 % more bytes."""
 NOISE_BITS = 7.9
 """Bits per byte: a plane with a higher entropy is stored uncompressed."""
 MAX_COPY_BYTES = 2**31
@@ -162,19 +164,20 @@ def _encode(old: FileView, new: FileView, section: Section) -> Span:
     start, length, source, width, mode = section
     data = new.array(start, length)
     if source is None:
-        return Span(LITERAL, length, payload=_deflate([data]))
+        return Span(LITERAL, length, payload=_deflate([data], zlib.Z_DEFAULT_STRATEGY))
     if width == 0 or np.array_equal(data, old.array(source, length)):
         return Span(COPY, length, 0, source)
     payload = encode(new.array(start, length, width), old.array(source, length, width), mode)
-    return Span(DIFFERENCE, length, 0, source, width, mode, _deflate(planes(payload, length, width, mode)))
+    parts = planes(payload, length, width, mode)
+    return Span(DIFFERENCE, length, 0, source, width, mode, _deflate(parts, DIFFERENCES))
 
 
-def _deflate(parts: Sequence[Any]) -> bytes:
+def _deflate(parts: Sequence[Any], strategy: int) -> bytes:
     """Compress the parts in sequence to raw deflate data (RFC 1951). Noise is stored, because compressing it takes long."""
     out = []
     for index, part in enumerate(parts):
         level = 0 if _entropy(part)[0] > NOISE_BITS else LEVEL
-        deflater = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS, 9)
+        deflater = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS, 9, strategy)
         out += [deflater.compress(part)]
         out += [deflater.flush(zlib.Z_FINISH if index == len(parts) - 1 else zlib.Z_SYNC_FLUSH)]
     return b"".join(out)
