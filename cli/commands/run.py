@@ -19,7 +19,7 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.requirements import Query
 
 if TYPE_CHECKING:
-    from onnxreg.converters.evaluation.run_texts import TextModel
+    from onnxreg.converters.evaluation.answers import TextModel
     from onnxreg.converters.passes.tools.samples import Feed
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.registry.transfer.export_files import UnpackedArtifact
@@ -261,7 +261,7 @@ def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
 
 def _look(files: "UnpackedArtifact", file: Path) -> "Answer":
     """The answer of a graph to an image or a sound."""
-    from onnxreg.converters.evaluation.run_images import run_numbers
+    from onnxreg.converters.evaluation.answers import run_numbers
     from onnxreg.converters.runtime.golden import Runnable
 
     manifest, words = files.manifest, _read_object(_companions(files).get("vocab.json"))
@@ -274,7 +274,7 @@ def _look(files: "UnpackedArtifact", file: Path) -> "Answer":
 
 def _read(files: "UnpackedArtifact", texts: list[str], context: str | None, max_tokens: int) -> "Answer":
     """The answer of a graph to texts."""
-    from onnxreg.converters.evaluation.run_texts import run_texts
+    from onnxreg.converters.evaluation.answers import run_texts
 
     answer = run_texts(_text_model(files), texts, context, max_tokens, files.manifest.task)
     return answer, _lines(answer, texts[0])
@@ -282,7 +282,7 @@ def _read(files: "UnpackedArtifact", texts: list[str], context: str | None, max_
 
 def _text_model(files: "UnpackedArtifact") -> "TextModel":
     """The artifact with the tokenizer, labels and config of its version. Raise InputError without a tokenizer."""
-    from onnxreg.converters.evaluation.run_texts import TextModel, refuse
+    from onnxreg.converters.evaluation.answers import TextModel, refuse
     from onnxreg.converters.evaluation.tokens import TextTokenizer
 
     manifest = files.manifest

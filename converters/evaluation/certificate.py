@@ -5,15 +5,27 @@ no text, id, span or offset of the suite. `recompute` derives the verdict from t
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.evaluation import metrics
-from onnxreg.converters.evaluation.metric import Judgement, ScoreTable, blame_metric, combine
+from onnxreg.converters.evaluation.metric import (
+    LEVEL,
+    RESAMPLES,
+    SEED,
+    Judgement,
+    ScoreTable,
+    combine,
+)
+from onnxreg.converters.source.source_files import digest_file
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.gates.statements import EvaluationDocument
+from onnxreg.schema.log.state import CERTIFICATE, ITEM_SCORES
+from onnxreg.schema.manifest.draft import DraftArtifact, DraftFile
 
 DIRECTORY = "certificates"
 RELATIVE_TOLERANCE = 1e-9
@@ -34,6 +46,43 @@ class FigureDifference:
 
     def __str__(self) -> str:
         return f"{self.metric or 'the verdict'}: {self.key} is {self.recorded}, recomputed {self.recomputed}"
+
+
+def write(
+    artifact: DraftArtifact, judgements: Sequence[Judgement], root: Path, item_scores: bool, **facts: Any
+) -> Iterator[DraftFile]:
+    """Write the certificate of a judged artifact below `root`, with the item scores if they are published; yield the files.
+
+    The same suite, source and artifact give the same bytes on any number of cores.
+
+    Args:
+        facts: further keys of the certificate.
+    """
+    path, verdict, records = path_of(artifact.path), artifact.verdict, []
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    for judgement in judgements:
+        records.append(judgement.record())
+        if item_scores:
+            file = f"{DIRECTORY}/{artifact.path}.{judgement.metric.id}.csv"
+            (root / file).write_bytes(data := judgement.table.encode())
+            records[-1]["item_scores"] = {"path": file, "digest": str(Digest.of(data))}
+            yield DraftFile(ITEM_SCORES, file)
+    unit = "group" if any(judgement.table.is_grouped for judgement in judgements) else "item"
+    value = {
+        "format": "onnxreg-evaluation",
+        "format_version": 1,
+        "artifact": str(digest_file(root / artifact.path)),
+        "suite": str(verdict.suite),
+        "state": verdict.state,
+        "reasons": list(verdict.reasons),
+        "metrics": records,
+        "resampling": {"unit": unit, "level": LEVEL, "resamples": RESAMPLES, "seed": SEED},
+        **({} if verdict.synthetic is None else {"synthetic": verdict.synthetic}),
+        **facts,
+    }
+    document = EvaluationDocument.from_json(value, "certificate").to_json()
+    (root / path).write_bytes(canonical.encode(document) + b"\n")
+    yield DraftFile(CERTIFICATE, path)
 
 
 def recompute(
@@ -69,14 +118,13 @@ def recompute(
                 f"install the version of {recorded.package or 'onnxreg'} that wrote it",
             )
         try:
-            with blame_metric(metric.id):
-                judgement = metric.judge(table, recorded.limit, recorded.settings)
+            judgement = metric.judge(table, recorded.limit, recorded.settings)
         except (ConversionError, InputError) as error:
             raise IntegrityError(
                 f"{label}: the item scores do not fit the metric {recorded.metric}"
             ) from error
         judgements.append(judgement)
-        old, new = recorded.to_json(), record(judgement)
+        old, new = recorded.to_json(), judgement.record()
         differences += [
             FigureDifference(recorded.metric, key, old.get(key), new.get(key))
             for key in sorted((old.keys() | new.keys()) - {"item_scores", "package"})
@@ -91,20 +139,6 @@ def recompute(
 def path_of(artifact: str) -> str:
     """The path of an artifact's certificate, from the artifact's path."""
     return f"{DIRECTORY}/{artifact}.json"
-
-
-def record(judgement: Judgement) -> dict[str, Any]:
-    """Return the record of one metric, in JSON form; see `schema.gates.statements.MetricRecord`."""
-    metric, figures = judgement.metric, ("limit", "parent", "value", "loss", "samples", "groups", "state")
-    return {
-        "metric": metric.id,
-        **{name: getattr(metric, name) for name in ("version", "direction", "rule")},
-        **{name: getattr(judgement, name) for name in figures},
-        "reasons": list(judgement.reasons),
-        "settings": dict(judgement.settings),
-        **({} if judgement.interval is None else {"interval": list(judgement.interval)}),
-        **({} if metric.package is None else {"package": metric.package}),
-    }
 
 
 def _same(old: Any, new: Any) -> bool:

@@ -5,34 +5,19 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from onnxreg.converters.evaluation import certificate, metrics
-from onnxreg.converters.evaluation.evaluators import (
-    Answers,
-    Completions,
-    Embeddings,
-    LabelledPixels,
-    LabelledRows,
-    ModelInput,
-    TaskEvaluator,
-    TextClasses,
-    TokenSpans,
-)
-from onnxreg.converters.evaluation.generated import GeneratedTexts, SoundClasses, Transcripts
+from onnxreg.converters.evaluation.evaluators import EVALUATORS, ModelInput, TaskEvaluator, TokenSpans
 from onnxreg.converters.evaluation.latency import Latency, compare, typical_inputs
 from onnxreg.converters.evaluation.metric import (
-    LEVEL,
-    RESAMPLES,
-    SEED,
     EvaluationError,
     Floats,
-    JudgedArtifact,
+    Judgement,
     Metric,
     ScoreTable,
-    blame_metric,
     combine,
     library,
 )
@@ -45,19 +30,13 @@ from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
 from onnxreg.converters.tasks.greedy import GENERATORS
 from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.gates.statements import FULL_PRECISION, EvaluationDocument
+from onnxreg.schema.gates.statements import FULL_PRECISION
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, MetricLimit
-from onnxreg.schema.log.state import CERTIFICATE, ITEM_SCORES
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
+from onnxreg.schema.manifest.draft import Draft, Verdict
 
-EVALUATORS: tuple[type[TaskEvaluator], ...] = (
-    *(TokenSpans, TextClasses, Answers, Embeddings, LabelledRows, LabelledPixels, Completions),
-    *(GeneratedTexts, Transcripts, SoundClasses),
-)
 SCORES, SCORES_VERSION = "scores", 7
 """Kind and version of the cache's entries; raise the version if equal bytes get other scores, such as from other batches."""
 DISTANCE_INPUTS = 48
@@ -68,8 +47,7 @@ Tables = list[tuple[ScoreTable, Mapping[str, Any]]]
 """The scores of an artifact by each metric, with the facts about the suite that the metric's rule needs."""
 
 
-@dataclass(frozen=True)
-class JudgedMetric:
+class JudgedMetric(NamedTuple):
     """A metric with its limit and the settings of its rule."""
 
     metric: Metric
@@ -81,7 +59,7 @@ class JudgedMetric:
 class EvaluationPlan:
     """A checked request for an evaluation. `suite` is the suite in the file `path`, or the requested half of that suite.
 
-    `artifacts` are the paths of the outputs to judge; None means all outputs of low precision.
+    It judges the outputs that the request names, or all outputs of low precision.
     """
 
     request: EvaluationRequest
@@ -90,19 +68,18 @@ class EvaluationPlan:
     suite: Suite
     evaluator: type[TaskEvaluator]
     metrics: tuple[JudgedMetric, ...]
-    artifacts: tuple[str, ...] | None
 
     def key(self) -> dict[str, Any]:
         """Return everything that shapes the verdicts, as a key of the cache."""
         metrics = [
             {
-                "metric": judged.metric.id,
-                "version": judged.metric.version,
-                "packages": package_versions(judged.metric.packages),
-                "limit": judged.limit,
-                "settings": judged.settings,
+                "metric": metric.id,
+                "version": metric.version,
+                "packages": package_versions(metric.packages),
+                "limit": limit,
+                "settings": settings,
             }
-            for judged in self.metrics
+            for metric, limit, settings in self.metrics
         ]
         return {**self.recorded(), "metrics": metrics}
 
@@ -121,17 +98,15 @@ class EvaluationPlan:
             f"the label map names {name[:80]}, which no gold of the suite has"
             for name in sorted(self.request.label_map.keys() - gold)
         ]
-        for judged in self.metrics:
-            with blame_metric(judged.metric.id):
-                messages += judged.metric.warnings(self._items, judged.settings)
+        for metric, _, settings in self.metrics:
+            messages += metric.warnings(self._items, settings)
         return [*messages, *self.obstacles()]
 
     def obstacles(self) -> Iterator[str]:
         """Yield the reasons why nothing can be certified on the suite."""
         groups = len(self.suite.items) if self.suite.groups is None else len(set(self.suite.groups))
-        for judged in self.metrics:
-            with blame_metric(judged.metric.id):
-                yield from judged.metric.obstacles(self._items, groups, judged.settings)
+        for metric, _, settings in self.metrics:
+            yield from metric.obstacles(self._items, groups, settings)
 
     @property
     def _items(self) -> Sequence[Any]:
@@ -166,14 +141,13 @@ def plan_evaluation(
         suite = suite.half(request.half, request.seed)
     if (request.label_map or request.label_names) and evaluator is not TokenSpans:
         raise InputError(f"a label map is of spans, and the task is {task}", "leave --label-map out")
-    metrics = tuple(_metrics(request, task, suite))
     paths = list(outputs)
     for artifact in request.artifacts:
         if artifact not in paths:
             raise InputError(
                 f"the evaluation names {artifact}, which is not an output", suggest(artifact, paths)
             )
-    return EvaluationPlan(request, path, digest, suite, evaluator, metrics, tuple(request.artifacts) or None)
+    return EvaluationPlan(request, path, digest, suite, evaluator, tuple(_metrics(request, task, suite)))
 
 
 def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[JudgedMetric]:
@@ -198,10 +172,8 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Ju
         library(metric.uses)
         limit = metric.limit if choice.limit is None else choice.limit
         settings = dict(choice.settings)
-        with blame_metric(metric.id):
-            is_supported = metric.supports(suite.items)
-            metric.check(limit, settings)
-        if not is_supported:
+        metric.check(limit, settings)
+        if not metric.supports(suite.items):
             raise InputError(
                 f"the evaluation suite lacks what the metric {metric.id} compares with",
                 "docs/certification.md shows the items of each task",
@@ -230,7 +202,7 @@ class SourceEvaluation:
         """
         self.plan, self.subject, self._trust = plan, subject, trust_remote_code
         self._cache, self._key = cache, key
-        self._parents, self._last = dict[Path, Runner](), dict[Path, Runner]()
+        self._loaded: dict[bool, tuple[Path, Runner]] = {}
         self._outputs: dict[Path, list[Mapping[str, Any]]] = {}
         self._graphs: dict[Path, Mapping[str, Path]] = {}
         self._full: Path | None = None
@@ -257,30 +229,30 @@ class SourceEvaluation:
     def join(self, draft: Draft) -> None:
         """Let the graphs of an encoder-decoder generate together; those in full precision become the parent.
 
+        A graph generates with the graphs of its own precision and format; if a member has none, with one of its own precision,
+        else with one in full precision.
+
         Raises InputError if the draft has no such graphs in full precision.
         """
-        by_precision: dict[str, dict[str, DraftArtifact]] = {}
-        for member in draft.fields["model_family"]["members"] if self.subject.parts else ():
-            for artifact in (one for one in draft.artifacts if one.path in member["artifacts"]):
-                by_precision.setdefault(artifact.precision, {})[member["name"]] = artifact
-        full = by_precision.get(FULL_PRECISION, {})
-        for own in by_precision.values():
-            for names in reversed(GENERATORS):
-                graphs = {name: draft.root / one.path for name, one in (full | own).items() if name in names}
-                if len(graphs) == len(names):
-                    self._graphs |= {draft.root / own[name].path: graphs for name in names if name in own}
-        if by_precision:
-            paths = (draft.root / artifact.path for artifact in full.values())
-            self._full = next((path for path in paths if path in self._graphs), None)
-            if self._full is None:
-                message = "the evaluation compares with graphs in full precision, which are not published"
-                raise InputError(message, "add an encoder and its decoders in float32 to the outputs")
+        members = draft.fields["model_family"]["members"] if self.subject.parts else ()
+        names = {path: member["name"] for member in members for path in member["artifacts"]}
+        graphs = [artifact for artifact in draft.artifacts if artifact.path in names]
+        for graph in graphs:
+            partners = [one for one in reversed(graphs) if one.precision in (graph.precision, FULL_PRECISION)]
+            partners.sort(key=lambda one: (one.precision == graph.precision, one.format == graph.format))
+            files = {names[one.path]: draft.root / one.path for one in (*partners, graph)}
+            together = (own for own in GENERATORS if names[graph.path] in own and files.keys() >= {*own})
+            if own := next(together, None):
+                self._graphs[draft.root / graph.path] = {name: files[name] for name in own}
+        full = (draft.root / graph.path for graph in graphs if graph.precision == FULL_PRECISION)
+        self._full = next((file for file in full if file in self._graphs), None)
+        if graphs and self._full is None:
+            message = "the evaluation compares with graphs in full precision, which are not published"
+            raise InputError(message, "add an encoder and its decoders in float32 to the outputs")
 
     @cached_property
-    def _parent(
-        self,
-    ) -> tuple[Sequence[Any], Mapping[str, Any], Sequence[ModelInput], list[Any], list[Floats]]:
-        """The items with the model's labels, facts about label matching, the inputs, and the source's predictions and scores."""
+    def _parent(self) -> tuple[Sequence[Any], Mapping[str, Any], list[Any], list[Floats]]:
+        """The items with the model's labels, facts about label matching, and the source's predictions and scores."""
         (evaluator, inputs), subject = self._prepared, self.subject
         items, facts = evaluator.match(self.plan.suite.items, self.plan.request)
         try:
@@ -293,24 +265,21 @@ class SourceEvaluation:
         except ConversionError as error:
             raise EvaluationError(f"the source: {error.message}", error.hint) from error
         labels = evaluator.labels
-        metrics = (judged.metric for judged in self.plan.metrics)
-        scores = [metric.scores(items, reference, reference, labels) for metric in metrics]
-        return items, facts, inputs, reference, scores
+        scores = [metric.scores(items, reference, reference, labels) for metric, _, _ in self.plan.metrics]
+        return items, facts, reference, scores
 
-    def judge(self, artifact: DraftArtifact, path: Path) -> JudgedArtifact:
+    def judge(self, path: Path) -> list[Judgement]:
         """Judge the file of an artifact by every metric.
 
         Raises InputError if the suite does not fit the model, ConversionError if the artifact does not load or run, or
         a metric fails.
         """
-        judgements, tables = [], []
         margin = {"margin": True} if self.plan.request.margin else {}
-        for judged, (table, facts) in zip(self.plan.metrics, self._tables(path), strict=True):
-            with blame_metric(judged.metric.id):
-                settings = {**judged.settings, **facts, **margin}
-                judgements.append(judged.metric.judge(table, judged.limit, settings))
-            tables.append(table)
-        return JudgedArtifact(artifact, tuple(judgements), tuple(tables), *combine(judgements))
+        scored = zip(self.plan.metrics, self._tables(path), strict=True)
+        return [
+            metric.judge(table, limit, {**own, **facts, **margin})
+            for (metric, limit, own), (table, facts) in scored
+        ]
 
     def _tables(self, path: Path) -> Tables:
         graphs = self._graphs.get(path, {"": path})
@@ -345,6 +314,19 @@ class SourceEvaluation:
             self._cache.remember(SCORES, key, rows)
         return tables
 
+    def _measure(self, path: Path) -> Tables:
+        (evaluator, inputs), graphs = self._prepared, self._graphs.get(path)
+        items, matched, reference, parent_scores = self._parent
+        labels, joint = evaluator.labels, {} if graphs is None else {"graphs": _digests(graphs)}
+        predictions = predict(evaluator, self._runner(path), items, inputs)
+        tables: Tables = []
+        for (metric, _, _), parent in zip(self.plan.metrics, parent_scores, strict=True):
+            scores = metric.scores(items, predictions, reference, labels)
+            columns, facts = metric.columns(labels), metric.settings(items, labels)
+            table = ScoreTable.of(columns, parent, scores, self.plan.suite.groups)
+            tables.append((table, {**facts, **matched, **joint}))
+        return tables
+
     @cached_property
     def _feeds(self) -> list[Feed]:
         return [item.feed for item in self._prepared[1]]
@@ -354,7 +336,7 @@ class SourceEvaluation:
 
         Raises ConversionError if one of them does not load or run.
         """
-        runner = self._parent_runner(parent)
+        runner = self._runner(parent, is_parent=True)
         return compare(path, self._runner(file), parent_path, runner, typical_inputs(self._feeds))
 
     def distance(self, file: Path, parent: Path) -> float:
@@ -364,7 +346,7 @@ class SourceEvaluation:
         """
         feeds = self._feeds[:: -(-len(self._feeds) // DISTANCE_INPUTS)]
         if parent not in self._outputs:
-            self._outputs = {parent: [self._parent_runner(parent)(feed) for feed in feeds]}
+            self._outputs = {parent: [self._runner(parent, is_parent=True)(feed) for feed in feeds]}
         runner, distances = self._runner(file), []
         for feed, expected in zip(feeds, self._outputs[parent], strict=True):
             given = runner(feed)
@@ -375,39 +357,21 @@ class SourceEvaluation:
             ]
         return float(np.mean(distances))
 
-    def _parent_runner(self, file: Path) -> Runner:
-        """Return the runner of a parent, which is loaded once because many files are compared with it."""
-        if file not in self._parents:
-            self._parents = {file: self._runner(file)}
-        return self._parents[file]
+    def _runner(self, file: Path, is_parent: bool = False) -> Runner:
+        """Return the runner of a file. The last parent and the last other file stay loaded.
 
-    def _runner(self, file: Path) -> Runner:
-        """Return the runner of a file. The last file stays loaded, because a file is timed and then judged."""
-        if file not in self._last:
+        Many files are compared with one parent, and a file is timed and then judged.
+        """
+        if self._loaded.get(is_parent, (None,))[0] != file:
+            self._loaded.pop(is_parent, None)  # frees its memory
             subject, graphs = self.subject, self._graphs.get(file)
             padding = getattr(getattr(subject.loaded, "config", None), "pad_token_id", None)
-            self._last = {}  # frees the memory of the one before
             if graphs is None:
                 runner = artifact_runner(file, subject.sample.per_token, padding or 0)
             else:
                 runner = generator(graphs, subject.directory)
-            self._last = {file: runner}
-        return self._last[file]
-
-    def _measure(self, path: Path) -> Tables:
-        items, matched, inputs, reference, parent_scores = self._parent
-        evaluator, graphs = self._prepared[0], self._graphs.get(path)
-        labels, joint = evaluator.labels, {} if graphs is None else {"graphs": _digests(graphs)}
-        predictions = predict(evaluator, self._runner(path), items, inputs)
-        tables: Tables = []
-        for judged, parent in zip(self.plan.metrics, parent_scores, strict=True):
-            metric = judged.metric
-            scores = metric.scores(items, predictions, reference, labels)
-            with blame_metric(metric.id):
-                columns, facts = metric.columns(labels), metric.settings(items, labels)
-            table = ScoreTable.of(columns, parent, scores, self.plan.suite.groups)
-            tables.append((table, {**facts, **matched, **joint}))
-        return tables
+            self._loaded[is_parent] = file, runner
+        return self._loaded[is_parent][1]
 
 
 def _digests(graphs: Mapping[str, Path]) -> dict[str, str]:
@@ -420,45 +384,39 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
     Raises InputError if the suite does not fit the model or there is nothing to judge, ConversionError if an artifact
     does not run.
     """
-    plan = evaluation.plan
+    plan, request, subject = evaluation.plan, evaluation.plan.request, evaluation.subject
     evaluation.join(draft)
-    chosen = [
-        artifact
-        for artifact in draft.artifacts
-        if (
-            artifact.precision != FULL_PRECISION
-            if plan.artifacts is None
-            else artifact.path in plan.artifacts
-        )
-    ]
+    chosen = request.artifacts or [one.path for one in draft.artifacts if one.precision != FULL_PRECISION]
     if not chosen:
         raise InputError(
             "the evaluation judges nothing: every output is in full precision",
             "name the outputs: evaluation: {artifacts: [...]}, or quantize one",
         )
-    documents, prefix = list(draft.companions), "" if plan.request.name is None else f"{plan.request.name}/"
-    artifacts = {artifact.path: artifact for artifact in draft.artifacts}
-    for artifact in chosen:
-        progress.step(f"judging {artifact.path}")
-        item = evaluation.judge(artifact, draft.root / artifact.path)
+    artifacts, documents = {artifact.path: artifact for artifact in draft.artifacts}, list(draft.companions)
+    suite, prefix = plan.suite, "" if request.name is None else f"{request.name}/"
+    facts = {"task": subject.fields.get("task", plan.evaluator.tasks[0])}
+    facts |= {} if subject.origin.digest is None else {"parent": str(subject.origin.digest)}
+    for path, artifact in artifacts.items():
+        if path not in chosen:
+            continue
+        progress.step(f"judging {path}")
+        judgements = evaluation.judge(draft.root / path)
+        state, reasons = combine(judgements)
+        rules = ", ".join(dict.fromkeys(judgement.metric.rule for judgement in judgements))
+        report = certificate.path_of(path)
         checks = [
             check
-            for judgement in item.judgements
-            for check in judgement.metric.checks(
-                judgement, f"{prefix}{judgement.metric.id}", str(plan.suite.digest)
-            )
+            for one in judgements
+            for check in one.metric.checks(one, f"{prefix}{one.metric.id}", str(suite.digest))
         ]
-        documents += _write_certificate(plan, item, checks, evaluation.subject, draft.root)
-        verdict = Verdict(
-            item.state,
-            ", ".join(dict.fromkeys(judgement.metric.rule for judgement in item.judgements)),
-            item.reasons,
-            plan.suite.digest,
-            certificate.path_of(artifact.path),
-            plan.suite.synthetic,
+        artifacts[path] = replace(
+            artifact,
+            verdict=Verdict(state, rules, reasons, suite.digest, report, suite.synthetic),
+            fields={**artifact.fields, "checks": [*artifact.fields.get("checks", ()), *checks]},
         )
-        fields = {**artifact.fields, "checks": [*artifact.fields.get("checks", ()), *checks]}
-        artifacts[artifact.path] = replace(artifact, verdict=verdict, fields=fields)
+        documents += certificate.write(
+            artifacts[path], judgements, draft.root, request.item_scores, checks=checks, **facts
+        )
     return replace(draft, artifacts=tuple(artifacts.values()), companions=tuple(documents))
 
 
@@ -471,9 +429,10 @@ def time_judged(
     """
     if evaluation.subject.parts:
         return
-    artifacts, own = {artifact.path: artifact for artifact in draft.artifacts}, evaluation.plan.artifacts
+    artifacts = {artifact.path: artifact for artifact in draft.artifacts}
+    own = evaluation.plan.request.artifacts
     for artifact in draft.artifacts:
-        is_judged = artifact.verdict.suite is not None if own is None else artifact.path in own
+        is_judged = artifact.path in own if own else artifact.verdict.suite is not None
         if not is_judged or artifact.precision == FULL_PRECISION:
             continue
         parent = artifacts.get(artifact.parent or "")
@@ -483,46 +442,3 @@ def time_judged(
         if file is not None:
             progress.step(f"timing {artifact.path}")
             yield from evaluation.time(artifact.path, draft.root / artifact.path, name, file)
-
-
-def _write_certificate(
-    plan: EvaluationPlan,
-    item: JudgedArtifact,
-    checks: list[dict[str, Any]],
-    subject: ExportSubject,
-    root: Path,
-) -> Iterator[DraftFile]:
-    """Write the certificate of an artifact below `root`, with the item scores if they are published; yield the files.
-
-    The same suite, source and artifact give the same bytes on any number of cores.
-    """
-    path = certificate.path_of(item.artifact.path)
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    records = []
-    for judgement, table in zip(item.judgements, item.tables, strict=True):
-        records.append(certificate.record(judgement))
-        if plan.request.item_scores:
-            file = f"{certificate.DIRECTORY}/{item.artifact.path}.{judgement.metric.id}.csv"
-            (root / file).write_bytes(data := table.encode())
-            records[-1]["item_scores"] = {"path": file, "digest": str(Digest.of(data))}
-            yield DraftFile(ITEM_SCORES, file)
-    unit = "group" if any(table.is_grouped for table in item.tables) else "item"
-    value: dict[str, Any] = {
-        "format": "onnxreg-evaluation",
-        "format_version": 1,
-        "artifact": str(digest_file(root / item.artifact.path)),
-        "suite": str(plan.suite.digest),
-        "state": item.state,
-        "reasons": list(item.reasons),
-        "checks": checks,
-        "task": subject.fields.get("task", plan.evaluator.tasks[0]),
-        "metrics": records,
-        "resampling": {"unit": unit, "level": LEVEL, "resamples": RESAMPLES, "seed": SEED},
-    }
-    if subject.origin.digest is not None:
-        value["parent"] = str(subject.origin.digest)
-    if plan.suite.synthetic is not None:
-        value["synthetic"] = plan.suite.synthetic
-    document = EvaluationDocument.from_json(value, "certificate").to_json()
-    (root / path).write_bytes(canonical.encode(document) + b"\n")
-    yield DraftFile(CERTIFICATE, path)

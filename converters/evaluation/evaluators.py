@@ -1,4 +1,7 @@
-"""The evaluator of each task: the contract, the tasks of text models, and rows of arrays for images and other graphs."""
+"""The evaluator of each task: the contract, texts, rows of arrays for images and other graphs, sounds, generated texts.
+
+The functions that decode the outputs of a graph also serve `answers`.
+"""
 
 import math
 import unicodedata
@@ -11,6 +14,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from onnxreg.converters.evaluation import suite
 from onnxreg.converters.evaluation.metric import Floats, Integers
@@ -27,13 +31,17 @@ from onnxreg.converters.evaluation.suite import (
 from onnxreg.converters.evaluation.tokens import TagScheme, TextTokenizer, TokenRow, decode, tag_scheme
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.source.source_files import CONFIG
-from onnxreg.converters.tasks.checkpoint import load_tokenizer, read_config
+from onnxreg.converters.source.source_files import CONFIG, digest_file, read_json
+from onnxreg.converters.tasks.checkpoint import TOKENIZER_FILE, load_tokenizer, read_config
+from onnxreg.converters.tasks.greedy import ENCODER, TOKENS
+from onnxreg.converters.tasks.sound import read_sound
 from onnxreg.converters.tasks.task import ExportSubject
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
+from onnxreg.schema.manifest.parts import AudioPreprocessing
 
 Run = Callable[[Feed], Mapping[str, Any]]
 """Function from numpy arrays by input name to arrays by output name; several threads may call it at once."""
@@ -56,6 +64,8 @@ class TaskEvaluator(ABC):
 
     tasks: ClassVar[tuple[str, ...]]
     Item: ClassVar[type[msgspec.Struct]]
+    texts: ClassVar[tuple[str, ...]] = ("text",)
+    """The fields of an item that the model reads, for a task of texts."""
     shares_runs: ClassVar[bool] = True
 
     def __init__(self, subject: ExportSubject) -> None:
@@ -109,12 +119,12 @@ class TaskEvaluator(ABC):
         return items, {}
 
     @classmethod
-    @abstractmethod
     def identity(cls, item: Any) -> Hashable:
         """Return a value that is equal for two items with the same model input, whatever their right answers are.
 
         Differences in spaces, or in the order of texts without an order, are ignored.
         """
+        return tuple(plain(getattr(item, name) or "") for name in cls.texts)
 
     def inputs(self, items: Sequence[Any], positions: Sequence[str] = ()) -> list[ModelInput]:
         """Return the runs of all items, in order. Raises InputError, naming the item's position, if an item cannot be run."""
@@ -194,10 +204,6 @@ class TokenSpans(TaskEvaluator):
         """Read a suite. It may be empty, and fixtures may have equal texts, because an id identifies a fixture, as in OpenMed."""
         return suite.load(path, read_fixture)
 
-    @classmethod
-    def identity(cls, item: Fixture) -> Hashable:
-        return plain(item.text)
-
     def match(
         self, items: Sequence[Fixture], request: EvaluationRequest
     ) -> tuple[Sequence[Fixture], Mapping[str, Any]]:
@@ -230,6 +236,9 @@ STRIDE = 128
 """Number of tokens that two windows of one context share, if the model's length allows."""
 MAX_TOKENS = 2048
 """The most tokens of a prompt and its completion together."""
+OF_TEXTS = ("embeddings", "sentence_embedding", "text_embeds")
+OF_TOKENS = ("last_hidden_state", "token_embeddings")
+"""Outputs with a vector for each text, and for each token; if a graph has several, the first name counts."""
 
 
 class LabelledText(msgspec.Struct, frozen=True):
@@ -245,14 +254,11 @@ class TextClasses(TaskEvaluator):
 
     tasks = ("text-classification",)
     Item: ClassVar[type[msgspec.Struct]] = LabelledText
+    texts = ("text", "text_pair")
 
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(self.subject.loaded.labels)
-
-    @classmethod
-    def identity(cls, item: LabelledText) -> Hashable:
-        return tuple(plain(text) for text in (item.text, item.text_pair or ""))
 
     @classmethod
     def check_source(cls, suite: Suite, location: Any) -> None:
@@ -291,53 +297,58 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class AnswerSpan(msgspec.Struct, frozen=True):
-    """The best answer in one window: the score (a sum of two logits), and the half-open range of characters."""
+    """The best answer in one window: the score (a sum of two logits), and the half-open range of characters.
+
+    `nothing` is the score of no answer: the logits of the first token, as start and end.
+    """
 
     score: float
     start: int
     end: int
+    nothing: float
 
 
 class Answers(TaskEvaluator):
     """Evaluator of items `{question, context, answers: [text]}`. A prediction is a part of the context; "" means no answer.
 
-    A context longer than the model's input is cut into overlapping windows; the best answer of all windows counts. The
-    prediction is "" if the first token of every window, as start and end, scores higher than this best answer.
+    A context longer than the model's input is cut into overlapping windows.
     """
 
     tasks = ("question-answering",)
     Item = Question
-
-    @classmethod
-    def identity(cls, item: Question) -> Hashable:
-        return plain(item.question), plain(item.context)
+    texts = ("question", "context")
 
     def runs(self, item: Question) -> Iterable[tuple[Feed, TokenRow]]:
         rows = self.tokenizer.pair_windows(item.question, item.context, STRIDE)
         return ((self.feed(row), row) for row in rows)
 
-    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> tuple[AnswerSpan, float]:
-        start, end = (
-            output(outputs, f"{name}_logits").astype(np.float64, copy=False) for name in ("start", "end")
-        )
-        return best_span(start, end, model_input.context), float(start[0] + end[0])
+    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> AnswerSpan:
+        return best_span(outputs, model_input.context)
 
-    def prediction(self, item: Question, parts: Sequence[tuple[AnswerSpan, float]]) -> str:
-        best = max((candidate for candidate, _ in parts), key=lambda candidate: candidate.score)
-        return "" if min(score for _, score in parts) > best.score else item.context[best.start : best.end]
+    def prediction(self, item: Question, parts: Sequence[AnswerSpan]) -> str:
+        best = best_answer(parts)
+        return "" if best is None else item.context[best.start : best.end]
 
 
-def best_span(start: Any, end: Any, row: TokenRow) -> AnswerSpan:
+def best_span(outputs: Mapping[str, Any], row: TokenRow) -> AnswerSpan:
     """Return the part of the second text with the largest sum of start and end logits; the end does not precede the start."""
-    tokens = np.flatnonzero(row.sequences == 1)
+    start, end = (np.asarray(output(outputs, f"{name}_logits"), np.float64) for name in ("start", "end"))
+    tokens, nothing = np.flatnonzero(row.sequences == 1), float(start[0] + end[0])
     if not len(tokens):
-        return AnswerSpan(float("-inf"), 0, 0)
+        return AnswerSpan(float("-inf"), 0, 0, nothing)
     sums = start[tokens][:, None] + end[tokens][None]
     distance = np.arange(len(tokens))[None] - np.arange(len(tokens))[:, None]
     sums = np.where((distance >= 0) & (distance < MAX_ANSWER_TOKENS), sums, -np.inf)
     first, last = np.unravel_index(int(sums.argmax()), sums.shape)
     (begin, _), (_, stop) = row.offsets[tokens[first]], row.offsets[tokens[last]]
-    return AnswerSpan(float(sums[first, last]), int(begin), int(stop))
+    return AnswerSpan(float(sums[first, last]), int(begin), int(stop), nothing)
+
+
+def best_answer(windows: Sequence[AnswerSpan]) -> AnswerSpan | None:
+    """Return the best answer of all windows of a context; None if no answer has a higher score in every window."""
+    best = max(windows, key=lambda window: window.score)
+    is_absent = best.end <= best.start or min(window.nothing for window in windows) > best.score
+    return None if is_absent else best
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -368,7 +379,7 @@ class _TextsRow(msgspec.Struct, frozen=True):
 class Embeddings(TaskEvaluator):
     """Evaluator of items `{text, text_pair, score}`, `{text, documents: [{text, relevance}]}` or `{text}`.
 
-    A prediction is float64 `[texts, size]`: the output `embeddings`, else the mean of `last_hidden_state` over the tokens.
+    A prediction is float64 `[texts, size]`: the vector of each text (`text_vector`).
     """
 
     tasks = ("pooling", "feature-extraction")
@@ -395,14 +406,28 @@ class Embeddings(TaskEvaluator):
         return ((self.feed(self.tokenizer.row(prompt + text)), None) for text in item.texts)
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Floats:
-        if "embeddings" in outputs:
-            return np.asarray(output(outputs, "embeddings"), dtype=np.float64)
-        states = output(outputs, "last_hidden_state")
-        mask = model_input.feed["attention_mask"][0].astype(bool)
-        return np.asarray(states[mask].astype(np.float64).mean(axis=0))
+        return text_vector(outputs, model_input.feed)[0]
 
     def prediction(self, item: Texts, parts: Sequence[Floats]) -> Floats:
         return np.stack(parts)
+
+
+def text_vector(
+    outputs: Mapping[str, Any], feed: Feed, name: str = "the model"
+) -> tuple[Floats, Floats | None]:
+    """Return the vector of a text; else the mean of the vectors of its tokens, and these vectors.
+
+    ConversionError, naming the graph, without such an output.
+    """
+    for axes, names in ((2, OF_TEXTS), (3, OF_TOKENS)):
+        fitting = [one for one, array in outputs.items() if array.ndim == axes and array.shape[0] == 1]
+        chosen = [one for one in names if one in fitting] or (fitting if len(outputs) == 1 else [])
+        if chosen:
+            values = np.asarray(output(outputs, chosen[0]), dtype=np.float64)
+            if axes == 2:
+                return values, None
+            return values[feed["attention_mask"][0].astype(bool)].mean(axis=0), values
+    raise ConversionError(f"{name} gives no vectors: {', '.join(outputs)}")
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -412,16 +437,11 @@ class Completion(msgspec.Struct, frozen=True):
     prompt: str | None = None
 
 
-class Likelihood(msgspec.Struct, frozen=True):
-    """The negative log-likelihood of a completion in nats, the number of its tokens, and the size of the vocabulary."""
-
-    nats: float
-    tokens: int
-    vocabulary: int
-
-
 class Completions(TaskEvaluator):
-    """Evaluator of items `{prompt?, completion}`. A prediction is the `Likelihood` of the completion."""
+    """Evaluator of items `{prompt?, completion}`.
+
+    A prediction is the negative log-likelihood of the completion in nats, the number of its tokens, the size of the vocabulary.
+    """
 
     tasks = ("text-generation",)
     Item = Completion
@@ -452,14 +472,14 @@ class Completions(TaskEvaluator):
         feed = {name: values[name] if name in values else past[:1, :, :0] for name, past in taken.items()}
         return [(feed, np.array(scored))]
 
-    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Likelihood:
+    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> tuple[float, int, int]:
         scored = model_input.context
         logits = output(outputs, "logits")[scored - 1].astype(np.float64)
         tokens = model_input.feed["input_ids"][0, scored]
         own = logits[np.arange(len(tokens)), tokens]
         largest = logits.max(axis=1)
         nats = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1)) - own
-        return Likelihood(float(nats.sum()), len(tokens), logits.shape[1])
+        return float(nats.sum()), len(tokens), logits.shape[1]
 
 
 LABELS, GROUPS = "labels", "groups"
@@ -620,3 +640,148 @@ def _integer(value: Any, name: str, path: Path) -> int | None:
     if value is not None and (value.ndim != 1 or value.dtype.kind not in "iu"):
         raise InputError(f"evaluation suite {path}: {name} must be one integer for each row")
     return None if value is None else int(value[0])
+
+
+VOCABULARY = "vocab.json"
+WORD = "|"
+"""The token between words, if a tokenizer names none."""
+
+
+class TextPair(msgspec.Struct, frozen=True):
+    """A text, and the text that a model should generate from it."""
+
+    text: Word
+    target: Word
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        return (self.target,)
+
+
+class Transcript(msgspec.Struct, frozen=True):
+    """A sound file, and the words in it; "" for silence."""
+
+    audio: Word
+    text: str
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        return (self.text,)
+
+
+class LabelledSound(msgspec.Struct, frozen=True):
+    """A sound file, and its right label."""
+
+    audio: Word
+    label: Word
+
+
+class GeneratedTexts(TaskEvaluator):
+    """Evaluator of items `{text, target}`. A prediction is the text that an encoder-decoder generates greedily."""
+
+    tasks = ("text2text-generation",)
+    Item: ClassVar[type[msgspec.Struct]] = TextPair
+    shares_runs = False
+
+    @cached_property
+    def tokenizer(self) -> TextTokenizer:
+        length = int(self.subject.resolved_options.get("max_seq_length", 1))
+        return TextTokenizer.read(self.subject.directory / TOKENIZER_FILE, length)
+
+    def runs(self, item: Any) -> Iterable[tuple[Feed, None]]:
+        row = self.tokenizer.row(item.text).inputs
+        return [({name: row[name] for name in self.subject.parts[ENCODER].sample.feeds[0]}, None)]
+
+    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> str:
+        return self.tokenizer.text(outputs[TOKENS][0].tolist())
+
+
+class Sounds(TaskEvaluator):
+    """Evaluator of items with a sound file. The digest of the suite covers the bytes of the sound files."""
+
+    shares_runs = False
+
+    @classmethod
+    def load_suite(cls, path: Path) -> Suite:
+        read = super().load_suite(path)
+        items, digests = [], dict[str, Digest]()
+        for position, item in zip(read.positions, read.items, strict=True):
+            file = path.parent / item.audio
+            if not file.is_file():
+                message = f"{position}: there is no file {item.audio[:200]}"
+                raise InputError(message, "`audio` is a path, relative to the directory of the suite")
+            digests[position] = digest_file(file)
+            items.append(replace(item, audio=str(file)))
+        check_unique(digests, "the same sound")
+        key = {"suite": str(read.digest), "files": [str(digest) for digest in digests.values()]}
+        positions = read.positions
+        return Suite(Digest.of(canonical.encode(key)), tuple(items), read.groups, read.synthetic, positions)
+
+    @classmethod
+    def identity(cls, item: Any) -> Hashable:
+        return digest_file(Path(item.audio))
+
+    @cached_property
+    def _preprocessing(self) -> AudioPreprocessing:
+        stated = self.subject.fields.get("audio_preprocessing")
+        if stated is None:
+            message = "nothing says how a sound becomes the model's input, so no suite of sounds judges it"
+            raise InputError(message, "docs/howto-speech.md has the feature extractors that are known")
+        return AudioPreprocessing.from_json(stated, "audio_preprocessing")
+
+    def runs(self, item: Any) -> Iterable[tuple[Feed, None]]:
+        sample = self.subject.parts[ENCODER].sample if self.subject.parts else self.subject.sample
+        (name,) = sample.feeds[0]
+        return [({name: read_sound(Path(item.audio), self._preprocessing)}, None)]
+
+
+class Transcripts(Sounds, GeneratedTexts):
+    """Evaluator of items `{audio, text}`. A prediction is an encoder-decoder's generated text, or the best path of CTC."""
+
+    tasks = ("automatic-speech-recognition",)
+    Item = Transcript
+
+    @cached_property
+    def _settings(self) -> list[Any]:
+        """The checkpoint's config, and its vocabulary for CTC, in JSON form."""
+        return [read_json(self.subject.directory / name) for name in (CONFIG, VOCABULARY)]
+
+    def check(self, suite: Suite) -> None:
+        if not self.subject.parts and not (self.subject.directory / VOCABULARY).is_file():
+            raise InputError(
+                f"the checkpoint has no {VOCABULARY}, whose tokens CTC gives", "save its tokenizer"
+            )
+
+    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> str:
+        if self.subject.parts:
+            return super().read(model_input, outputs)
+        config, words = self._settings
+        return transcript(output(outputs, "logits"), words, config, "the model")
+
+
+class SoundClasses(Sounds, TextClasses):
+    """Evaluator of items `{audio, label}`. A prediction is the number of the class with the largest logit."""
+
+    tasks = ("audio-classification",)
+    Item = LabelledSound
+
+
+def transcript(logits: Floats, words: Mapping[str, int], config: Mapping[str, Any], name: str) -> str:
+    """Decode the best path of CTC: repeated tokens count once, and the blank (the padding token) is dropped.
+
+    InputError, naming the graph, without the numbers of tokens (`words`).
+    """
+    if not words or any(not isinstance(number, int) for number in words.values()):
+        reason = "gives a value for each frame, and its version has no vocab.json of one language"
+        raise InputError(f"{name} {reason}", "run it on tensors: --input")
+    tokens, blank = {number: token for token, number in words.items()}, config.get("pad_token_id", 0)
+    best = logits.argmax(1)
+    starts = best[np.concatenate([[True], best[1:] != best[:-1]])]
+    text = "".join(tokens.get(int(number), "") for number in starts if number != blank)
+    return text.replace(WORD, " ").strip()
+
+
+EVALUATORS: tuple[type[TaskEvaluator], ...] = (
+    *(TokenSpans, TextClasses, Answers, Embeddings, LabelledRows, LabelledPixels, Completions),
+    *(GeneratedTexts, Transcripts, SoundClasses),
+)

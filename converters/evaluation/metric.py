@@ -12,23 +12,25 @@ import csv
 import io
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onnxreg.converters.source.toolchain import distributions
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, missing_extra
-from onnxreg.schema.manifest.draft import DraftArtifact
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 GROUP, PARENT, CANDIDATE = "group", "parent:", "candidate:"
 """The first column of a table of item scores, and the prefixes of the other columns."""
@@ -69,14 +71,18 @@ class ScoreTable:
         owners = [number for number, group in enumerate(sorted_groups) for _ in group]
         return cls(tuple(columns), rows[:, :width], rows[:, width:], np.array(owners, dtype=np.int64))
 
+    def __len__(self) -> int:
+        """The number of items."""
+        return len(self.groups)
+
     @property
     def group_count(self) -> int:
-        return int(self.groups[-1]) + 1 if len(self.groups) else 0
+        return int(self.groups[-1]) + 1 if len(self) else 0
 
     @property
     def is_grouped(self) -> bool:
         """True if a group has more than one item."""
-        return self.group_count < len(self.groups)
+        return self.group_count < len(self)
 
     def encode(self) -> bytes:
         """Write CSV (RFC 4180, line feeds): `group`, `parent:<column>`..., `candidate:<column>`...; numbers only.
@@ -179,8 +185,8 @@ class Part:
 class Judgement:
     """The figures of one metric (`Metric`) on one artifact. `loss` must be below `limit`.
 
-    `parent`, `value` and `loss` are None if there was nothing to measure. `samples` counts items, `groups` counts
-    independent items. `settings` are the settings of the rule.
+    `parent`, `value` and `loss` are None if there was nothing to measure. `settings` are the settings of the rule, and `table`
+    has the item scores behind the figures.
     """
 
     metric: Any
@@ -189,12 +195,26 @@ class Judgement:
     value: float | None
     loss: float | None
     interval: Interval | None
-    samples: int
-    groups: int
     state: State
     reasons: tuple[str, ...]
     settings: Mapping[str, Any]
     parts: tuple[Part, ...]
+    table: ScoreTable = field(compare=False)
+
+    def record(self) -> dict[str, Any]:
+        """Return the record of the metric in a certificate, in JSON form; see `schema.gates.statements.MetricRecord`."""
+        metric, figures = self.metric, ("limit", "parent", "value", "loss", "state")
+        return {
+            "metric": metric.id,
+            **{name: getattr(metric, name) for name in ("version", "direction", "rule")},
+            **{name: getattr(self, name) for name in figures},
+            "samples": len(self.table),
+            "groups": self.table.group_count,
+            "reasons": list(self.reasons),
+            "settings": dict(self.settings),
+            **({} if self.interval is None else {"interval": list(self.interval)}),
+            **({} if metric.package is None else {"package": metric.package}),
+        }
 
 
 def judge_loss(loss: float, interval: Interval | None, limit: float, margin: bool = False) -> State:
@@ -245,39 +265,32 @@ def combine(judgements: Sequence[Judgement]) -> tuple[State, tuple[str, ...]]:
     return ranked[0].state, tuple(reason for judgement in ranked for reason in judgement.reasons)
 
 
-@dataclass(frozen=True)
-class JudgedArtifact:
-    """The judgements of one artifact, with their combined state and reasons."""
-
-    artifact: DraftArtifact
-    judgements: tuple[Judgement, ...]
-    tables: tuple[ScoreTable, ...]
-    state: State
-    reasons: tuple[str, ...]
-
-
 LIBRARIES = ("jiwer", "sacrebleu", "scikit-learn", "scipy")
 """The distributions that compute figures of built-in metrics."""
-METRIC_FRAME = 3
-"""The number of frames in a traceback down to the metric's code: `blame_metric`, its caller, the metric."""
 
 
-@contextmanager
-def blame_metric(name: str) -> Iterator[None]:
-    """Raise EvaluationError for any error in the code of the metric `name`.
+def blamed(method: Callable[P, T]) -> Callable[P, T]:
+    """Let a method of a metric raise EvaluationError for any error in the code of the metric.
 
     The message has the line of the error but not the error's text, which may quote the suite.
     """
-    try:
-        yield
-    except RegError:
-        raise
-    except Exception as error:
-        frame = extract_tb(error.__traceback__)[:METRIC_FRAME][-1]
-        location = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
-        raise EvaluationError(
-            f"the metric {name} fails: {location}", "report it to the author of the metric"
-        ) from error
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        try:
+            result = method(*args, **kwargs)
+            return iter([*result]) if isinstance(result, Generator) else result
+        except RegError:
+            raise
+        except Exception as error:
+            metric: Any = args[0]
+            frame = extract_tb(error.__traceback__)[:2][-1]
+            location = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
+            raise EvaluationError(
+                f"the metric {metric.id} fails: {location}", "report it to the author of the metric"
+            ) from error
+
+    return call
 
 
 class Metric(ABC):
@@ -307,6 +320,13 @@ class Metric(ABC):
     """The tasks in which the metric judges only if a request names it."""
     uses: ClassVar[str] = "numpy"
     """The module of a library that computes the scores or the value."""
+
+    def __init_subclass__(cls) -> None:
+        """Blame the metric for errors in any of its methods, own or inherited."""
+        for name in (name for name in dir(cls) if not name.startswith("_")):
+            method = getattr(cls, name)
+            if isfunction(method) and not hasattr(method, "__wrapped__"):
+                setattr(cls, name, blamed(method))
 
     @property
     def package(self) -> str | None:
@@ -377,12 +397,10 @@ class Metric(ABC):
         labels: Sequence[str],
     ) -> Floats:
         """Score all items: float64 `[items, columns]`. EvaluationError if the metric fails on an item."""
-        with blame_metric(self.id):
-            columns = self.columns(labels)
+        columns = self.columns(labels)
         rows = np.zeros((len(items), len(columns)))
         for number, sides in enumerate(zip(items, predictions, reference, strict=True)):
-            with blame_metric(self.id):
-                row = np.asarray(self.row(*sides, labels), dtype=np.float64)
+            row = np.asarray(self.row(*sides, labels), dtype=np.float64)
             if row.shape != (len(columns),):
                 raise EvaluationError(
                     f"the metric {self.id} gives scores of shape {row.shape}, expected {(len(columns),)}"
@@ -405,7 +423,6 @@ class Metric(ABC):
 
         Raises ConversionError if the metric fails, or gives NaN or infinity.
         """
-        samples = len(table.groups)
         parts, losses = self.parts(table, settings), self.resampled(table)
         judged = []
         for number, part in enumerate(parts):
@@ -420,13 +437,12 @@ class Metric(ABC):
         lost = [f"{part.losing}, the limit is below {limit:g}" for part in by_state.get("refused", ())]
         doubts = [unclear(part.losing, part.interval, limit) for part in by_state.get("unknown", ())]
         doubts += [doubt for part in judged for doubt in part.doubts]
-        doubts += self.doubts(samples, judged, settings)
+        doubts += self.doubts(len(table), judged, settings)
         verdict: State = "refused" if lost else "unknown" if doubts else "certified"
         reasons = lost + doubts if lost or doubts else self.proof(by_state["certified"], limit, settings)
         loss, interval = self.worst(judged, losses)
-        with blame_metric(self.id):
-            is_measured = any(part.loss is not None for part in parts)
-            values = [self.value(rows) if is_measured else None for rows in (table.parent, table.candidate)]
+        is_measured = any(part.loss is not None for part in parts)
+        values = [self.value(rows) if is_measured else None for rows in (table.parent, table.candidate)]
         return Judgement(
             metric=self,
             limit=limit,
@@ -434,17 +450,16 @@ class Metric(ABC):
             value=values[1],
             loss=loss,
             interval=interval,
-            samples=samples,
-            groups=table.group_count,
             state=verdict,
             reasons=(*reasons, *self.notes(judged, settings)),
             settings=settings,
             parts=tuple(judged),
+            table=table,
         )
 
     def parts(self, table: ScoreTable, settings: Mapping[str, Any]) -> list[Part]:
         """The figures that are judged separately: a single part for most metrics, none for an empty suite."""
-        if not len(table.groups):
+        if not len(table):
             return []
         parent, value = (self._number(self.value, rows) for rows in (table.parent, table.candidate))
         loss, skill = self._number(self.loss, parent, value), self._number(self.skill, table.parent)
@@ -464,9 +479,8 @@ class Metric(ABC):
     def resampled(self, table: ScoreTable) -> Floats:
         """The loss of each part in resampled suites, float64 `[resamples, parts]`; NaN if there is nothing to measure."""
         losses = np.full((RESAMPLES, 1), np.nan)
-        with blame_metric(self.id):
-            for number, rows in enumerate(draws(table.groups, table.group_count)):
-                losses[number] = self.loss(self.value(table.parent[rows]), self.value(table.candidate[rows]))
+        for number, rows in enumerate(draws(table.groups, table.group_count)):
+            losses[number] = self.loss(self.value(table.parent[rows]), self.value(table.candidate[rows]))
         return losses
 
     def worst(self, parts: Sequence[Part], losses: Floats) -> tuple[float | None, Interval | None]:
@@ -496,7 +510,7 @@ class Metric(ABC):
             name: the name of the suite and the metric, such as `sts/spearman`.
             dataset: the digest of the suite.
         """
-        common = {"verdict": CHECKED[judgement.state], "samples": judgement.samples, "dataset": dataset}
+        common = {"verdict": CHECKED[judgement.state], "samples": len(judgement.table), "dataset": dataset}
         value = {"name": name, "metric": self.id, "value": judgement.value, "direction": self.direction}
         loss = {
             "name": f"{name}/loss",
@@ -509,8 +523,7 @@ class Metric(ABC):
         return [value | common, loss | common]
 
     def _number(self, compute: Callable[..., float], *values: Any) -> float:
-        with blame_metric(self.id):
-            number = float(compute(*values))
+        number = float(compute(*values))
         if not math.isfinite(number):
             raise ConversionError(f"the metric {self.id} gives {number} on this suite", "look at the suite")
         return number

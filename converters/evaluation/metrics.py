@@ -306,7 +306,7 @@ class Perplexity(Metric):
     names = ("nats", "tokens", "vocabulary")
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        return (prediction.nats, prediction.tokens, prediction.vocabulary)
+        return tuple(prediction)
 
     def value(self, rows: Floats) -> float:
         return float(np.exp(rows[:, 0].sum() / rows[:, 1].sum()))
@@ -329,18 +329,17 @@ PER_LABEL = ("gold", "hits", "predicted", "spans")
 class MinimumEvidence(msgspec.Struct, frozen=True):
     """The least evidence for a label; a label with less evidence proves nothing.
 
-    `gold_chars` is at least 1. `parent_recall` is the least informedness (recall above chance) that the parent must reach:
+    `min_gold_chars` is at least 1. `min_parent_recall` is the least informedness (recall above chance) that the parent must reach:
     more than 0, at most 1.
     """
 
-    gold_chars: Annotated[int, msgspec.Meta(ge=1)] = 200
-    parent_recall: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
+    min_gold_chars: Annotated[int, msgspec.Meta(ge=1)] = 200
+    min_parent_recall: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> "MinimumEvidence":
-        """Read the keys `min_gold_chars` and `min_parent_recall`. InputError if they are malformed or out of range."""
-        given = {name: settings[f"min_{name}"] for name in cls.__struct_fields__ if f"min_{name}" in settings}
-        return convert(given, cls, "the minimum evidence of character_recall")
+        """Read from the settings of the rule. InputError if a value is malformed or out of range."""
+        return convert(dict(settings), cls, "the minimum evidence of character_recall")
 
 
 class SpanMetric(Metric):
@@ -389,7 +388,7 @@ class CharacterRecall(SpanMetric):
                 f"{self.id} has the limit of G4, {self.limit}, not {limit:g}",
                 "leave the limit out, or judge by span_f1",
             )
-        if unknown := sorted(settings.keys() - {"min_gold_chars", "min_parent_recall"}):
+        if unknown := sorted(settings.keys() - {*MinimumEvidence.__struct_fields__}):
             raise InputError(
                 f"{self.id} has no setting {unknown[0][:80]!r}", "it has min_gold_chars and min_parent_recall"
             )
@@ -404,7 +403,7 @@ class CharacterRecall(SpanMetric):
             )
 
     def obstacles(self, items: Sequence[Fixture], groups: int, settings: Mapping[str, Any]) -> Iterator[str]:
-        least, characters = MinimumEvidence.read(settings).gold_chars, Counter[str]()
+        least, characters = MinimumEvidence.read(settings).min_gold_chars, Counter[str]()
         for span in (span for item in items for span in item.spans):
             characters[span.label] += span.end - span.start
         if few := sorted(label for label, count in characters.items() if count < least):
@@ -425,12 +424,12 @@ class CharacterRecall(SpanMetric):
             kept_hits, outside = int(candidate[:, 1].sum()), characters - gold
             alarms = (predicted - hits) / outside if outside else 1.0
             recall, loss, doubts = hits / gold, (hits - kept_hits) / gold, []
-            if gold < minimum.gold_chars:
-                doubts.append(f"{name} has {gold} gold characters, {minimum.gold_chars} are needed")
-            elif recall - alarms < minimum.parent_recall:
+            if gold < minimum.min_gold_chars:
+                doubts.append(f"{name} has {gold} gold characters, {minimum.min_gold_chars} are needed")
+            elif recall - alarms < minimum.min_parent_recall:
                 doubts.append(
                     f"the parent itself finds too little of {name}: recall {recall:.4f}, false alarms on {alarms:.4f} of "
-                    f"the other characters, the difference must reach {minimum.parent_recall}"
+                    f"the other characters, the difference must reach {minimum.min_parent_recall}"
                 )
             groups = len(np.unique(table.groups[parent[:, 0] > 0]))
             losing = f"{name} loses {loss:.3g} of its recall"
@@ -475,8 +474,8 @@ class CharacterRecall(SpanMetric):
         reach = [f"{part.name} (to {part.interval[1]:.3g})" for part in wide if part.interval]
         judged = listing([part.name for part in parts])
         proof = (
-            f"no label loses {limit} or more; judged: {judged}, each with at least {minimum.gold_chars} gold characters "
-            f"and a parent's recall above chance of at least {minimum.parent_recall}"
+            f"no label loses {limit} or more; judged: {judged}, each with at least {minimum.min_gold_chars} gold characters "
+            f"and a parent's recall above chance of at least {minimum.min_parent_recall}"
         )
         return [proof, *([f"the interval is above the limit: {listing(reach)}"] if reach else [])]
 
@@ -488,34 +487,33 @@ class CharacterRecall(SpanMetric):
 
     def checks(self, judgement: Judgement, name: str, dataset: str) -> list[dict[str, Any]]:
         """A check for each label with the candidate's recall, and a check of the largest loss; `samples` counts gold spans."""
-        judged = [part for part in judgement.parts if part.state is not None]
-        largest = {
-            "name": "quant_recall_delta",
-            "metric": self.id,
-            "value": judgement.loss,
-            "verdict": CHECKED[judgement.state],
-            "limit": MAX_RECALL_LOSS,
-            "samples": sum(part.facts["spans"] for part in judged),
-            "dataset": dataset,
-        }
-        labels = [
+        common = {"metric": self.id, "dataset": dataset}
+        checks = [
             {
+                **common,
                 "name": f"{self.id}/{part.name}",
-                "metric": self.id,
                 "value": part.value,
                 "verdict": CHECKED[part.state or "unknown"],
                 "samples": part.facts["spans"],
-                "dataset": dataset,
             }
             for part in judgement.parts
         ]
-        return [*labels, largest | ({"interval": list(judgement.interval)} if judgement.interval else {})]
+        largest = {
+            **common,
+            "name": "quant_recall_delta",
+            "value": judgement.loss,
+            "verdict": CHECKED[judgement.state],
+            "limit": MAX_RECALL_LOSS,
+            "samples": sum(part.facts["spans"] for part in judgement.parts if part.state is not None),
+            **({} if judgement.interval is None else {"interval": list(judgement.interval)}),
+        }
+        return [*checks, largest]
 
 
 def _by_label(table: ScoreTable) -> tuple[list[str], Integers, Integers]:
     """Return the label names, and the counts of parent and candidate (`PER_LABEL`), each int64 `[labels, items, counts]`."""
     names = [name.partition("/")[2] for name in table.columns[1 :: len(PER_LABEL)]]
-    shape = (len(table.groups), len(names), len(PER_LABEL))
+    shape = (len(table), len(names), len(PER_LABEL))
     parent, candidate = (
         side[:, 1:].astype(np.int64).reshape(shape).transpose(1, 0, 2)
         for side in (table.parent, table.candidate)

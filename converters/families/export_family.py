@@ -433,4 +433,5 @@ def _evaluation(
         start=start,
         fields={"task": TASK},
     )
-    return SourceEvaluation(replace(plan, artifacts=paths), subject)
+    plan = replace(plan, request=plan.request.model_copy(update={"artifacts": paths}))
+    return SourceEvaluation(plan, subject)

@@ -408,6 +408,13 @@ class OnnxStaticQuantization(QuantizationPass):
     def requires(self, subject: Any) -> None:
         super().requires(subject)
         samples.check(self.data or (), subject, self.id)
+        method = self.params.calibrate_method
+        sizes = {tuple(sorted((name, array.shape) for name, array in row.items())) for row in self.data or ()}
+        if method != "MinMax" and len(sizes) > 1:
+            raise InputError(
+                f"{self.id}: calibration by {method} takes rows of one size, and these have {len(sizes)}",
+                "pad the rows to one size, or calibrate by MinMax",
+            )
 
     def apply(self, subject: Any) -> Any:
         graph.name_nodes(subject)

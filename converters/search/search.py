@@ -11,20 +11,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxreg.converters.engine import run_plan, steps
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import ExportPlan
-from onnxreg.converters.evaluation import certificate
 from onnxreg.converters.evaluation.evaluate import BASE, SourceEvaluation, plan_evaluation, time_judged
 from onnxreg.converters.evaluation.evaluators import content
 from onnxreg.converters.evaluation.latency import PAIRS, Latency, LatencyTable, Ratio
-from onnxreg.converters.evaluation.metric import EvaluationError
+from onnxreg.converters.evaluation.metric import EvaluationError, combine
 from onnxreg.converters.evaluation.predict import INT8_ACTIVATIONS
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.tensors import tensor_bytes
@@ -33,11 +32,11 @@ from onnxreg.converters.passes.pass_catalog import find
 from onnxreg.converters.passes.tools import graph, model_file
 from onnxreg.converters.source.source_files import scrub
 from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.schema.core.errors import ConversionError, InputError, suggest
+from onnxreg.schema.core.errors import ConversionError, InputError, RegError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION
-from onnxreg.schema.inputs.recipe_file import EvaluationRequest, RecipeFile, SearchCandidate, SearchRequest
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest, RecipeFile, SearchRequest
+from onnxreg.schema.manifest.draft import Draft
 
 PRODUCTS = ("MatMul", "Gemm")
 SCALE_BITS = 32
@@ -58,12 +57,15 @@ PREFIX = "search-"
 """The prefix of the step names of a candidate."""
 SCRATCH = ".search"
 """The directory of a search in the workspace."""
+UNTRIED, SLOW = (
+    "a smaller candidate passed",
+    "it is slower than the file in full precision, and another passed",
+)
 MAX_NEAREST, MAX_REASONS_CHARS = 3, 600
 """The most near misses in an error, and the most characters of reasons if no candidate was judged."""
 
 
-@dataclass(frozen=True)
-class WeightBytes:
+class WeightBytes(NamedTuple):
     """Bytes of a graph's float32 weights in products and in embedding tables, and bytes of the remainder of the file."""
 
     products: int
@@ -86,8 +88,7 @@ class Candidate:
 
     def estimate(self, weights: WeightBytes) -> float:
         """Estimate the bytes of the result; 0 for a candidate that the user wrote, so that the search tries it first."""
-        parts = (weights.products, weights.tables, weights.remainder)
-        return sum(size * bits / 32 for size, bits in zip(parts, self.bits or (0, 0, 0), strict=True))
+        return sum(size * bits / 32 for size, bits in zip(weights, self.bits or (0, 0, 0), strict=True))
 
     def steps(self, start: str) -> list[dict[str, Any]]:
         """Return the recipe steps of this candidate; the first step takes the result of the step `start`."""
@@ -102,6 +103,17 @@ class Candidate:
 def _pass(name: str, data: str | None = None, **params: Any) -> dict[str, Any]:
     value: dict[str, Any] = {"pass": name, "params": params}
     return value if data is None else {**value, "data": data}
+
+
+def _dynamic(**params: Any) -> dict[str, Any]:
+    return _pass("OnnxDynamicQuantization", **params)
+
+
+def _blocks(bits: int, size: int, **more: Any) -> dict[str, Any]:
+    symmetric = bits == 8
+    return _pass(
+        "OnnxBlockWiseRtnQuantization", bits=bits, block_size=size, is_symmetric=symmetric, gemm=True, **more
+    )
 
 
 def named(head: str) -> list[Candidate]:
@@ -122,46 +134,39 @@ def named(head: str) -> list[Candidate]:
     ]
 
 
-def library(has_tables: bool, calibration: str | None) -> list[Candidate]:
-    """Return the built-in candidates; without embedding tables in the graph, only those that quantize no table.
+def library(has_tables: bool, calibration: str | None) -> Iterator[Candidate]:
+    """Yield the built-in candidates; without embedding tables in the graph, only those that quantize no table.
 
     Args:
         calibration: rows for static quantization; None leaves static quantization out.
     """
-    rows, halves = (_pass("EmbeddingQuantization"), _pass("OnnxFloatToFloat16", op_include_list=["Gather"]))
-    smooth = _pass("SmoothQuant", alpha=ALPHA)
-    four, four_bits = _blocks(4, 32), 4 + (SCALE_BITS + 4) / 32
-    plain = [
-        Candidate("fp16", (_pass("OnnxFloatToFloat16"),), "fp16", (16, 16, 16)),
-        Candidate("int8", (_dynamic(*PRODUCTS),), "int8", (8, 32, 32)),
-        Candidate("smooth-int8", (smooth, _dynamic(*PRODUCTS)), "int8", (8, 32, 32)),
-        Candidate("weights4", (four,), "int4", (four_bits, 32, 32)),
-    ]
-    tables = [
-        Candidate("int8-int8-embeddings", (_dynamic(*PRODUCTS, "Gather"),), "int8", (8, 8, 32)),
-        Candidate("smooth-int8-int8-embeddings", (smooth, _dynamic(*PRODUCTS, "Gather")), "int8", (8, 8, 32)),
-        Candidate("weights4-int8-embeddings", (four, rows), "int4", (four_bits, 8, 32)),
-    ]
+    yield Candidate("fp16", (_pass("OnnxFloatToFloat16"),), "fp16", (16, 16, 16))
+    for prefix, before in {"": (), "smooth-": (_pass("SmoothQuant", alpha=ALPHA),)}.items():
+        work = _dynamic(op_types_to_quantize=[*PRODUCTS])
+        yield Candidate(f"{prefix}int8", (*before, work), "int8", (8, 32, 32))
+        if has_tables:
+            work = _dynamic(op_types_to_quantize=[*PRODUCTS, "Gather"])
+            yield Candidate(f"{prefix}int8-int8-embeddings", (*before, work), "int8", (8, 8, 32))
+    rows = ("int8", 8, _pass("EmbeddingQuantization"))
+    halves = ("fp16", 16, _pass("OnnxFloatToFloat16", op_include_list=["Gather"]))
+    methods = [("weights4", "int4", 4 + (SCALE_BITS + 4) / 32, _blocks(4, 32), [rows])]
     for size in (32, 64, 128):
-        name, blocks, bits = f"weights8-{size}", _blocks(8, size), 8 + SCALE_BITS / size
-        plain.append(Candidate(name, (blocks,), "int8", (bits, 32, 32)))
-        tables.append(Candidate(f"{name}-int8-embeddings", (blocks, rows), "int8", (bits, 8, 32)))
-        tables.append(Candidate(f"{name}-fp16-embeddings", (blocks, halves), "int8", (bits, 16, 32)))
+        bits = 8 + SCALE_BITS / size
+        methods.append((f"weights8-{size}", "int8", bits, _blocks(8, size), [rows, halves]))
     fine = _blocks(8, MIXED_BLOCK, accuracy_level=INT8_ACTIVATIONS)
-    plain.append(Candidate(MIXES[0], (fine,), "int8", (MIXED_BITS, 32, 32)))
-    tables.append(Candidate(MIXES[1], (fine, rows), "int8", (MIXED_BITS, 8, 32)))
+    methods.append((MIXED, "int8", MIXED_BITS, fine, [rows]))
     for size in (16, 32, 64, 128):
-        blocks = _blocks(8, size, accuracy_level=INT8_ACTIVATIONS)
-        name, bits = f"w8a8-{size}", 8 + SCALE_BITS / size
-        plain.append(Candidate(name, (blocks,), "int8", (bits, 32, 32)))
-        tables.append(Candidate(f"{name}-int8-embeddings", (blocks, rows), "int8", (bits, 8, 32)))
-    if calibration is not None:
-        clipped = {"calibrate_method": "Percentile", "percentile": 99.99}
-        near = {"calibrate_method": "MSE"}
-        for suffix, params in (("", {}), ("-percentile", clipped), ("-mse", near)):
-            static = _pass("OnnxStaticQuantization", calibration, **params)
-            plain.append(Candidate(f"static-int8{suffix}", (static,), "int8", (8, 32, 32)))
-    return plain + tables if has_tables else plain
+        blocks, bits = _blocks(8, size, accuracy_level=INT8_ACTIVATIONS), 8 + SCALE_BITS / size
+        methods.append((f"w8a8-{size}", "int8", bits, blocks, [rows]))
+    for name, mark, bits, blocks, tables in methods:
+        yield Candidate(name, (blocks,), mark, (bits, 32, 32))
+        for kind, table_bits, work in tables if has_tables else ():
+            yield Candidate(f"{name}-{kind}-embeddings", (blocks, work), mark, (bits, table_bits, 32))
+    clipped = {"calibrate_method": "Percentile", "percentile": 99.99}
+    ranges: dict[str, dict[str, Any]] = {"": {}, "-percentile": clipped, "-mse": {"calibrate_method": "MSE"}}
+    for suffix, params in ranges.items() if calibration is not None else ():
+        static = _pass("OnnxStaticQuantization", calibration, **params)
+        yield Candidate(f"static-int8{suffix}", (static,), "int8", (8, 32, 32))
 
 
 def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> Iterator[Candidate]:
@@ -171,19 +176,19 @@ def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> It
     """
     built_in = (*named(head), *library(True, request.calibration))
     own = {candidate.name: candidate for candidate in built_in}
-    usable = [candidate.name for candidate in library(has_tables, request.calibration)]
+    usable = (candidate.name for candidate in library(has_tables, request.calibration))
     names = set()
     for choice in request.candidates or usable:
-        name = choice.name if isinstance(choice, SearchCandidate) else choice
+        name = choice if isinstance(choice, str) else choice.name
         if name in names:
             raise InputError(f"two candidates are called {name}", "give each a name of its own")
         names.add(name)
-        if isinstance(choice, SearchCandidate):
-            steps = (step.to_json() for step in choice.steps)
-            own_steps = (
-                {key: value for key, value in step.items() if key not in ("name", "input")} for step in steps
-            )
-            yield Candidate(name, tuple(own_steps))
+        if not isinstance(choice, str):
+            passes = [step.to_json() for step in choice.steps]
+            for work in passes:
+                del work["name"]
+                work.pop("input", None)
+            yield Candidate(name, tuple(passes))
         elif name not in own:
             raise InputError(f"no candidate is called {name}", suggest(name, own))
         else:
@@ -209,23 +214,28 @@ def product_groups(model: Any) -> list[list[str]]:
     A group has weights of one shape, and its names differ only in numbers: `/encoder/layer.0/query/MatMul`. If a product has no
     name, the list is empty.
     """
-    weights, groups, sizes = graph.factors(model, frozenset(PRODUCTS)), dict[str, list[str]](), Counter[str]()
-    for node in model.graph.node:
-        weight = next((weights[name] for name in node.input if name in weights), None)
-        if node.op_type in PRODUCTS and weight is not None:
-            if not node.name:
-                return []
-            key = re.sub(r"\d+", "#", f"{node.name} {weight.name}") + str(weight.dims)
-            groups.setdefault(key, []).append(node.name)
-            sizes[key] += tensor_bytes(weight)
+    groups, sizes = dict[str, list[str]](), Counter[str]()
+    for node, weight in _products(model):
+        if not node.name:
+            return []
+        key = re.sub(r"\d+", "#", f"{node.name} {weight.name}") + str(weight.dims)
+        groups.setdefault(key, []).append(node.name)
+        sizes[key] += tensor_bytes(weight)
     return [groups[key] for key, _ in sizes.most_common()]
 
 
 def head_of(model: Any) -> str:
     """Return the name of the last product with a constant weight; empty if that has no name, or there is no such product."""
-    weights = graph.factors(model, frozenset(PRODUCTS)).keys()
-    products = (node for node in reversed(model.graph.node) if node.op_type in PRODUCTS)
-    return next((node.name for node in products if not weights.isdisjoint(node.input)), "")
+    return next((str(node.name) for node, _ in reversed([*_products(model)])), "")
+
+
+def _products(model: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each product with a constant weight, and the weight."""
+    weights = graph.factors(model, frozenset(PRODUCTS))
+    for node in model.graph.node:
+        weight = next((weights[name] for name in node.input if name in weights), None)
+        if node.op_type in PRODUCTS and weight is not None:
+            yield node, weight
 
 
 def _transformed(model: Any, passes: Sequence[Mapping[str, Any]]) -> Any:
@@ -236,33 +246,38 @@ def _transformed(model: Any, passes: Sequence[Mapping[str, Any]]) -> Any:
 
 def _dynamic_but(groups: Sequence[Sequence[str]]) -> dict[str, Any]:
     """Make the pass of dynamic INT8 for all products except the products of these groups."""
-    return _pass(
-        "OnnxDynamicQuantization", nodes_to_exclude=sorted(name for group in groups for name in group)
-    )
+    return _dynamic(nodes_to_exclude=sorted(name for group in groups for name in group))
 
 
-def _dynamic(*operators: str) -> dict[str, Any]:
-    return _pass("OnnxDynamicQuantization", op_types_to_quantize=list(operators))
+@dataclass
+class Trial:
+    """A candidate in a search: its file, once it is made, with latencies, and figures on the suite to choose on.
 
+    The states are the states of a verdict, `failed` (a pass or the file does not work), and `untried` (a better candidate
+    passed). `figures` are the known ones of `bytes`, `precision` and `metrics`.
+    """
 
-def _blocks(bits: int, size: int, **more: Any) -> dict[str, Any]:
-    symmetric = bits == 8
-    return _pass(
-        "OnnxBlockWiseRtnQuantization", bits=bits, block_size=size, is_symmetric=symmetric, gemm=True, **more
-    )
+    candidate: Candidate
+    state: str = "untried"
+    reasons: Sequence[str] = (UNTRIED,)
+    file: Path | None = None
+    latencies: Sequence[Latency] = ()
+    figures: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def ratios(self) -> list[Ratio]:
+        return [item.ratio for item in self.latencies if item.ratio is not None]
 
-Trial = dict[str, Any]
-"""The manifest's record of a candidate, with figures on the suite to choose on.
+    @property
+    def excess(self) -> float:
+        """The largest ratio of a loss to its limit: below 1 the candidate passes; infinity for a trial without a loss."""
+        figures = (figure for figure in self.figures.get("metrics", ()) if figure["loss"] is not None)
+        return max((figure["loss"] / figure["limit"] for figure in figures), default=inf)
 
-A trial has `candidate` and `state` and, as far as known, `bytes`, `precision`, `metrics` and `reasons`.
-The states are the states of a verdict, `failed` (a pass or the file does not work), and `untried` (a better candidate
-passed). A manifest does not depend on the machine, so a trial has no latencies.
-"""
-UNTRIED, SLOW = (
-    "a smaller candidate passed",
-    "it is slower than the file in full precision, and another passed",
-)
+    def record(self) -> dict[str, Any]:
+        """Return the manifest's record, which has no latencies because a manifest does not depend on the machine."""
+        name, reasons = self.candidate.name, list(self.reasons)
+        return {"candidate": name, "state": self.state, "reasons": reasons, **self.figures}
 
 
 def check_search(plan: ExportPlan) -> None:
@@ -297,7 +312,8 @@ def run_judged(
         final_plan = search.run(scratch, cache, progress)
         draft = run_plan.execute(final_plan, workspace, cache, progress, search.subject)
         latencies = time_judged(search.evaluation, draft, search.base, progress)
-        table = LatencyTable(PAIRS, tuple(latencies), search.latencies)
+        tried = {trial.candidate.name: trial.latencies for trial in search.trials if trial.latencies}
+        table = LatencyTable(PAIRS, tuple(latencies), tried)
     shutil.rmtree(scratch, ignore_errors=True)
     return draft, table
 
@@ -306,7 +322,7 @@ class Search:
     """One search. Candidates are tried from the smallest estimate up, until one passes and no other can be smaller.
 
     With the objective `fast-enough`, candidates that are slower than the file in full precision are judged only if no other
-    passes. `base` is that file, and `latencies` has the latencies of the candidates that were timed, by name.
+    passes. `base` is that file, and `trials` has the candidates in the order of their estimates.
     """
 
     def __init__(self, plan: ExportPlan, request: SearchRequest) -> None:
@@ -324,6 +340,7 @@ class Search:
             raise InputError(f"the search begins with the step {request.input}, which is not there")
         self._plan, self._request = plan, request
         own, is_split = plan.evaluation.request, request.confirm is None
+        self._judged = own.artifacts
         choose, confirm = (
             own.model_copy(update={"half": half, "seed": request.seed}) for half in ("choose", "confirm")
         )
@@ -381,64 +398,53 @@ class Search:
         """
         directory.mkdir(parents=True)
         self._directory, self._cache, self._progress = directory, cache, progress
-        self._drafts: dict[str, Draft] = {}
-        self.latencies: dict[str, list[Latency]] = {}
         self.evaluation.check()
         base = self._execute(self._alone((), self._request.input, self._request.output), "base")
         self.base = base.root / base.artifacts[0].path
-        model = load_onnx(self.base)
+        model, objective = load_onnx(self.base), self._request.objective
         weights = measure_weights(model, self.base.stat().st_size)
-        ordered = sorted(
-            choose_candidates(self._request, weights.tables > 0, head_of(model)),
-            key=lambda candidate: candidate.estimate(weights),
-        )
-        candidates = {candidate.name: candidate for candidate in ordered}
-        trials: list[Trial] = [
-            {"candidate": one.name, "state": "untried", "reasons": [UNTRIED]} for one in ordered
-        ]
-        objective, smallest, slow = self._request.objective, inf, list[Trial]()
-        for number, (candidate, trial) in enumerate(zip(ordered, trials, strict=True), start=1):
-            if candidate.estimate(weights) >= smallest * MAX_SIZE_RATIO[objective]:
+        candidates = choose_candidates(self._request, weights.tables > 0, head_of(model))
+        ordered = sorted(candidates, key=lambda candidate: candidate.estimate(weights))
+        self.trials, smallest, slow = [Trial(candidate) for candidate in ordered], inf, list[Trial]()
+        for number, trial in enumerate(self.trials, start=1):
+            if trial.candidate.estimate(weights) >= smallest * MAX_SIZE_RATIO[objective]:
                 continue
-            self._label = f"{number} of {len(ordered)}: {candidate.name}"
-            if candidate.name in MIXES and candidate.bits is not None:
-                candidate = candidates[candidate.name] = self._mix(candidate)
-            self._make(candidate, trial, self._label)
-            if candidate.name in self._drafts:
-                self._time(trial)
-            if objective == "fast-enough" and any(ratio.is_slow for ratio in self._ratios(candidate.name)):
+            self._label = f"{number} of {len(ordered)}: {trial.candidate.name}"
+            if trial.candidate.name in MIXES and trial.candidate.bits is not None:
+                trial.candidate = self._mix(trial.candidate)
+            self._make(trial)
+            self._time(trial)
+            if objective == "fast-enough" and any(ratio.is_slow for ratio in trial.ratios):
                 slow.append(trial)
                 continue
             self._judge(trial)
-            if trial["state"] == "certified":
-                smallest = min(smallest, trial["bytes"])
-        for trial in sorted(slow, key=lambda trial: trial["bytes"]) if smallest == inf else ():
+            if trial.state == "certified":
+                smallest = min(smallest, trial.figures["bytes"])
+        for trial in sorted(slow, key=lambda trial: trial.figures["bytes"]) if smallest == inf else ():
             self._judge(trial)
-            if trial["state"] == "certified":
+            if trial.state == "certified":
                 break
-        passed = [trial for trial in trials if trial["state"] == "certified"]
+        passed = [trial for trial in self.trials if trial.state == "certified"]
         if not passed:
-            raise _none_passes(trials)
+            raise _none_passes(self.trials)
         winner = self._winner(passed)
         shutil.rmtree(directory / "trials", ignore_errors=True)
-        chosen = candidates[winner["candidate"]]
-        assert self._plan.evaluation is not None
-        path, artifacts = self._path_of(chosen), self._plan.evaluation.request.artifacts
-        if artifacts or winner["precision"] == FULL_PRECISION:
+        path, artifacts = self._path_of(winner.candidate), self._judged
+        if artifacts or winner.figures["precision"] == FULL_PRECISION:
             artifacts = tuple(dict.fromkeys((*artifacts, path)))
         request = self._confirm.request.model_copy(update={"artifacts": artifacts})
         record = {
             "input": self._request.input,
-            "objective": self._request.objective,
+            "objective": objective,
             "choose": str(self._choose.suite.digest),
             "confirm": str(self._confirm.suite.digest),
-            "candidates": trials,
-            "tried": sum(trial["state"] != "untried" for trial in trials),
-            "winner": winner["candidate"],
+            "candidates": [trial.record() for trial in self.trials],
+            "tried": sum(trial.state != "untried" for trial in self.trials),
+            "winner": winner.candidate.name,
             "output": path,
         }
-        evaluation = replace(self._confirm, request=request, artifacts=artifacts or None)
-        return replace(self._final(chosen, request), evaluation=evaluation, search=record)
+        evaluation = replace(self._confirm, request=request)
+        return replace(self._final(winner.candidate, request), evaluation=evaluation, search=record)
 
     @cached_property
     def subject(self) -> ExportSubject:
@@ -491,86 +497,76 @@ class Search:
         for count in sorted((count for count in counts if count > 0), reverse=True):
             self._progress.step(f"{self._label}, {count} of {len(groups)} groups")
             passes = (_dynamic_but(groups[count:]), *candidate.passes)
-            trial: Trial = {"candidate": candidate.name, "state": "untried", "reasons": []}
             try:
                 with self._part(passes, f"{candidate.name}-{count}") as file:
-                    self._judge(trial, DraftArtifact("onnx", "int8", file.name), file)
+                    state, _ = combine(self.evaluation.judge(file))
             except EvaluationError:
                 raise
             except (ConversionError, InputError):  # a pass does not fit this set
                 continue
-            if trial["state"] == "certified":
+            if state == "certified":
                 return replace(candidate, passes=(*smooth, *passes))
         return candidate
 
-    def _make(self, candidate: Candidate, trial: Trial, label: str) -> None:
-        """Make a candidate's file, and add its bytes to the trial; a pass that fails makes the trial `failed`."""
-        self._progress.step(label)
+    @contextmanager
+    def _trying(self, trial: Trial, *errors: type[RegError]) -> Iterator[None]:
+        """Let these errors make the trial `failed`; a failure of the source or of a metric ends the search."""
         try:
-            own_steps = candidate.steps(self._request.input)
-            plan = self._alone(own_steps, own_steps[-1]["name"], self._path_of(candidate))
-            draft = self._execute(plan, f"trials/{candidate.name}")
-        except (ConversionError, InputError) as error:
-            trial |= {"state": "failed", "reasons": [self._published(error.message)]}
-            return
-        (artifact,) = draft.artifacts
-        paths = (artifact.path, *(sidecar.path for sidecar in artifact.sidecars))
-        size = sum((draft.root / path).stat().st_size for path in paths)
-        trial |= {"bytes": size, "precision": artifact.precision, "reasons": [SLOW]}
-        self._drafts[candidate.name] = draft
-
-    def _time(self, trial: Trial) -> None:
-        """Time a candidate beside the file in full precision; a file that does not run makes the trial `failed`."""
-        name, draft = trial["candidate"], self._drafts[trial["candidate"]]
-        path = draft.artifacts[0].path
-        try:
-            self.latencies[name] = self.evaluation.time(path, draft.root / path, BASE, self.base)
-        except ConversionError as error:
-            trial |= {"state": "failed", "reasons": [self._published(error.message)]}
-
-    def _judge(self, trial: Trial, artifact: DraftArtifact | None = None, file: Path | None = None) -> None:
-        """Judge a candidate, or `file` in its place, and note the result in the trial. EvaluationError if the source or a metric fails."""
-        if trial["state"] == "failed":
-            return
-        if artifact is None or file is None:
-            draft = self._drafts[trial["candidate"]]
-            (artifact,) = draft.artifacts
-            file = draft.root / artifact.path
-        try:
-            judged = self.evaluation.judge(artifact, file)
+            yield
         except EvaluationError:
             raise
-        except ConversionError as error:
-            trial |= {"state": "failed", "reasons": [self._published(error.message)]}
-            return
-        keys = ("metric", "value", "loss", "limit", "state", "interval")
-        records = [certificate.record(judgement) for judgement in judged.judgements]
-        figures = [{key: record[key] for key in keys if key in record} for record in records]
-        trial |= {"state": judged.state, "reasons": list(judged.reasons), "metrics": figures}
+        except errors as error:
+            folders = (self._directory.parent, self._plan.directory, Path(self._plan.start))
+            # the reason is published with the version, so it names no directory of this machine
+            trial.state, trial.reasons = "failed", [str(scrub(error.message, "", *folders)[0])]
 
-    def _ratios(self, name: str) -> list[Ratio]:
-        return [item.ratio for item in self.latencies.get(name, ()) if item.ratio is not None]
+    def _make(self, trial: Trial) -> None:
+        """Make a candidate's file, and note its bytes."""
+        self._progress.step(self._label)
+        with self._trying(trial, ConversionError, InputError):
+            own_steps = trial.candidate.steps(self._request.input)
+            plan = self._alone(own_steps, own_steps[-1]["name"], self._path_of(trial.candidate))
+            draft = self._execute(plan, f"trials/{trial.candidate.name}")
+            (artifact,) = draft.artifacts
+            paths = (artifact.path, *(sidecar.path for sidecar in artifact.sidecars))
+            size = sum((draft.root / path).stat().st_size for path in paths)
+            trial.figures |= {"bytes": size, "precision": artifact.precision}
+            trial.file, trial.reasons = draft.root / artifact.path, (SLOW,)
+
+    def _time(self, trial: Trial) -> None:
+        """Time a candidate, if it was made, beside the file in full precision."""
+        if trial.file is not None:
+            with self._trying(trial, ConversionError):
+                path = self._path_of(trial.candidate)
+                trial.latencies = self.evaluation.time(path, trial.file, BASE, self.base)
+
+    def _judge(self, trial: Trial) -> None:
+        """Judge a candidate that did not fail, and note the result."""
+        if trial.file is None or trial.state == "failed":
+            return
+        with self._trying(trial, ConversionError):
+            judgements = self.evaluation.judge(trial.file)
+            keys = ("metric", "value", "loss", "limit", "state", "interval")
+            records = [judgement.record() for judgement in judgements]
+            trial.figures["metrics"] = [{key: one[key] for key in keys if key in one} for one in records]
+            trial.state, trial.reasons = combine(judgements)
 
     def _winner(self, passed: Sequence[Trial]) -> Trial:
         """Return the fastest of the candidates that are small enough. A noisy latency counts as equal to the parent's."""
         objective = self._request.objective
-        most = MAX_SIZE_RATIO[objective] * min(trial["bytes"] for trial in passed)
+        most = MAX_SIZE_RATIO[objective] * min(trial.figures["bytes"] for trial in passed)
 
         def rank(trial: Trial) -> tuple[float, int]:
-            ratios = () if objective == "bytes" else self._ratios(trial["candidate"])
-            return max((1.0 if one.is_noisy else one.value for one in ratios), default=0.0), trial["bytes"]
+            ratios = () if objective == "bytes" else trial.ratios
+            slowest = max((1.0 if one.is_noisy else one.value for one in ratios), default=0.0)
+            return slowest, trial.figures["bytes"]
 
-        return min((trial for trial in passed if trial["bytes"] <= most), key=rank)
+        return min((trial for trial in passed if trial.figures["bytes"] <= most), key=rank)
 
     def _execute(self, plan: ExportPlan, directory: str) -> Draft:
         workspace = self._directory / directory
         workspace.mkdir(parents=True)
         return run_plan.execute(plan, workspace, self._cache, SILENT, self.subject)
-
-    def _published(self, message: str) -> str:
-        """Remove this machine's directories from a message, because the message is published with the version."""
-        folders = (self._directory.parent, self._plan.directory, Path(self._plan.start))
-        return str(scrub(message, "", *folders)[0])
 
     def _path_of(self, candidate: Candidate) -> str:
         """The path of a candidate's file in a version."""
@@ -620,22 +616,14 @@ class Search:
         return replace(self._plan, recipe=recipe, nodes=nodes, outputs=steps.outputs(recipe, nodes))
 
 
-def excess(trial: Trial) -> float:
-    """Return the largest ratio of a loss to its limit: below 1 the candidate passes; infinity for a trial without a loss."""
-    figures = (figure for figure in trial.get("metrics", ()) if figure["loss"] is not None)
-    return max((figure["loss"] / figure["limit"] for figure in figures), default=inf)
-
-
 def _none_passes(trials: Sequence[Trial]) -> ConversionError:
     """Make the error for a search in which no candidate passes; it lists the trials that miss their limits by the least."""
-    missed = [
-        trial for trial in trials if trial["state"] == "refused" or trial["reasons"][0].startswith("unclear")
-    ]
+    missed = [trial for trial in trials if trial.state == "refused" or trial.reasons[0].startswith("unclear")]
     misses = "; ".join(
-        f"{trial['candidate']} ({trial['bytes'] / 1e6:.1f} MB): {trial['reasons'][0]}"
-        for trial in sorted(missed, key=excess)[:MAX_NEAREST]
+        f"{trial.candidate.name} ({trial.figures['bytes'] / 1e6:.1f} MB): {trial.reasons[0]}"
+        for trial in sorted(missed, key=lambda trial: trial.excess)[:MAX_NEAREST]
     )
-    reasons = "; ".join(f"{trial['candidate']}: {trial['reasons'][0]}" for trial in trials)
+    reasons = "; ".join(f"{trial.candidate.name}: {trial.reasons[0]}" for trial in trials)
     return ConversionError(
         f"none of {len(trials)} candidates passes on the suite to choose on; the nearest: "
         f"{misses or reasons[:MAX_REASONS_CHARS]}",

@@ -147,7 +147,6 @@ def judge(checkpoint: Any, candidate: Any, write_suite: Any, monkeypatch: pytest
     """Judge by a cache; returns True if the artifact was run."""
     cache, runs = Memory(), []
     subject, path = subject_of(checkpoint()), candidate()
-    artifact = DraftArtifact("onnx-int8", "int8", path.name)
     predict = module.predict
     monkeypatch.setattr(module, "predict", lambda *words: runs.append(1) or predict(*words))
 
@@ -155,7 +154,7 @@ def judge(checkpoint: Any, candidate: Any, write_suite: Any, monkeypatch: pytest
         value = {"suite": str(write_suite(TEXTS)), "metrics": [{"metric": "span_f1"}], **request}
         plan = plan_evaluation(EvaluationRequest.from_json(value), "token-classification", Path(), ())
         runs.clear()
-        SourceEvaluation(plan, subject, False, cache, key or {"subject": 1}).judge(artifact, path)
+        SourceEvaluation(plan, subject, False, cache, key or {"subject": 1}).judge(path)
         return bool(runs)
 
     vars(run).update(cache=cache, path=path)

@@ -16,8 +16,8 @@ from support.graphs import graph
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from onnxreg.converters.evaluation import suite
+from onnxreg.converters.evaluation.answers import TextModel, run_texts
 from onnxreg.converters.evaluation.evaluate import plan_evaluation
-from onnxreg.converters.evaluation.run_texts import TextModel, run_texts
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan, match_labels
 from onnxreg.converters.evaluation.tokens import NOTHING, TextTokenizer, TokenRow, decode, tag_scheme
 from onnxreg.schema.core.errors import ConversionError, InputError

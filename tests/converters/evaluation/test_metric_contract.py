@@ -16,8 +16,14 @@ from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation import metrics
-from onnxreg.converters.evaluation.evaluators import LabelledRow, LabelledText, Likelihood, Question, Texts
-from onnxreg.converters.evaluation.generated import TextPair, Transcript
+from onnxreg.converters.evaluation.evaluators import (
+    LabelledRow,
+    LabelledText,
+    Question,
+    TextPair,
+    Texts,
+    Transcript,
+)
 from onnxreg.converters.evaluation.metric import EvaluationError, ScoreTable, percentiles
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.converters.source import toolchain
@@ -60,7 +66,7 @@ SUBJECTS: dict[str, tuple[Sequence[Any], Sequence[Any], Sequence[Any]]] = {
     ),
     "word_error_rate": ([Transcript("a.wav", "Call Anna!")] * 6, ["call  anna"] * 6, ["all Anna"] * 6),
     "chrf": ([TextPair("Haus", "the house")] * 6, ["the house"] * 6, ["a horse"] * 6),
-    "perplexity": ([None] * 6, [Likelihood(1.0, 3, 50)] * 6, [Likelihood(2.0, 3, 50)] * 6),
+    "perplexity": ([None] * 6, [(1.0, 3, 50)] * 6, [(2.0, 3, 50)] * 6),
 }
 SUBJECTS["macro_f1"] = SUBJECTS["accuracy"]
 SUBJECTS["exact_match"] = SUBJECTS["answer_f1"]

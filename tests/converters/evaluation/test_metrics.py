@@ -17,7 +17,6 @@ from onnxreg.converters.evaluation import metrics
 from onnxreg.converters.evaluation.evaluators import (
     LabelledPixels,
     LabelledRows,
-    Likelihood,
     ModelInput,
     Question,
     Texts,
@@ -184,7 +183,7 @@ def test_spans_as_seqeval_counts_them():
 
 
 def test_perplexity_is_the_exponential_of_the_mean_over_tokens():
-    predictions = [Likelihood(2.0, 4, 100), Likelihood(9.0, 6, 100)]
+    predictions = [(2.0, 4, 100), (9.0, 6, 100)]
     assert value("perplexity", [None] * 2, predictions) == pytest.approx(math.exp(1.1))
     perplexity = metrics.find("perplexity")
     assert perplexity.loss(10.0, 10.5) == pytest.approx(0.05)

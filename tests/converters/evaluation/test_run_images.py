@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from onnxreg.converters.evaluation.run_images import run_numbers
+from onnxreg.converters.evaluation.answers import run_numbers
 from onnxreg.schema.core.errors import InputError
 
 LABELS = ["cat", "dog"]

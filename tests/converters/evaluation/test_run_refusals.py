@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxreg.converters.evaluation.run_images import run_numbers
+from onnxreg.converters.evaluation.answers import run_numbers
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 LOGITS, BOXES, PIXELS, FRAMES = (

@@ -12,13 +12,15 @@ import onnxruntime
 import pytest
 from support.docs.nets import write_llama, write_mlp
 from support.graphs import graph
+from support.tasks.seq2seq import save
 
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.evaluation.evaluate import EVALUATORS
-from onnxreg.converters.evaluation.evaluators import LabelledRows
+from onnxreg.converters.evaluation.evaluators import EVALUATORS, LabelledRows
+from onnxreg.converters.profiles.profile_catalog import task_recipe
 from onnxreg.converters.request import ExportRequest
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
@@ -366,3 +368,27 @@ def test_items_that_a_model_reads_alike_are_identical_whatever_the_right_answer_
 def test_items_of_other_content_are_not_identical(tmp_path):
     rows = [{"text": a, "text_pair": b, "label": "x"} for a, b in (("a", "b"), ("b", "a"), ("a", "c"))]
     assert len(identities(tmp_path, "text-classification", *rows)) == 3
+
+
+@pytest.mark.more
+def test_each_file_of_a_member_generates_with_the_other_graphs_of_its_precision(export, tmp_path):
+    source = save("t5", tmp_path / "t5", 1)
+    recipe = task_recipe("text2text-generation", quantize=True, source=str(source)).to_json()
+    first = next(output for output in recipe["outputs"] if output["path"] == "encoder_model_int8.onnx")
+    (start,) = (step["input"] for step in recipe["steps"] if step["name"] == first["step"])
+    other = {"name": "other", "pass": "OrtDynamicQuantization", "input": start}
+    second = {**first, "step": "other", "path": "encoder_model_other.onnx"}
+    rows = [{"text": f"word{number} another", "target": "word1"} for number in range(3)]
+    draft = export(
+        source,
+        "text2text-generation",
+        rows,
+        [*recipe["steps"], other],
+        [*recipe["outputs"], second],
+        artifacts=[first["path"], second["path"]],
+    )
+    decoder = str(Digest.of((draft.root / "decoder_model_merged_int8.onnx").read_bytes()))
+    for path in (first["path"], second["path"]):
+        encoder = str(Digest.of((draft.root / path).read_bytes()))
+        graphs = figures(draft, path)["chrf"]["settings"]["graphs"]
+        assert graphs == {"encoder": encoder, "decoder_merged": decoder}

@@ -141,6 +141,15 @@ def test_a_transposed_matrix_that_is_also_a_table_is_quantized_and_the_table_sta
             (STATIC, {"data": data}, image, r"needs sample|the graph takes x")
             for data in (None, [], [{"z": 1}])
         ),
+        *(
+            (
+                STATIC,
+                {"data": rows(3, 40) + rows(5, 40), "calibrate_method": method},
+                matrices,
+                "these have 2",
+            )
+            for method in ("Entropy", "Percentile", "MSE")
+        ),
     ],
 )
 def test_parameters_and_data_that_mean_nothing(work: Any, given: Any, subject: Any, message: str) -> None:

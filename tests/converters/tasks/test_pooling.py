@@ -256,7 +256,7 @@ def test_the_longest_input_may_be_in_the_tokenizer_which_may_be_for_lower_case(c
 
 
 def test_the_default_prompt_is_published_and_put_before_each_text(checkpoint, tmp_path):
-    from onnxreg.converters.evaluation.run_texts import TextModel, run_texts
+    from onnxreg.converters.evaluation.answers import TextModel, run_texts
     from onnxreg.converters.evaluation.tokens import TextTokenizer
 
     settings = {"prompts": {"query": "the patient ", "document": ""}, "default_prompt_name": "query"}

@@ -1,9 +1,18 @@
-"""Run an artifact on texts; the inputs and outputs of the graph decide the kind of answer.
+"""Answers of artifacts to texts, images and sounds; the inputs and outputs of the graph decide the kind of answer.
 
-A token classifier tags spans, a text classifier scores classes, a graph with `start_logits` and `end_logits` answers
-questions; other graphs give vectors or text. Spans and answers are decoded as in an
-evaluation. Scores of classes are made as in pipelines of transformers: by the sigmoid if several classes may be
-right at once, or there is only one; unchanged for a regression; otherwise by the softmax.
+Of texts (`run_texts`), a token classifier tags spans, a text classifier scores classes, a graph with `start_logits` and
+`end_logits` answers questions; other graphs give vectors or text. Spans, answers and vectors are decoded as in an evaluation.
+Scores of classes are made as in pipelines of transformers: by the sigmoid if several classes may be right at once, or there
+is only one; unchanged for a regression; otherwise by the softmax. Of the numbers of an image or a sound (`run_numbers`):
+
+| output | answer |
+|---|---|
+| `logits` and `pred_boxes` | objects with their boxes, as shares of the image |
+| `predicted_depth` | the depth of each pixel |
+| `logits` with four axes | the label of each pixel, and the share of each label |
+| `logits` with three axes | the spoken words, from the tokens of CTC |
+| `logits` with two axes | classes |
+| another output | a vector |
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.evaluators import STRIDE, AnswerSpan, best_span, output, tags_of
+from onnxreg.converters.evaluation.evaluators import (
+    STRIDE,
+    best_answer,
+    best_span,
+    output,
+    tags_of,
+    text_vector,
+    transcript,
+)
 from onnxreg.converters.evaluation.metric import Floats
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner
-from onnxreg.converters.evaluation.tokens import TextTokenizer, TokenRow, decode, runs, tag_scheme
+from onnxreg.converters.evaluation.tokens import TextTokenizer, decode, runs, tag_scheme
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG
 from onnxreg.converters.tasks.greedy import positions_of
@@ -27,11 +44,10 @@ from onnxreg.schema.core.errors import ConversionError, InputError
 
 PER_TOKEN = ("logits", "start_logits", "end_logits", "last_hidden_state", "token_embeddings")
 """Outputs with a value for each token: a graph of fixed shape also gives values for padding."""
-OF_TEXTS = ("embeddings", "sentence_embedding", "text_embeds")
-OF_TOKENS = ("last_hidden_state", "token_embeddings")
-"""Outputs with a vector for each token; if a graph has several, the first name counts."""
+LEAST_SCORE = 0.5
+"""Objects with a lower score are not shown, as in pipelines of transformers."""
 Answer = dict[str, Any]
-"""A JSON object with the documented keys of `reg run --text --json`."""
+"""A JSON object with the documented keys of `reg run --json`."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +119,9 @@ def run_texts(
     if is_answering:
         return {"answer": _answer(model, texts[0], context or "")}
     if is_classifier:
-        return _classes(model, texts[0], context)
+        row = model.tokenizer.row(texts[0], context)
+        logits = _numbers(model.run(row.inputs), "logits")
+        return {**_classes(logits, model.labels, model.config, name), "truncated": row.is_cut}
     if "logits" not in gives:
         return _vectors(model, texts)
     if task == "text-generation" or model.runner.has_past:
@@ -114,18 +132,11 @@ def run_texts(
 
 
 def refuse(label: str, why: str) -> InputError:
-    """Make the error for a version that cannot run on texts."""
+    """Make the error for a version that cannot run on texts, images or sounds."""
     return InputError(f"{label} {why}", "run it on tensors: --input")
 
 
-def _classes(model: TextModel, text: str, pair: str | None) -> Answer:
-    """The classes of a text; see `classes_of`."""
-    row = model.tokenizer.row(text, pair)
-    logits = _numbers(model.run(row.inputs), "logits")
-    return {**classes_of(logits, model.labels, model.config, model.graph.name), "truncated": row.is_cut}
-
-
-def classes_of(logits: Floats, labels: Sequence[str], config: Mapping[str, Any], name: str) -> Answer:
+def _classes(logits: Floats, labels: Sequence[str], config: Mapping[str, Any], name: str) -> Answer:
     """The classes with their scores, the best first. ConversionError, naming the graph, for another number of labels."""
     labels = labels or tuple(f"LABEL_{number}" for number in range(len(logits)))
     if len(labels) != len(logits):
@@ -137,15 +148,19 @@ def classes_of(logits: Floats, labels: Sequence[str], config: Mapping[str, Any],
     if problem == "regression":
         activation, scores = "none", logits
     elif problem == "multi_label_classification" or len(logits) == 1:
-        activation, scores = "sigmoid", 1 / (1 + np.exp(-logits))
+        activation, scores = "sigmoid", _sigmoid(logits)
     order = np.argsort(-scores, kind="stable")
     classes = [{"label": labels[number], "score": float(scores[number])} for number in order]
     return {"classes": classes, "activation": activation}
 
 
 def _softmax(logits: Floats) -> Floats:
-    powers = np.exp(logits - logits.max())
-    return np.asarray(powers / powers.sum())
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return np.asarray(powers / powers.sum(-1, keepdims=True))
+
+
+def _sigmoid(logits: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 def _spans(model: TextModel, text: str) -> list[Answer]:
@@ -162,24 +177,19 @@ def _spans(model: TextModel, text: str) -> list[Answer]:
 
 
 def _answer(model: TextModel, question: str, context: str) -> Answer | None:
-    """Return the best answer in all windows of the context; None if "no answer" has a higher score in every window."""
-    windows = model.tokenizer.pair_windows(question, context, STRIDE)
-    read = [_read_window(model, row) for row in windows]
-    best, score, _ = max(read, key=lambda item: item[0].score)
-    if best.end <= best.start or min(nothing for _, _, nothing in read) > best.score:
+    """Return the best answer in all windows of the context, with its probability in its window; None for no answer."""
+    rows = list(model.tokenizer.pair_windows(question, context, STRIDE))
+    outputs = [model.run(row.inputs) for row in rows]
+    windows = [best_span(own, row) for own, row in zip(outputs, rows, strict=True)]
+    best = best_answer(windows)
+    if best is None:
         return None
+    at = windows.index(best)
+    is_context, score = rows[at].sequences == 1, 1.0
+    for side, (name, edge) in enumerate((("start", best.start), ("end", best.end))):
+        is_edge = rows[at].offsets[is_context][:, side] == edge
+        score *= float(_softmax(_numbers(outputs[at], f"{name}_logits")[is_context])[is_edge].max())
     return {"text": context[best.start : best.end], "start": best.start, "end": best.end, "score": score}
-
-
-def _read_window(model: TextModel, row: TokenRow) -> tuple[AnswerSpan, float, float]:
-    """Return the best answer in a window, its probability, and the score of no answer (the sum of the first token's logits)."""
-    outputs = model.run(row.inputs)
-    logits = [_numbers(outputs, f"{name}_logits") for name in ("start", "end")]
-    best, is_context, probability = best_span(logits[0], logits[1], row), row.sequences == 1, 1.0
-    for side, (values, offset) in enumerate(zip(logits, (best.start, best.end), strict=True)):
-        chosen = row.offsets[is_context][:, side] == offset
-        probability *= float(_softmax(values[is_context])[chosen].max()) if chosen.any() else 0.0
-    return best, probability, float(logits[0][0] + logits[1][0])
 
 
 def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
@@ -216,22 +226,16 @@ def _vectors(model: TextModel, texts: Sequence[str]) -> Answer:
     rows, items, pooling = [], [], "graph"
     for text in texts:
         row = model.tokenizer.row(prompt + text)
-        outputs = model.run(row.inputs)
-        tokens: Answer = {}
-        if (chosen := _chosen(outputs, 2, OF_TEXTS)) is not None:
-            vector = _numbers(outputs, chosen)
-        elif (chosen := _chosen(outputs, 3, OF_TOKENS)) is not None:
-            states, pooling = _numbers(outputs, chosen), "mean"
-            vector = states[row.inputs["attention_mask"][0].astype(bool)].mean(axis=0)
-            parts = zip(row.tokens, row.offsets.tolist(), states.tolist(), strict=True)
-            tokens["tokens"] = [
+        vector, states = text_vector(model.run(row.inputs), row.inputs, model.graph.name)
+        item: Answer = {"text": text, "vector": vector.tolist(), "truncated": row.is_cut}
+        if states is not None:
+            pooling, parts = "mean", zip(row.tokens, row.offsets.tolist(), states.tolist(), strict=True)
+            item["tokens"] = [
                 {"token": token, "start": start, "end": end, "vector": own}
                 for token, (start, end), own in parts
             ]
-        else:
-            raise ConversionError(f"{model.graph.name} gives no vectors: {', '.join(outputs)}")
         rows.append(vector)
-        items.append({"text": text, "vector": vector.tolist(), "truncated": row.is_cut, **tokens})
+        items.append(item)
     stacked = np.stack(rows)
     units = stacked / np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), np.finfo(np.float64).tiny)
     shown = {"prompt": prompt} if prompt else {}
@@ -242,10 +246,75 @@ def _numbers(outputs: Mapping[str, Any], name: str) -> Floats:
     return np.asarray(output(outputs, name), dtype=np.float64)
 
 
-def _chosen(outputs: Mapping[str, Any], axes: int, names: Sequence[str]) -> str | None:
-    """Return the name of an output whose row has `axes` axes: the first of `names`, else the graph's only output."""
-    fitting = [name for name, array in outputs.items() if array.ndim == axes and array.shape[0] == 1]
-    named = [name for name in names if name in fitting]
-    if named:
-        return named[0]
-    return fitting[0] if len(outputs) == len(fitting) == 1 else None
+def run_numbers(
+    outputs: Mapping[str, Any],
+    labels: Sequence[str],
+    config: Mapping[str, Any],
+    name: str,
+    words: Mapping[str, int],
+) -> Answer:
+    """Decode the outputs for one image or sound.
+
+    Args:
+        config: the checkpoint's config.json.
+        name: the graph's name in messages.
+        words: the numbers of tokens (`vocab.json`), for CTC.
+
+    Returns one of `{objects}`, `{depth}`, `{segments, pixels}`, `{transcript}`, `{classes, activation}`, `{vector, pooling}`.
+    Raises InputError if the outputs are not of these kinds, ConversionError for another number of labels.
+    """
+    if not outputs or any(array.dtype.kind not in "fiu" or not array.size for array in outputs.values()):
+        raise refuse(name, "gives no numbers")
+    rows = {key: np.atleast_1d(array)[0].astype(np.float64) for key, array in outputs.items()}
+    logits, depth = rows.get("logits"), rows.get("predicted_depth")
+    if logits is None and depth is not None and depth.ndim == 2:
+        return {"depth": depth.tolist()}
+    if logits is None:
+        return _vector(next(iter(rows.values())), name)
+    boxes = rows.get("pred_boxes")
+    if boxes is not None and logits.ndim == 2 and boxes.shape == (len(logits), 4):
+        return {"objects": _objects(logits, boxes, _enough(labels, 1, name))}
+    if logits.ndim == 3:
+        labels = _enough(labels, len(logits), name)
+        pixels = logits.argmax(0)
+        shares = np.bincount(pixels.reshape(-1), minlength=len(labels)) / pixels.size
+        order = np.argsort(-shares, kind="stable")
+        segments = [{"label": labels[at], "share": float(shares[at])} for at in order if shares[at] > 0]
+        return {"segments": segments, "pixels": pixels.tolist()}
+    if logits.ndim == 2:
+        return {"transcript": transcript(logits, words, config, name)}
+    if logits.ndim == 1:
+        return _classes(logits, labels, config, name)
+    raise refuse(name, f"gives logits of {logits.ndim} axes for a row")
+
+
+def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
+    """The labels; ConversionError, naming the graph, if there are fewer than `count`."""
+    if len(labels) < count:
+        message = f"{name} gives {count} classes or more, and the version has {len(labels)} labels"
+        raise ConversionError(message, "the number of labels in config.json must be that of the classes")
+    return labels
+
+
+def _objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> list[Answer]:
+    """Return the objects, the best first: scored by the softmax if a further class means no object, else by the sigmoid."""
+    has_nothing = logits.shape[1] > len(labels)
+    scores = _softmax(logits)[:, : len(labels)] if has_nothing else _sigmoid(logits)
+    best, objects = scores.argmax(1), []
+    for at in np.argsort(-scores.max(1), kind="stable"):
+        x, y, width, height = boxes[at]
+        if (score := float(scores[at, best[at]])) >= LEAST_SCORE:
+            box = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
+            objects.append({"label": labels[best[at]], "score": score, "box": [float(edge) for edge in box]})
+    return objects
+
+
+def _vector(values: Floats, name: str) -> Answer:
+    """Return the vector of an image: the graph's own vector, the vector of the first token, or the mean of a map."""
+    if values.ndim == 1:
+        return {"vector": values.tolist(), "pooling": "graph"}
+    if values.ndim == 2:
+        return {"vector": values[0].tolist(), "pooling": "first"}
+    if values.ndim == 3:
+        return {"vector": values.mean((1, 2)).tolist(), "pooling": "mean"}
+    raise refuse(name, "gives no vector")
