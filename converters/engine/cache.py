@@ -71,8 +71,6 @@ class StepCache:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
             shutil.rmtree(directory, ignore_errors=True)
             return False
-        with suppress(OSError):
-            os.utime(directory / ENTRY_FILE)
         return True
 
     def keep(self, kind: str, key: Key, source: Path, digests: Mapping[str, str] | None = None) -> None:
@@ -81,27 +79,23 @@ class StepCache:
         Args:
             digests: the digest by path for each file that the caller has hashed already.
         """
-        with suppress(OSError), self._staged(kind, key) as staged:
+        with suppress(OSError), self._staged(kind, key) as (staged, entry):
             files = [path.relative_to(source) for path in sorted(source.rglob("*")) if path.is_file()]
             for path in files:
                 link_or_copy(source / path, staged / path)
                 (staged / path).chmod(0o444)
             names = [path.as_posix() for path in files]
             earlier = digests or {}
-            hashes = {name: earlier.get(name) or str(digest_file(staged / name)) for name in names}
-            _write_entry(staged, key, files=hashes)
+            entry["files"] = {name: earlier.get(name) or str(digest_file(staged / name)) for name in names}
 
     def find_value(self, kind: str, key: Key) -> Any:
         """Return the JSON value that `remember` kept under a key, or None."""
-        directory, entry = self._read(kind, key)
-        with suppress(OSError):
-            os.utime(directory / ENTRY_FILE)
-        return entry.get("value")
+        return self._read(kind, key)[1].get("value")
 
     def remember(self, kind: str, key: Key, value: Any) -> None:
         """Keep a JSON value under a key, in place of an earlier one. If the cache is not writable, nothing is kept."""
-        with suppress(OSError), self._staged(kind, key) as staged:
-            _write_entry(staged, key, value=value)
+        with suppress(OSError), self._staged(kind, key) as (_, entry):
+            entry["value"] = value
             shutil.rmtree(self._directory(kind, key), ignore_errors=True)
 
     def trim(self, limit: int = MAX_CACHE_BYTES, dry_run: bool = False) -> TrimResult:
@@ -127,21 +121,28 @@ class StepCache:
         return TrimResult(len(removed), sum(size for size, _ in removed), kept_bytes)
 
     def _read(self, kind: str, key: Key) -> tuple[Path, dict[str, Any]]:
-        """Return the directory of an entry and the content of its entry.json, {} if the entry cannot be read."""
+        """Return the directory of an entry and the content of its entry.json, {} if the entry cannot be read; mark it as used."""
         directory = self._directory(kind, key)
         try:
             entry = canonical.decode((directory / ENTRY_FILE).read_bytes(), ENTRY_FILE)
         except (OSError, InputError):
             return directory, {}
+        with suppress(OSError):
+            os.utime(directory / ENTRY_FILE)
         return directory, entry if isinstance(entry, dict) else {}
 
     @contextmanager
-    def _staged(self, kind: str, key: Key) -> Iterator[Path]:
-        """Yield a directory that becomes the entry of a key. If two processes make the same entry, the first is kept."""
+    def _staged(self, kind: str, key: Key) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Yield a directory that becomes the entry of a key, and the content of its entry.json.
+
+        If two processes make the same entry, the first is kept.
+        """
         directory, staged = self._directory(kind, key), self.root / f"{STAGED_PREFIX}{secrets.token_hex(8)}"
+        entry: dict[str, Any] = {"key": dict(key)}
         try:
             staged.mkdir(parents=True)
-            yield staged
+            yield staged, entry
+            (staged / ENTRY_FILE).write_bytes(canonical.encode(entry, ENTRY_FILE))
             directory.parent.mkdir(parents=True, exist_ok=True)
             staged.rename(directory)
         except BaseException:
@@ -150,10 +151,6 @@ class StepCache:
 
     def _directory(self, kind: str, key: Key) -> Path:
         return self.root / kind / hashlib.sha256(canonical.encode(dict(key), "cache key")).hexdigest()
-
-
-def _write_entry(directory: Path, key: Key, **content: Any) -> None:
-    (directory / ENTRY_FILE).write_bytes(canonical.encode({"key": dict(key), **content}, ENTRY_FILE))
 
 
 def _size(directory: Path) -> int:

@@ -83,7 +83,7 @@ def _describe(
     path, *sidecar_paths = paths[output.step]
     facts, line = result.facts, (result, *result.ancestors)
     steps = tuple(item.step for item in reversed(line))
-    promised = ProfileOutput(path, tuple(sidecar_paths), facts, steps)
+    promised = ProfileOutput(path, facts, steps)
     plan.profile.check(promised, subject)
     size = sum((workspace / file).stat().st_size for file in paths[output.step])
     entries = checks(result, limits_of(plan.recipe.checks, path), path, size)

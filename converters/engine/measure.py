@@ -237,10 +237,8 @@ def agreement(expected: Outputs, actual: Outputs, name: str) -> Agreement:
     ]
     if not pairs:
         return Agreement(0, 0.0, 1.0, 1.0, 1.0)
-    same, cosines = [], []
-    for parent, child in pairs:
-        same.append(parent.argmax(axis=1) == child.argmax(axis=1))
-        cosines.append(samples.cosines(parent, child, 1.0))
+    same = [parent.argmax(axis=1) == child.argmax(axis=1) for parent, child in pairs]
+    cosines = [samples.cosines(parent, child, 1.0) for parent, child in pairs]
     return Agreement(
         positions=sum(map(len, same)),
         max_abs_diff=max(float(np.abs(parent - child).max()) for parent, child in pairs),

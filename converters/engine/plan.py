@@ -29,7 +29,6 @@ class ProfileOutput:
     """A graph to publish: its path in the workspace, its facts, and the steps that made it, in order."""
 
     path: str
-    files: tuple[str, ...]
     facts: GraphFacts
     steps: tuple[Step, ...]
 

@@ -21,9 +21,9 @@ def find_base(directory: Path, find: Callable[[str], Location]) -> Location | No
     `find` takes a directory or a hub id (`id@revision`). A relative path begins at the adapter, else at the working directory.
     Raises InputError if the model is absent, is an adapter too, or has weights in the directory of the adapter.
     """
-    config = read_object(directory / CONFIG)
-    if not config:
+    if not (directory / CONFIG).is_file():
         return None
+    config = read_object(directory / CONFIG)
     if weight_files(directory):
         message = f"the checkpoint has weights of a model, and an adapter ({CONFIG}) of another"
         raise InputError(message, "keep the two in directories of their own, and name one")
@@ -37,9 +37,9 @@ def find_base(directory: Path, find: Callable[[str], Location]) -> Location | No
         if isinstance(error, RemoteError) and "/" in base:  # a hub id, and the Hub did not answer
             raise
         named = Path(base).name[:80] or "a model that it does not name"
-        message = f"an adapter of {named}, which is not here: neither a directory nor a model on the Hub"
+        reason = "" if "/" in base else f": {error.message}"  # of a name that may also be a hub id
         hint = f"name the directory of its model in {CONFIG}: base_model_name_or_path"
-        raise InputError(message, hint) from error
+        raise InputError(f"an adapter of {named}, which is not here{reason}", hint) from error
     if (location.directory / CONFIG).is_file():
         message = f"the model of the adapter has an adapter too ({CONFIG})"
         raise InputError(message, "merge that one first, with peft, and save the whole model")
