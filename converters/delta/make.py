@@ -183,16 +183,16 @@ def _deflate(parts: Sequence[Any], strategy: int = zlib.Z_DEFAULT_STRATEGY) -> b
 
 def _merge(spans: Iterable[Span]) -> Iterator[Span]:
     """Join copies of adjacent bytes."""
-    last: Span | None = None
+    last = Span(LITERAL, 0)
     for span in spans:
-        is_next = last is not None and last.op == span.op == COPY and last.offset + last.length == span.offset
-        if last is not None and is_next and last.length < MAX_COPY_BYTES:
+        is_next = last.op == span.op == COPY and last.offset + last.length == span.offset
+        if is_next and last.length < MAX_COPY_BYTES:
             last = last._replace(length=last.length + span.length)
             continue
-        if last is not None:
+        if last.length:
             yield last
         last = span
-    if last is not None:
+    if last.length:
         yield last
 
 

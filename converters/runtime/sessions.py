@@ -68,8 +68,6 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
         source: the file, or its bytes.
         name: the graph's name in errors; by default the file's own name.
     """
-    failure: Exception | None = None
-    # 1.31 has no exact 8-bit kernel for a weight that two nodes share
     for exact in (True, False) if _saturates() else (False,):
         options = session_options(prepacking=prepacking, exact=exact)
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -79,12 +77,12 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
         model = source if isinstance(source, bytes) else str(source)
         try:
             return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # noqa: BLE001 - whatever it raises
-            failure = error
-    assert failure is not None
-    file = source if isinstance(source, Path) else None
-    label = name or (file.name if file else "the model")
-    raise ConversionError(with_reason(f"ONNX Runtime cannot load {label}", failure, file)) from failure
+        except Exception as error:
+            if exact:  # 1.31 has no exact 8-bit kernel for a weight that two nodes share
+                continue
+            file = source if isinstance(source, Path) else None
+            label = name or (file.name if file else "the model")
+            raise ConversionError(with_reason(f"ONNX Runtime cannot load {label}", error, file)) from error
 
 
 @cache
