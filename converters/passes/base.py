@@ -102,7 +102,6 @@ class GraphPass(Pass[Any, Any]):
     """
 
     keeps_opset: ClassVar[bool] = True
-    keeps_types: ClassVar[bool] = True
     tolerance: ClassVar[float | None] = None
     """Largest distance from the parent, as a share of an output's largest value; None if the pass rounds numbers."""
 
@@ -142,14 +141,18 @@ class GraphPass(Pass[Any, Any]):
             "weight_bytes": model_file.weight_bytes(subject),
         }
 
+    def types_after(self, before: Facts) -> dict[str, int]:
+        """Return the element types that inputs and outputs must have in the result, by name."""
+        return dict(before["types"])
+
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         opset, weights = graph.default_opset(after), model_file.weight_bytes(after)
-        for part, is_kept, was, now in (
-            ("inputs and outputs", True, before["names"], _names(after)),
-            ("public types", self.keeps_types, before["types"], public_types(after)),
-            ("opset", self.keeps_opset, before["opset"], opset),
+        for part, was, now in (
+            ("inputs and outputs", before["names"], _names(after)),
+            ("public types", self.types_after(before), public_types(after)),
+            ("opset", before["opset"] if self.keeps_opset else opset, opset),
         ):
-            if is_kept and was != now:
+            if was != now:
                 raise ConversionError(f"{self.id} changed the {part}: {was} became {now}")
         return {"opset": opset, "weight_bytes": {"before": before["weight_bytes"], "after": weights}}
 

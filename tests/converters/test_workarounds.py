@@ -41,7 +41,7 @@ class Length(torch.nn.Module):
 
 
 def test_torch_prints_the_graph_that_it_cannot_export(tmp_path, capfd):
-    """`conversion.export` replaces the function that prints."""
+    """`OnnxConversion` replaces the function that prints."""
     with quiet(), pytest.raises(Exception, match="eigvals"):
         torch.onnx.export(Eigenvalues(), (torch.eye(3),), tmp_path / "model.onnx", dynamo=False)
     assert "graph(" in capfd.readouterr().out
