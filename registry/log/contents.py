@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnxreg.registry.log.log import Log, consult
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, RegistryReader
@@ -27,8 +27,7 @@ ArtifactPaths = tuple[str, ...] | None
 """Sorted paths of artifacts; None means all artifacts of a version."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """A choice of artifacts by format (empty: any), precision (None: any) and member of a family (empty: any). If `paths` is
     not empty, it chooses exactly the artifacts at these paths.
     """
@@ -154,8 +153,7 @@ def _listed(artifacts: Iterable[Artifact]) -> str:
     return ", ".join(dict.fromkeys(f"{item.format} ({item.precision})" for item in artifacts))
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(NamedTuple):
     """A blob that a model needs: its digest, its size in bytes if a document states it, and a label."""
 
     digest: Digest

@@ -312,7 +312,7 @@ def blobs_of(
     for digest, blob in needed.items():
         if blob.size is None:
             size, label = len(source.fetch(digest)), f"{source.name} statement"
-            needed[digest] = replace(blob, size=size, label=label)
+            needed[digest] = blob._replace(size=size, label=label)
     for version in sorted(published & source.versions.keys()):
         entry = source.versions[version]
         if entry.manifest in stored:

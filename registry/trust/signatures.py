@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from onnxreg.registry.log.contents import Release
 from onnxreg.registry.log.log import LocatedVersion, Log, load, log_of, read_blob, read_manifest
@@ -92,8 +92,7 @@ class SignatureVerdict:
         return {"status": self.status, "keyid": self.keyid, "key": self.key}
 
 
-@dataclass(frozen=True)
-class SignatureJudge:
+class SignatureJudge(NamedTuple):
     """Judges signatures on one model in one registry. `digest_at` returns a line's digest; only revoked keys need it."""
 
     trust: Trust
@@ -149,8 +148,7 @@ def judge_lines(
     return [(line, judge.line(line)) for line in log]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedStatement:
+class RecordedStatement(NamedTuple):
     """A statement of a log: its kind from `KINDS` (else ""), its document and, if it is signed, its envelope."""
 
     kind: str
@@ -258,8 +256,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
                 yield RecordedProof(report, signers)
 
 
-@dataclass(frozen=True, slots=True)
-class SignedStatement:
+class SignedStatement(NamedTuple):
     """A signature on a version or, if `version` is None, on an evaluation; line `seq` with `event` names the statement."""
 
     seq: int

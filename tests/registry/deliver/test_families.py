@@ -54,7 +54,7 @@ def test_a_member_without_what_is_asked_for_is_named(crops, other, tmp_path):
     with pytest.raises(NotFoundError, match=f"head:species001 of {newest} has no onnx-int8") as caught:
         other.pull(newest, url, selection=both)
     assert caught.value.hint == "it has onnx (float32)"
-    other.pull(newest, url, selection=replace(both, members=("backbone",)))
+    other.pull(newest, url, selection=both._replace(members=("backbone",)))
     done = other.pull(newest, url, selection=Selection(members=("head:species001",)))
     assert done.artifacts == {Version(2, 0, 0): ("heads/species001.onnx", "swin-int8.onnx")}
 
