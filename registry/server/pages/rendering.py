@@ -108,7 +108,7 @@ def environment(**values: Any) -> Environment:
 
 def printable(value: Any) -> Any:
     """Return a text with codes for characters that do not print, such as those that reverse the writing direction."""
-    if not isinstance(value, str) or isinstance(value, Markup):
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
         return value
     return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in value)
 
