@@ -99,9 +99,9 @@ class ExportRequest:
         trusted = self.trust_remote_code
         plan = plan_export(recipe, self.source, self.name, directory, trusted, profile, label, consent)
         if recipe.search is not None:
-            from onnxreg.converters.search.search import check_search
+            from onnxreg.converters.search.search import Search
 
-            check_search(plan)
+            Search(plan)
         return plan
 
     def check(self) -> str | None:

@@ -151,13 +151,14 @@ def plan_evaluation(
 
 
 def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[JudgedMetric]:
+    of_task = metrics.of_task(task)
+    names = ", ".join(metric.id for metric in of_task)
     choices = request.metrics or tuple(
         MetricLimit(metric=metric.id)
-        for metric in metrics.of_task(task)
+        for metric in of_task
         if task not in metric.on_request and metric.supports(suite.items)
     )
     if not choices:
-        names = ", ".join(metric.id for metric in metrics.of_task(task))
         message = f"the items of {request.suite} fit no metric of {task}"
         raise InputError(
             message, f"its metrics are {names}: docs/certification.md shows the items of each task"
@@ -167,7 +168,6 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Ju
     for choice in choices:
         metric = metrics.find(choice.metric)
         if task not in metric.tasks:
-            names = ", ".join(other.id for other in metrics.of_task(task))
             raise InputError(f"the metric {metric.id} is not one of {task}", f"its metrics are {names}")
         library(metric.uses)
         limit = metric.limit if choice.limit is None else choice.limit

@@ -25,7 +25,6 @@ from onnxreg.converters.evaluation.suite import (
     check_unique,
     match_labels,
     numbered,
-    read_bytes,
     read_fixture,
 )
 from onnxreg.converters.evaluation.tokens import TagScheme, TextTokenizer, TokenRow, decode, tag_scheme
@@ -40,6 +39,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
+from onnxreg.schema.core.files import read_given
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.parts import AudioPreprocessing
 
@@ -510,7 +510,7 @@ class LabelledRows(TaskEvaluator):
 
     @classmethod
     def load_suite(cls, path: Path) -> Suite:
-        data = read_bytes(path)
+        data = read_given(path, suite.SUITE, limit=suite.MAX_BYTES)
         if path.suffix != ".npz":
             raise InputError(
                 f"evaluation suite {path} is not an .npz file",

@@ -343,15 +343,15 @@ class Metric(ABC):
         """Return the names of the numbers in a row. `labels` are the model's labels."""
         return self.names
 
-    @abstractmethod
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        """Score one item: a number for each column.
+        """Score one item: a number for each column; by default, the numbers of the prediction.
 
         Args:
             item: an item of the suite, of the task's class.
             prediction: the prediction of the scored model.
             reference: the parent's prediction, also if the scored model is the parent.
         """
+        return [float(number) for number in np.ravel(prediction)]
 
     @abstractmethod
     def value(self, rows: Floats) -> float:

@@ -112,9 +112,6 @@ class Top1(Metric):
     k: ClassVar[int] = 1
     names, gold = ("rank", "classes"), "label"
 
-    def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        return tuple(prediction)
-
     def value(self, rows: Floats) -> float:
         return float(np.mean(rows[:, 0] < self.k))
 
@@ -139,9 +136,6 @@ class MeanOverlap(Metric):
 
     def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
         return tuple(f"{count}/{label}" for label in labels for count in ("hits", "union"))
-
-    def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        return [float(count) for count in prediction.ravel()]
 
     def value(self, rows: Floats) -> float:
         hits, union = rows.sum(axis=0).reshape(-1, 2).T
@@ -304,9 +298,6 @@ class Perplexity(Metric):
     limit = 0.05
     min_groups = 100
     names = ("nats", "tokens", "vocabulary")
-
-    def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        return tuple(prediction)
 
     def value(self, rows: Floats) -> float:
         return float(np.exp(rows[:, 0].sum() / rows[:, 1].sum()))

@@ -25,7 +25,8 @@ from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.core.files import read_given
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
-MAX_BYTES = 256 * 2**20
+SUITE, MAX_BYTES = "evaluation suite", 256 * 2**20
+"""The kind of file in messages, and its most bytes."""
 ARCHIVE = b"PK\x03\x04"
 """The first bytes of an `.npz` file."""
 ID_KEYS = ("id", "fixture_id")
@@ -132,7 +133,7 @@ def load(path: Path, read_item: ReadItem = read_fixture, distinct: bool = False)
     Raises NotFoundError for a missing file, InputError for malformed contents, naming an item by its position and
     never quoting it.
     """
-    data = read_bytes(path)
+    data = read_given(path, SUITE, limit=MAX_BYTES)
     items: dict[str, Any] = {}
     ids: dict[str, str] = {}
     groups: list[str | int | None] = []
@@ -169,11 +170,6 @@ def check_unique(
         if first.setdefault(value, position) is not position:
             before = first[value].rpartition(", ")[2]
             raise InputError(f"{position}: {name} was used before, at {before}", hint)
-
-
-def read_bytes(path: Path) -> bytes:
-    """Read the file of a suite; for errors see `read_given`."""
-    return read_given(path, "evaluation suite", limit=MAX_BYTES)
 
 
 def numbered(groups: Sequence[str | int | None], path: Path) -> tuple[int, ...] | None:

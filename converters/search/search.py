@@ -280,12 +280,6 @@ class Trial:
         return {"candidate": name, "state": self.state, "reasons": reasons, **self.figures}
 
 
-def check_search(plan: ExportPlan) -> None:
-    """Check the search of a plan, if the plan has a search, and raise the errors that `Search` raises before any work."""
-    if plan.recipe.search is not None:
-        Search(plan, plan.recipe.search)
-
-
 def run_judged(
     plan: ExportPlan, workspace: Path, cache: StepCache | None = None, progress: Progress = SILENT
 ) -> tuple[Draft, LatencyTable]:
@@ -306,7 +300,7 @@ def run_judged(
         latencies = time_judged(SourceEvaluation(plan.evaluation, subject), draft, progress=progress)
         table = LatencyTable(PAIRS, tuple(latencies))
     else:
-        search = Search(plan, plan.recipe.search)
+        search = Search(plan)
         if cache is None:  # one of this search alone: the steps that candidates share run once
             cache = StepCache(scratch / "cache")
         final_plan = search.run(scratch, cache, progress)
@@ -325,14 +319,15 @@ class Search:
     passes. `base` is that file, and `trials` has the candidates in the order of their estimates.
     """
 
-    def __init__(self, plan: ExportPlan, request: SearchRequest) -> None:
+    def __init__(self, plan: ExportPlan) -> None:
         """Read both suites, and check candidates.
 
         Raises InputError or NotFoundError for anything that would stop the search later: a step, candidate or file that
         does not exist, a candidate that does not fit the recipe, a suite on which nothing can be certified, suites with
         different metrics or a common item, calibration rows that are in the suite to confirm on.
         """
-        assert plan.evaluation is not None
+        request = plan.recipe.search
+        assert request is not None and plan.evaluation is not None, "callers look"
         if plan.task.members:
             message = f"a search makes one graph, and {plan.task.id} has {len(plan.task.members)}"
             raise InputError(message, "leave --certify out: --eval-suite judges the graphs of --quantize")

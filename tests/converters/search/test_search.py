@@ -24,7 +24,7 @@ from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.request import run
-from onnxreg.converters.search.search import WeightBytes, check_search, library, product_groups, run_judged
+from onnxreg.converters.search.search import Search, WeightBytes, library, product_groups, run_judged
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile, SearchCandidate
@@ -101,7 +101,7 @@ def search(encoder: Path, exported: Path, shared_cache: StepCache, tmp_path: Pat
         if alone:
             cache = StepCache(shutil.copytree(exported, workspace / "cache"))
         plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
-        check_search(plan)
+        Search(plan)
         return run_judged(plan, workspace, cache)[0]
 
     return run
@@ -431,7 +431,7 @@ def test_suites_that_allow_other_metrics_are_refused(
     plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
     message = "to choose on is judged by spearman, mean_cosine, that to confirm on by mean_cosine"
     with pytest.raises(InputError, match=message):
-        check_search(plan)
+        Search(plan)
 
 
 @pytest.fixture
@@ -456,7 +456,7 @@ def search_rows(tmp_path: Path) -> Callable[..., None]:
                 "calibration": rows("calibration.npz", calibration, dtype),
             },
         }
-        check_search(plan_export(RecipeFile.from_json(value), str(tmp_path / "mlp.onnx"), "acme/x"))
+        Search(plan_export(RecipeFile.from_json(value), str(tmp_path / "mlp.onnx"), "acme/x"))
 
     return run
 
