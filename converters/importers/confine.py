@@ -108,7 +108,7 @@ class Child:
 
     def _messages(self) -> Iterator[Mapping[str, Any]]:
         """Yield messages of the child until it ends. Raises InputError if the child takes too much memory or time."""
-        with suppress(EOFError, ConnectionError):
+        with suppress(EOFError, OSError):  # also in the middle of a message
             while True:
                 if self._channel.poll(POLL_SECONDS):
                     yield json.loads(self._channel.recv_bytes())

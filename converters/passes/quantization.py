@@ -19,7 +19,7 @@ from pydantic import Field
 
 from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.onnx.tensors import tensor_bytes
-from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, QuantizationPass
+from onnxreg.converters.passes.base import GraphPass, PassParams, QuantizationPass
 from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.schema.core.errors import ConversionError, InputError
 
@@ -229,12 +229,10 @@ class OrtDynamicQuantization(GraphPass):
             weight_type = QuantType[self.params.weight_type]
             quantize_dynamic(*files, **options, **self.params.model_dump() | {"weight_type": weight_type})
 
-        return by_files(self.id, subject, quantize)
-
-    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
-        result = super().ensures(before, after)
-        sizes = result["weight_bytes"]
-        return {**result, "quantized_bytes": (sizes["before"] - sizes["after"]) * 4 // 3}
+        quantized = by_files(self.id, subject, quantize)
+        saved = model_file.weight_bytes(subject) - model_file.weight_bytes(quantized)
+        self.found["quantized_bytes"] = saved * 4 // 3
+        return quantized
 
 
 def by_files(label: str, subject: Any, quantize: Callable[..., None]) -> Any:
