@@ -26,7 +26,9 @@ import { decide, refusing, undone, withdrawals } from './slot.mjs'
 import { checkContinues, checkFirst, linesFrom, readIndex } from './state.mjs'
 import { comparable, summarize } from './summary.mjs'
 import { chooseDeltas, makeByDelta, offeredDeltas } from './updates.mjs'
-import { given, hexOf, IntegrityError, isVersion, mapping, modelName, NotFoundError, own, RegError, text } from './values.mjs'
+import {
+  count, digest, given, hexOf, IntegrityError, isVersion, list, mapping, maybe, modelName, NotFoundError, object, own, RegError, text,
+} from './values.mjs'
 
 export { IntegrityError, InputError, NotFoundError, RegError } from './values.mjs'
 export { RemoteError } from './http.mjs'
@@ -67,6 +69,8 @@ export { resolve, sha256 }
  */
 
 const QUESTION = { tag: text, query: mapping, device: mapping, seed: text }
+/** A file of a manifest. @type {import('./values.mjs').Reader<File>} */
+const readFile = object({ role: text, path: text, digest, size: count, pieces: maybe(object({ size: count, digests: list(digest) })) })
 
 /** No artifact answers; `rejected` says why of each. */
 export class NothingFitsError extends NotFoundError {
@@ -371,7 +375,7 @@ export class Registry {
     }
     const artifact = manifest.artifacts.find((/** @type {Json} */ each) => each.path === summary.path)
     const shared = (manifest.files ?? []).filter(isShared)
-    const files = [{ ...artifact, role: 'artifact' }, ...(artifact.files ?? []), ...shared].map(fileOf)
+    const files = [{ ...artifact, role: 'artifact' }, ...(artifact.files ?? []), ...shared].map(readFile)
     return { name: state.name, version, manifest: entry.manifest, artifact: { ...summary, ...files[0] }, files }
   }
 
@@ -433,11 +437,6 @@ function fileWith({ name, version, files }, key, value) {
   const file = files.find((each) => each[key] === value)
   if (!file) throw new NotFoundError(`${name}:${version} has no ${value}`)
   return file
-}
-
-/** @param {Json} entry @returns {File & Json} */
-function fileOf({ role, path, digest, size, pieces }) {
-  return pieces ? { role, path, digest, size, pieces } : { role, path, digest, size }
 }
 
 /** @param {Release} a @param {Release | null} b */
