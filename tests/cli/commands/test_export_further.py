@@ -65,11 +65,7 @@ def test_clip_is_three_members_whose_vectors_are_those_of_transformers(reg: Reg,
 
     manifest = publish(reg, "CLIP", tmp_path)
     members = {item["name"]: item["artifacts"] for item in manifest["model_family"]["members"]}
-    assert members == {
-        "text": ["text_model.onnx"],
-        "vision": ["vision_model.onnx"],
-        "model": ["model.onnx"],
-    }
+    assert members == {"text": ["text_model.onnx"], "vision": ["vision_model.onnx"], "model": ["model.onnx"]}
     outputs = [item["metadata"]["outputs"][0]["name"] for item in manifest["artifacts"]]
     assert outputs == ["text_embeds", "image_embeds", "logits_per_image"]
     photograph(tmp_path / "photo.png")

@@ -52,7 +52,7 @@ def test_the_interface_of_the_exporter():
     """A change of this interface is a change of `transformers_export.py` alone."""
     from transformers.exporters import ExportedModel, OnnxConfig, OnnxExporter
 
-    assert list(inspect.signature(OnnxExporter.export).parameters) == [
+    assert [*inspect.signature(OnnxExporter.export).parameters] == [
         "self",
         "model",
         "sample_inputs",

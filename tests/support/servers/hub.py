@@ -12,15 +12,19 @@ or breaks the connection; `hub.before(...)` runs something when a request comes 
 import base64
 import hashlib
 import json
+import os
 import re
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+import httpcore2
 import pytest
 
 from support.servers import http
@@ -33,6 +37,15 @@ LFS_FROM = 10 * 2**20
 """Bytes from which the Hub puts a file into LFS whatever .gitattributes says."""
 LFS_RULE = "filter=lfs diff=lfs merge=lfs -text"
 INITIAL_ATTRIBUTES = f"*.onnx {LFS_RULE}\n*.bin {LFS_RULE}\n".encode()
+
+
+READ_CERTIFICATES = httpcore2.default_ssl_context
+
+
+@cache
+def certificates(file: str | None) -> ssl.SSLContext:
+    """The authorities that a client trusts. To read them takes a fortieth of a second, which this process takes once."""
+    return READ_CERTIFICATES()
 
 
 class Refused(Exception):  # noqa: N818
@@ -148,6 +161,9 @@ class Hub:
         }
         for name, value in constants.items():
             patch.setattr(f"huggingface_hub.constants.{name}", value)
+        patch.setattr(
+            httpcore2, "default_ssl_context", lambda **_: certificates(os.environ.get("SSL_CERT_FILE"))
+        )
 
     def fail(self, pattern: str, status: int = 503, times: int = 1, **more: Any) -> None:
         """Let the next requests whose `METHOD /path` matches fail."""

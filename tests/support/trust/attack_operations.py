@@ -74,15 +74,18 @@ class Histories:
     root: Path
 
     def after(self, name: str, count: int) -> Path:
-        """The tree after so many moves of the channel `beta`."""
-        if not (self.root / name).exists():
-            work = shutil.copytree(self.source, self.root / "work" / name)
+        """The tree after so many moves of the channel `beta`, a number in `GROWN`."""
+        work, trees = self.root / "work" / name, self.root / name
+        if not (trees / str(count)).exists():
+            if not work.exists():
+                shutil.copytree(self.source, work)
+            moved = max((int(tree.name) for tree in trees.glob("*")), default=0)
             with _publisher(self.root):
-                for number in range(max(GROWN) + 1):
-                    if number in GROWN:
-                        shutil.copytree(work, self.root / name / str(number))
+                for number in range(moved, count):
                     Registry(work).tag(f"{name}:1.{number % 2}.0", "beta")
-        return self.root / name / str(count)
+                    if number + 1 in GROWN:
+                        shutil.copytree(work, trees / str(number + 1))
+        return trees / str(count)
 
 
 class Scene:
