@@ -187,6 +187,12 @@ def test_a_metric_that_is_broken_publishes_nothing(install, export, fault, messa
         export()
 
 
+def test_a_metric_is_blamed_for_errors_in_what_it_inherits(install, export):
+    install(SHORTNESS, module=MODULE.replace("fault = None", 'gold = "missing"\n    fault = None'))
+    with pytest.raises(EvaluationError, match="the metric shortness fails: AttributeError"):
+        export()
+
+
 METHODS = {
     "columns": "labels", "settings": "items, labels", "judge": "table, limit, settings", "value": "rows", "skill": "rows",
     "loss": "parent, value", "supports": "items", "check": "limit, settings", "warnings": "items, settings",
