@@ -1,8 +1,8 @@
 """Lock files for app builds: `lock` records artifacts, and `pull_locked` fetches exactly these artifacts (docs/lock.md)."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from onnxreg.registry.log.contents import Release, Selection, download_files
 from onnxreg.registry.registry import Registry
@@ -61,8 +61,7 @@ def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[Res
     return [before.models[name].request for name in names or before.models]
 
 
-@dataclass(frozen=True)
-class FetchedEntry:
+class FetchedEntry(NamedTuple):
     """A fetched entry of a lock file: the `files` of its artifact; `yanked` is true if its version is yanked now."""
 
     entry: LockedArtifact

@@ -45,8 +45,7 @@ def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:
     if log.versions[version].yanked:
         return f"{version} is yanked"
     try:
-        policy = reader.read_index(POLICY_LOG)
-        if policy is None:
+        if (policy := reader.read_index(POLICY_LOG)) is None:
             return ""
         from onnxreg.registry.gates import ChannelGate, policies_in
 

@@ -37,8 +37,12 @@ MIN_TENSOR_BYTES = 256
 """Smaller tensors are treated like the bytes around them."""
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 """Field numbers in onnx.proto: `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data`."""
-_SAFETENSORS = {"F": "float", "BF": "bfloat", "I": "int", "U": "uint"}
-"""The kinds of numbers in safetensors, without their bits, and numpy's names of these."""
+# fmt: off
+_SAFETENSORS = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
+    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8",
+}
+# fmt: on
 _WIDTHS = {item.name: item.bits // 8 for item in ELEMENTS.values() if item.bits in (8, 16, 32, 64)}
 LEVEL, DIFFERENCES = 5, zlib.Z_RLE
 """zlib's level (6 saves 0.6 % more and takes 1.7 times as long), and its strategy for differences, in which only runs repeat."""
@@ -412,6 +416,5 @@ def _safetensors(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
     header.pop("__metadata__", None)
     for name, item in header.items():
         start, stop = convert(item["data_offsets"], tuple[Count, Count])
-        kind, dims = item["dtype"].rstrip("0123456789"), convert(item["shape"], tuple[Count, ...])
-        dtype = f"{_SAFETENSORS.get(kind, kind)}{item['dtype'][len(kind) :]}"
+        dtype, dims = _SAFETENSORS.get(item["dtype"], "unknown"), convert(item["shape"], tuple[Count, ...])
         yield path, TensorExtent(name, dtype, dims, 8 + size + start, stop - start)

@@ -108,8 +108,7 @@ class ArchiveStore(ReadOnlyStore):
         return Digest.of(repr(facts).encode())
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        stream = self.open(key)
-        if stream is None:
+        if (stream := self.open(key)) is None:
             return None
         with stream:
             data = stream.read(MAX_DOCUMENT_BYTES + 1)

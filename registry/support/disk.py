@@ -108,9 +108,8 @@ class Disk:
         """Make a directory and its missing parents, and sync the parent of each; below `root`, call `share` on each."""
         missing = [above for above in (path, *path.parents) if not above.is_dir()][::-1]
         if missing:
-            with suppress(
-                PermissionError
-            ):  # another process may not have synced the lowest existing directory
+            # another process may not have synced the lowest existing directory
+            with suppress(PermissionError):
                 self.sync_directory(missing[0].parent.parent)
         for directory in missing:
             self.mkdir(directory)

@@ -381,9 +381,9 @@ def plan_deltas(
     is_elsewhere = bool(sizes and url.scheme and url.netloc)
     tables = {ledger.versions[version].deltas for version in versions} if is_elsewhere else set()
     deltas = [delta for table in tables for delta in read_deltas(ledger.fetch, table)]
-    if deltas and importlib.util.find_spec("numpy") is None:
-        return {}, "deltas need numpy, which is not installed (extra onnx)"
-    present = destination.has({old for delta in deltas for old in delta.old}) if deltas else set()
+    if not deltas or importlib.util.find_spec("numpy") is None:
+        return {}, "deltas need numpy, which is not installed (extra onnx)" if deltas else ""
+    present = destination.has({old for delta in deltas for old in delta.old})
     return choose_deltas(deltas, sizes, present), ""
 
 

@@ -139,9 +139,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
                 detail = f"has ONNX IR version {artifact.ir_version}, {loads} up to {self.runtime.ir}"
                 yield Miss("ir-version", detail)
             missing = [domain for domain in artifact.domains if domain not in domains]
-            if (
-                missing and self.built is None
-            ):  # a minimal build is judged by its operators, whatever their domain
+            # a minimal build is judged by its operators, whatever their domain
+            if missing and self.built is None:
                 yield Miss("domain", f"needs operators of {' and '.join(missing)}")
             webgpu = artifact.format == "webgpu"  # others run on the CPU too, whatever they were made for
             usable = (artifact.providers or ("WebGPU",)) if webgpu else ("CPU", *artifact.providers)
