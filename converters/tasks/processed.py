@@ -103,14 +103,11 @@ class Processor:
             shapes = ", ".join(map(str, sorted({row.shape[1:] for row in self.rows})))
             message = f"the {LOADERS[self.modality][1]} gives numbers of several sizes: {shapes}"
             raise InputError(message, f"state one size in {PROCESSOR[0]}")
-        batches = (
-            [np.concatenate(self.rows[:1]), np.concatenate(self.rows[1:])]
-            if not varying
-            else [
-                np.concatenate([row, row[..., ::-1], row / 2][:count])
-                for row, count in zip(self.rows, (1, 3, 2), strict=False)
-            ]
-        )
+        groups = [self.rows[:1], self.rows[1:]]
+        if varying:
+            counted = zip(self.rows, (1, 3, 2), strict=False)
+            groups = [[row, row[..., ::-1], row / 2][:count] for row, count in counted]
+        batches = list(map(np.concatenate, groups))
         axes = {self.input: {0: "batch", **{at: names[at] for at in sorted(varying)}}}
         axes |= {key: dict(enumerate(at if varying else at[:1])) for key, at in outputs.items()}
         try:

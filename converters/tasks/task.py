@@ -163,9 +163,9 @@ class Task(ABC):
         self.options: Any = self.Options.read(options, f"an option of task {self.id}")
 
     @classmethod
-    def of(cls, head: TaskHead) -> type[Self]:
-        """Make the task class of a head."""
-        fields = {"__module__": cls.__module__, "id": head.task, "aliases": head.aliases, "head": head}
+    def of(cls, head: TaskHead, **fields: Any) -> type[Self]:
+        """Make the task class of a head; `fields` are further attributes of the class."""
+        fields |= {"__module__": cls.__module__, "id": head.task, "aliases": head.aliases, "head": head}
         return type(cls.__name__, (cls,), fields)
 
     def record(self, source: LocatedSource) -> dict[str, Any]:

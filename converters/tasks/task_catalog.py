@@ -18,7 +18,7 @@ from onnxreg.converters.tasks.processed import Processed
 from onnxreg.converters.tasks.sentence import MODULES_FILE, STATIC, modules_of, table_of
 from onnxreg.converters.tasks.task import Task
 from onnxreg.converters.tasks.text import Pooling, StaticPooling, TextTask
-from onnxreg.converters.tasks.towers import SoundTowers, Towers
+from onnxreg.converters.tasks.towers import SOUND_FILES, Towers
 from onnxreg.schema.core.errors import InputError, RegError, nearest
 
 CLASSES: Sequence[type[Task]] = (
@@ -30,7 +30,7 @@ CLASSES: Sequence[type[Task]] = (
     ProcessedSeq2Seq.of(heads.SPEECH),
     *map(Processed.of, (heads.OBJECTS, heads.CTC, heads.SOUNDS, heads.AUDIO_FEATURES)),
     Towers.of(heads.TOWERS),
-    SoundTowers.of(heads.SOUND_TOWERS),
+    Towers.of(heads.SOUND_TOWERS, members=SOUND_FILES),
     ImageClassification,
     Seq2Seq.of(heads.SEQ2SEQ),
     ProcessedSeq2Seq.of(heads.IMAGE_TEXTS),

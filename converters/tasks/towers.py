@@ -21,12 +21,14 @@ from onnxreg.converters.tasks.text import REQUIRED, TextOptions, longest, sample
 from onnxreg.schema.core.errors import InputError
 
 TEXT, WHOLE = "text", "model"
+SOUND_FILES = {TEXT: "text_model.onnx", "audio": "audio_model.onnx", WHOLE: "model.onnx"}
+"""The members of a model of sounds and texts, such as CLAP."""
 MASKED = ("clip", "clap")
 """Families whose text tower reads a mask; in other families, texts are padded to one length."""
 
 
 class Towers(Processed):
-    """Task of models of images and texts: a graph for each, and one for both."""
+    """Task of models of images (or sounds) and texts: a graph for each, and one for both."""
 
     Options = TextOptions
     members = {TEXT: "text_model.onnx", "vision": "vision_model.onnx", WHOLE: "model.onnx"}
@@ -67,12 +69,6 @@ class Towers(Processed):
             WHOLE: part_of(model, pairs, {**both, **results}, results),
         }
         return Graphs(parts, inputs, length, fields=processor.contract())
-
-
-class SoundTowers(Towers):
-    """Task of models of sounds and texts, such as CLAP."""
-
-    members = {TEXT: "text_model.onnx", "audio": "audio_model.onnx", WHOLE: "model.onnx"}
 
 
 def vectors(features: Any) -> Any:
