@@ -263,19 +263,17 @@ def is_regular(path: Path) -> bool:
         return False
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path | str) -> BinaryIO:
     """Open a regular file. Raise IntegrityError for a FIFO, device or symlink."""
-    refused = IntegrityError(f"{path.name} is not a regular file", "`reg doctor` says what to do")
     try:
         descriptor = os.open(path, SAFE_FLAGS)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise refused from error
-        raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return os.fdopen(descriptor, "rb")
         os.close(descriptor)
-        raise refused
-    return os.fdopen(descriptor, "rb")
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+    raise IntegrityError(f"{Path(path).name} is not a regular file", "`reg doctor` says what to do")
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
