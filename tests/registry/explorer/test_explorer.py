@@ -70,18 +70,18 @@ MORE = {
     "two pushes and a collection": partial(
         explore, garbage, forgetful("a", "b"), 10_000, 20, observers=PULL, **BOTH
     ),
+}
+LARGE = {
     "two pushes to a model and a collection": partial(
         explore, garbage, forgetful("a", "a"), 10_000, 20, observers=PULL, **BOTH
     ),
     "a push and two collections": partial(
         explore, garbage, forgetful("a", collectors=2), 100_000, 100, observers=PULL, **BOTH
     ),
-}
-LARGE = {
     # Each push tries once: what it does after a lost race is what another push would do, see the ones before.
     "two pushes to two models, two collections and a pull": partial(
         explore, garbage, forgetful("a", "b", collectors=2, tries=1) | PULL, 1_000_000, 50, **BOTH
-    )
+    ),
 }
 
 
