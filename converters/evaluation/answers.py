@@ -202,6 +202,9 @@ def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
     prompt_ids = model.tokenizer.whole(prompt).inputs["input_ids"][0].tolist()
     ids, finish, limits = list(prompt_ids), "length", [len(prompt_ids) + max_tokens]
     if (positions := positions_of(model.config)) is not None:
+        if len(ids) > positions:
+            message = f"the prompt has {len(ids)} tokens, and {model.graph.name} takes {positions} at most"
+            raise InputError(message, "give a shorter text")
         limits.append(positions + 1)  # the last position gives one more token
     while len(ids) < min(limits):
         feed = np.asarray([ids], dtype=np.int64)

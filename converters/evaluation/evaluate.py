@@ -99,14 +99,14 @@ class EvaluationPlan:
             for name in sorted(self.request.label_map.keys() - gold)
         ]
         for metric, _, settings in self.metrics:
-            messages += metric.warnings(self._items, settings)
+            messages += metric.warnings(self._items, settings) or ()
         return [*messages, *self.obstacles()]
 
     def obstacles(self) -> Iterator[str]:
         """Yield the reasons why nothing can be certified on the suite."""
         groups = len(self.suite.items) if self.suite.groups is None else len(set(self.suite.groups))
         for metric, _, settings in self.metrics:
-            yield from metric.obstacles(self._items, groups, settings)
+            yield from metric.obstacles(self._items, groups, settings) or ()
 
     @property
     def _items(self) -> Sequence[Any]:

@@ -290,6 +290,7 @@ def blamed(method: Callable[P, T]) -> Callable[P, T]:
                 f"the metric {metric.id} fails: {location}", "report it to the author of the metric"
             ) from error
 
+    vars(call)["blames"] = True
     return call
 
 
@@ -324,9 +325,10 @@ class Metric(ABC):
     def __init_subclass__(cls) -> None:
         """Blame the metric for errors in any of its methods, own or inherited."""
         for name in (name for name in dir(cls) if not name.startswith("_")):
-            method = getattr(cls, name)
-            if isfunction(method) and not hasattr(method, "__wrapped__"):
-                setattr(cls, name, blamed(method))
+            owner = next(base for base in cls.__mro__ if name in vars(base))
+            method = vars(owner)[name]
+            if isfunction(method) and not hasattr(method, "blames"):
+                setattr(owner if issubclass(owner, Metric) else cls, name, blamed(method))
 
     @property
     def package(self) -> str | None:

@@ -18,7 +18,7 @@ TRANSFORMER_FILES = "sentence_*_config.json"
 """Pattern of the file with a Transformer's settings; older versions of sentence-transformers named the file after the model."""
 STATIC, WEIGHTS = "StaticEmbedding", "model.safetensors"
 MODULES = ("[0-9]*_*/config.json", f"[0-9]*_*/{WEIGHTS}", "*_Dense/*", f"*_{STATIC}/*")
-PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, *MODULES)
+PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, "*_Pooling/config.json", *MODULES)
 """Patterns of all files that sentence-transformers reads beside the model itself."""
 EXPECTED = {
     "transformer_task": "feature-extraction",

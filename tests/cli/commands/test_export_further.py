@@ -106,6 +106,7 @@ def test_a_decoder_is_one_graph_with_keys_and_values_that_continues_a_text(reg: 
     assert told["completion"]["tokens"] == len(written)
     beyond = reg("run", "acme/model", "--text", "word1 another", "--max-tokens", "999", "--json").json
     assert beyond["completion"]["tokens"] <= 64 + 1 - ids["input_ids"].shape[1]
+    assert reg("run", "acme/model", "--text", "word1 " * 70).ended(2, "takes 64 at most")
 
 
 @pytest.mark.more

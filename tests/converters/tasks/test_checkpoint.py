@@ -15,6 +15,7 @@ from onnxreg.converters.source import location
 from onnxreg.converters.source.location import hub_id, locate
 from onnxreg.converters.tasks.checkpoint import load_tokenizer
 from onnxreg.converters.tasks.heads import TOKENS
+from onnxreg.converters.tasks.sentence import PATTERNS
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError, RemoteError
 
 
@@ -248,7 +249,7 @@ def test_hub_ids(source, tmp_path, monkeypatch):
 
 REPOSITORY = {
     "config.json", "README.md", "net.py", "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-    "onnx/model.safetensors", "1_Pooling/config.json", "onnx/config.json",
+    "onnx/model.safetensors", "1_Pooling/config.json", "onnx/config.json", "my_Pooling/config.json",
 }  # fmt: skip
 
 
@@ -257,7 +258,7 @@ REPOSITORY = {
     [
         ((), {}, {"config.json", "README.md", "model.safetensors", "model.safetensors.index.json"}),
         (("model.safetensors", "model.safetensors.index.json"), {"code": True}, {"config.json", "README.md", "net.py", "pytorch_model.bin"}),
-        (("model.safetensors", "README.md"), {"more": ["*_Pooling/config.json"]}, {"config.json", "model.safetensors.index.json", "1_Pooling/config.json"}),
+        (("model.safetensors", "README.md"), {"more": PATTERNS}, {"config.json", "model.safetensors.index.json", "1_Pooling/config.json", "my_Pooling/config.json"}),
     ],
 )  # fmt: skip
 def test_a_hub_id_is_pinned_to_the_commit(checkpoint, monkeypatch, absent, options, expected):
