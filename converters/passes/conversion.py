@@ -113,8 +113,8 @@ def runner(subject: TorchModel) -> Iterator[Run]:
 def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Run the module on numpy arrays by input name, and return its outputs (`runner`).
 
-    The largest of several inputs is run first and last, to detect a module that changes when it runs: the first
-    short row changes BigBird's attention permanently, which then differs from the trained one.
+    The largest of several inputs is run first and last, to detect a module that a run changes: a BigBird that once ran
+    on a short input computes another attention ever after.
 
     Raises ConversionError if the module does not run on the inputs, or changes.
     """

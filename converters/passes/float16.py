@@ -233,8 +233,8 @@ def to_float16(
 ) -> Any:
     """Convert a model (`onnx.ModelProto`) to float16; the model is changed in place.
 
-    `operators` (None: ONNX Runtime's own list), the nodes named in `nodes`, and with `keep_io_types` inputs and outputs
-    stay float32. The magnitudes of weights other than 0 are limited to the range from `smallest` to `largest`.
+    These stay float32: `operators` (None: ONNX Runtime's own list), the nodes named in `nodes`, and, with `keep_io_types`,
+    inputs and outputs. The magnitudes of weights other than 0 are limited to the range from `smallest` to `largest`.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 

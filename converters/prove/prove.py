@@ -132,7 +132,7 @@ def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> Faithful
 
 
 def _compare(parent_file: Path, child_file: Path) -> dict[str, Any]:
-    """Compute the figures and doubts of a report. Raise UnprovableError if the child is not shown to be its parent."""
+    """Compute the figures and doubts of a report. Raise UnprovableError if the child may be more than the parent with rounded weights."""
     parent = read_formulas(parent_file)
     child = read_formulas(child_file, parent.rewriter.shapes)
     _check_contract(parent, child)

@@ -79,7 +79,7 @@ class Proof:
         return replace(draft, artifacts=tuple(map(checked, draft.artifacts)))
 
     def _share(self, paths: Mapping[str, Path], is_exact: bool) -> float:
-        """Return the share of steps with the model's token; before each step the graphs get the model's own tokens."""
+        """Return the share of steps at which the graphs write the model's token; each step begins with the model's earlier tokens."""
         import numpy as np
 
         model, equal = Generator(paths), []

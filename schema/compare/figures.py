@@ -37,7 +37,7 @@ def wilson(share: float, samples: int) -> Interval:
 
 
 def difference(old: float, old_interval: Interval, new: float, new_interval: Interval) -> Interval:
-    """The interval of `new - old` (Zou and Donner, Stat. Med. 27, 2008). A figure outside its interval counts as its end."""
+    """The interval of `new - old` (Zou and Donner, Stat. Med. 27, 2008). A figure outside its own interval is moved to the nearest end."""
     low = hypot(max(new - new_interval[0], 0.0), max(old_interval[1] - old, 0.0))
     high = hypot(max(new_interval[1] - new, 0.0), max(old - old_interval[0], 0.0))
     return new - old - low, new - old + high

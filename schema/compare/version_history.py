@@ -71,8 +71,8 @@ def model_history(
 ) -> ModelHistory:
     """Make the history of a model from its versions, newest first. Only artifacts that are wanted (`is_wanted`) count.
 
-    `metric` is the name of a check, or the end of the name, such as a label; by default the loss of recall, else the
-    newest version's first figure of a suite. Raise NotFoundError if no version has the metric.
+    `metric` is the name of a check, or the end of such a name, for example a label. By default it is the loss of recall, or
+    the newest version's first figure of a suite if none has that loss. Raise NotFoundError if no version has the metric.
     """
     versions = [
         [item for item in (record.document.artifacts if record.document else ()) if is_wanted(item)]

@@ -71,8 +71,8 @@ def layout(
 ) -> dict[str, LayoutFile]:
     """The files of a version by path.
 
-    A graph gets all its aliases; or none, if one of their paths has other bytes already, or leaves its folder. `digest`
-    and `size` are the manifest's. `states` are the states of artifacts by path (default: `unknown`), `held_paths` the
+    A graph gets all its aliases, or none if a file with other bytes has the path of an alias, or an alias lies outside
+    the graph's folder. `digest` and `size` are the manifest's. `states` are the states of artifacts by path (default: `unknown`), `held_paths` the
     artifacts whose files are present (None: all). With `refused`, refused artifacts are listed too, but without aliases.
     """
     present = [item for item in manifest.artifacts if held_paths is None or item.path in held_paths]
@@ -144,7 +144,7 @@ _VARIANT = re.compile(
 
 
 def is_companion(path: str) -> bool:
-    """True for the path of a file beside a graph that the graph's runtime reads."""
+    """True if the file at `path` lies beside a graph, and the runtime of this graph reads the file."""
     return _COMPANIONS.fullmatch(path) is not None and _FOREIGN.fullmatch(path) is None
 
 
