@@ -71,7 +71,7 @@ def layout(
 ) -> dict[str, LayoutFile]:
     """The files of a version by path.
 
-    A graph gets all its aliases, or none if a file with other bytes has the path of an alias, or an alias lies outside
+    A graph gets all its aliases, or none if a file with other bytes has the path of an alias, or an alias is outside
     the graph's folder. `digest` and `size` are the manifest's. `states` are the states of artifacts by path (default: `unknown`), `held_paths` the
     artifacts whose files are present (None: all). With `refused`, refused artifacts are listed too, but without aliases.
     """
@@ -144,7 +144,7 @@ _VARIANT = re.compile(
 
 
 def is_companion(path: str) -> bool:
-    """True if the file at `path` lies beside a graph, and the runtime of this graph reads the file."""
+    """True if the file at `path` is beside a graph, and the runtime of this graph reads the file."""
     return _COMPANIONS.fullmatch(path) is not None and _FOREIGN.fullmatch(path) is None
 
 
