@@ -72,11 +72,14 @@ VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE
 
 @contextmanager
 def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Iterator[None]:
-    """Raise an InputError or ConflictError of the block as a `kind`, with prefix and hint; with the prefix "", unchanged."""
+    """Raise an InputError of the block as a `kind`, with prefix and hint; with the prefix "", unchanged.
+
+    For another `kind`, a ConflictError too; else it keeps its family.
+    """
     try:
         yield
     except (ConflictError, InputError) as error:
-        if not prefix:
+        if not prefix or (kind is InputError and isinstance(error, ConflictError)):
             raise
         raise kind(f"{prefix}: {error.message}", hint or error.hint) from error
 

@@ -12,12 +12,14 @@ import pytest
 from support.graphs import graph, put, store, stored
 from support.plug_ins import install
 
+from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.passes import pass_catalog
 from onnxreg.converters.passes.base import GraphPass, Pass, PassParams, run
 from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import compare
 from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
+from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 Edit = Callable[[Any], None]
 DRAW = np.random.default_rng(0)
@@ -282,8 +284,11 @@ def test_a_pass_that_is_broken_or_has_a_name_that_is_taken_is_named(
     entry, module, message, tmp_path, monkeypatch
 ):
     install(tmp_path, monkeypatch, "passes", entry, module=module)
+    name = entry.partition(" ")[0] if "two" not in message else "Other"
+    steps = [{"name": "only", "pass": name}]
+    recipe = {"task": "onnx", "steps": steps, "outputs": [{"step": "only", "path": "a.onnx"}]}
     with pytest.raises(ConflictError if "two" in message else HostError, match=message):
-        pass_catalog.find(entry.partition(" ")[0] if "two" not in message else "Other")
+        plan_export(RecipeFile.from_json(recipe), "model.onnx", "acme/x")
 
 
 def test_an_unknown_name_tells_the_nearest_or_all():
