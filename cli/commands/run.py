@@ -346,7 +346,7 @@ def _lines(answer: dict[str, Any], text: str = "") -> Iterator[str]:
     else:
         added = answer["completion"]
         yield from map(printable, f"{text}{added['text']}".splitlines())
-        end = "the model" if added["finish"] == "end" else "--max-tokens"
+        end = "the model" if added["finish"] == "end" else "--max-tokens or the model's longest text"
         yield from ("", f"{counted(added['tokens'], 'token')} follow the text; {end} ended it")
 
 

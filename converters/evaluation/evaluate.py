@@ -390,7 +390,7 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
     if not chosen:
         raise InputError(
             "the evaluation judges nothing: every output is in full precision",
-            "name the outputs: evaluation: {artifacts: [...]}, or quantize one",
+            "name the outputs: evaluation: {artifacts: [...]}, or pass --quantize",
         )
     artifacts, documents = {artifact.path: artifact for artifact in draft.artifacts}, list(draft.companions)
     suite, prefix = plan.suite, "" if request.name is None else f"{request.name}/"
