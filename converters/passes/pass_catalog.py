@@ -25,6 +25,7 @@ from onnxreg.converters.passes.quantization import (
     OnnxStaticQuantization,
     OrtDynamicQuantization,
     SmoothQuant,
+    WeightQuantization,
 )
 from onnxreg.converters.passes.transformers_export import TransformersExport
 from onnxreg.converters.source.toolchain import PlugIns
@@ -52,6 +53,7 @@ BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
         GoldenVectors,
         SmoothQuant,
         OrtDynamicQuantization,
+        WeightQuantization,
     )
 }
 

@@ -298,6 +298,61 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
         return frozenset({"MatMul", "Gemm"} if self.params.gemm else {"MatMul"})
 
 
+class WeightQuantization(QuantizationPass):
+    """Store each constant matrix of MatMul and Gemm as int8 codes: each block of a column's weights has one scale.
+
+    Cast, Mul and Reshape turn codes and scales into the matrix, and ONNX Runtime computes that once, when it loads the graph:
+    the file is small, every runtime that loads the graph's opset loads the file, and it takes the time and the memory of
+    the graph in full precision. A column whose length `block_size` does not divide is one block. Activations and all other
+    weights do not change.
+    """
+
+    id = "WeightQuantization"
+    products = frozenset({"MatMul", "Gemm"})
+
+    class Params(PassParams):
+        block_size: Literal[16, 32, 64, 128, 256] = 32
+        nodes_to_exclude: tuple[str, ...] = ()
+
+    def apply(self, subject: Any) -> Any:
+        import numpy as np
+        import onnx
+
+        wanted, make = self.factors(subject), onnx.helper.make_node
+        for body in within(subject.graph):
+            nodes: list[Any] = []
+            for tensor in [item for item in body.initializer if item.name in wanted]:
+                weight = onnx.numpy_helper.to_array(tensor)
+                if not np.isfinite(weight).all():
+                    raise ConversionError(f"{tensor.name} holds NaN or infinity")
+                *outer, length, width = weight.shape
+                size = length if length % self.params.block_size else self.params.block_size
+                blocks = weight.reshape(*outer, length // size, size, width).astype(np.float32)
+                scales = (
+                    (np.abs(blocks).max(-2, keepdims=True) / LIMIT).astype(weight.dtype).astype(np.float32)
+                )
+                scales[scales < np.finfo(weight.dtype).tiny] = 1
+                codes = np.clip(np.rint(blocks / scales), -LIMIT, LIMIT).astype(np.int8)
+                shape = np.array(weight.shape, np.int64)
+                parts = {"codes": codes, "scales": scales.astype(weight.dtype), "shape": shape}
+                names = {
+                    part: graph.fresh_name(subject, f"{tensor.name}_{part}")
+                    for part in (*parts, "floats", "blocks")
+                }
+                nodes += [
+                    make("Cast", [names["codes"]], [names["floats"]], to=tensor.data_type),
+                    make("Mul", [names["floats"], names["scales"]], [names["blocks"]]),
+                    make("Reshape", [names["blocks"], names["shape"]], [tensor.name]),
+                ]
+                body.initializer.remove(tensor)
+                body.initializer.extend(
+                    onnx.numpy_helper.from_array(parts[part], names[part]) for part in parts
+                )
+            graph.replace_nodes(body, [*nodes, *body.node])
+        graph.clear_value_info(subject)
+        return subject
+
+
 class EmbeddingQuantization(GraphPass):
     """Quantize each float32 table that only Gather reads rows of: int8 codes, and a float32 scale for each row.
 

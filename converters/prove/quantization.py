@@ -65,6 +65,16 @@ def quantized_constant(_: Rewriter, formula: Formula) -> Operand:
     return coded(codes, scale, zero, formula.attribute("axis", 1), formula.attribute("block_size", 0))
 
 
+@rule("cast-codes", "Mul")
+def cast_codes(_: Rewriter, formula: Formula) -> Operand:
+    """Replace stored codes, cast and multiplied by a scale for each block of a column, by a quantized constant."""
+    pair = split(formula.operands, lambda one: one.is_op("Cast") and one.attribute("to") == "float")
+    codes = pair[0].operands[0] if pair else None
+    if pair is None or codes is None or codes.constant is None or len(codes.constant.dims) < 2:
+        return None
+    return coded(codes, pair[1], None, -2, codes.constant.dims[-2])
+
+
 @rule("activation-range", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
 def activation_range(make: Rewriter, formula: Formula) -> Operand:
     """Replace a value that is quantized and dequantized with the same scale by the value, and record a static range."""

@@ -24,6 +24,7 @@ from onnxreg.converters.passes.quantization import (
     OnnxStaticQuantization,
     OrtDynamicQuantization,
     SmoothQuant,
+    WeightQuantization,
 )
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.graph import count_operators, factors
@@ -76,6 +77,7 @@ TestDynamic = contract(OnnxDynamicQuantization, matrices)
 TestBlocks = contract(lambda: OnnxBlockWiseRtnQuantization(block_size=32), matrices)
 TestStatic = contract(lambda: OnnxStaticQuantization(images()), image)
 TestEmbeddings = contract(EmbeddingQuantization, embedding)
+TestStored = contract(WeightQuantization, matrices)
 TestRuntime = contract(OrtDynamicQuantization, matrices)
 
 
@@ -86,8 +88,8 @@ def with_value(subject: Any, name: str, value: float) -> Any:
     return subject
 
 
-DYNAMIC, BLOCKS, STATIC, ROWS_OF_TABLES = (
-    OnnxDynamicQuantization, OnnxBlockWiseRtnQuantization, OnnxStaticQuantization, EmbeddingQuantization,
+DYNAMIC, BLOCKS, STATIC, ROWS_OF_TABLES, STORED = (
+    OnnxDynamicQuantization, OnnxBlockWiseRtnQuantization, OnnxStaticQuantization, EmbeddingQuantization, WeightQuantization,
 )  # fmt: skip
 NONE, LEFT, NUMBERS = (
     "reached none of the",
@@ -108,6 +110,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
        for value in ("alpha = 2.0", "beta = 0.5", "transA = 1")},
     **{f"{value} of a product": (DYNAMIC, partial(with_value, matrices(), "second", value), NUMBERS.format("second"))
        for value in (np.nan, np.inf)},
+    "no stored matrix": (STORED, lambda: graph("y = MatMul(x, x)"), NONE),
+    "infinity of a stored matrix": (STORED, partial(with_value, matrices(), "second", np.inf), NUMBERS.format("second")),
     **{f"{value} of a table": (ROWS_OF_TABLES, partial(with_value, embedding(), "table", value), NUMBERS.format("table"))
        for value in (np.nan, np.inf)},
 }  # fmt: skip
