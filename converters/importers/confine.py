@@ -23,6 +23,7 @@ from dataclasses import replace
 from glob import escape
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path, PurePath
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
 from onnxreg.converters.onnx.external_data import MissingDataError
@@ -37,6 +38,7 @@ BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 2 * 2**30, 3
 BASE_SECONDS, BYTES_PER_SECOND = 60.0, 20_000_000
 """Limits of the child. Memory: a base, plus bytes per byte of the files. Time: a base, plus a second per so many bytes."""
 POLL_SECONDS = 0.05
+MESSAGE_BYTES = 2**28
 READER_HINT = "look at who made the file; a model of this size needs less"
 DIES_WITH_PARENT, SIGKILL = 1, 9
 """PR_SET_PDEATHSIG of prctl(2), and the signal that the child gets when its parent dies."""
@@ -69,7 +71,7 @@ class Child:
                 pass_fds=[end.fileno()],
                 start_new_session=True,
             )
-        self._reading, self._size = "", 0
+        self._reading, self._size, self._excess = "", 0, ""
         self._deadline = time.monotonic() + BASE_SECONDS
 
     def __enter__(self) -> Self:
@@ -107,19 +109,29 @@ class Child:
         raise InputError(message, "look at who made the file")
 
     def _messages(self) -> Iterator[Mapping[str, Any]]:
-        """Yield messages of the child until it ends. Raises InputError if the child takes too much memory or time."""
+        """Yield messages of the child until it ends. Raises InputError if the child took too much memory or time."""
+        Thread(target=self._watch, daemon=True).start()
         with suppress(EOFError, OSError):  # also in the middle of a message
-            while True:
-                if self._channel.poll(POLL_SECONDS):
-                    yield json.loads(self._channel.recv_bytes())
-                limit = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
-                if resident(self._process.pid) > limit:
-                    message = f"reading it takes more than {limit / 2**30:.1f} GiB of memory"
-                    raise InputError(self._about(message), READER_HINT)
-                if time.monotonic() > self._deadline:
-                    seconds = BASE_SECONDS + self._size / BYTES_PER_SECOND
-                    message = f"reading it takes more than {seconds:.0f} seconds"
-                    raise InputError(self._about(message), READER_HINT)
+            while not self._check():
+                yield json.loads(self._channel.recv_bytes(MESSAGE_BYTES))
+        if self._excess:
+            raise InputError(self._about(f"reading it takes more than {self._excess}"), READER_HINT)
+
+    def _watch(self) -> None:
+        """Check the child while the parent waits for the rest of a message."""
+        while self._process.poll() is None and not self._check():
+            time.sleep(POLL_SECONDS)
+
+    def _check(self) -> str:
+        """Kill the child if it takes too much memory or time, and return how much; empty if it does not."""
+        limit = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
+        if resident(self._process.pid) > limit:
+            self._excess = f"{limit / 2**30:.1f} GiB of memory"
+        elif time.monotonic() > self._deadline:
+            self._excess = f"{BASE_SECONDS + self._size / BYTES_PER_SECOND:.0f} seconds"
+        if self._excess:
+            self._process.kill()
+        return self._excess
 
     def _about(self, message: str) -> str:
         """Put the name of the file that was being read before a message, unless the message has the name."""

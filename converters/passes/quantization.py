@@ -318,10 +318,10 @@ class WeightQuantization(QuantizationPass):
         import numpy as np
         import onnx
 
-        wanted, make = self.factors(subject), onnx.helper.make_node
+        weights, make = self.factors(subject), onnx.helper.make_node
         for body in within(subject.graph):
             nodes: list[Any] = []
-            for tensor in [item for item in body.initializer if item.name in wanted]:
+            for tensor in [item for item in body.initializer if item.name in weights]:
                 weight = onnx.numpy_helper.to_array(tensor)
                 if not np.isfinite(weight).all():
                     raise ConversionError(f"{tensor.name} holds NaN or infinity")

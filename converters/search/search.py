@@ -153,8 +153,8 @@ def library(has_tables: bool, calibration: str | None) -> Iterator[Candidate]:
     for size in (32, 64, 128):
         bits = 8 + SCALE_BITS / size
         methods.append((f"weights8-{size}", "int8", bits, _blocks(8, size), [rows, halves]))
-    stored = _pass("WeightQuantization", block_size=32)
-    methods.append(("stored8-32", "int8", 8 + SCALE_BITS / 32, stored, [rows]))
+    storage = _pass("WeightQuantization", block_size=32)
+    methods.append(("stored8-32", "int8", 8 + SCALE_BITS / 32, storage, [rows]))
     fine = _blocks(8, MIXED_BLOCK, accuracy_level=INT8_ACTIVATIONS)
     methods.append((MIXED, "int8", MIXED_BITS, fine, [rows]))
     for size in (16, 32, 64, 128):

@@ -75,6 +75,18 @@ def test_a_reader_that_dies_is_an_error_and_one_with_a_bug_a_bug(tmp_path):
         child.adopt(files=[], workspace=tmp_path)
 
 
+def test_a_reader_that_stalls_in_a_message_has_no_more_time(tmp_path, monkeypatch):
+    stalling = tmp_path / "python"
+    stalling.write_text(
+        f"#!{sys.executable}\nimport os, sys, time\nos.write(int(sys.argv[-1]), b'\\0\\0\\4\\0{{')\ntime.sleep(60)\n"
+    )
+    stalling.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(stalling))
+    monkeypatch.setattr(confine, "BASE_SECONDS", 2.0)
+    with Child() as child, pytest.raises(InputError, match="takes more than 2 seconds"):
+        child.adopt(directory=str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
