@@ -5,7 +5,7 @@
  */
 
 import { platform } from './platform.mjs'
-import { count, digest, IntegrityError, items, mapping } from './values.mjs'
+import { count, digest, IntegrityError, list, mapping } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {{digest: string, size: number}} Descriptor */
@@ -56,7 +56,7 @@ function readHeader(take) {
   try {
     const header = mapping(JSON.parse(platform.decode(take(size))))
     only(header, ['format', 'format_version', 'new', 'old'])
-    const old = items(header.old, descriptor)
+    const old = list(descriptor)(header.old)
     const isKnown = header.format === 'onnxreg-delta' && header.format_version === 1
     if (!isKnown || old.length < 1 || old.length > MAX_OLD) throw malformed('has a header of another version')
     return { next: descriptor(header.new), old }

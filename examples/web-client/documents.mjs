@@ -33,6 +33,11 @@ export function canonical(value) {
   return `{${keys.map((key) => `${JSON.stringify(key)}:${canonical(value[key])}`).join()}}`
 }
 
+/** The digest of a value's canonical JSON. @param {any} value */
+export async function digestOf(value) {
+  return `sha256:${await sha256(platform.encode(canonical(value)))}`
+}
+
 /** @param {Json | undefined} value @param {string[]} keys @returns {Json} with null for missing keys */
 export function picked(value, keys) {
   return Object.fromEntries(keys.map((key) => [key, value?.[key] ?? null]))

@@ -8,6 +8,7 @@
 import { platform } from './platform.mjs'
 
 /** @import { Registry, Release } from './onnxreg.mjs' */
+/** @typedef {{Tensor: new (type: any, data: any, dims: number[]) => any, InferenceSession: {create: (model: any, options?: any) => any}}} Runtime */
 /** @typedef {{dtype: string, shape: number[], data: any[], atol?: number, rtol?: number}} Tensor */
 
 /** How the values of a type are held, where it differs from plain numbers. @type {Record<string, (data: any[]) => any>} */
@@ -26,7 +27,7 @@ const ARRAYS = {
  * A self-test for `update`: true if every output of every case is as close as its tolerances ask. An artifact without golden
  * vectors passes if it loads.
  * @param {Registry} registry
- * @param {any} ort the module of the runtime
+ * @param {Runtime} ort the module of the runtime
  * @param {{session?: any, open?: (release: Release) => Promise<any>}} [options] `session`: options of the session; `open`
  *   makes the session, for a runtime that takes a path or external data
  * @returns {(release: Release) => Promise<boolean>}
@@ -45,7 +46,7 @@ export function goldenTest(registry, ort, { session: settings, open } = {}) {
   }
 }
 
-/** @param {any} ort @param {any} session @param {{inputs: Record<string, Tensor>, outputs: Record<string, Tensor>}} golden */
+/** @param {Runtime} ort @param {any} session @param {{inputs: Record<string, Tensor>, outputs: Record<string, Tensor>}} golden */
 async function passes(ort, session, { inputs, outputs }) {
   const feeds = Object.entries(inputs).map(([name, { dtype, shape, data }]) => [name, new ort.Tensor(dtype, ARRAYS[dtype](data), shape)])
   const results = await session.run(Object.fromEntries(feeds))

@@ -5,8 +5,7 @@
  * only if a line is about it, a yank that no line takes back stays, and so does a verdict.
  */
 
-import { canonical, picked, sha256 } from './documents.mjs'
-import { platform } from './platform.mjs'
+import { canonical, digestOf, picked } from './documents.mjs'
 import { IntegrityError } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
@@ -98,7 +97,7 @@ async function checkYanks(seen, { name, versions }, lines) {
     if (event.kind === 'publish') published.add(event.version)
     if (event.kind === 'unyank') undone.add(event.yank)
     if (event.kind !== 'yank') continue
-    yanks.push({ ...event, id: `sha256:${await sha256(platform.encode(canonical(event)))}` })
+    yanks.push({ ...event, id: await digestOf(event) })
   }
   for (const [version, entry] of Object.entries(/** @type {Json} */ (versions))) {
     if (entry.gone?.how === 'dropped') continue

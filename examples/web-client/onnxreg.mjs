@@ -27,7 +27,7 @@ import { checkContinues, checkFirst, linesFrom, readIndex } from './state.mjs'
 import { comparable, summarize } from './summary.mjs'
 import { chooseDeltas, makeByDelta, offeredDeltas } from './updates.mjs'
 import {
-  count, digest, given, hexOf, IntegrityError, isVersion, list, mapping, maybe, modelName, NotFoundError, object, own, RegError, text,
+  count, digest, given, hexOf, InputError, IntegrityError, isVersion, list, mapping, maybe, modelName, NotFoundError, object, own, RegError, text,
 } from './values.mjs'
 
 export { IntegrityError, InputError, NotFoundError, RegError } from './values.mjs'
@@ -69,8 +69,7 @@ export { resolve, sha256 }
  */
 
 const QUESTION = { tag: text, query: mapping, device: mapping, seed: text }
-/** A file of a manifest. @type {import('./values.mjs').Reader<File>} */
-const readFile = object({ role: text, path: text, digest, size: count, pieces: maybe(object({ size: count, digests: list(digest) })) })
+const FILE = object({ role: text, path: text, digest, size: count, pieces: maybe(object({ size: count, digests: list(digest) })) })
 
 /** No artifact answers; `rejected` says why of each. */
 export class NothingFitsError extends NotFoundError {
@@ -278,12 +277,9 @@ export class Registry {
   /** Forget every byte that neither a present release nor one before it needs. Not while an `update` runs. */
   async tidy() {
     const kept = new Set()
-    for (const key of await this.#store.keys('slot/')) {
-      const { current, previous } = await this.#load(key)
-      for (const release of [current, previous].filter(Boolean)) {
-        kept.add(hexOf(release.manifest))
-        for (const file of release.files) piecesOf(file).forEach(({ hex }) => kept.add(hex))
-      }
+    for (const { manifest, files } of await this.#releases()) {
+      kept.add(hexOf(manifest))
+      for (const file of files) piecesOf(file).forEach(({ hex }) => kept.add(hex))
     }
     await this.#blobs.keepOnly(kept)
   }
@@ -389,7 +385,8 @@ export class Registry {
     const onBytes = (/** @type {number} */ count) => onProgress?.((done += count), total)
     const held = new Set(await this.#store.keys('piece/'))
     const isHere = (/** @type {File} */ file) => piecesOf(file).every(({ hex }) => held.has(`piece/${hex}`))
-    const present = new Map([...files, ...(await this.#earlierFiles())].filter(isHere).map((file) => [file.digest, file]))
+    const earlier = (await this.#releases()).flatMap((release) => release.files)
+    const present = new Map([...files, ...earlier].filter(isHere).map((file) => [file.digest, file]))
     const sizes = Object.fromEntries(files.filter((file) => !present.has(file.digest)).map((file) => [file.digest, file.size]))
     const offered = deltas && Object.keys(sizes).length ? await offeredDeltas(this.#blobs, state, version, signal) : []
     const chosen = chooseDeltas(offered, sizes, new Set(present.keys()))
@@ -402,10 +399,10 @@ export class Registry {
     }
   }
 
-  /** The files of the present releases of all models, and of those before them. @returns {Promise<File[]>} */
-  async #earlierFiles() {
+  /** The present releases of all models, and those before them. @returns {Promise<Release[]>} */
+  async #releases() {
     const slots = await Promise.all((await this.#store.keys('slot/')).map((key) => this.#load(key)))
-    return slots.flatMap(({ current, previous }) => [current, previous].filter(Boolean)).flatMap(({ files }) => files)
+    return slots.flatMap(({ current, previous }) => [current, previous].filter(Boolean))
   }
 
   /**
@@ -436,6 +433,14 @@ export class Registry {
 function fileWith({ name, version, files }, key, value) {
   const file = files.find((each) => each[key] === value)
   if (!file) throw new NotFoundError(`${name}:${version} has no ${value}`)
+  return file
+}
+
+/** A file of a manifest. @type {import('./values.mjs').Reader<File>} */
+function readFile(entry) {
+  const file = FILE(entry)
+  const { path, size, pieces } = file
+  if (pieces && pieces.digests.length !== Math.ceil(size / pieces.size)) throw new InputError(`the pieces of ${path} do not make the file`)
   return file
 }
 

@@ -3,7 +3,7 @@
  * artifact needs. `docs/resolve.md`, "Operators of a minimal build", has the rules.
  */
 
-import { count, InputError, list, maybe, object, own, table, text } from './values.mjs'
+import { count, InputError, list, maybe, object, own, table, text, written } from './values.mjs'
 
 /** @typedef {Record<string, string[]>} Types the element types at a position, such as {"0": ["float"]} */
 /** @typedef {{inputs?: Types, outputs?: Types, custom?: string[][]}} Restriction */
@@ -17,6 +17,7 @@ const GLOBAL = '!globally_allowed_types;'
 const ALL = '!no_ops_specified_means_all_ops_are_required'
 const UNRECORDED = 'types that are not recorded'
 const MAX_LISTED = 3
+const OPSET = written('not an opset', (value) => /^[0-9]{1,9}$/.test(value))
 
 /**
  * What a build lacks for these operators, by a code and in words; undefined if it has all.
@@ -104,17 +105,11 @@ function readOperators(line, operators, types) {
   const parts = line.split(';').map((part) => part.trim())
   if (parts.length !== 3 || !parts.every(Boolean)) throw new InputError('a line is not domain;opset;operators')
   const [domain, opsets, rest] = parts
-  const numbers = opsets.split(',').map(opset)
+  const numbers = opsets.split(',').map((each) => Number(OPSET(each.trim())))
   for (const [name, restriction] of entries(rest)) {
     for (const number of numbers) operators.add(key(domain, number, name))
     if (restriction) types.set(key(domain, name), restriction)
   }
-}
-
-/** @param {string} written */
-function opset(written) {
-  if (!/^[0-9]{1,9}$/.test(written.trim())) throw new InputError(`not an opset: ${written.slice(0, 40)}`)
-  return Number(written)
 }
 
 /**
@@ -128,19 +123,18 @@ function* entries(rest) {
     const name = (found?.[0] ?? '').trim()
     if (!name) throw new InputError('an operator has no name')
     place += found?.[0].length ?? 0
-    const types = rest[place] === '{' ? firstObject(rest.slice(place)) : ''
-    yield [name, types ? RESTRICTION(JSON.parse(types)) : null]
-    place += types.length
+    const [types, length] = rest[place] === '{' ? firstObject(rest.slice(place)) : [null, 0]
+    yield [name, types && RESTRICTION(types)]
+    place += length
     if (place < rest.length && rest[place] !== ',') throw new InputError(`there is no comma after ${name}`)
   }
 }
 
-/** The JSON object that a text begins with: it ends where it can be read. @param {string} source */
+/** The JSON object that a text begins with, and its length: it ends where it can be read. @param {string} source */
 function firstObject(source) {
   for (let end = source.indexOf('}'); end >= 0; end = source.indexOf('}', end + 1)) {
     try {
-      JSON.parse(source.slice(0, end + 1))
-      return source.slice(0, end + 1)
+      return [JSON.parse(source.slice(0, end + 1)), end + 1]
     } catch {} // the bracket is within the object
   }
   throw new InputError('the types of an operator are not JSON')

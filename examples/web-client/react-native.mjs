@@ -8,15 +8,18 @@
  *     const registry = new Registry(url, fileStore(expoFiles(FileSystem, 'models')))
  */
 
+import { inside } from './values.mjs'
+
 /** @typedef {import('./stores.mjs').Store} Store */
 /**
  * The files of one folder. `move` goes to a name that is free, at once.
  * @typedef {object} Files
  * @property {(name: string) => Promise<Uint8Array>} read
- * @property {(name: string, bytes: Uint8Array) => Promise<void>} write
+ * @property {(name: string, bytes: Uint8Array) => Promise<void>} append a missing file is made, with the folders above it
  * @property {(from: string, to: string) => Promise<void>} move
- * @property {(name: string) => Promise<void>} remove
+ * @property {(name: string) => Promise<void>} remove removing a missing file is allowed
  * @property {() => Promise<string[]>} names without the folder: none
+ * @property {(name: string) => string} path for a runtime
  */
 
 /**
@@ -38,17 +41,16 @@ export function fileStore(files) {
     },
     put: async (key, bytes) => {
       const numbers = await open()
-      const [fresh, before] = [`new-${writes++}`, numbers.get(key)]
-      await files.write(fresh, bytes)
-      await files.move(fresh, name(key, (before ?? 0) + 1))
-      numbers.set(key, (before ?? 0) + 1)
-      if (before !== undefined) await files.remove(name(key, before))
+      const [fresh, before] = [`new-${writes++}`, numbers.get(key) ?? 0]
+      await files.append(fresh, bytes)
+      await files.move(fresh, name(key, before + 1))
+      numbers.set(key, before + 1)
+      await files.remove(name(key, before))
     },
     delete: async (key) => {
-      const number = (await open()).get(key)
-      if (number === undefined) return
-      await files.remove(name(key, number))
-      ;(await open()).delete(key)
+      const numbers = await open()
+      await files.remove(name(key, numbers.get(key) ?? 0))
+      numbers.delete(key)
     },
     keys: async (prefix) => [...(await open()).keys()].filter((key) => key.startsWith(prefix)).sort(),
   }
@@ -67,6 +69,33 @@ async function numbersOf(files) {
   return numbers
 }
 
+/** @type {Promise<unknown>} */
+let copied = Promise.resolve()
+
+/**
+ * Copy a file of a release to its own path below a folder, for a runtime that takes a path, and for files beyond memory:
+ * verified, and complete or absent, one at a time. Returns where it is.
+ * @param {import('./onnxreg.mjs').Registry} registry @param {import('./onnxreg.mjs').Release} release @param {string} path
+ * @param {Files} files of a folder of their own: a store keeps no others
+ */
+export function file(registry, release, path, files) {
+  const copy = async () => {
+    const fresh = `${inside(path)}.part.` // no file of a release ends in a dot
+    await files.remove(fresh)
+    try {
+      for await (const part of registry.parts(release, path)) await files.append(fresh, part)
+      await files.remove(path)
+      await files.move(fresh, path)
+    } finally {
+      await files.remove(fresh)
+    }
+    return files.path(path)
+  }
+  const done = copied.then(copy)
+  copied = done.catch(() => undefined)
+  return done
+}
+
 /**
  * A folder by `expo-file-system` (SDK 54 or later), in the app's documents.
  * @param {any} module `import * as FileSystem from 'expo-file-system'`
@@ -75,16 +104,24 @@ async function numbersOf(files) {
  */
 export function expoFiles({ Directory, File, Paths }, folder) {
   const root = new Directory(Paths.document, folder)
+  const at = (/** @type {string} */ name) => new File(root, name)
   return {
-    read: (name) => new File(root, name).bytes(),
-    write: async (name, bytes) => {
-      if (!root.exists) root.create({ intermediates: true })
-      const file = new File(root, name)
-      file.create({ overwrite: true })
-      file.write(bytes)
+    read: (name) => at(name).bytes(),
+    append: async (name, bytes) => {
+      if (!at(name).exists) at(name).create({ intermediates: true })
+      const handle = at(name).open()
+      try {
+        handle.offset = handle.size
+        await handle.writeBytes(bytes)
+      } finally {
+        handle.close()
+      }
     },
-    move: async (from, to) => new File(root, from).move(new File(root, to)),
-    remove: async (name) => new File(root, name).delete(),
+    move: async (from, to) => at(from).move(at(to)),
+    remove: async (name) => {
+      if (at(name).exists) at(name).delete()
+    },
+    path: (name) => decodeURIComponent(at(name).uri.replace('file://', '')),
     names: async () => (root.exists ? root.list().map((/** @type {{name: string}} */ entry) => entry.name) : []),
   }
 }
@@ -100,12 +137,15 @@ export function rnfsFiles(module, folder) {
   const path = (/** @type {string} */ name) => `${root}/${name}`
   return {
     read: async (name) => Uint8Array.from(atob(await module.readFile(path(name), 'base64')), (letter) => letter.charCodeAt(0)),
-    write: async (name, bytes) => {
-      await module.mkdir(root)
-      await module.writeFile(path(name), btoa(latin1(bytes)), 'base64')
+    append: async (name, bytes) => {
+      await module.mkdir(path(name).replace(/\/[^/]*$/, ''))
+      await module.appendFile(path(name), btoa(latin1(bytes)), 'base64')
     },
     move: (from, to) => module.moveFile(path(from), path(to)),
-    remove: (name) => module.unlink(path(name)),
+    remove: async (name) => {
+      if (await module.exists(path(name))) await module.unlink(path(name))
+    },
+    path,
     names: async () => {
       const entries = (await module.exists(root)) ? await module.readDir(root) : []
       return entries.map((/** @type {{name: string}} */ { name }) => name)

@@ -8,7 +8,7 @@ import { readDevice } from './device.mjs'
 import { shortfall } from './operators.mjs'
 import { admits } from './rollout.mjs'
 import {
-  codeUnits, count, digest, figure, flag, given, InputError, isPrerelease, isVersion, items, NotFoundError, own, precedence, share,
+  codeUnits, count, digest, figure, flag, given, InputError, isPrerelease, isVersion, list, NotFoundError, own, precedence, share,
   size, table, text, WithdrawnError,
 } from './values.mjs'
 import { parse } from './where.mjs'
@@ -42,8 +42,8 @@ const WITHHELD = {
 }
 /** The keys of a query. @type {Record<string, import('./values.mjs').Reader<any>>} */
 const KEYS = {
-  ...{ formats: (value) => limited(items(value, text)), precision: text, certified: flag, max_size: size, member: text, context: count },
-  contract: (value) => limited(items(Array.isArray(value) ? value : [value], digest)),
+  ...{ formats: (value) => limited(list(text)(value)), precision: text, certified: flag, max_size: size, member: text, context: count },
+  contract: (value) => limited(list(digest)(Array.isArray(value) ? value : [value])),
   min_recall: (value) => limited(table(share)(value)),
   where: (value) => ({ expression: text(value), holds: parse(value) }),
 }

@@ -5,7 +5,7 @@
 import { readDevice } from './device.mjs'
 import { sha256 } from './documents.mjs'
 import { platform } from './platform.mjs'
-import { count, digest, InputError, maybe, object, positive, text, version } from './values.mjs'
+import { count, digest, InputError, maybe, object, positive, reader, text, version, written } from './values.mjs'
 import { parse } from './where.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
@@ -13,7 +13,11 @@ import { parse } from './where.mjs'
 const PARTS = 10_000
 const SALT = /^[0-9a-f]{32}$/
 const SEED = /^[0-9a-f]{64}$/
-const ROLLOUT = object({ to: version, manifest: digest, seq: count, where: maybe(text), salt: text, percent: positive })
+/** A rollout of a state line. */
+export const readRollout = object({
+  ...{ to: version, manifest: digest, seq: count, where: maybe(text), salt: written('not a salt', (value) => SALT.test(value)) },
+  percent: reader('not a percentage', (value) => positive(value) <= 100),
+})
 
 /** The keys of a device document that an expression may test. @type {Record<string, string>} */
 const KINDS = {
@@ -37,12 +41,6 @@ export async function admits({ salt, percent, where }, seed, device) {
   const { document } = readDevice(device)
   const ort = `${document.ort}${document.ort.split('.').length === 2 ? '.0' : ''}`
   return parse(where, KINDS)({ build: 'full', providers: ['CPU'], ...document, ort })
-}
-
-/** Check a rollout of a state line. @param {any} value */
-export function readRollout(value) {
-  const { salt, percent } = ROLLOUT(value)
-  if (!SALT.test(salt) || percent > 100) throw new InputError('a rollout is malformed')
 }
 
 /** A new seed for this device. */

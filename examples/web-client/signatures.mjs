@@ -11,7 +11,7 @@
 
 import { canonical, concat, decode, fromBase64, picked, sha256 } from './documents.mjs'
 import { platform } from './platform.mjs'
-import { hexOf, InputError, IntegrityError, items, mapping, NotFoundError } from './values.mjs'
+import { hexOf, InputError, IntegrityError, list, mapping, NotFoundError } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {import('./history.mjs').Line} Line */
@@ -60,13 +60,13 @@ export function signedBy(keys, { releases = false, lines: first = Infinity, veri
   /** Whether an envelope is the statement of a trusted key that a manifest is this version. */
   const isRelease = async (/** @type {Json} */ envelope, /** @type {Json} */ { name, version, manifest }, /** @type {Documents} */ read) => {
     const payload = fromBase64(envelope.payload)
-    const signed = items(envelope.signatures, (each) => isSigned(mapping(each).keyid, each.sig, IN_TOTO, payload))
+    const signed = list((each) => isSigned(mapping(each).keyid, each.sig, IN_TOTO, payload))(envelope.signatures)
     if (envelope.payloadType !== IN_TOTO || !(await Promise.all(signed)).includes(true)) return false
     const { _type, predicateType, subject, predicate } = decode(payload, 'predicate')
     if (_type !== STATEMENT || predicateType !== RELEASE) return false
     const said = (/** @type {Json} */ { recipe, artifacts }) =>
-      [recipe ?? null, items(artifacts, (artifact) => picked(artifact, CERTIFICATE))]
-    const stated = [items(subject, ({ name, digest }) => [name, digest.sha256]), predicate.version, said(predicate)]
+      [recipe ?? null, list((artifact) => picked(artifact, CERTIFICATE))(artifacts)]
+    const stated = [list(({ name, digest }) => [name, digest.sha256])(subject), predicate.version, said(predicate)]
     return canonical(stated) === canonical([[[name, hexOf(manifest)]], version, said(decode(await read(manifest)))])
   }
   return {

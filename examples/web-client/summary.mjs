@@ -3,14 +3,13 @@
  * and for versions that the index file no longer summarises.
  */
 
-import { canonical, picked, sha256 } from './documents.mjs'
-import { platform } from './platform.mjs'
+import { digestOf, picked } from './documents.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 
 const RECALL = 'character_recall/'
 const MAX_METRICS = 32
-const SUMMARY_KEYS = ['manifest', 'size', 'files', 'task', 'family', 'license']
+const SUMMARY_KEYS = ['manifest', 'size', 'task', 'family', 'license']
 const ARTIFACT_KEYS = [
   ...['format', 'precision', 'path', 'digest', 'size', 'state', 'files', 'opset', 'ort_format', 'operators'],
   ...['providers', 'recall', 'ir_version', 'domains', 'member', 'contract', 'contrib', 'kv_cache', 'metrics', 'preferred'],
@@ -19,7 +18,7 @@ const ARTIFACT_KEYS = [
 /** A summary of an index file as `summarize` makes one: a newer build may write further keys. @param {Json} summary */
 export function comparable(summary) {
   const artifacts = summary.artifacts.map((/** @type {Json} */ artifact) => filled(picked(artifact, ARTIFACT_KEYS)))
-  return { ...filled(picked(summary, SUMMARY_KEYS)), artifacts }
+  return { ...filled(picked(summary, SUMMARY_KEYS)), files: summary.files, artifacts }
 }
 
 /**
@@ -33,11 +32,11 @@ export async function summarize(manifest, digest, size) {
   const owners = new Map(entries.flatMap((/** @type {Json} */ { role, name, artifacts: paths }) =>
     paths.map((/** @type {string} */ path) => [path, role === 'stage' ? name : null])))
   const shown = artifacts.filter((/** @type {Json} */ { path }) => !model_family || owners.has(path))
-  return filled({
-    ...{ manifest: digest, size, task, family, license },
+  return {
+    ...filled({ manifest: digest, size, task, family, license }),
     artifacts: await Promise.all(shown.map((/** @type {Json} */ each) => artifactSummary(manifest, each, owners.get(each.path)))),
     files: (files ?? []).map(fileSummary),
-  })
+  }
 }
 
 /** @param {Json} manifest @param {Json} artifact @param {string | null | undefined} member */
@@ -51,16 +50,16 @@ async function artifactSummary(manifest, { metadata = {}, operators = [], checks
   return filled({
     ...{ format: artifact.format, precision: artifact.precision, path: artifact.path },
     ...{ digest: artifact.digest, size: artifact.size, state: certification?.state ?? 'unknown' },
-    files: listed((artifact.files ?? []).map(fileSummary)),
+    files: (artifact.files ?? []).map(fileSummary),
     opset: metadata.opset,
     ort_format: artifact.ort_format,
     operators: operators.length ? await digestOf(operators) : null,
-    providers: listed(metadata.execution_providers ?? []),
+    providers: metadata.execution_providers,
     recall: rows(measured.filter(isRecall), (name) => name.slice(RECALL.length)),
     ir_version: artifact.ir_version,
-    domains: listed([...domains].sort()),
+    domains: [...domains].sort(),
     member,
-    contrib: listed(artifact.contrib ?? []),
+    contrib: artifact.contrib,
     contract: await contractOf(manifest, metadata),
     kv_cache: artifact.kv_cache,
     metrics: rows(measured.filter(isOfSuite).slice(0, MAX_METRICS), (name) => name),
@@ -94,11 +93,6 @@ function tensor({ name, dtype, shape = [] }) {
   return { name, dtype, shape: shape.map((/** @type {Json} */ dim) => dim.value ?? null) }
 }
 
-/** @param {any} value */
-async function digestOf(value) {
-  return `sha256:${await sha256(platform.encode(canonical(value)))}`
-}
-
 /** @param {Json} entry */
 function fileSummary({ role, path, digest, size }) {
   return { role, path, digest, size }
@@ -109,12 +103,7 @@ function rows(checks, nameOf) {
   return checks.length ? Object.fromEntries(checks.map(({ name, value }) => [nameOf(name), value])) : null
 }
 
-/** @param {any[]} values */
-function listed(values) {
-  return values.length ? values : null
-}
-
-/** An object without its unknown values. @param {Json} value @returns {Json} */
+/** An object without its unknown values and empty lists. @param {Json} value @returns {Json} */
 function filled(value) {
-  return Object.fromEntries(Object.entries(value).filter(([, item]) => (item ?? null) !== null))
+  return Object.fromEntries(Object.entries(value).filter(([, item]) => (item ?? null) !== null && item.length !== 0))
 }

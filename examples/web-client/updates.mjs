@@ -6,7 +6,7 @@
 
 import { piecesOf, storePieces } from './blobs.mjs'
 import { applyDelta } from './delta.mjs'
-import { platform } from './platform.mjs'
+import { decode } from './documents.mjs'
 import { count, digest, hexOf, list, object, own, RegError } from './values.mjs'
 
 /** @import { Blobs, File } from './blobs.mjs' */
@@ -29,9 +29,9 @@ export async function offeredDeltas(blobs, state, version, signal) {
     const table = own(state.versions, version)?.deltas
     if (!table) return []
     const bytes = await blobs.document(digest(table), signal)
-    return TABLE(JSON.parse(platform.decode(bytes))).deltas
+    return TABLE(decode(bytes)).deltas
   } catch (error) {
-    if (!(error instanceof RegError || error instanceof SyntaxError)) throw error
+    if (!(error instanceof RegError)) throw error
     return []
   }
 }

@@ -43,7 +43,7 @@ export class IntegrityError extends RegError {
 
 /** @template T @param {string} fault @param {(value: any) => boolean} fits @returns {Reader<T>} of values that fit */
 export const reader = (fault, fits) => (value) => {
-  if (!fits(value)) throw new InputError(fault)
+  if (!fits(value)) throw new InputError(typeof value === 'string' ? `${fault}: ${value.slice(0, 80)}` : fault)
   return value
 }
 
@@ -51,6 +51,8 @@ export const reader = (fault, fits) => (value) => {
 export const mapping = reader('not an object', (value) => typeof value === 'object' && value !== null && !Array.isArray(value))
 /** @type {Reader<string>} */
 export const text = reader('not a string', (value) => typeof value === 'string')
+/** @param {string} fault @param {(value: string) => boolean} fits @returns {Reader<string>} of texts that fit */
+export const written = (fault, fits) => reader(fault, (value) => fits(text(value)))
 /** @type {Reader<number>} */
 export const count = reader('not a count', (value) => Number.isSafeInteger(value) && value >= 0)
 /** @type {Reader<boolean>} */
@@ -60,18 +62,11 @@ export const share = reader('not a number from 0 to 1', (value) => typeof value 
 /** @type {Reader<number>} */
 export const positive = reader('not a number above 0', (value) => Number.isFinite(value) && value > 0)
 
-/**
- * @template T
- * @param {any} value
- * @param {Reader<T>} read
- */
-export function items(value, read) {
+/** A reader of arrays, all of whose items are read in one way. @template T @param {Reader<T>} read @returns {Reader<T[]>} */
+export const list = (read) => (value) => {
   if (!Array.isArray(value)) throw new InputError('not an array')
   return value.map((item) => read(item))
 }
-
-/** @template T @param {Reader<T>} read @returns {Reader<T[]>} */
-export const list = (read) => (value) => items(value, read)
 
 /** A reader of values that may be missing: null is as good as absent. @template T @param {Reader<T>} read @returns {Reader<T | undefined>} */
 export const maybe = (read) => (value) => ((value ?? null) === null ? undefined : read(value))
@@ -122,30 +117,19 @@ export function own(found, key) {
   return Object.hasOwn(found, key) ? found[key] : undefined
 }
 
-const DIGEST = /^sha256:([0-9a-f]{64})$/
+const DIGEST = /^sha256:[0-9a-f]{64}$/
+export const digest = written('not a digest', (value) => DIGEST.test(value))
 
-/** The 64 hex digits of a digest. @param {any} value @returns {string} */
+/** The 64 hex digits of a digest. @param {any} value */
 export function hexOf(value) {
-  const found = DIGEST.exec(text(value))
-  if (!found) throw new InputError(`not a digest: ${value.slice(0, 80)}`)
-  return found[1]
-}
-
-/** A digest, as it is written. @param {any} value @returns {string} */
-export function digest(value) {
-  return `sha256:${hexOf(value)}`
+  return digest(value).slice('sha256:'.length)
 }
 
 const PART = '[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?'
 const NAME = new RegExp(`^${PART}(?:/${PART})?$`)
 
-/** A model's name, which is safe in a URL. @param {any} value @returns {string} */
-export function modelName(value) {
-  if (!NAME.test(text(value)) || value.length > 200 || value.includes('..')) {
-    throw new InputError(`not a model's name: ${value.slice(0, 80)}`)
-  }
-  return value
-}
+/** A model's name, which is safe in a URL. */
+export const modelName = written("not a model's name", (value) => NAME.test(value) && value.length <= 200 && !value.includes('..'))
 
 /** Bytes of each unit of size. @type {Record<string, bigint>} */
 const UNITS = { '': 1n, B: 1n }
@@ -190,10 +174,13 @@ export function isVersion(tag) {
   return tag.length <= 128 && SEMVER.test(tag)
 }
 
-/** @param {any} value @returns {string} */
-export function version(value) {
-  if (!isVersion(text(value))) throw new InputError(`not a version: ${value.slice(0, 80)}`)
-  return value
+export const version = written('not a version', isVersion)
+
+/** A path of a release, if it stays below its folder on every system. @param {string} path */
+export function inside(path) {
+  const leads = /(^|\/)(\/|$)|[\s.](\/|$)|[\\:\0]/.test(path)
+  if (leads) throw new IntegrityError(`a release has a file with the path ${path.slice(0, 80)}`)
+  return path
 }
 
 /** @param {string} release a version */

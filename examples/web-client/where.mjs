@@ -5,7 +5,7 @@
  * is a function from a candidate to true or false. Nothing in it can fail or run away once it is parsed.
  */
 
-import { codeUnits, InputError, isVersion, own, precedence, wholeBytes } from './values.mjs'
+import { codeUnits, InputError, own, precedence, share, text, version, wholeBytes } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {(candidate: Json) => boolean} Predicate */
@@ -291,17 +291,9 @@ class Parser {
 
 /** @type {Record<string, (written: string) => any>} */
 const READERS = {
-  text: (written) => written,
-  version: (written) => {
-    if (!isVersion(written)) throw new InputError('it is not a version')
-    return written
-  },
+  ...{ text, version },
   number: (written) => Number(numeral(written).join('.')),
-  share: (written) => {
-    const found = READERS.number(written)
-    if (found > 1) throw new InputError('it is more than 1')
-    return found
-  },
+  share: (written) => share(READERS.number(written)),
   size: (written) => {
     const number = written.replace(/[A-Za-z]+$/, '')
     const unit = written.slice(number.length)

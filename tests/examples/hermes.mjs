@@ -41,7 +41,7 @@ const fetch = async (url, { headers }) => {
 }
 const held = new Map()
 const files = {
-  read: async (name) => held.get(name), write: async (name, bytes) => void held.set(name, bytes.slice()),
+  read: async (name) => held.get(name), append: async (name, bytes) => void held.set(name, bytes.slice()),
   move: async (from, to) => void (held.set(to, held.get(from)), held.delete(from)),
   remove: async (name) => void held.delete(name), names: async () => [...held.keys()],
 }

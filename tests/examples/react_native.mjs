@@ -5,13 +5,13 @@
  * say: no move onto a file that is there.
  */
 
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { appendFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { randomBytes } from 'node:crypto'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 
 const [kind, client, tools, directory, url] = process.argv.slice(2)
 const { Registry, usePlatform } = await import(`${client}/onnxreg.mjs`)
-const { expoFiles, fileStore, reactNative, rnfsFiles } = await import(`${client}/react-native.mjs`)
+const { expoFiles, file, fileStore, reactNative, rnfsFiles } = await import(`${client}/react-native.mjs`)
 const { sha256 } = await import(`${tools}/@noble/hashes/sha2.js`)
 const { inflateRaw } = await import(`${tools}/pako/dist/pako.mjs`)
 usePlatform(reactNative({ sha256, inflateRaw, random: (count) => new Uint8Array(randomBytes(count)) }))
@@ -34,9 +34,13 @@ class Entry {
   get exists() {
     return existsSync(this.path)
   }
-  create({ intermediates = false, overwrite = false } = {}) {
-    if (!overwrite) free(this.path)
-    disk(() => (this instanceof Directory ? mkdirSync(this.path, { recursive: intermediates }) : writeFileSync(this.path, '')))
+  get uri() {
+    return `file://${encodeURI(this.path)}`
+  }
+  create({ intermediates = false } = {}) {
+    free(this.path)
+    if (intermediates) disk(() => mkdirSync(dirname(this.path), { recursive: true }))
+    disk(() => writeFileSync(this.path, ''))
   }
   list() {
     return disk(() => readdirSync(this.path).map((name) => new File(this, name)))
@@ -44,8 +48,9 @@ class Entry {
   async bytes() {
     return new Uint8Array(disk(() => readFileSync(this.path)))
   }
-  write(bytes) {
-    disk(() => writeFileSync(this.path, bytes))
+  open() {
+    const writeBytes = (bytes) => disk(() => appendFileSync(this.path, bytes))
+    return { size: statSync(this.path).size, writeBytes, close() {} }
   }
   move(target) {
     free(target.path)
@@ -64,16 +69,34 @@ const rnfs = {
   mkdir: async (path) => disk(() => mkdirSync(path, { recursive: true })),
   readDir: async (path) => disk(() => readdirSync(path).map((name) => ({ name }))),
   readFile: async (path, encoding) => disk(() => readFileSync(path, encoding)),
-  writeFile: async (path, text, encoding) => disk(() => writeFileSync(path, text, encoding)),
+  appendFile: async (path, text, encoding) => disk(() => appendFileSync(path, text, encoding)),
   moveFile: async (from, to) => disk(() => (free(to), renameSync(from, to))),
   unlink: async (path) => disk(() => rmSync(path)),
 }
-const files = kind === 'expo' ? () => expoFiles(expo, 'models') : () => rnfsFiles(rnfs, 'models')
+const files = (folder = 'models') => (kind === 'expo' ? expoFiles(expo, folder) : rnfsFiles(rnfs, folder))
 
 const registry = () => new Registry(url, fileStore(files()))
 const first = await registry().update('acme/pii', { device: { ort: '1.30' } })
 const again = await registry().update('acme/pii', { device: { ort: '1.30' } })
 const bytes = await registry().read(again.release, again.release.artifact.path)
+
+/** What is copied for a runtime, over what was copied before; a file of two parts; one that fails; and paths that lead outside. */
+const own = files('files')
+const copied = async (parts, path) => {
+  const release = { files: [] }
+  const found = await file({ parts: async function* () { yield* parts } }, release, path, own)
+  return readFileSync(found, 'utf8')
+}
+const text = (...words) => words.map((word) => new TextEncoder().encode(word))
+const paths = await Promise.all([1, 2].map(() => file(registry(), again.release, again.release.artifact.path, own)))
+const model = readFileSync(paths[1])
+const texts = [await copied(text('one, ', 'two'), 'onnx/a b.txt'), await copied(text('three'), 'onnx/a b.txt'), await copied(text(''), 'b.txt')]
+const failing = { [Symbol.iterator]: () => ({ next: () => { throw new Error('a wrong byte') } }) }
+const refused = []
+for (const [parts, path] of [[failing, 'onnx/a b.txt'], [text('x'), '../evil'], [text('x'), 'a/../../evil'], [text('x'), '/evil'], [text('x'), '..']]) {
+  refused.push(await copied(parts, path).then(() => 'copied', ({ family }) => family ?? 'failed'))
+}
+const extracted = readdirSync(join(directory, 'files'), { recursive: true }).sort()
 
 /** What a key holds after an app was killed while it replaced the value: by the number of operations before. */
 const kept = []
@@ -91,4 +114,4 @@ for (let operations = 0; operations < 8; operations++) {
 await fileStore(files()).delete('slot/acme/pii')
 const keys = await fileStore(files()).keys('slot/')
 const names = readdirSync(join(directory, 'models')).filter((name) => name.startsWith('new') || name.startsWith('slot'))
-console.log(JSON.stringify({ changed: [first.changed, again.changed], size: bytes.length, kept, keys, names }))
+console.log(JSON.stringify({ changed: [first.changed, again.changed], size: bytes.length, kept, keys, names, texts, refused, extracted, isSame: model.equals(bytes) }))

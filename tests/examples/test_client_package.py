@@ -45,15 +45,41 @@ const misspelt = await failed('acme/pii', { chanel: 'stable' })
 const renamed = Object.entries(client).filter(([name, { prototype }]) => prototype instanceof Error && prototype.constructor.name !== name)
 console.log(JSON.stringify({ version: release.version, size: bytes.length, renamed, errors: [unknown[0], ...misspelt] }))
 """
+RUNTIMES = {"onnxruntime-node": "1.30.0", "onnxruntime-react-native": "1.24.3"}
+RUNTIMES |= dict.fromkeys(("react", "react-native"), "npm:pako@3.0.3")  # its peers, which no test loads
+NATIVE = """
+import { createRequire } from 'node:module'
+import * as node from 'onnxruntime-node'
+
+/** The native half of onnxruntime-react-native, as its `InferenceSessionHostObject.cpp`: of a model in memory it takes the whole buffer. */
+class Session {
+  async loadModel(model) {
+    this.session = await node.InferenceSession.create(typeof model === 'string' ? model : new Uint8Array(model))
+    const described = (each) => ({ ...each, type: 1, symbolicDimensions: each.shape, shape: each.shape.map(() => -1) })
+    this.inputMetadata = this.session.inputMetadata.map(described)
+    this.outputMetadata = this.session.outputMetadata.map(described)
+  }
+  run(feeds) {
+    const tensors = Object.entries(feeds).map(([name, { type, data, dims }]) => [name, new node.Tensor(type, data, dims)])
+    return this.session.run(Object.fromEntries(tensors))
+  }
+  dispose() {}
+}
+globalThis.OrtApi = { createInferenceSession: () => new Session(), listSupportedBackends: () => [{ name: 'cpu' }], initOrtOnce() {} }
+const require = createRequire(import.meta.url)
+require.cache[require.resolve('react-native')] = { exports: { NativeModules: { Onnxruntime: {} } } }
+const ort = require('onnxruntime-react-native')
+"""
 TEST = """
-import * as ort from 'onnxruntime-web'
 import { memoryStore, Registry } from '@onnxreg/client'
 import { goldenTest } from '@onnxreg/client/golden-test'
-import { extract } from '@onnxreg/client/node'
+import { extract, file } from '@onnxreg/client/node'
 const [url, directory] = process.argv.slice(2)
 const registry = new Registry(url, memoryStore())
 ort.env.wasm.numThreads = 1
-const update = (tag) => registry.update('acme/golden', { tag }, { selfTest: goldenTest(registry, ort) })
+const byPath = { open: async (release) => ort.InferenceSession.create(await file(registry, release, 'model.onnx', `${directory}-by-path`)) }
+const options = process.argv[4] ? byPath : {}
+const update = (tag) => registry.update('acme/golden', { tag }, { selfTest: goldenTest(registry, ort, options) })
 const { release } = await update('1.0.0')
 const errors = []
 for (const tag of ['1.1.0', '1.2.0']) {
@@ -65,13 +91,16 @@ console.log(JSON.stringify({ current: (await registry.slot('acme/golden')).curre
 """
 TYPED = """
 import { memoryStore, preset, Registry, type Update } from '@onnxreg/client'
+import * as ort from 'onnxruntime-common' // all that onnxruntime-react-native exports
+import { goldenTest } from '@onnxreg/client/golden-test'
 import { directoryStore } from '@onnxreg/client/node'
 import { signedBy } from '@onnxreg/client/signatures'
 import { serveTransformers } from '@onnxreg/client/transformers'
 
 const trust = signedBy([`ed25519:${btoa('0'.repeat(32))}`], { releases: true })
 const registry = new Registry('https://models.example', directoryStore('x'), { token: 't', trust })
-const { release, changed }: Update = await registry.update('acme/pii', { tag: 'stable', device: preset('ort-web-1.30') })
+const selfTest = goldenTest(registry, ort)
+const { release, changed }: Update = await registry.update('acme/pii', { tag: 'stable', device: preset('ort-web-1.30') }, { selfTest })
 const bytes: Uint8Array = await registry.read(release, release.artifact.path)
 serveTransformers({}, new Registry('https://models.example', memoryStore()), { query: { certified: true } })
 console.log(bytes.length, changed)
@@ -155,8 +184,19 @@ def test_an_app_uses_it(app, url, tmp_path, store):
     assert names == ["NotFoundError", "InputError"] and "chanel" in message
 
 
+def link(app: Path, package: Path) -> None:
+    """Let an app import a package of the tools."""
+    (app / "node_modules" / package.name).unlink(missing_ok=True)
+    (app / "node_modules" / package.name).symlink_to(package)
+
+
 @pytest.mark.more
-def test_golden_vectors_decide_in_the_app_and_files_are_extracted(app, registry, url, tmp_path):
+@pytest.mark.parametrize(
+    ("runtime", "way"),
+    [("web", "bytes"), ("node", "path"), ("react-native", "bytes"), ("react-native", "path")],
+)
+def test_golden_vectors_decide_in_the_app_and_files_are_extracted(app, registry, url, tmp_path, runtime, way):
+    """Of onnxruntime-react-native its own JavaScript, above a native half that is played by onnxruntime-node."""
     body = "y = Add(x, x) j = Add(i, i) g = Add(h, h) c = Not(b)"
     shapes = [
         f"{kind}[n, 2] {name}"
@@ -193,9 +233,16 @@ def test_golden_vectors_decide_in_the_app_and_files_are_extracted(app, registry,
 
     for version, *wanted in (("1.0.0", 3.012), ("1.1.0", 3.014), ("1.2.0", 3, -7)):
         add(version, *wanted)
-    (app / "node_modules" / "onnxruntime-web").symlink_to(TOOLS / "node_modules" / "onnxruntime-web")
-    (app / "test.mjs").write_text(TEST)
-    answer = json.loads(run("node", app / "test.mjs", url, tmp_path / "files").splitlines()[-1])
+    modules, packages = TOOLS / "node_modules", ["onnxruntime-web"]
+    if runtime != "web":
+        packages, tools = [*RUNTIMES], json.dumps({"dependencies": RUNTIMES})
+        modules = client_package.installed(TOOLS.with_name("runtimes"), tools)
+    for name in packages:
+        link(app, modules / name)
+    program = NATIVE if runtime == "react-native" else f"import * as ort from 'onnxruntime-{runtime}'"
+    (app / "test.mjs").write_text(program + TEST)
+    words = (url, tmp_path / "files", *(["path"] if way == "path" else []))
+    answer = json.loads(run("node", app / "test.mjs", *words).splitlines()[-1])
     failed = ["SelfTestError"] * 2
     assert answer == {"current": "1.0.0", "errors": failed, "path": str(tmp_path / "files" / "model.onnx")}
     assert (tmp_path / "files" / "model.onnx").read_bytes() == model
@@ -209,6 +256,7 @@ def test_golden_vectors_decide_in_the_app_and_files_are_extracted(app, registry,
 def test_its_types_hold_in_a_strict_program(app):
     (app / "use.mts").write_text(TYPED)
     (app / "package.json").write_text('{"type": "module"}')
+    link(app, TOOLS / "node_modules" / "onnxruntime-common")
     compiler = TOOLS / "node_modules" / "typescript" / "bin" / "tsc"
     words = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2024,dom"]
     run("node", compiler, *words, app / "use.mts", cwd=app)
@@ -216,11 +264,12 @@ def test_its_types_hold_in_a_strict_program(app):
         ("tag: 'stable'", "tag: 5"),
         ("certified: true", "certificated: true"),
         ("tag:", "chanel:"),
+        ("(registry, ort)", "(registry, { Tensor: ort.Tensor })"),
     ):
         (app / "use.mts").write_text(TYPED.replace(right, wrong))
         command = ["node", compiler, *words, app / "use.mts"]
         done = subprocess.run(command, cwd=app, capture_output=True, text=True, check=False)
-        assert re.search("TS2322|TS2353|TS2561", done.stdout), done.stdout
+        assert re.search("TS2322|TS2353|TS2561|TS2741", done.stdout), done.stdout
 
 
 def test_the_core_names_nothing_of_a_page():
@@ -366,7 +415,7 @@ def test_a_host_like_react_native_gives_what_it_lacks(built, url, tmp_path, cloc
 
 @needs_node
 @pytest.mark.parametrize("files", ["expo", "rnfs"])
-def test_the_store_of_react_native_loses_no_value_when_the_app_is_killed(
+def test_the_store_of_react_native_loses_no_value_and_its_files_have_paths(
     files: str, url: str, tmp_path: Path
 ) -> None:
     (tmp_path / "documents").mkdir()
@@ -374,6 +423,9 @@ def test_the_store_of_react_native_loses_no_value_when_the_app_is_killed(
     out = run("node", program, files, CLIENT, client_package.tools(), tmp_path / "documents", url)
     answer = json.loads(out)
     kept = answer.pop("kept")
+    assert (answer.pop("texts"), answer.pop("isSame")) == (["one, two", "three", ""], True)
+    assert answer.pop("refused") == ["failed", *["integrity"] * 4]
+    assert answer.pop("extracted") == ["b.txt", "model_int8.onnx", "onnx", "onnx/a b.txt"]
     assert answer == {"changed": [True, False], "size": 100_000, "keys": [], "names": []}
     assert kept[0] == [1] and kept[-1] == [2]
     assert all(value in ([1], [2]) for value in kept), "the old value or the new one"

@@ -19,6 +19,7 @@ from support.sampling import sampled
 from support.servers import static
 from support.servers.faults import LIES as FALSE_ANSWERS
 from support.servers.faults import Proxy, at
+from support.trust.tamper import Tree
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
@@ -111,6 +112,8 @@ def test_a_client_measures_for_the_registry(release, call, registry, site, tmp_p
     release("1.0.0")
     document = call("benchmark", site.url, {"directory": str(tmp_path / "full")})["document"]
     (tmp_path / "device.json").write_text(document)
+    for check in json.loads(document)["artifacts"][0]["checks"]:
+        assert check.get("direction") == ("lower" if check["metric"] == "ratio" else None)
     words = ("measure", f"{NAME}:1.0.0", "--on-device", str(tmp_path / "device.json"))
     assert main(["--registry", str(registry.store.root), *words]) == 0
     (speed,) = next(state.speeds for state in registry.get(f"{NAME}:1.0.0").states if state.speeds)
@@ -181,6 +184,32 @@ def test_wrong_bytes_are_never_returned(registry, release, call, site, fault):
         spoil(site, None)
         assert run("present") == {"previous": None}
         assert run("update").get("files") == files, part
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [5, {"size": 5}, {"size": 10**5, "digests": 5}, {"size": 0, "digests": []}, {"size": 1, "digests": []}],
+)
+def test_pieces_that_do_not_make_their_file_are_refused(registry, release, call, request, pieces):
+    release("1.0.0")
+    plant = Tree(registry.store.root).plant_manifest
+    plant(NAME, lambda manifest: manifest["artifacts"][1].update(pieces=pieces))
+    families = {"web": "input", "jvm": "integrity"}
+    assert call("update")["error"] == families[request.node.callspec.params["client"]]
+    assert call("present") == {"previous": None}
+
+
+@pytest.mark.parametrize("path", ["../evil", "a/../../evil", "/../evil", ".."])
+def test_no_file_of_a_release_is_written_outside_of_its_directory(registry, release, call, tmp_path, path):
+    """As a registry may say that lies: the programs of `reg` publish no such path."""
+    release("1.0.0")
+    tree, files = Tree(registry.store.root), tmp_path / "files"
+    tree.plant_manifest(NAME, lambda manifest: manifest["files"][0].update(path=path))
+    tree.edit_state(NAME, lambda state: state["summaries"]["1.0.0"]["files"][0].update(path=path))
+    assert path in call("update")["files"]
+    assert call("extract", str(files))["error"] == "integrity"
+    assert [each.name for each in files.iterdir()] == [MODEL]
+    assert not (tmp_path / "evil").exists()
 
 
 @pytest.mark.more

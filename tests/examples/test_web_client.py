@@ -60,20 +60,6 @@ def test_a_size_that_no_memory_has_is_an_error_with_a_family():
     assert run_with("blobs.mjs", script, CLIENT.as_uri()).split() == ["not-found", "remote"]
 
 
-def test_no_file_of_a_release_is_written_outside_of_its_directory(tmp_path):
-    """As a registry may say that lies: the programs of `reg` publish no such path."""
-    script = """const [directory, ...paths] = process.argv.slice(1)
-    const registry = { parts: async function* () { yield new Uint8Array(1) } }
-    for (const path of paths) {
-      const extracted = client.extract(registry, { files: [{ path }], artifact: { path } }, directory)
-      console.log(await extracted.catch(({ family }) => family))
-    }"""
-    files, paths = tmp_path / "files", ["sub/model.onnx", "../evil", "a/../../evil", "/../evil", ".."]
-    said = run_with("directory-store.mjs", script, files, *paths).split()
-    assert said == [str(files / "sub" / "model.onnx"), *["integrity"] * 4]
-    assert [each for each in tmp_path.rglob("*") if each.is_file()] == [files / "sub" / "model.onnx"]
-
-
 def test_pieces_come_in_parallel_and_their_order_is_kept():
     """The first one alone, since it shows whether the server sends parts; then four at a time."""
     script = """const [{ Http }, { memoryStore }, { sha256 }] = await Promise.all(

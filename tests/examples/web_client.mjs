@@ -3,7 +3,7 @@
 import { createHash } from 'node:crypto'
 import { createInterface } from 'node:readline'
 
-import { directoryStore, nodeFetch } from '../../examples/web-client/directory-store.mjs'
+import { directoryStore, extract, nodeFetch } from '../../examples/web-client/directory-store.mjs'
 import { benchmark } from '../../examples/web-client/benchmark.mjs'
 import { memoryStore, Registry, RegError } from '../../examples/web-client/onnxreg.mjs'
 import { signedBy } from '../../examples/web-client/signatures.mjs'
@@ -42,6 +42,7 @@ const calls = {
   },
   rollback: async (registry, name) => whole(registry, await registry.rollback(name)),
   tidy: (registry) => registry.tidy(),
+  extract: async (registry, name, directory) => void (await extract(registry, (await registry.slot(name)).current, directory)),
   /** Time a model that takes half as long as in full precision. */
   async benchmark(registry, name, url) {
     const { release: full } = await new Registry(url, memoryStore()).update(name, { query: { precision: 'float32' } })

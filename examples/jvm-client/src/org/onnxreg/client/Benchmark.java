@@ -58,8 +58,8 @@ public final class Benchmark {
         Arrays.sort(ratios);
         double half = 0.98 * Math.sqrt(RUNS); // of the order statistics around a median, for 95 %
         Map<String, Object> ratio = check(input, "ratio", quantile(ratios, 0.5));
-        ratio.put("interval", Arrays.<Object>asList(
-                ratios[(int) (RUNS / 2 - half)], ratios[(int) Math.ceil(RUNS / 2 + half)]));
+        ratio.putAll(Values.table("direction", "lower", "interval", Arrays.<Object>asList(
+                ratios[(int) (RUNS / 2 - half)], ratios[(int) Math.ceil(RUNS / 2 + half)])));
         artifacts.add(Values.table("artifact", release.artifact.digest, "path", release.artifact.path,
                 "parent", full.artifact.digest, "checks", Arrays.<Object>asList(
                         check(input, "median_ms", quantile(times, 0.5)),
