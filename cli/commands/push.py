@@ -81,6 +81,9 @@ def command(
     if ref is not None and not is_one and not PATTERN & set(ref) and not is_name(ref):
         raise InputError(f"not a model's name or a glob: {ref}", "a remote is named with --remote")
     registry, watch = session.open(), Stopwatch()
+    if destination and "/" in destination and is_name(destination) and registry.store.read_index(destination):
+        hint = f"push takes one REF, or a glob such as 'acme/*'; a directory is ./{destination}"
+        raise InputError(f"{destination} is a model here, not a remote", hint)
     with resumable(), session.progress(f"pushing {ref or ''}".rstrip()) as progress:
         if is_one:
             sent = [registry.push(str(ref), destination, progress, restore, heal, channels, layout)]

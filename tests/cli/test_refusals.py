@@ -50,6 +50,7 @@ REFUSED = """
 2 | resolve acme/pii --context-tokens 4k | '4k' must be an integer
 2 | resolve acme/pii --context-tokens -1 | --context-tokens
 2 | ls UPPER | UPPER
+2 | push tiny acme/pii | acme/pii is a model here, not a remote
 2 | log acme/pii:0.2.0 | a name is NAME or ORG/NAME in lower case, such as acme/pii-small, without a version
 3 | --registry none ls | none
 3 | --registry none serve | there is no registry
