@@ -128,8 +128,11 @@ class CountingReader(Readable):
 
     def readinto(self, block: Any, /) -> int:
         check_stop()
-        with host_errors(self._action):
+        try:
             count: int = self._stream.readinto(block)
+        except OSError:
+            with host_errors(self._action):
+                raise
         self._left -= count
         if self._left < 0:
             raise IntegrityError(f"{self._action}: it is longer than its manifest says", VERIFY_ADVICE)

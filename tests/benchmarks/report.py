@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import GroupRun, Row, table
+from onnxreg.converters.source.toolchain import instruction_set
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS / "benchmarks.json"
@@ -34,7 +35,7 @@ the growth of every step to linear.
 ## Run it
 
 `make bench` installs the peers and measures all groups in about an hour; run nothing else meanwhile. `make bench-quick`
-measures one group for each headline ({quick}) in eight minutes; `make bench GROUPS="'remotes aws'"` measures one group. A comparison repeats its
+measures one group for each headline ({quick}) in about eight minutes; `make bench GROUPS="'remotes aws'"` measures one group. A comparison repeats its
 pairs while their spread is above 15 % (30 % below a tenth of a second, or if the sides differ more than ten times).
 
 Server and client share the machine, so the wall time of a push is mostly the server's. `aws s3 cp` and `dvc` neither hash what they pull nor
@@ -53,14 +54,14 @@ HEADLINES = (
     ("reg resolve acme/model:stable", "hf download, cached", ""),
     ("list over 10,000 models, no index yet", "*", "The peer parses one line of each file; ours reads each file, checks each field and writes the catalog."),
     ("Registry.resolve, an index file of 20 kB", "*", "The peer parses the same bytes and asks nothing."),
-    ("reg add of 517 MiB, first", "dvc add + sync", ""),
+    ("reg add of 517 MiB, first", "dvc add + sync", "Each byte is hashed twice, for its file and for its piece."),
     ("ingest of 1 GiB", "*", ""),
     ("verify of 4 GiB", "*", "Python with the modules that read manifests starts in 0.3 s; then both hash at the same speed."),
     ("push of 1 GiB, reg, seaweedfs", "aws s3 cp", ""),
     ("pull of 1 GiB, reg, seaweedfs", "aws s3 cp", ""),
     ("push of 517 MiB, reg, seaweedfs", "dvc", ""),
     ("pull of 517 MiB, reg, seaweedfs", "dvc*", ""),
-    ("push of 300 small files, reg, seaweedfs", "*", ""),
+    ("push of 300 small files, reg, seaweedfs", "*", "Not profiled yet: ours also starts the registry's modules, and writes a log."),
     ("push of 517 MiB, reg, Hub emulator", "hf", "The registry's modules and requests beside those for the files."),
     ("push of 1 GiB, reg, Hub emulator", "hf, Xet", "Bytes are hashed as they leave the store, then by hf_xet."),
     ("pull of 517 MiB, reg, Hub emulator", "hf", ""),
@@ -91,9 +92,15 @@ def save(name: str, items: list[dict[str, Any]], run: GroupRun, peers: dict[str,
     cores, python = os.cpu_count(), platform.python_version()
     results = load()
     results["groups"][name] = items
-    results["runs"] = dict(sorted({**results.get("runs", {}), name: asdict(run)}.items()))
+    about = asdict(run) | {"isa": instruction_set()}
+    results["runs"] = dict(sorted({**results.get("runs", {}), name: about}.items()))
     results["peers"] = dict(sorted({**results["peers"], **peers}.items()))
-    results["machine"] = {"cores": cores, "architecture": platform.machine(), "python": python}
+    results["machine"] = {
+        "cores": cores,
+        "architecture": platform.machine(),
+        "python": python,
+        "isa": about["isa"],
+    }
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
@@ -118,7 +125,10 @@ def write(results: dict[str, Any]) -> None:
         if row.cost()[1] > 1
     ]
     wide = [name for run in results.get("runs", {}).values() for name in run["wide"]]
-    about = f"{machine['cores']} cores ({machine['architecture']}), Python {machine['python']}"
+    isa, runs = machine.get("isa"), results.get("runs", {})
+    about = f"{machine['cores']} cores ({isa or machine['architecture']}), Python {machine['python']}"
+    if others := [name for name, run in runs.items() if run.get("isa") != isa]:
+        about += f"; on other machines: {', '.join(others)}"
     text = f"{about}. Peers: {', '.join(f'{name} {version}' for name, version in peers)}."
     if wide:
         text += f" Written although their spread is too wide: {'; '.join(wide)}."
