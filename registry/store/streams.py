@@ -128,11 +128,8 @@ class CountingReader(Readable):
 
     def readinto(self, block: Any, /) -> int:
         check_stop()
-        try:
+        with host_errors(self._action):
             count: int = self._stream.readinto(block)
-        except OSError:
-            with host_errors(self._action):
-                raise
         self._left -= count
         if self._left < 0:
             raise IntegrityError(f"{self._action}: it is longer than its manifest says", VERIFY_ADVICE)
