@@ -225,17 +225,25 @@ def _cases(trained: Path, encoder: Path, directory: Path) -> Iterator[Case]:
     yield Case("a ViT for digits", made, images, own, {0: "<= 0.8"}, SIX, rows_)
 
 
-WAYS = {"quantize_dynamic's file": {}, "Optimum's file": {"per_channel": True}}
-"""ONNX Runtime's defaults, and the parameters that Optimum's configurations for ARM and AVX-512 give it."""
+WAYS = {
+    "quantize_dynamic's file": "ort-dynamic",
+    "Olive's file": "olive-dynamic",
+    "Optimum's file": "optimum-avx512-vnni",
+}
+"""Peers' files, and the candidates of a search that repeat what the peers do."""
 
 
-def _quantized(model: Path, target: Path, way: Mapping[str, Any]) -> Path:
+def _quantized(model: Path, target: Path, name: str) -> Path:
     import onnx
 
     from onnxreg.converters.passes.base import run as run_pass
-    from onnxreg.converters.passes.quantization import OrtDynamicQuantization
+    from onnxreg.converters.passes.pass_catalog import find
+    from onnxreg.converters.search.search import named
 
-    onnx.save(run_pass("peer", OrtDynamicQuantization(**way), onnx.load(model))[0], target)
+    graph = onnx.load(model)
+    for work in next(candidate.passes for candidate in named("") if candidate.name == name):
+        graph, _ = run_pass("peer", find(work["pass"])(**work["params"]), graph)
+    onnx.save(graph, target)
     return target
 
 
