@@ -41,11 +41,12 @@ from onnxreg.schema.manifest.draft import Draft
 PRODUCTS = ("MatMul", "Gemm")
 SCALE_BITS = 32
 """Number of bits in the scale of a block of weights."""
-MIXED, MIXED_BLOCK, MIXED_BITS = "mixed-int8", 128, 8.1
-MIXES = (MIXED, f"{MIXED}-int8-embeddings")
-"""Candidates with dynamic INT8 for the product groups that tolerate it, and blocks of `MIXED_BLOCK` weights for the others.
+MIXED, MIXED_BITS = ("mixed-int8", "mixed-stored8"), 8.1
+MIXES = tuple(f"{name}{tables}" for name in MIXED for tables in ("", "-int8-embeddings"))
+"""Candidates with dynamic INT8 for the product groups that tolerate it; the others are as in `w8a8-128` or in `stored8-32`.
 
-`MIXED_BITS` for each weight is a guess, because only the search finds the groups.
+A processor without instructions for dot products of int8 runs the second faster. `MIXED_BITS` for each weight is a guess,
+because only the search finds the groups.
 """
 MAX_GROUPS = 12
 """The most product groups whose distances are measured; the others, which are smaller, count as the farthest."""
@@ -155,8 +156,8 @@ def library(has_tables: bool, calibration: str | None) -> Iterator[Candidate]:
         methods.append((f"weights8-{size}", "int8", bits, _blocks(8, size), [rows, halves]))
     storage = _pass("WeightQuantization", block_size=32)
     methods.append(("stored8-32", "int8", 8 + SCALE_BITS / 32, storage, [rows]))
-    fine = _blocks(8, MIXED_BLOCK, accuracy_level=INT8_ACTIVATIONS)
-    methods.append((MIXED, "int8", MIXED_BITS, fine, [rows]))
+    for name, work in zip(MIXED, (_blocks(8, 128, accuracy_level=INT8_ACTIVATIONS), storage), strict=True):
+        methods.append((name, "int8", MIXED_BITS, work, [rows]))
     for size in (16, 32, 64, 128):
         blocks, bits = _blocks(8, size, accuracy_level=INT8_ACTIVATIONS), 8 + SCALE_BITS / size
         methods.append((f"w8a8-{size}", "int8", bits, blocks, [rows]))

@@ -132,9 +132,10 @@ def encoders(cache: Path, count: int = 3) -> list[Row]:
 
 EIGHT = (
     *("int8-int8-embeddings", "smooth-int8-int8-embeddings", "mixed-int8-int8-embeddings"),
-    *("weights4-int8-embeddings", "w8a8-32-int8-embeddings", "weights8-32-int8-embeddings", "fp16", "int8"),
+    *("mixed-stored8-int8-embeddings", "weights4-int8-embeddings", "w8a8-32-int8-embeddings"),
+    *("weights8-32-int8-embeddings", "fp16"),
 )
-SIX = ("int8", "smooth-int8", "static-int8", "mixed-int8", "w8a8-32", "fp16")
+SIX = ("int8", "smooth-int8", "static-int8", "mixed-int8", "mixed-stored8", "fp16")
 TURNS, WARM_UP = 40, 5
 
 

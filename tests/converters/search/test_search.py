@@ -606,15 +606,19 @@ def test_the_profile_refuses_int8_options_beside_a_search(options: dict[str, Any
 
 
 @pytest.mark.more
+@pytest.mark.parametrize(
+    ("mixed", "others"),
+    [("mixed-int8", "OnnxBlockWiseRtnQuantization"), ("mixed-stored8", "WeightQuantization")],
+)
 def test_groups_of_products_that_bear_it_get_dynamic_int8(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
+    mixed: str, others: str, search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
-    own = [{**BROKEN, "name": name} for name in ("group-1", "mixed-int8-1", "mixed-int8-group-1")]
-    draft = search(choose, confirm=str(confirm), candidates=[*own, "mixed-int8"], limit=0.02)
+    own = [{**BROKEN, "name": name} for name in ("group-1", f"{mixed}-1", f"{mixed}-group-1")]
+    draft = search(choose, confirm=str(confirm), candidates=[*own, mixed], limit=0.02)
     steps = {step["name"]: step for step in draft.fields["recipe"]["steps"]}
-    smooth, dynamic, blocks = (steps[f"search-mixed-int8-{number}"] for number in (1, 2, 3))
-    kinds = ["SmoothQuant", "OnnxDynamicQuantization", "OnnxBlockWiseRtnQuantization"]
+    smooth, dynamic, blocks = (steps[f"search-{mixed}-{number}"] for number in (1, 2, 3))
+    kinds = ["SmoothQuant", "OnnxDynamicQuantization", others]
     assert [step["pass"] for step in (smooth, dynamic, blocks)] == kinds
     groups = product_groups(load_onnx(draft.root / "model.onnx"))
     left = set(dynamic["params"]["nodes_to_exclude"])
