@@ -103,6 +103,18 @@ def test_a_group_with_a_wide_row_is_written_by_force_alone(results, monkeypatch,
     assert "verify / a peer" in " ".join(results.with_suffix(".md").read_text().split())
 
 
+def test_certified_latencies_of_another_processor_are_kept_and_shown(results, monkeypatch):
+    for isa, ratio in (("x86_64+a", 0.25), ("x86_64+b", 0.75), ("x86_64+a", 0.5)):
+        compared = row("latency: the certified file", "its fp32 file", [(ratio, 1.0)], "s", "")
+        monkeypatch.setitem(run.BENCHMARKS, "certification", lambda rows=[compared]: rows)
+        monkeypatch.setattr(report, "instruction_set", lambda isa=isa: isa)
+        assert run.main(["--force", "certification"]) == 0
+    shown = {each.what: each.ratio for each, _ in report.headlines(report.load())}
+    assert shown["latency: the certified file"] == 0.5
+    assert shown["latency: the certified file, x86_64+b"] == 0.75
+    assert "latency: the certified file, x86_64+a" not in shown
+
+
 def test_a_group_that_cannot_be_measured_does_not_end_the_run(results, monkeypatch, capsys):
     """What a group lacks is said before the first group."""
 
