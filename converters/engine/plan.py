@@ -17,7 +17,7 @@ from onnxreg.converters.tasks.code import Consent
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, ExportSubject, LocatedSource, Task
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_name
-from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest, RecipeFile, RecipeOutput
 from onnxreg.schema.manifest.parts import Step
 
 if TYPE_CHECKING:
@@ -51,12 +51,16 @@ class Promises:
 
 @dataclass(frozen=True)
 class RecipeParts:
-    """Steps, outputs, task and evaluation of a recipe, and the source as the user named it (`start`)."""
+    """Steps, outputs, task and evaluation of a recipe, and the source as the user named it (`start`).
+
+    `confirm` is the evaluation on the file to confirm the winner of a search on, if the recipe names one.
+    """
 
     nodes: dict[str, steps.StepNode]
     outputs: list[RecipeOutput]
     task: Task
     evaluation: "EvaluationPlan | None"
+    confirm: "EvaluationPlan | None"
     start: str
 
 
@@ -88,7 +92,7 @@ class ExportPlan(RecipeParts):
         search = self.recipe.search
         candidates = [] if search is None else search.candidates
         tried = [step for item in candidates if not isinstance(item, str) for step in item.steps]
-        names = [] if search is None else [search.confirm, search.calibration, *(step.data for step in tried)]
+        names = [] if search is None else [search.calibration, *(step.data for step in tried)]
         paths = [self.directory / name for name in names if name is not None]
         searched = [file for path in paths for file in row_files(path)]
         packages = _packages(type(self.profile))
@@ -104,6 +108,7 @@ class ExportPlan(RecipeParts):
             **({} if self.evaluation is None else {"evaluation": self.evaluation.key()}),
             **({} if self.search is None else {"search": dict(self.search)}),
             "searched": [str(digest_file(path)) for path in searched],
+            **({} if self.confirm is None else {"confirm": self.confirm.recorded()}),
         }
 
     @cached_property
@@ -178,11 +183,11 @@ def plan_export(
         )
     located, profile = task.find(start), profile or Promises()
     profile.check_source(located)
-    if parts.evaluation is not None and located.lacks_tokenizer:
-        reason = "the checkpoint has no tokenizer, so the texts of an evaluation cannot be read"
-        raise InputError(reason, SAVE_TOKENIZER)
-    if parts.evaluation is not None:
-        parts.evaluation.check_source(located.location)
+    for judged in filter(None, (parts.evaluation, parts.confirm)):
+        if located.lacks_tokenizer:
+            reason = "the checkpoint has no tokenizer, so the texts of an evaluation cannot be read"
+            raise InputError(reason, SAVE_TOKENIZER)
+        judged.evaluator.check_source(judged.suite, located.location)
     model_name = name or recipe.name or located.name
     if model_name is None:
         raise InputError("a source on this machine has no model name of its own", "pass --name NAME")
@@ -211,19 +216,28 @@ def read_parts(
         passes = {node.kind.id for node in nodes.values()}
         kind = task_catalog.of_source(task_catalog.find(recipe.task), start or "", recipe.options, passes)
         task = kind(directory, trust_remote_code, consent, **recipe.options)
-        evaluation = None
-        if recipe.evaluation is not None:
+        paths = [str(output.path) for output in outputs]
+
+        def planned(request: EvaluationRequest) -> "EvaluationPlan":
             from onnxreg.converters.evaluation.evaluate import plan_evaluation
 
-            paths = [str(output.path) for output in outputs]
-            evaluation = plan_evaluation(recipe.evaluation, task.id, directory, paths)
-            if not evaluation.suite.items:
-                raise InputError(f"the suite {evaluation.path} has no items: nothing can be judged on it")
+            plan = plan_evaluation(request, task.id, directory, paths)
+            if not plan.suite.items:
+                message = f"the suite {request.suite} has no items: nothing can be judged on it"
+                raise InputError(message, "docs/certification.md shows the items of each task")
+            return plan
+
+        request, search = recipe.evaluation, recipe.search
+        evaluation = confirm = None
+        if request is not None:
+            evaluation = planned(request)
+            if search is not None and search.confirm is not None:
+                confirm = planned(request.model_copy(update={"suite": search.confirm}))
     if start is None:
         raise InputError(
             "there is nothing to export", "name a source: reg export SOURCE, or `source` in the recipe"
         )
-    return RecipeParts(nodes, outputs, task, evaluation, start)
+    return RecipeParts(nodes, outputs, task, evaluation, confirm, start)
 
 
 def pass_key(node: steps.StepNode) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
 from onnxreg.converters.tasks.greedy import GENERATORS
 from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION
@@ -57,17 +56,22 @@ class JudgedMetric(NamedTuple):
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """A checked request for an evaluation. `suite` is the suite in the file `path`, or the requested half of that suite.
+    """A checked request for an evaluation. `suite` is `full_suite`, the suite in the file, or the requested half of it.
 
-    It judges the outputs that the request names, or all outputs of low precision.
+    It judges the outputs that the request names, or all outputs of low precision. `task` is the id of the export task.
     """
 
     request: EvaluationRequest
-    path: Path
-    file_digest: Digest
+    task: str
+    full_suite: Suite
     suite: Suite
     evaluator: type[TaskEvaluator]
     metrics: tuple[JudgedMetric, ...]
+
+    def half(self, name: Literal["choose", "confirm"], seed: int) -> "EvaluationPlan":
+        """The evaluation on one half of the suite, by the metrics for which the half has data."""
+        request = self.request.model_copy(update={"half": name, "seed": seed})
+        return _plan(request, self.task, self.full_suite, self.evaluator)
 
     def key(self) -> dict[str, Any]:
         """Return everything that shapes the verdicts, as a key of the cache."""
@@ -85,11 +89,7 @@ class EvaluationPlan:
 
     def recorded(self) -> dict[str, Any]:
         """The request in the manifest's form: the digest of the suite replaces the path."""
-        return {**self.request.to_json(), "suite": str(self.file_digest)}
-
-    def check_source(self, location: Any) -> None:
-        """Raise InputError, naming the position, if an item does not fit the source at `location`; the source is not loaded."""
-        self.evaluator.check_source(self.suite, location)
+        return {**self.request.to_json(), "suite": str(self.full_suite.digest)}
 
     def warnings(self) -> list[str]:
         """Return warnings about a suite that gives no verdict, or another verdict than intended."""
@@ -135,10 +135,6 @@ def plan_evaluation(
     if evaluator is None:
         hint = "leave --eval-suite out: the graphs are compared with the model in any case"
         raise InputError(f"no suite judges the task {task} yet", hint)
-    suite = evaluator.load_suite(path)
-    digest = suite.digest
-    if request.half is not None:
-        suite = suite.half(request.half, request.seed)
     if (request.label_map or request.label_names) and evaluator is not TokenSpans:
         raise InputError(f"a label map is of spans, and the task is {task}", "leave --label-map out")
     paths = list(outputs)
@@ -147,7 +143,14 @@ def plan_evaluation(
             raise InputError(
                 f"the evaluation names {artifact}, which is not an output", suggest(artifact, paths)
             )
-    return EvaluationPlan(request, path, digest, suite, evaluator, tuple(_metrics(request, task, suite)))
+    return _plan(request, task, evaluator.load_suite(path), evaluator)
+
+
+def _plan(
+    request: EvaluationRequest, task: str, full_suite: Suite, evaluator: type[TaskEvaluator]
+) -> EvaluationPlan:
+    suite = full_suite if request.half is None else full_suite.half(request.half, request.seed)
+    return EvaluationPlan(request, task, full_suite, suite, evaluator, tuple(_metrics(request, task, suite)))
 
 
 def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[JudgedMetric]:
@@ -204,7 +207,7 @@ class SourceEvaluation:
         self._cache, self._key = cache, key
         self._loaded: dict[bool, tuple[Path, Runner]] = {}
         self._outputs: dict[Path, list[Mapping[str, Any]]] = {}
-        self._graphs: dict[Path, Mapping[str, Path]] = {}
+        self._graphs: dict[Path | None, Mapping[str, Path]] = {}
         self._full: Path | None = None
         self._scored: dict[tuple[Path, ...], Tables] = {}
 
@@ -268,8 +271,10 @@ class SourceEvaluation:
         scores = [metric.scores(items, reference, reference, labels) for metric, _, _ in self.plan.metrics]
         return items, facts, reference, scores
 
-    def judge(self, path: Path) -> list[Judgement]:
-        """Judge the file of an artifact by every metric.
+    def judge(self, path: Path | None) -> list[Judgement]:
+        """Judge the file of an artifact by every metric; None judges the source, which loses nothing, by itself.
+
+        A source that is not certified by itself certifies no artifact.
 
         Raises InputError if the suite does not fit the model, ConversionError if the artifact does not load or run, or
         a metric fails.
@@ -281,14 +286,14 @@ class SourceEvaluation:
             for (metric, limit, own), (table, facts) in scored
         ]
 
-    def _tables(self, path: Path) -> Tables:
-        graphs = self._graphs.get(path, {"": path})
+    def _tables(self, path: Path | None) -> Tables:
+        graphs = {} if path is None else self._graphs.get(path, {"": path})
         files = tuple(graphs.values())
         if files not in self._scored:
             self._scored[files] = self._measure(path) if self._cache is None else self._cached(path, graphs)
         return self._scored[files]
 
-    def _cached(self, path: Path, graphs: Mapping[str, Path]) -> Tables:
+    def _cached(self, path: Path | None, graphs: Mapping[str, Path]) -> Tables:
         """Return the tables of an artifact from the cache; if they are absent, measure and store them."""
         beside = [file.parent / GENAI_CONFIG for file in graphs.values()]
         for file in (file for file in graphs.values() if file.suffix == ".onnx"):
@@ -314,11 +319,11 @@ class SourceEvaluation:
             self._cache.remember(SCORES, key, rows)
         return tables
 
-    def _measure(self, path: Path) -> Tables:
+    def _measure(self, path: Path | None) -> Tables:
         (evaluator, inputs), graphs = self._prepared, self._graphs.get(path)
         items, matched, reference, parent_scores = self._parent
         labels, joint = evaluator.labels, {} if graphs is None else {"graphs": _digests(graphs)}
-        predictions = predict(evaluator, self._runner(path), items, inputs)
+        predictions = reference if path is None else predict(evaluator, self._runner(path), items, inputs)
         tables: Tables = []
         for (metric, _, _), parent in zip(self.plan.metrics, parent_scores, strict=True):
             scores = metric.scores(items, predictions, reference, labels)

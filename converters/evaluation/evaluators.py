@@ -6,20 +6,20 @@ The functions that decode the outputs of a graph also serve `answers`.
 import math
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from onnxreg.converters.evaluation import suite
 from onnxreg.converters.evaluation.metric import Floats, Integers
 from onnxreg.converters.evaluation.suite import (
     Fixture,
+    Group,
     Suite,
     Word,
     check_unique,
@@ -67,6 +67,8 @@ class TaskEvaluator(ABC):
     texts: ClassVar[tuple[str, ...]] = ("text",)
     """The fields of an item that the model reads, for a task of texts."""
     shares_runs: ClassVar[bool] = True
+    distinct: ClassVar[tuple[str | None, str | None]] = ("the same item", None)
+    """The names, in messages, of an item and of a model input that a suite has twice; None if it may have them."""
 
     def __init__(self, subject: ExportSubject) -> None:
         self.subject = subject
@@ -83,26 +85,53 @@ class TaskEvaluator(ABC):
         length = int(self.subject.resolved_options["max_seq_length"])
         return TextTokenizer(fast.backend_tokenizer, length, fast.truncation_side)
 
-    def feed(self, row: TokenRow) -> Feed:
-        """Return the arrays of a row that are inputs of the model."""
-        return {name: row.inputs[name] for name in self.subject.sample.feeds[0]}
-
     @classmethod
     def load_suite(cls, path: Path) -> Suite:
         """Read a suite of this task.
 
-        Raises InputError for a suite without items and, with the item's position, for a malformed item.
+        Every item may have an `id`, unique in the suite, a `group` (text or integer), and `metadata: {source}`, the
+        origin of the item: `synthetic` or another word.
+
+        Raises NotFoundError for a missing file, InputError for malformed contents, naming an item by its position and
+        never quoting it.
         """
-        read = suite.load(path, cls.read_item, distinct=True)
-        if not read.items:
-            raise InputError(
-                f"evaluation suite {path} has no items", "docs/certification.md shows those of each task"
-            )
-        return read
+        data = read_given(path, suite.SUITE, limit=suite.MAX_BYTES)
+        items, ids, groups, sources = dict[str, Any](), dict[str, str](), list[Group](), set[bool | None]()
+        for position, row in cls.rows(data, path):
+            items[position] = cls.read_item(row, position, path.parent)
+            identity, group = suite.first(row, suite.ID_KEYS), row.get("group")
+            for key, value in (("id", identity), ("group", group)):
+                if value is not None and type(value) not in (str, int):
+                    raise InputError(f"{position}: `{key}` is neither text nor an integer")
+            if identity is not None:
+                ids[position] = str(identity)
+            groups.append(group)
+            metadata = row.get("metadata")
+            source = metadata.get("source") if isinstance(metadata, dict) else None
+            word = source.strip() if isinstance(source, str) else ""
+            sources.add("synthetic" in word.lower() if word else None)
+        identities = {position: cls.identity(item) for position, item in items.items()}
+        check_unique(ids, "its id", "ids are unique in a suite")
+        for name, values in zip(cls.distinct, (items, identities), strict=True):
+            if name is not None:
+                check_unique(values, name)
+        return Suite(
+            Digest.of(data),
+            tuple(items.values()),
+            numbered(groups, path),
+            True if True in sources else False if sources == {False} else None,
+            tuple(items),
+            tuple(identities.values()),
+        )
 
     @classmethod
-    def read_item(cls, row: dict[str, Any], position: str) -> Any:
-        """Read an item. Raises InputError, beginning with `position`, if the item is malformed."""
+    def rows(cls, data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the position of each item, as text, and the item: by default from JSON."""
+        return suite.json_rows(data, path)
+
+    @classmethod
+    def read_item(cls, row: dict[str, Any], position: str, directory: Path) -> Any:
+        """Read an item of a suite in `directory`. Raises InputError, beginning with `position`, if the item is malformed."""
         return convert(row, cls.Item, position)
 
     @classmethod  # noqa: B027
@@ -190,6 +219,8 @@ class TokenSpans(TaskEvaluator):
 
     tasks = ("token-classification",)
     Item = Fixture
+    distinct = (None, None)
+    """Fixtures may have equal texts, because an id identifies a fixture, as in OpenMed."""
 
     @cached_property
     def _scheme(self) -> TagScheme:
@@ -200,9 +231,8 @@ class TokenSpans(TaskEvaluator):
         return self._scheme.names
 
     @classmethod
-    def load_suite(cls, path: Path) -> Suite:
-        """Read a suite. It may be empty, and fixtures may have equal texts, because an id identifies a fixture, as in OpenMed."""
-        return suite.load(path, read_fixture)
+    def read_item(cls, row: dict[str, Any], position: str, directory: Path) -> Fixture:
+        return read_fixture(row, position)
 
     def match(
         self, items: Sequence[Fixture], request: EvaluationRequest
@@ -273,7 +303,7 @@ class TextClasses(TaskEvaluator):
             raise InputError("some items of the evaluation suite have a `text_pair`, and others have none")
 
     def runs(self, item: LabelledText) -> Iterable[tuple[Feed, None]]:
-        return [(self.feed(self.tokenizer.row(item.text, item.text_pair)), None)]
+        return [(self.tokenizer.row(item.text, item.text_pair).inputs, None)]
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> int:
         return int(numbers(output(outputs, "logits", (len(self.labels),))).argmax())
@@ -320,7 +350,7 @@ class Answers(TaskEvaluator):
 
     def runs(self, item: Question) -> Iterable[tuple[Feed, TokenRow]]:
         rows = self.tokenizer.pair_windows(item.question, item.context, STRIDE)
-        return ((self.feed(row), row) for row in rows)
+        return ((row.inputs, row) for row in rows)
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> AnswerSpan:
         return best_span(outputs, model_input.context)
@@ -359,21 +389,28 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """Texts to compare with the first text: one text with its `score`, or documents with the `relevance` of each.
+    """A text alone, with a second text and the `score` of the pair, or with documents and the relevance of each."""
 
-    A single text has neither.
-    """
-
-    texts: tuple[str, ...]
-    score: float | None = None
-    relevance: tuple[float, ...] | None = None
-
-
-class _TextsRow(msgspec.Struct, frozen=True):
     text: Word
     text_pair: Word | None = None
     score: float | None = None
     documents: Annotated[tuple[Document, ...], msgspec.Meta(min_length=2, max_length=1000)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.text_pair is None) != (self.score is None) or (self.text_pair and self.documents):
+            raise ValueError("a pair has both text_pair and score, and no documents")
+        if self.relevance is not None and not any(self.relevance):
+            raise ValueError("no document is relevant")
+
+    @property
+    def relevance(self) -> tuple[float, ...] | None:
+        return None if self.documents is None else tuple(document.relevance for document in self.documents)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text, and the texts that are compared with it."""
+        others = (document.text for document in self.documents or ())
+        return (self.text, *([self.text_pair] if self.text_pair else others))
 
 
 class Embeddings(TaskEvaluator):
@@ -386,24 +423,12 @@ class Embeddings(TaskEvaluator):
     Item = Texts
 
     @classmethod
-    def read_item(cls, row: dict[str, Any], position: str) -> Texts:
-        item = convert(row, _TextsRow, position)
-        if item.documents is not None:
-            relevance = tuple(document.relevance for document in item.documents)
-            if not any(relevance):
-                raise InputError(f"{position}: no document is relevant")
-            return Texts((item.text, *(document.text for document in item.documents)), relevance=relevance)
-        if (item.text_pair is None) != (item.score is None):
-            raise InputError(f"{position}: a pair has both `text_pair` and `score`")
-        return Texts((item.text,) if item.text_pair is None else (item.text, item.text_pair), item.score)
-
-    @classmethod
     def identity(cls, item: Texts) -> Hashable:
         return frozenset(map(plain, item.texts))
 
     def runs(self, item: Texts) -> Iterable[tuple[Feed, None]]:
         prompt = self.subject.resolved_options.get("pooling", {}).get("prompt", "")
-        return ((self.feed(self.tokenizer.row(prompt + text)), None) for text in item.texts)
+        return ((self.tokenizer.row(prompt + text).inputs, None) for text in item.texts)
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Floats:
         return text_vector(outputs, model_input.feed)[0]
@@ -507,25 +532,24 @@ class LabelledRows(TaskEvaluator):
     )
     Item = LabelledRow
     shares_runs = False
+    distinct = (None, "the same row")
 
     @classmethod
-    def load_suite(cls, path: Path) -> Suite:
-        data = read_given(path, suite.SUITE, limit=suite.MAX_BYTES)
+    def rows(cls, data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if path.suffix != ".npz":
             raise InputError(
                 f"evaluation suite {path} is not an .npz file",
                 "a suite of this task holds an array for each input",
             )
-        rows = [dict(row) for row in samples.read(path)]
-        groups = numbered([_integer(row.pop(GROUPS, None), GROUPS, path) for row in rows], path)
-        labels = [cls.read_label(row.pop(LABELS, None), path) for row in rows]
-        items = [LabelledRow(row, label) for row, label in zip(rows, labels, strict=True)]
-        contents = {
-            f"evaluation suite {path}, row {number}": content(item.feed)
-            for number, item in enumerate(items, start=1)
-        }
-        check_unique(contents, "the same row")
-        return Suite(Digest.of(data), tuple(items), groups, positions=tuple(contents))
+        for number, arrays in enumerate(samples.read(path), start=1):
+            feed = dict(arrays)
+            group = _integer(feed.pop(GROUPS, None), GROUPS, path)
+            row = {"group": group, "label": cls.read_label(feed.pop(LABELS, None), path), "feed": feed}
+            yield f"evaluation suite {path}, row {number}", row
+
+    @classmethod
+    def read_item(cls, row: dict[str, Any], position: str, directory: Path) -> LabelledRow:
+        return LabelledRow(row["feed"], row["label"])
 
     @classmethod
     def read_label(cls, value: Any, path: Path) -> Any:
@@ -700,22 +724,22 @@ class Sounds(TaskEvaluator):
     """Evaluator of items with a sound file. The digest of the suite covers the bytes of the sound files."""
 
     shares_runs = False
+    distinct = ("the same item", "the same sound")
 
     @classmethod
     def load_suite(cls, path: Path) -> Suite:
         read = super().load_suite(path)
-        items, digests = [], dict[str, Digest]()
-        for position, item in zip(read.positions, read.items, strict=True):
-            file = path.parent / item.audio
-            if not file.is_file():
-                message = f"{position}: there is no file {item.audio[:200]}"
-                raise InputError(message, "`audio` is a path, relative to the directory of the suite")
-            digests[position] = digest_file(file)
-            items.append(replace(item, audio=str(file)))
-        check_unique(digests, "the same sound")
-        key = {"suite": str(read.digest), "files": [str(digest) for digest in digests.values()]}
-        positions = read.positions
-        return Suite(Digest.of(canonical.encode(key)), tuple(items), read.groups, read.synthetic, positions)
+        key = {"suite": str(read.digest), "files": list(map(str, read.identities))}
+        return replace(read, digest=Digest.of(canonical.encode(key)))
+
+    @classmethod
+    def read_item(cls, row: dict[str, Any], position: str, directory: Path) -> Any:
+        item = super().read_item(row, position, directory)
+        file = directory / item.audio
+        if not file.is_file():
+            message = f"{position}: there is no file {item.audio[:200]}"
+            raise InputError(message, "`audio` is a path, relative to the directory of the suite")
+        return msgspec.structs.replace(item, audio=str(file))
 
     @classmethod
     def identity(cls, item: Any) -> Hashable:

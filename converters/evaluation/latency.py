@@ -7,7 +7,7 @@ inputs of the suite that judges the file, or (from `compare_files`) on drawn inp
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
 from itertools import chain, groupby
 from math import inf, sqrt
@@ -149,19 +149,14 @@ def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
 
     Raises ConversionError, naming the file, if an artifact does not run on inputs drawn for it.
     """
-    bounds: dict[str, int] = {}  # a file in ORT format takes inputs of the same names
-    for path in (item.path for item in draft.artifacts if item.path.endswith(".onnx")):
-        for name, rows in samples.index_bounds(load_onnx(draft.root / path)).items():
-            bounds[name] = min(rows, bounds.get(name, rows))
+    files = {item.path: draft.root / item.path for item in draft.artifacts}
+    sessions, runs = _load(files, benchmark), []
     sizes = [{BATCH_AXIS: rows} for rows in benchmark.batches]
-    lengths = [DYNAMIC_AXIS_LENGTH] * len(sizes)
-    sessions = _load(draft.root, [item.path for item in draft.artifacts], benchmark)
-    runs = []
+    feeds = _draw(files, sessions, sizes, [DYNAMIC_AXIS_LENGTH] * len(sizes))
     for path, session in sessions.items():
         axes = {item.name: item.shape[0] for item in session.get_inputs() if item.shape}
         batched = next((name for name, axis in axes.items() if axis == BATCH_AXIS), next(iter(axes), None))
-        feeds = samples.draw(samples.taken_by(session), bounds, sizes=sizes, lengths=lengths)
-        by_rows = {len(feed[batched]) if batched else 1: feed for feed in feeds}
+        by_rows = {len(feed[batched]) if batched else 1: feed for feed in feeds[path]}
         runs += [((path,), rows, feed) for rows, feed in by_rows.items()]
     return _time(runs, sessions, benchmark)
 
@@ -173,14 +168,30 @@ def measure_chains(
 
     Raises ConversionError, naming the files, if a chain does not run.
     """
-    sessions = _load(root, [path for paths in chains for path in paths], benchmark)
+    sessions = _load({path: root / path for paths in chains for path in paths}, benchmark)
     return _time([(tuple(paths), 1, feed) for paths in chains], sessions, benchmark)
 
 
-def _load(root: Path, paths: Sequence[str], benchmark: Benchmark) -> dict[str, Any]:
+def _load(files: Mapping[str, Path], benchmark: Benchmark) -> dict[str, Any]:
     return {
-        path: load_session(root / path, prepacking=True, threads=benchmark.threads)
-        for path in dict.fromkeys(paths)
+        path: load_session(file, prepacking=True, threads=benchmark.threads) for path, file in files.items()
+    }
+
+
+def _draw(
+    files: Mapping[str, Path],
+    sessions: Mapping[str, Any],
+    sizes: Sequence[Mapping[str, int]],
+    lengths: Sequence[int],
+) -> dict[str, tuple[Feed, ...]]:
+    """Draw inputs of these sizes for each file; see `samples.draw`. Files in ORT format take inputs of the same names."""
+    bounds: dict[str, int] = {}
+    for file in (file for file in files.values() if file.suffix == ".onnx"):
+        for name, rows in samples.index_bounds(load_onnx(file)).items():
+            bounds[name] = min(rows, bounds.get(name, rows))
+    return {
+        path: samples.draw(samples.taken_by(session), bounds, sizes, lengths)
+        for path, session in sessions.items()
     }
 
 
@@ -237,20 +248,13 @@ def compare_files(pairs: Sequence[tuple[FileOf, FileOf]], max_tokens: int | None
     Raises ConversionError, naming the file, if one does not load or run on these inputs.
     """
     files = {path: file for pair in pairs for path, file in pair}
-    sessions = {path: load_session(file, prepacking=True) for path, file in files.items()}
+    sessions = _load(files, PAIRS)
     lengths = sorted({min(tokens, max_tokens or tokens) for tokens in TOKENS})
-
-    @cache
-    def inputs(path: str) -> Mapping[str, Feed]:
-        bounds = samples.index_bounds(load_onnx(files[path])) if files[path].suffix == ".onnx" else {}
-        sizes = [{BATCH_AXIS: 1}] * len(lengths)
-        return typical_inputs(
-            samples.draw(samples.taken_by(sessions[path]), bounds, sizes=sizes, lengths=lengths)
-        )
-
+    feeds = _draw(files, sessions, [{BATCH_AXIS: 1}] * len(lengths), lengths)
     runs = {path: partial(samples.outputs, session, label=path) for path, session in sessions.items()}
     latencies = [
-        compare(path, runs[path], parent, runs[parent], inputs(parent)) for (path, _), (parent, _) in pairs
+        compare(path, runs[path], parent, runs[parent], typical_inputs(feeds[parent]))
+        for (path, _), (parent, _) in pairs
     ]
     return LatencyTable(PAIRS, tuple(chain.from_iterable(latencies)))
 

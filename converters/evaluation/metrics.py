@@ -17,7 +17,6 @@ import numpy as np
 from onnxreg.converters.evaluation.metric import (
     CHECKED,
     RESAMPLES,
-    SEED,
     Floats,
     Integers,
     Interval,
@@ -25,6 +24,7 @@ from onnxreg.converters.evaluation.metric import (
     Metric,
     Part,
     ScoreTable,
+    draws,
     library,
     listing,
     percentiles,
@@ -437,11 +437,10 @@ class CharacterRecall(SpanMetric):
         counts = np.hstack([parents[:, :, 0].T, (parents[:, :, 1] - candidates[:, :, 1]).T])
         rows = np.zeros((table.group_count, 2 * labels), dtype=np.int64)
         np.add.at(rows, table.groups, counts)
-        rows, size, generator = rows[np.lexsort(rows.T)], len(rows), np.random.RandomState(SEED)
-        for resample in range(RESAMPLES):
-            times = np.bincount(generator.randint(0, size, size, dtype=np.int64), minlength=size)
-            total = times @ rows
-            np.divide(total[labels:], total[:labels], out=result[resample], where=total[:labels] > 0)
+        rows, size = rows[np.lexsort(rows.T)], len(rows)
+        for losses, chosen in zip(result, draws(np.arange(size), size), strict=True):
+            total = np.bincount(chosen, minlength=size) @ rows
+            np.divide(total[labels:], total[:labels], out=losses, where=total[:labels] > 0)
         return result
 
     def worst(self, parts: Sequence[Part], losses: Floats) -> tuple[float | None, Interval | None]:

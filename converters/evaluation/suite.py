@@ -9,20 +9,20 @@ model's as OpenMed compares canonical names: FIRSTNAME and `first_name` are FIRS
 import codecs
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, suggest
-from onnxreg.schema.core.files import read_given
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
 SUITE, MAX_BYTES = "evaluation suite", 256 * 2**20
@@ -34,8 +34,7 @@ SPANS_KEYS = ("gold_spans", "entities")
 LABEL_KEYS = ("canonical_label", "label", "entity_type", "entity_group", "entity")
 """Accepted keys of a label; if several have a value, the first key counts, as in OpenMed."""
 Word = Annotated[str, msgspec.Meta(min_length=1)]
-ReadItem = Callable[[dict[str, Any], str], Any]
-"""Function from a JSON object, and a text that names its position, to an item of a task."""
+Group = str | int | None
 
 
 class TextSpan(msgspec.Struct, frozen=True):
@@ -59,11 +58,11 @@ def read_fixture(row: dict[str, Any], position: str) -> Fixture:
     Raises InputError for a missing text, offsets outside the text, a span's text that contradicts the offsets, and two
     overlapping spans of one label.
     """
-    text, rows = convert(row.get("text"), Word, f"{position}: `text`"), _first(row, SPANS_KEYS)
+    text, rows = convert(row.get("text"), Word, f"{position}: `text`"), first(row, SPANS_KEYS)
     spans = []
     for number, value in enumerate(convert(rows, list[dict[str, Any]], f"{position}: `gold_spans`"), start=1):
         at = f"{position}, span {number}"
-        span = convert({**value, "label": _first(value, LABEL_KEYS)}, TextSpan, at)
+        span = convert({**value, "label": first(value, LABEL_KEYS)}, TextSpan, at)
         if not 0 <= span.start < span.end <= len(text):
             raise InputError(
                 f"{at}: offsets {span.start}-{span.end} are outside a text of {len(text)} characters",
@@ -88,7 +87,8 @@ class Suite:
 
     `groups` has a number for each item, None if no item names a group: items of one group are not independent, such as
     texts of one document. `synthetic` is True if an item says that it was made up, False if every item says that it was
-    not, else None. `positions` names the place of each item: the file, and a line or number.
+    not, else None. `positions` names the place of each item: the file, and a line or number. `identities` has a value for each
+    item that is equal for two items with the same model input (`TaskEvaluator.identity`).
     """
 
     digest: Digest
@@ -96,6 +96,7 @@ class Suite:
     groups: tuple[int, ...] | None = None
     synthetic: bool | None = None
     positions: tuple[str, ...] = ()
+    identities: tuple[Hashable, ...] = ()
 
     def half(self, name: str, seed: int) -> "Suite":
         """One half of the groups (of the items, without groups): `choose` or `confirm`.
@@ -103,60 +104,23 @@ class Suite:
         The generator is NumPy's legacy one, whose stream is frozen. The half's digest covers the whole suite's digest, the
         name and the seed.
         """
-        import numpy as np
-
         groups = self.groups or tuple(range(len(self.items)))
         order = np.random.RandomState(seed).permutation(max(groups, default=-1) + 1).tolist()
         middle = (len(order) + 1) // 2
         chosen = set(order[:middle] if name == "choose" else order[middle:])
-        rows = [number for number, group in enumerate(groups) if group in chosen]
         key = {"suite": str(self.digest), "half": name, "seed": seed}
+
+        def half(values: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(value for value, group in zip(values, groups, strict=True) if group in chosen)
+
         return Suite(
             Digest.of(canonical.encode(key)),
-            tuple(self.items[number] for number in rows),
-            None if self.groups is None else tuple(self.groups[number] for number in rows),
+            half(self.items),
+            None if self.groups is None else half(self.groups),
             self.synthetic,
-            tuple(self.positions[number] for number in rows),
+            half(self.positions),
+            half(self.identities),
         )
-
-
-def load(path: Path, read_item: ReadItem = read_fixture, distinct: bool = False) -> Suite:
-    """Read a suite: a JSON list, an object with a list `items` or `fixtures`, or one item per line in a `.jsonl` file.
-
-    Every item may have an `id`, unique in the suite, a `group` (text or integer), and `metadata: {source}`, the
-    origin of the item: `synthetic` or another word.
-
-    Args:
-        read_item: reads the rest of an item; golden fixtures of token classifiers by default.
-        distinct: refuse two items of equal content.
-
-    Raises NotFoundError for a missing file, InputError for malformed contents, naming an item by its position and
-    never quoting it.
-    """
-    data = read_given(path, SUITE, limit=MAX_BYTES)
-    items: dict[str, Any] = {}
-    ids: dict[str, str] = {}
-    groups: list[str | int | None] = []
-    sources: set[bool | None] = set()
-    for position, row in _rows(data, path):
-        items[position] = read_item(row, position)
-        identity, group = _first(row, ID_KEYS), row.get("group")
-        for key, value in (("id", identity), ("group", group)):
-            if value is not None and type(value) not in (str, int):
-                raise InputError(f"{position}: `{key}` is neither text nor an integer")
-        if identity is not None:
-            ids[position] = str(identity)
-        groups.append(group)
-        metadata = row.get("metadata")
-        source = metadata.get("source") if isinstance(metadata, dict) else None
-        word = source.strip() if isinstance(source, str) else ""
-        sources.add("synthetic" in word.lower() if word else None)
-    check_unique(ids, "its id", "ids are unique in a suite")
-    if distinct:
-        check_unique(items, "the same item")
-    synthetic = True if True in sources else False if sources == {False} else None
-    groups_ = numbered(groups, path)
-    return Suite(Digest.of(data), tuple(items.values()), groups_, synthetic, tuple(items))
 
 
 def check_unique(
@@ -165,14 +129,14 @@ def check_unique(
     hint: str = "leave one out: an item that counts twice makes an interval too narrow",
 ) -> None:
     """Raise InputError for a value that occurs at two positions. `name` describes the values."""
-    first: dict[Hashable, str] = {}
+    earliest: dict[Hashable, str] = {}
     for position, value in values.items():
-        if first.setdefault(value, position) is not position:
-            before = first[value].rpartition(", ")[2]
+        if earliest.setdefault(value, position) is not position:
+            before = earliest[value].rpartition(", ")[2]
             raise InputError(f"{position}: {name} was used before, at {before}", hint)
 
 
-def numbered(groups: Sequence[str | int | None], path: Path) -> tuple[int, ...] | None:
+def numbered(groups: Sequence[Group], path: Path) -> tuple[int, ...] | None:
     """Number the groups in the order of their first items. InputError if only some items have a group."""
     if all(group is None for group in groups):
         return None
@@ -184,8 +148,8 @@ def numbered(groups: Sequence[str | int | None], path: Path) -> tuple[int, ...] 
     return tuple(numbers[group] for group in groups)
 
 
-def _rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the position of each item, as text, and the item."""
+def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the position and the value of each item: of a list, of an object's `items` or `fixtures`, or of each `.jsonl` line."""
     suite, data = f"evaluation suite {path}", data.removeprefix(codecs.BOM_UTF8)
     if data.startswith(ARCHIVE):
         message = f"{suite} holds arrays, and this task is judged on texts"
@@ -219,7 +183,8 @@ def _decode(data: bytes, label: str) -> Any:
         ) from None
 
 
-def _first(value: dict[str, Any], keys: tuple[str, ...]) -> Any:
+def first(value: dict[str, Any], keys: tuple[str, ...]) -> Any:
+    """Return the value of the first key that has a value."""
     return next((value[key] for key in keys if value.get(key) is not None), None)
 
 

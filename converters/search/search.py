@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from onnxreg.converters.engine import run_plan, steps
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import ExportPlan
-from onnxreg.converters.evaluation.evaluate import BASE, SourceEvaluation, plan_evaluation, time_judged
+from onnxreg.converters.evaluation.evaluate import BASE, SourceEvaluation, time_judged
 from onnxreg.converters.evaluation.evaluators import content
 from onnxreg.converters.evaluation.latency import PAIRS, Latency, LatencyTable, Ratio
 from onnxreg.converters.evaluation.metric import EvaluationError, combine
@@ -32,7 +32,7 @@ from onnxreg.converters.passes.pass_catalog import find
 from onnxreg.converters.passes.tools import graph, model_file
 from onnxreg.converters.source.source_files import scrub
 from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.schema.core.errors import ConversionError, InputError, RegError, suggest
+from onnxreg.schema.core.errors import ConversionError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, RecipeFile, SearchRequest
@@ -64,6 +64,7 @@ UNTRIED, SLOW = (
 )
 MAX_NEAREST, MAX_REASONS_CHARS = 3, 600
 """The most near misses in an error, and the most characters of reasons if no candidate was judged."""
+NOTHING_PUBLISHED = "nothing was published; docs/certification.md says what to do after a refusal"
 
 
 class WeightBytes(NamedTuple):
@@ -323,80 +324,79 @@ class Search:
     """
 
     def __init__(self, plan: ExportPlan) -> None:
-        """Read both suites, and check candidates.
+        """Check suites and candidates.
 
         Raises InputError or NotFoundError for anything that would stop the search later: a step, candidate or file that
         does not exist, a candidate that does not fit the recipe, a suite on which nothing can be certified, suites with
         different metrics or a common item, calibration rows that are in the suite to confirm on.
         """
-        request = plan.recipe.search
-        assert request is not None and plan.evaluation is not None, "callers look"
+        request, evaluation = plan.recipe.search, plan.evaluation
+        assert request is not None and evaluation is not None, "callers look"
         if plan.task.members:
             message = f"a search makes one graph, and {plan.task.id} has {len(plan.task.members)}"
             raise InputError(message, "leave --certify out: --eval-suite judges the graphs of --quantize")
         if request.input not in plan.nodes:
             raise InputError(f"the search begins with the step {request.input}, which is not there")
-        self._plan, self._request = plan, request
-        own, is_split = plan.evaluation.request, request.confirm is None
-        self._judged = own.artifacts
-        choose, confirm = (
-            own.model_copy(update={"half": half, "seed": request.seed}) for half in ("choose", "confirm")
-        )
-        if not is_split:
-            choose, confirm = own, own.model_copy(update={"suite": request.confirm})
-        final_plans = [self._final(candidate, confirm) for candidate in choose_candidates(request, True, "")]
+        self._plan, self._request, self._judged = plan, request, evaluation.request.artifacts
+        part, parts, suites = "suite", "suites", (evaluation, plan.confirm)
+        hint = "leave them out of one, or leave --confirm-suite out: then one suite is split"
+        if plan.confirm is None:
+            part, parts, hint = "half of the suite", "halves of the suite", "give equal items one `group`"
+            suites = evaluation.half("choose", request.seed), evaluation.half("confirm", request.seed)
         self._choose, self._confirm = (
-            plan_evaluation(half.model_copy(update={"artifacts": ()}), plan.task.id, plan.directory, ())
-            for half in (choose, confirm)
+            replace(one, request=one.request.model_copy(update={"artifacts": ()})) for one in suites if one
         )
-        halves = {
-            f"the {'half of the suite' if is_split else 'suite'} to {purpose} on": evaluation
-            for purpose, evaluation in (("choose", self._choose), ("confirm", self._confirm))
-        }
-        for suite, evaluation in halves.items():
-            evaluation.check_source(plan.source.location)
-            if not evaluation.suite.items:
-                raise InputError(
-                    f"{suite} has no items", "a search needs items to choose on, and others to confirm on"
-                )
-        first, second = (
-            [judged.metric.id for judged in one.metrics] for one in (self._choose, self._confirm)
-        )
+        halves = {f"the {part} to choose on": self._choose, f"the {part} to confirm on": self._confirm}
+        if empty := next((name for name, one in halves.items() if not one.suite.items), None):
+            raise InputError(
+                f"{empty} has no items", "a search chooses on some items, and confirms on others"
+            )
+        confirm = self._confirm.request
+        final_plans = [self._final(candidate, confirm) for candidate in choose_candidates(request, True, "")]
+        first, second = ([judged.metric.id for judged in one.metrics] for one in halves.values())
         if first != second:
             raise InputError(
                 f"the suite to choose on is judged by {', '.join(first)}, that to confirm on by {', '.join(second)}",
                 "name the metrics in the recipe: evaluation: {metrics: [...]}",
             )
-        identity, items = self._confirm.evaluator.identity, self._confirm.suite.items
-        chosen_by = {identity(item) for item in self._choose.suite.items}
-        if common := sum(identity(item) in chosen_by for item in items):
+        identities, chosen_by = self._confirm.suite.identities, set(self._choose.suite.identities)
+        if common := sum(identity in chosen_by for identity in identities):
             raise InputError(
-                f"{common} items are in both {'halves of the suite' if is_split else 'suites'}: a candidate may not be "
-                "confirmed on what it was chosen by",
-                "give equal items one `group`"
-                if is_split
-                else "leave them out of one, or leave --confirm-suite out: then one suite is split",
+                f"{common} items are in both {parts}: a candidate may not be confirmed on what it was chosen by",
+                hint,
             )
         nodes = (node for final_plan in final_plans for node in final_plan.nodes.values())
         calibrated_on = {content(feed) for node in nodes for feed in node.data or ()}
-        if common := sum(identity(item) in calibrated_on for item in items):
+        if common := sum(identity in calibrated_on for identity in identities):
             raise InputError(
                 f"{common} rows for calibration are in the suite to confirm on: a candidate may not be made with what it "
                 "is confirmed on",
                 "calibrate on other rows, such as those of the suite to choose on",
             )
-        for suite, evaluation in halves.items():
-            if obstacle := next(evaluation.obstacles(), None):
-                raise InputError(f"{suite} is too small: {obstacle}", "give it more items")
+        for name, one in halves.items():
+            if obstacle := next(one.obstacles(), None):
+                raise InputError(f"{name} is too small: {obstacle}", "give it more items")
 
     def run(self, directory: Path, cache: StepCache, progress: Progress) -> ExportPlan:
         """Return the plan of the export with the winner; the plan records every candidate.
 
-        Raises ConversionError if no candidate passes.
+        Raises ConversionError if the source itself is too weak for a verdict, before a candidate is made, or if no candidate
+        passes.
         """
         directory.mkdir(parents=True)
         self._directory, self._cache, self._progress = directory, cache, progress
         self.evaluation.check()
+        progress.step("judging the source")
+        if doubts := [
+            reason
+            for one in self.evaluation.judge(None)
+            if one.state != "certified"
+            for reason in one.reasons
+        ]:
+            raise ConversionError(
+                f"the source is too weak for any verdict on the suite to choose on: {'; '.join(doubts)[:MAX_REASONS_CHARS]}",
+                NOTHING_PUBLISHED,
+            )
         base = self._execute(self._alone((), self._request.input, self._request.output), "base")
         self.base = base.root / base.artifacts[0].path
         model, objective = load_onnx(self.base), self._request.objective
@@ -411,7 +411,6 @@ class Search:
             if trial.candidate.name in MIXES and trial.candidate.bits is not None:
                 trial.candidate = self._mix(trial.candidate)
             self._make(trial)
-            self._time(trial)
             if objective == "fast-enough" and any(ratio.is_slow for ratio in trial.ratios):
                 slow.append(trial)
                 continue
@@ -507,42 +506,36 @@ class Search:
         return candidate
 
     @contextmanager
-    def _trying(self, trial: Trial, *errors: type[RegError]) -> Iterator[None]:
-        """Let these errors make the trial `failed`; a failure of the source or of a metric ends the search."""
+    def _trying(self, trial: Trial) -> Iterator[None]:
+        """Let an error make the trial `failed`; a failure of the source or of a metric ends the search."""
         try:
             yield
         except EvaluationError:
             raise
-        except errors as error:
+        except (ConversionError, InputError) as error:
             folders = (self._directory.parent, self._plan.directory, Path(self._plan.start))
             # the reason is published with the version, so it names no directory of this machine
             trial.state, trial.reasons = "failed", [str(scrub(error.message, "", *folders)[0])]
 
     def _make(self, trial: Trial) -> None:
-        """Make a candidate's file, and note its bytes."""
+        """Make a candidate's file, note its bytes, and time it beside the file in full precision."""
         self._progress.step(self._label)
-        with self._trying(trial, ConversionError, InputError):
-            own_steps = trial.candidate.steps(self._request.input)
-            plan = self._alone(own_steps, own_steps[-1]["name"], self._path_of(trial.candidate))
+        with self._trying(trial):
+            own_steps, path = trial.candidate.steps(self._request.input), self._path_of(trial.candidate)
+            plan = self._alone(own_steps, own_steps[-1]["name"], path)
             draft = self._execute(plan, f"trials/{trial.candidate.name}")
             (artifact,) = draft.artifacts
-            paths = (artifact.path, *(sidecar.path for sidecar in artifact.sidecars))
-            size = sum((draft.root / path).stat().st_size for path in paths)
+            files = (artifact.path, *(sidecar.path for sidecar in artifact.sidecars))
+            size = sum((draft.root / file).stat().st_size for file in files)
             trial.figures |= {"bytes": size, "precision": artifact.precision}
             trial.file, trial.reasons = draft.root / artifact.path, (SLOW,)
-
-    def _time(self, trial: Trial) -> None:
-        """Time a candidate, if it was made, beside the file in full precision."""
-        if trial.file is not None:
-            with self._trying(trial, ConversionError):
-                path = self._path_of(trial.candidate)
-                trial.latencies = self.evaluation.time(path, trial.file, BASE, self.base)
+            trial.latencies = self.evaluation.time(path, trial.file, BASE, self.base)
 
     def _judge(self, trial: Trial) -> None:
         """Judge a candidate that did not fail, and note the result."""
         if trial.file is None or trial.state == "failed":
             return
-        with self._trying(trial, ConversionError):
+        with self._trying(trial):
             judgements = self.evaluation.judge(trial.file)
             keys = ("metric", "value", "loss", "limit", "state", "interval")
             records = [judgement.record() for judgement in judgements]
@@ -625,5 +618,5 @@ def _none_passes(trials: Sequence[Trial]) -> ConversionError:
     return ConversionError(
         f"none of {len(trials)} candidates passes on the suite to choose on; the nearest: "
         f"{misses or reasons[:MAX_REASONS_CHARS]}",
-        "nothing was published; docs/certification.md says what to do after a refusal",
+        NOTHING_PUBLISHED,
     )

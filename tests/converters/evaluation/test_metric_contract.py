@@ -17,6 +17,7 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation import metrics
 from onnxreg.converters.evaluation.evaluators import (
+    Document,
     LabelledRow,
     LabelledText,
     Question,
@@ -36,16 +37,16 @@ SUBJECTS: dict[str, tuple[Sequence[Any], Sequence[Any], Sequence[Any]]] = {
     "accuracy": ([LabelledText(str(n), LABELS[n % 2]) for n in range(8)], [n % 2 for n in range(8)], [0] * 8),
     "answer_f1": ([Question("?", "c", ("new york",))] * 6, ["New York"] * 6, ["york"] * 6),
     "spearman": (
-        [Texts(("a", "b"), float([3, 0, 0, 3, 0, 0, 3, 0][n])) for n in range(8)],
+        [Texts("a", "b", float([3, 0, 0, 3, 0, 0, 3, 0][n])) for n in range(8)],
         VECTORS,
         [vectors[::-1] if n % 2 else np.ones((2, 4)) for n, vectors in enumerate(VECTORS)],
     ),
     "ndcg_10": (
-        [Texts(("q", "a", "b"), relevance=(1.0, 0.0))] * 6,
+        [Texts("q", documents=(Document("a", 1.0), Document("b", 0.0)))] * 6,
         [np.array([[1, 0], [1, 0.1], [0, 1]])] * 6,
         [np.array([[1, 0], [0, 1], [1, 0.1]])] * 6,
     ),
-    "mean_cosine": ([Texts(("a",))] * 6, [np.ones((1, 3))] * 6, [np.array([[1.0, 0.0, 0.0]])] * 6),
+    "mean_cosine": ([Texts("a")] * 6, [np.ones((1, 3))] * 6, [np.array([[1.0, 0.0, 0.0]])] * 6),
     "output_cosine": ([LabelledRow({})] * 6, [np.ones((1, 3))] * 6, [np.array([[1.0, 0.0, 0.0]])] * 6),
     "top_1": ([LabelledRow({}, 1)] * 6, [(0, 8)] * 6, [(3, 8)] * 6),
     "top_5": ([LabelledRow({}, 1)] * 6, [(4, 8)] * 6, [(7, 8)] * 6),

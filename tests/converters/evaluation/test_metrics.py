@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as arrays
 
 from onnxreg.converters.evaluation import metrics
 from onnxreg.converters.evaluation.evaluators import (
+    Document,
     LabelledPixels,
     LabelledRows,
     ModelInput,
@@ -70,7 +71,7 @@ def test_ranks_and_documents_as_scikit_learn_ranks_them():
         assert value(name, [None] * 200, ranks) == pytest.approx(expected)
     vectors = RANDOM.normal(size=(40, 21, 8))
     relevance = RANDOM.randint(0, 4, (40, 20)).astype(float)
-    items = [Texts(("q",) * 21, relevance=tuple(row)) for row in relevance]
+    items = [Texts("q", documents=tuple(Document("d", one) for one in row)) for row in relevance]
     query, documents = vectors[:, :1], vectors[:, 1:]
     norms = np.linalg.norm(query, axis=2) * np.linalg.norm(documents, axis=2)
     cosines = (query * documents).sum(axis=2) / norms

@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters.evaluation.suite import Fixture, TextSpan, load
+from onnxreg.converters.evaluation.evaluators import TokenSpans
+from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 
 SPAN = {"start": 0, "end": 3, "label": "NAME", "text": "Ada"}
 ROW = {"id": "a", "text": "Ada in Rome", "gold_spans": [SPAN]}
 READ = Fixture("Ada in Rome", (TextSpan(0, 3, "NAME"),))
+load = TokenSpans.load_suite
 
 
 def write(tmp_path: Path, content: Any, name: str = "suite.json") -> Path:

@@ -243,7 +243,7 @@ BAD: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "names a metric twice": ([W10], {"metrics": [{"metric": "mean_cosine"}] * 2}),
     "no metric is called 'bleu'": ([W10], {"metrics": [{"metric": "bleu"}]}),
     "lacks what the metric spearman": ([W10], {"metrics": [{"metric": "spearman"}]}),
-    "both `text_pair` and `score`": ([{**W10, "text_pair": "w11"}], {}),
+    "both text_pair and score": ([{**W10, "text_pair": "w11"}], {}),
     "line 1 is malformed at score": ([{**W10, "text_pair": "b", "score": "high"}], {}),
     "names x.onnx, which is not an output": ([W10], {"artifacts": ["x.onnx"]}),
     "no setting 'a'": ([W10], {"metrics": [{"metric": "mean_cosine", "settings": {"a": 1}}]}),
@@ -355,7 +355,7 @@ ALIKE: list[tuple[str, Any, Any]] = [
 def identities(tmp_path: Path, task: str, *rows: Any) -> set[Any]:
     evaluator = next(kind for kind in EVALUATORS if task in kind.tasks)
     suite = evaluator.load_suite(write(tmp_path / "suite.jsonl", rows))
-    return {evaluator.identity(item) for item in suite.items}
+    return set(suite.identities)
 
 
 @pytest.mark.parametrize(("task", "one", "other"), ALIKE, ids=[row[0] for row in ALIKE])

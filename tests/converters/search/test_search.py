@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +87,19 @@ def search(encoder: Path, exported: Path, shared_cache: StepCache, tmp_path: Pat
     """Search; `alone` with a cache of its own, for a search that makes or judges candidates in another way."""
 
     def run(
-        suite: Path, cache: StepCache = shared_cache, limit: float = 0.01, alone: bool = False, **request: Any
+        suite: Path,
+        cache: StepCache = shared_cache,
+        limit: float = 0.01,
+        alone: bool = False,
+        metric: str = "mean_cosine",
+        deleted: Sequence[Path] = (),
+        **request: Any,
     ) -> Draft:
         value = {
             "task": "pooling",
             "steps": STEPS,
             "outputs": OUTPUTS,
-            "evaluation": {"suite": str(suite), "metrics": [{"metric": "mean_cosine", "limit": limit}]},
+            "evaluation": {"suite": str(suite), "metrics": [{"metric": metric, "limit": limit}]},
             "search": {"input": "fp32", "objective": "bytes", **request},
         }
         workspace = tmp_path / f"w{len(list(tmp_path.iterdir()))}"
@@ -101,6 +107,8 @@ def search(encoder: Path, exported: Path, shared_cache: StepCache, tmp_path: Pat
         if alone:
             cache = StepCache(shutil.copytree(exported, workspace / "cache"))
         plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
+        for path in deleted:
+            path.unlink()
         Search(plan)
         return run_judged(plan, workspace, cache)[0]
 
@@ -516,6 +524,28 @@ def test_the_outputs_without_a_path_stay_beside_the_winner(
     (tmp_path / "w").mkdir()
     paths = {artifact.path for artifact in run_judged(plan, tmp_path / "w")[0].artifacts}
     assert paths == {"fp32.onnx", "fp32_fp16.onnx"}
+
+
+def test_a_source_that_is_too_weak_ends_the_search_before_a_file_is_made(
+    search: Callable[..., Draft], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = np.random.default_rng(0).random(440).tolist()
+    rows = (
+        {"text": f"w{10 + n % 50}", "text_pair": f"w{n // 50} w20", "score": scores[n]} for n in range(440)
+    )
+    (tmp_path / "suite.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    monkeypatch.setattr(run_plan, "execute", lambda *_: pytest.fail("a file is made"))
+    with pytest.raises(ConversionError, match="spearman"):
+        search(tmp_path / "suite.jsonl", metric="spearman")
+    assert not list(tmp_path.rglob("*.onnx"))
+
+
+def test_the_suites_are_read_by_the_plan_alone(
+    search: Callable[..., Draft], write_suite: Callable[..., Path]
+) -> None:
+    suites = [write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)]
+    draft = search(suites[0], confirm=str(suites[1]), candidates=["fp16"], deleted=suites)
+    assert record(draft)["winner"] == "fp16"
 
 
 def test_a_source_that_fails_ends_the_search(
