@@ -40,6 +40,8 @@ ARTIFACT_KEYS = (
 """The keys of an artifact in `Resolution.to_json`; keys of the second line appear only if they have a value."""
 
 MAX_NAMED_MEMBERS = 3
+PRECISIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
+"""Precisions as people type them, and their names here."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class NoAnswerError(NotFoundError):
         nearest = outcome.nearest()
         if query.member is None and (names := sorted(filter(None, self.members))[:MAX_NAMED_MEMBERS]):
             nearest += f"; name one, such as --member {' or '.join(names)}"
+        if precision := PRECISIONS.get(query.precision or ""):
+            nearest = f"did you mean --precision {precision}? {nearest}"
         super().__init__(f"no artifact of {ref} answers the query", nearest)
 
     def to_json(self) -> dict[str, Any]:

@@ -87,13 +87,16 @@ def yank(
     name = result.target.name
     _report(session, result, *_states(result, "yanked", undo), store, reason)
     channels = {} if undo else open_log(store or registry.store, name).state.channels
+    suffix = "" if remote is None else f" --remote {remote}"
     for channel, target in channels.items():
         if target.version in (result.target.version, *result.others):
-            move = f"reg tag {name}:VERSION {channel}{'' if remote is None else f' --remote {remote}'}"
+            move = f"reg tag {name}:VERSION {channel}{suffix}"
             session.warn(f"warning: {channel} holds it and resolves to nothing until it moves: {move}")
     if result.is_logged and result.others:
         versions = ", ".join(f"{name}:{version}" for version in result.others)
         session.say(f"the same holds for {versions}, with the same manifest")
+    if result.is_logged and not undo:
+        session.say(f"to take it back: reg yank {ref} --undo{suffix}")
 
 
 def drop(session: Session, ref: str = EXACT_REF, reason: str | None = REASON) -> None:

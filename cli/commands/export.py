@@ -39,7 +39,7 @@ EXAMPLES = (
     "reg export ./checkpoint --profile android --eval-suite golden.jsonl --dry-run",
     "reg export ./checkpoint --profile android --certify --eval-suite choose.jsonl --confirm-suite confirm.jsonl",
     "reg export ./checkpoint --task pooling --quantize --name acme/minilm",
-    "reg export model.onnx --quantize --eval-suite texts.jsonl --name acme/minilm",
+    "reg export model.onnx --quantize --eval-suite rows.npz --name acme/minilm",
     "reg export ./checkpoint --profile android --name acme/pii-small --push s3://models/prod",
     "reg export ./checkpoint --task pooling --name acme/minilm --license MIT --description 'Vectors of sentences'",
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",

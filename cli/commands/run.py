@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import ANYTHING, DEVICE, REF, REMOTE, flag, option, read_one_device, takes_query
-from onnxreg.cli.output import counted, fields, printable, table
+from onnxreg.cli.output import counted, printable, table
 from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.files import check_given
@@ -228,18 +228,14 @@ def _self_test(files: "UnpackedArtifact", runtime: str) -> "Answer":
 
     vectors, path = files.sidecar(ROLE), files.artifact.path
     if vectors is None:
-        hint = "`reg export` makes them, `reg add` takes MODEL.golden.json along; or run it on tensors of your own: --input"
+        ways = "`reg export` makes none for decoders and large graphs, `reg add` takes MODEL.golden.json"
+        hint = f"{ways}; or run it on an input of your own: {_takes(files.manifest, files.artifact)}"
         raise NotFoundError(f"{path} has no golden vectors", hint)
     compared = self_test(files.main, vectors.read_bytes(), vectors.name)
     passed = all(item.passed for item in compared)
     words = {True: "pass", False: "fail"}
     rows = [
-        (
-            *fields(item, "case output values").values(),
-            f"{item.max_abs_error:.2e}",
-            item.tolerance,
-            words[item.passed],
-        )
+        (item.case, item.output, item.values, f"{item.max_abs_error:.2e}", item.tolerance, words[item.passed])
         for item in compared
     ]
     header = ("CASE", "OUTPUT", "VALUES", "MAX ABS ERROR", "TOLERANCE", "VERDICT")

@@ -14,6 +14,7 @@ from onnxreg.converters.source.source_files import digest_file, row_files
 from onnxreg.converters.source.toolchain import distributions, package_versions, tools
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code import Consent
+from onnxreg.converters.tasks.saved import Saved
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, ExportSubject, LocatedSource, Task
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_name
@@ -230,7 +231,13 @@ def read_parts(
         request, search = recipe.evaluation, recipe.search
         evaluation = confirm = None
         if request is not None:
+            from onnxreg.converters.evaluation.evaluate import nothing_to_judge
+
             evaluation = planned(request)
+            lines = (node for output in outputs for node in nodes[output.step].lineage())
+            is_named = search is not None or request.artifacts
+            if isinstance(task, Saved) and not is_named and all(node.is_exact for node in lines):
+                raise nothing_to_judge()
             if search is not None and search.confirm is not None:
                 confirm = planned(request.model_copy(update={"suite": search.confirm}))
     if start is None:

@@ -41,6 +41,11 @@ class StepNode:
         given = {name: value for name, value in given.items() if value is not None}
         return self.kind(**given, **self.step.params)
 
+    @property
+    def is_exact(self) -> bool:
+        """True if the pass keeps full precision: it exports a module, or may not round."""
+        return self.kind.takes == "module" or getattr(self.kind, "tolerance", None) is not None
+
     def lineage(self) -> "list[StepNode]":
         """List the steps from this one up to the source, this one first."""
         line = [self]

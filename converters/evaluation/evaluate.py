@@ -143,7 +143,12 @@ def plan_evaluation(
             raise InputError(
                 f"the evaluation names {artifact}, which is not an output", suggest(artifact, paths)
             )
-    return _plan(request, task, evaluator.load_suite(path), evaluator)
+    try:
+        suite = evaluator.load_suite(path)
+    except InputError as error:
+        error.hint = "; ".join(filter(None, (error.hint, f"an item of {task} is {evaluator.form}")))
+        raise
+    return _plan(request, task, suite, evaluator)
 
 
 def _plan(
@@ -383,6 +388,12 @@ def _digests(graphs: Mapping[str, Path]) -> dict[str, str]:
     return {name: str(digest_file(file)) for name, file in graphs.items()}
 
 
+def nothing_to_judge() -> InputError:
+    """The error for an evaluation of outputs that are all in full precision."""
+    message = "the evaluation judges nothing: every output is in full precision"
+    return InputError(message, "add --quantize or --certify, or in a recipe a step that quantizes")
+
+
 def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SILENT) -> Draft:
     """Judge artifacts of a draft; return the draft with verdicts, checks and certificates.
 
@@ -393,10 +404,7 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
     evaluation.join(draft)
     chosen = request.artifacts or [one.path for one in draft.artifacts if one.precision != FULL_PRECISION]
     if not chosen:
-        raise InputError(
-            "the evaluation judges nothing: every output is in full precision",
-            "name the outputs: evaluation: {artifacts: [...]}, or pass --quantize",
-        )
+        raise nothing_to_judge()
     artifacts, documents = {artifact.path: artifact for artifact in draft.artifacts}, list(draft.companions)
     suite, prefix = plan.suite, "" if request.name is None else f"{request.name}/"
     facts = {"task": subject.fields.get("task", plan.evaluator.tasks[0])}

@@ -64,6 +64,8 @@ class TaskEvaluator(ABC):
 
     tasks: ClassVar[tuple[str, ...]]
     Item: ClassVar[type[msgspec.Struct]]
+    form: ClassVar[str]
+    """An item as messages show it."""
     texts: ClassVar[tuple[str, ...]] = ("text",)
     """The fields of an item that the model reads, for a task of texts."""
     shares_runs: ClassVar[bool] = True
@@ -212,13 +214,14 @@ def plain(text: str) -> str:
 
 
 class TokenSpans(TaskEvaluator):
-    """Evaluator of items `{text, gold_spans: [{start, end, label}]}`. A prediction is int64 `[characters]`.
+    """Evaluator of texts with spans. A prediction is int64 `[characters]`.
 
     It has for each character an index into `labels`, or -1. A text beyond the version's length is cut into overlapping windows.
     """
 
     tasks = ("token-classification",)
     Item = Fixture
+    form = "{text, gold_spans: [{start, end, label}]}"
     distinct = (None, None)
     """Fixtures may have equal texts, because an id identifies a fixture, as in OpenMed."""
 
@@ -280,10 +283,11 @@ class LabelledText(msgspec.Struct, frozen=True):
 
 
 class TextClasses(TaskEvaluator):
-    """Evaluator of items `{text, text_pair?, label}`. A prediction is the number of the class with the largest logit."""
+    """Evaluator of texts with classes. A prediction is the number of the class with the largest logit."""
 
     tasks = ("text-classification",)
     Item: ClassVar[type[msgspec.Struct]] = LabelledText
+    form = "{text, text_pair?, label}"
     texts = ("text", "text_pair")
 
     @property
@@ -339,13 +343,14 @@ class AnswerSpan(msgspec.Struct, frozen=True):
 
 
 class Answers(TaskEvaluator):
-    """Evaluator of items `{question, context, answers: [text]}`. A prediction is a part of the context; "" means no answer.
+    """Evaluator of questions. A prediction is a part of the context; "" means no answer.
 
     A context longer than the model's input is cut into overlapping windows.
     """
 
     tasks = ("question-answering",)
     Item = Question
+    form = "{question, context, answers: [text]}"
     texts = ("question", "context")
 
     def runs(self, item: Question) -> Iterable[tuple[Feed, TokenRow]]:
@@ -414,13 +419,14 @@ class Texts(msgspec.Struct, frozen=True):
 
 
 class Embeddings(TaskEvaluator):
-    """Evaluator of items `{text, text_pair, score}`, `{text, documents: [{text, relevance}]}` or `{text}`.
+    """Evaluator of texts to compare, or of single texts.
 
     A prediction is float64 `[texts, size]`: the vector of each text (`text_vector`).
     """
 
     tasks = ("pooling", "feature-extraction")
     Item = Texts
+    form = "{text}, {text, text_pair, score} or {text, documents: [{text, relevance}]}"
 
     @classmethod
     def identity(cls, item: Texts) -> Hashable:
@@ -463,13 +469,14 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 class Completions(TaskEvaluator):
-    """Evaluator of items `{prompt?, completion}`.
+    """Evaluator of completions.
 
     A prediction is the negative log-likelihood of the completion in nats, the number of its tokens, the size of the vocabulary.
     """
 
     tasks = ("text-generation",)
     Item = Completion
+    form = "{prompt?, completion}"
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
@@ -531,16 +538,14 @@ class LabelledRows(TaskEvaluator):
         *("depth-estimation", "object-detection"),
     )
     Item = LabelledRow
+    form = "a row of the arrays in an .npz file, one array for each input"
     shares_runs = False
     distinct = (None, "the same row")
 
     @classmethod
     def rows(cls, data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if path.suffix != ".npz":
-            raise InputError(
-                f"evaluation suite {path} is not an .npz file",
-                "a suite of this task holds an array for each input",
-            )
+            raise InputError(f"evaluation suite {path} is not an .npz file")
         for number, arrays in enumerate(samples.read(path), start=1):
             feed = dict(arrays)
             group = _integer(feed.pop(GROUPS, None), GROUPS, path)
@@ -701,10 +706,11 @@ class LabelledSound(msgspec.Struct, frozen=True):
 
 
 class GeneratedTexts(TaskEvaluator):
-    """Evaluator of items `{text, target}`. A prediction is the text that an encoder-decoder generates greedily."""
+    """Evaluator of texts to generate. A prediction is the text that an encoder-decoder generates greedily."""
 
     tasks = ("text2text-generation",)
     Item: ClassVar[type[msgspec.Struct]] = TextPair
+    form = "{text, target}"
     shares_runs = False
 
     @cached_property
@@ -760,10 +766,11 @@ class Sounds(TaskEvaluator):
 
 
 class Transcripts(Sounds, GeneratedTexts):
-    """Evaluator of items `{audio, text}`. A prediction is an encoder-decoder's generated text, or the best path of CTC."""
+    """Evaluator of spoken words. A prediction is an encoder-decoder's generated text, or the best path of CTC."""
 
     tasks = ("automatic-speech-recognition",)
     Item = Transcript
+    form = "{audio, text}"
 
     @cached_property
     def _settings(self) -> list[Any]:
@@ -784,10 +791,11 @@ class Transcripts(Sounds, GeneratedTexts):
 
 
 class SoundClasses(Sounds, TextClasses):
-    """Evaluator of items `{audio, label}`. A prediction is the number of the class with the largest logit."""
+    """Evaluator of sounds with classes. A prediction is the number of the class with the largest logit."""
 
     tasks = ("audio-classification",)
     Item = LabelledSound
+    form = "{audio, label}"
 
 
 def transcript(logits: Floats, words: Mapping[str, int], config: Mapping[str, Any], name: str) -> str:

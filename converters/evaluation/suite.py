@@ -27,6 +27,7 @@ from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
 SUITE, MAX_BYTES = "evaluation suite", 256 * 2**20
 """The kind of file in messages, and its most bytes."""
+AS_JSON = "a suite is a list in JSON, or one JSON object a line in a .jsonl file"
 ARCHIVE = b"PK\x03\x04"
 """The first bytes of an `.npz` file."""
 ID_KEYS = ("id", "fixture_id")
@@ -152,8 +153,7 @@ def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the position and the value of each item: of a list, of an object's `items` or `fixtures`, or of each `.jsonl` line."""
     suite, data = f"evaluation suite {path}", data.removeprefix(codecs.BOM_UTF8)
     if data.startswith(ARCHIVE):
-        message = f"{suite} holds arrays, and this task is judged on texts"
-        raise InputError(message, "docs/certification.md shows the items of each task")
+        raise InputError(f"{suite} holds arrays, and this task is judged on texts")
     if path.suffix.lower() == ".jsonl":
         lines = ((f"{suite}, line {number}", line) for number, line in enumerate(data.split(b"\n"), start=1))
         rows: Any = ((position, _decode(line, position)) for position, line in lines if line.strip())
@@ -163,7 +163,7 @@ def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if not isinstance(items, list):
             raise InputError(
                 f"{suite} is neither a list of items nor an object with a list `items` or `fixtures`",
-                "write a list, or one item per line in a .jsonl file",
+                AS_JSON,
             )
         rows = ((f"{suite}, item {number}", item) for number, item in enumerate(items, start=1))
     for position, row in rows:
@@ -179,7 +179,7 @@ def _decode(data: bytes, label: str) -> Any:
     except InputError as error:
         problem = error.message.removeprefix(label).partition(":")[0]
         raise InputError(
-            f"{label}{problem}", "numbers are finite, and no key occurs twice in an object"
+            f"{label}{problem}", f"{AS_JSON}; numbers are finite, and no key occurs twice in an object"
         ) from None
 
 

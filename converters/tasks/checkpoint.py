@@ -101,7 +101,7 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
         message = f"not {head.description}: config.json says {', '.join(architectures)[:200]}"
         hint = f"export {head.description} that was trained: a head that was not gives random numbers"
         if (other := head_of(config, modality_of(directory))) is not None:
-            hint = other.way or f"export it with --task {other.task}"
+            hint = other.way or f"export it with --task {other.task} in place of your --profile or --task"
         raise InputError(message, hint)
     require_weights(directory)
     if head.modality != "text":

@@ -26,7 +26,7 @@ SPANS = TaskHead(
 )
 TEXTS = TaskHead(
     "text-classification", "ForSequenceClassification", "a text classifier", {"logits": PER_ROW}, labelled=True, aliases=(
-        "sequence-classification", "sentiment-analysis", "zero-shot-classification", "text-ranking", "reranking",
+        "sequence-classification", "sentiment", "sentiment-analysis", "zero-shot-classification", "text-ranking", "reranking",
     ),
 )
 TOKENS = TaskHead(
@@ -98,6 +98,7 @@ HEADS = (
     SPANS, IMAGES, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER,
     DEPTH, SEGMENTS, OBJECTS, TOWERS, SOUND_TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way=ENCODER_ALONE),
     _elsewhere("multiple-choice", "ForMultipleChoice"),
+    TaskHead("pooling of model2vec", "StaticModel", way="save it with sentence-transformers: StaticEmbedding.from_model2vec"),
     SPEECH, IMAGE_TEXTS,
     _elsewhere("image-text-to-text", ("ForConditionalGeneration", "EncoderDecoderModel"), modality="image", aliases=(
         "any-to-any", "visual-question-answering", "vqa",

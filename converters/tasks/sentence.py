@@ -11,7 +11,7 @@ import msgspec
 
 from onnxreg.converters.source.source_files import read_json, read_object
 from onnxreg.schema.core.canonical import convert
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, about
 
 MODULES_FILE, SETTINGS_FILE = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER_FILES = "sentence_*_config.json"
@@ -161,7 +161,10 @@ def modules_of(directory: Path) -> tuple[list[_Module], str]:
     """Return the modules of sentence-transformers in order (none without `modules.json`), and the path of the pooling file."""
     path, modules = directory / MODULES_FILE, list[_Module]()
     if path.is_file():
-        modules = convert(read_json(path), list[_Module], f"{MODULES_FILE} of the checkpoint")
+        with about(
+            "the checkpoint", hint=f"save it again; if its texts give no vectors, delete {MODULES_FILE}"
+        ):
+            modules = convert(read_json(path), list[_Module], MODULES_FILE)
     for module in modules:
         if PurePosixPath(module.path).is_absolute() or ".." in PurePosixPath(module.path).parts:
             raise InputError(f"{MODULES_FILE} names a place outside the checkpoint: {module.path[:80]!r}")

@@ -25,7 +25,7 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.bounds import MAX_CATALOG_ARTIFACTS, MAX_CATALOG_LINE_BYTES, MAX_CATALOG_MODELS
 from onnxreg.schema.core.canonical import Count, decode_json
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import PATTERN, Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Version
@@ -115,6 +115,8 @@ _FIELDS = {name: _TYPES[kind] for name, kind in FIELDS.items()}
 for _name in ("family", "latency", "license", "min_recall", "opset", "ort_format", "profile", "task"):
     _FIELDS[_name] = _FIELDS[_name][0] | None, None  # these may be unknown
 _FIELDS |= dict.fromkeys(LABELLED, (dict[str, float], msgspec.field(default_factory=dict)))
+for _name in ("digest", "manifest"):
+    _FIELDS[_name] = Annotated[str, msgspec.Meta(pattern=rf"{PATTERN[:-1]}\Z")], msgspec.NODEFAULT
 _FIELDS |= {"name": (str, ""), "held": (bool, True)}
 Artifact: Any = msgspec.defstruct(
     "Artifact",
@@ -299,7 +301,7 @@ def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[A
 
 
 class _Entry(VersionEntry, frozen=True):
-    """The entry of a version, whose digest is only checked when the manifest is read."""
+    """The entry of a version, whose digest is only checked when the artifacts are read."""
 
     manifest: str  # type: ignore[assignment]
 
@@ -370,14 +372,14 @@ def _read_pieces(
     size = 0
 
     def read(version: Version) -> list[dict[str, Any]] | str:
-        manifest, summary = entries[version].manifest, state.summary(version)
-        if summary is None and manifest in contents:
-            return contents[manifest]
+        summary = state.summary(version)
         try:
+            manifest = Digest.parse(entries[version].manifest)
+            if summary is None and manifest in contents:
+                return contents[manifest]
             if summary is None:
-                digest = Digest.parse(manifest)
-                data = read_blob(reader, digest)
-                summary = summarize(read_manifest(data, digest, state.name), digest, len(data))
+                data = read_blob(reader, manifest)
+                summary = summarize(read_manifest(data, manifest, state.name), manifest, len(data))
         except RegError as error:
             return f"{state.name}:{version}: {error.message}"
         rows = (of_artifact(summary, *item) for item in summary.downloads(None))

@@ -101,6 +101,7 @@ REFUSED = """
 2 | lock tiny --update tiny | contradict
 2 | lock tiny tiny:0.1.0 | tiny is named twice
 3 | resolve acme/pii --precision int4 | model.onnx is float32, wanted int4
+3 | resolve acme/pii --precision half | did you mean --precision float16?
 3 | resolve acme/pii --device ./android | there is no device file ./android
 2 | resolve acme/pii --device ort-andriod-1.23 | there is no device preset
 2 | resolve acme/pii --device andriod | did you mean ort-android-

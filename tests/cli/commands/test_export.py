@@ -326,6 +326,10 @@ TOO_NEW = "there is no opset {} to export to\nhint: PyTorch's exporters support 
         ("--recipe pooling.yaml --opset 17", 2, "--opset"),
         ("--task embed", 2, "did you mean embedding? one of: feature-extraction, pooling,"),
         ("--task question-answering", 2, "config.json says BertModel"),
+        ("--profile android", 2, "--task feature-extraction in place of your --profile"),
+        ("--task sentiment", 2, "not a text classifier"),
+        ("--task pooling --eval-suite choose.jsonl", 2, "add --quantize or --certify"),
+        ("--task pooling --quantize --eval-suite suite.csv", 2, "{text, text_pair, score}"),
         *((f"--task pooling --opset {opset}", 2, TOO_NEW.format(opset)) for opset in (6, 24, 99)),
         *((f"--task pooling --dry-run {word} out", 2, word) for word in ("--push", "--output")),
         *((f"--task pooling --label-map {pair}", 2, "--label-map") for pair in ("NAME", "=NAME", "A=B")),
@@ -374,6 +378,7 @@ def suites() -> None:
         ]
         Path(f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     Path("junk.npz").write_bytes(b"junk")
+    Path("suite.csv").write_text("text,label\n")
 
 
 @pytest.mark.more

@@ -271,6 +271,8 @@ def test_the_times_of_a_log_are_those_of_arrival(reg, add, tmp_path, monkeypatch
 
 def test_a_channel_takes_no_yanked_version_and_a_yank_names_the_channels_that_hold_it(reg, here):
     manifest = here.get("acme/pii:0.1.0").digest
-    assert reg("yank", "acme/pii:0.1.0", "--reason", "leak").ended(0, "reg tag acme/pii:VERSION stable")
+    yanked = reg("yank", "acme/pii:0.1.0", "--reason", "leak")
+    assert yanked.ended(0, "reg tag acme/pii:VERSION stable")
+    assert "reg yank acme/pii:0.1.0 --undo" in yanked.out
     assert reg("tag", f"acme/pii@{manifest}", "canary").status == 5
     assert "canary" not in reg("ls", "acme/pii").out

@@ -77,7 +77,7 @@ def test_the_self_test(reg, tags, monkeypatch):
     Registry("empty")
     assert reg("--registry", "empty", *SELF_TEST, "--remote", tags.store.root).status == 0
     assert Registry("empty").names() == []
-    assert reg(*SELF_TEST, "--format", "onnx").ended(3, "bare.onnx has no golden vectors")
+    assert reg(*SELF_TEST, "--format", "onnx").ended(3, "bare.onnx has no golden vectors", "--input")
     right = Runnable.run
     with monkeypatch.context() as patch:
         patch.setattr(Runnable, "run", lambda *all: {name: it + 0.1 for name, it in right(*all).items()})
@@ -294,7 +294,7 @@ def test_texts_that_do_not_fit_the_task(task, words, message, reg, answer):
 
 
 @pytest.mark.more
-def test_text_generation(answer, make_checkpoint, tmp_path, trained):
+def test_text_generation(reg, answer, make_checkpoint, tmp_path, trained):
     """The text that the same checkpoint generates greedily in PyTorch."""
     source = tmp_path / "llama"
     write_llama(source)
@@ -319,3 +319,4 @@ def test_text_generation(answer, make_checkpoint, tmp_path, trained):
     assert (given["tokens"], given["finish"]) == (8, "length")
     expected = tokenizer.decode(generated, skip_special_tokens=True).split()
     assert len(set(expected)) > 1 and given["text"].split() == expected
+    assert reg("run", "acme/text-generation", "--self-test").ended(3, "golden vectors", "own: --text")

@@ -102,6 +102,12 @@ def write(directory: Path, files: dict[str, Any]) -> None:
             "function",
         ),
         ({"model.gguf": 1}, "model.gguf is a GGUF file", "the checkpoint that it was made from"),
+        (named("StaticModel") | WORDS, "StaticModel", "StaticEmbedding.from_model2vec"),
+        (
+            named("BertForSequenceClassification") | {"modules.json": {}},
+            "modules.json",
+            "delete modules.json",
+        ),
         ({}, "no config.json that can be read", "save_pretrained"),
     ],
 )

@@ -57,7 +57,7 @@ TYPED = {
     "feature-extraction": ("default", "Feature_Extraction"),
     "pooling": ("embeddings", "sentence-similarity", "similarity"),
     "question-answering": ("qa", "Question-Answering"),
-    "text-classification": ("sequence-classification", "sentiment-analysis", "text-ranking"),
+    "text-classification": ("sequence-classification", "sentiment", "sentiment-analysis", "text-ranking"),
     "token-classification": ("ner", "NER", "token_classification"),
     "text2text-generation": ("translation", "summarization", "seq2seq-lm"),
     "text-generation": ("causal-lm", "text-generation-with-past"),

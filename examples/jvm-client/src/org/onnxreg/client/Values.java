@@ -158,12 +158,12 @@ final class Values {
         return bytes[0].longValue();
     }
 
-    /** Check that a question or a device has no other fields; null means absent. */
+    /** Check that a question or a device has no other fields, not even with null. */
     static Map<String, Object> fields(Object value, String subject, String keys) {
         Map<String, Object> fields = mapping(value);
-        for (Map.Entry<String, Object> entry : fields.entrySet()) {
-            if (entry.getValue() != null && !keys(keys).contains(entry.getKey())) {
-                throw RegException.input(subject + " has no field " + brief(entry.getKey()));
+        for (String key : fields.keySet()) {
+            if (!keys(keys).contains(key)) {
+                throw RegException.input(subject + " has no field " + brief(key));
             }
         }
         return fields;
