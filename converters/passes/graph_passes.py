@@ -129,8 +129,9 @@ class OnnxIODataTypeConverter(GraphPass):
                 f"the output {stored[0]} is an input or a weight itself, and has one type only"
             )
         inputs = [value for value in subject.graph.input if value.name in matching]
+        fresh = graph.fresh_names(subject)
         for value, is_output in (*((one, False) for one in inputs), *((one, True) for one in outputs)):
-            inside = graph.fresh_name(subject, f"{value.name}_as_{ELEMENTS[source].name}")
+            inside = fresh(f"{value.name}_as_{ELEMENTS[source].name}")
             graph.rename_values(subject, {value.name: inside})
             value.type.tensor_type.elem_type = target
             origin, result = (inside, value.name) if is_output else (value.name, inside)

@@ -318,7 +318,7 @@ class WeightQuantization(QuantizationPass):
         import numpy as np
         import onnx
 
-        weights, make = self.factors(subject), onnx.helper.make_node
+        weights, make, fresh = self.factors(subject), onnx.helper.make_node, graph.fresh_names(subject)
         for body in within(subject.graph):
             nodes: list[Any] = []
             for tensor in [item for item in body.initializer if item.name in weights]:
@@ -335,10 +335,7 @@ class WeightQuantization(QuantizationPass):
                 codes = np.clip(np.rint(blocks / scales), -LIMIT, LIMIT).astype(np.int8)
                 shape = np.array(weight.shape, np.int64)
                 parts = {"codes": codes, "scales": scales.astype(weight.dtype), "shape": shape}
-                names = {
-                    part: graph.fresh_name(subject, f"{tensor.name}_{part}")
-                    for part in (*parts, "floats", "blocks")
-                }
+                names = {part: fresh(f"{tensor.name}_{part}") for part in (*parts, "floats", "blocks")}
                 nodes += [
                     make("Cast", [names["codes"]], [names["floats"]], to=tensor.data_type),
                     make("Mul", [names["floats"], names["scales"]], [names["blocks"]]),
@@ -395,14 +392,14 @@ def quantize_tables(subject: Any) -> dict[str, Any]:
     import onnx
 
     graph.name_nodes(subject)
-    least, names = 1.0, dict[str, list[str]]()
+    least, names, fresh = 1.0, dict[str, list[str]](), graph.fresh_names(subject)
     for tensor in find_tables(subject):
         table = onnx.numpy_helper.to_array(tensor).astype(np.float32)
         if not np.isfinite(table).all():
             raise ConversionError(f"the table {tensor.name} holds NaN or infinity")
         values, scales, _ = _code(table, 0, -LIMIT, LIMIT)
         for array, part in ((values, "codes"), (scales, "scales")):
-            name = graph.fresh_name(subject, f"{tensor.name}_{part}")
+            name = fresh(f"{tensor.name}_{part}")
             names.setdefault(tensor.name, []).append(name)
             subject.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
         rows = values.astype(np.float32) * scales
@@ -611,6 +608,7 @@ class SmoothQuant(GraphPass):
         graph.inline_functions(subject)
         stored = {tensor.name: tensor for tensor in subject.graph.initializer}
         products, inverse = self._products(subject), dict[str, str]()
+        fresh = graph.fresh_names(subject)
         for activation, peaks in self._peaks(subject, list(products)).items():
             matrices = {name: onnx.numpy_helper.to_array(stored[name]) for name in products[activation]}
             weights = np.max([np.abs(matrix).max(axis=1) for matrix in matrices.values()], axis=0)
@@ -621,7 +619,7 @@ class SmoothQuant(GraphPass):
             scales = np.exp2(exponents).astype(np.float32)
             for name, matrix in matrices.items():
                 stored[name].CopyFrom(onnx.numpy_helper.from_array(matrix * scales[:, None], name))
-            inverse[activation] = graph.fresh_name(subject, f"{activation}_inverse_scales")
+            inverse[activation] = fresh(f"{activation}_inverse_scales")
             subject.graph.initializer.append(onnx.numpy_helper.from_array(1 / scales, inverse[activation]))
         if not inverse:
             hint = "the graph has no MatMul of a normalized activation with a constant matrix"
@@ -632,7 +630,7 @@ class SmoothQuant(GraphPass):
             activation = node.input[0] if node.op_type == "MatMul" else ""
             if node.input[1:2] and node.input[1] in products.get(activation, ()):
                 if name := inverse.pop(activation, ""):
-                    smooth = smoothed[activation] = graph.fresh_name(subject, f"{activation}_smoothed")
+                    smooth = smoothed[activation] = fresh(f"{activation}_smoothed")
                     nodes.append(onnx.helper.make_node("Mul", [activation, name], [smooth], smooth))
                 node.input[0] = smoothed[activation]
             nodes.append(node)

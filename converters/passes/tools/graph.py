@@ -1,7 +1,7 @@
 """Small functions on ONNX protobufs that several passes share, and the rewriting of Gemm nodes to MatMul and Add."""
 
 from collections import ChainMap, Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from itertools import chain, count
@@ -169,14 +169,19 @@ def rename_values(model: Any, names: Mapping[str, str]) -> None:
             value.name = names.get(value.name, value.name)
 
 
-def fresh_name(model: Any, base: str) -> str:
-    """Return `base`, or `base` with a number, as a name that no value of the model has yet."""
-    taken = {
-        name for body in within(model.graph) for node in body.node for name in (*node.input, *node.output)
-    }
-    taken |= {value.name for value in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
-    numbered = (f"{base}_{number}" for number in count(1))
-    return next(name for name in chain([base], numbered) if name not in taken)
+def fresh_names(model: Any) -> Callable[[str], str]:
+    """Return a function that makes a name for a new value: its argument, with a number if a value of the model has that name."""
+    bodies = list(within(model.graph))
+    taken = {name for body in bodies for node in body.node for name in (*node.input, *node.output)}
+    taken |= {one.name for body in bodies for one in (*body.input, *body.output, *body.initializer)}
+
+    def fresh(base: str) -> str:
+        numbered = (f"{base}_{number}" for number in count(1))
+        name = next(name for name in chain([base], numbered) if name not in taken)
+        taken.add(name)
+        return name
+
+    return fresh
 
 
 def name_nodes(model: Any) -> None:
@@ -266,6 +271,7 @@ def unfold_gemms(model: Any, excluded: Collection[str] = (), only_shared: bool =
     stored = {tensor.name: (body, tensor) for body in bodies for tensor in body.initializer}
     readers = Counter(name for body in bodies for node in body.node for name in node.input)
     transposed: dict[str, str] = {}
+    fresh = fresh_names(model)
 
     def is_unfolded(node: Any) -> bool:
         is_sum = node.op_type == "Gemm" and is_standard(node) and node.input[1] in stored
@@ -285,7 +291,7 @@ def unfold_gemms(model: Any, excluded: Collection[str] = (), only_shared: bool =
         if name not in transposed:
             body, tensor = stored[name]
             across = np.ascontiguousarray(onnx.numpy_helper.to_array(tensor).T)
-            new = fresh_name(model, f"{name}_transposed") if readers[name] > 1 else name
+            new = fresh(f"{name}_transposed") if readers[name] > 1 else name
             target = tensor if new == name else body.initializer.add()
             target.CopyFrom(onnx.numpy_helper.from_array(across, new))
             transposed[name] = new
@@ -298,7 +304,7 @@ def unfold_gemms(model: Any, excluded: Collection[str] = (), only_shared: bool =
                 nodes.append(node)
                 continue
             bias = [name for name in node.input[2:] if name]
-            product = fresh_name(model, f"{node.output[0]}_MatMul") if bias else node.output[0]
+            product = fresh(f"{node.output[0]}_MatMul") if bias else node.output[0]
             name = f"{node.name}_MatMul" if node.name else ""
             nodes.append(onnx.helper.make_node("MatMul", [node.input[0], matrix_of(node)], [product], name))
             if bias:
