@@ -1,7 +1,7 @@
 """`MobileSafeRewrite`: the same function in the operators that ONNX Runtime's mobile builds contain.
 
-A rewrite function gets an `Emitter` for one node; the emitter's last operator replaces the node. The function returns
-False if the equivalence cannot be shown (for example, if the element type or rank is unknown); then the node stays.
+A rewrite function gets a tape (`onnx_ir.tape.Tape`), a node and its inputs; the last operator on the tape replaces the node.
+It returns False if the equivalence cannot be shown (for example, if the element type or rank is unknown); then the node stays.
 """
 
 from collections.abc import Callable, Sequence
@@ -63,7 +63,7 @@ def _outputs(subject: Any) -> list[bytes]:
 
 
 def _rewrite(node: "ir.Node", body: "ir.Graph") -> None:
-    """Replace a node of a graph or function, if there is a rewrite for it.
+    """Replace a node of a graph or function, if there is a rewrite for it; new names begin with the name of its output.
 
     A node with an attribute that refers to a parameter of its function stays, because the parameter has no value here.
     """
@@ -71,40 +71,22 @@ def _rewrite(node: "ir.Node", body: "ir.Graph") -> None:
 
     is_open = any(entry.is_ref() for entry in node.attributes.values())
     rewrite = None if node.domain or is_open else REWRITES.get(node.op_type)
-    emitter = Emitter(node)
-    if rewrite is None or rewrite(emitter, *node.inputs) is False:
+    tape = ir.tape.Tape()
+    if rewrite is None or rewrite(tape, node, *node.inputs) is False:
         return
-    last = emitter.nodes[-1]
+    for index, new in enumerate(tape.nodes):
+        new.name = new.outputs[0].name = f"{node.outputs[0].name}/mobile_safe/{index}_{new.op_type}"
+    last = tape.nodes[-1]
     last.name = node.name or last.name
-    ir.convenience.replace_nodes_and_values(body, node, [node], emitter.nodes, node.outputs, last.outputs)
+    ir.convenience.replace_nodes_and_values(body, node, [node], tape.nodes, node.outputs, last.outputs)
 
 
-class Emitter:
-    """Collects the nodes that replace `node`, with names made from the name of its output; the last one makes the output."""
+def const(tape: "ir.tape.Tape", values: int | Sequence[int]) -> "ir.Value":
+    """Append an int64 constant, a scalar or a vector."""
+    import numpy as np
+    import onnx_ir as ir
 
-    def __init__(self, node: "ir.Node") -> None:
-        self.node = node
-        self.nodes: list[ir.Node] = []
-
-    def op(self, operator: str, *inputs: "ir.Value", **attributes: Any) -> "ir.Value":
-        """Append an operator with one output and return the output."""
-        import onnx_ir as ir
-
-        name = f"{self.node.outputs[0].name}/mobile_safe/{len(self.nodes)}_{operator}"
-        self.nodes.append(ir.node(operator, inputs, attributes, name=name))
-        self.nodes[-1].outputs[0].name = name
-        return self.nodes[-1].outputs[0]
-
-    def const(self, values: int | Sequence[int]) -> "ir.Value":
-        """Append an int64 constant, a scalar or a vector."""
-        import numpy as np
-        import onnx_ir as ir
-
-        return self.op("Constant", value=ir.tensor(np.asarray(values, dtype=np.int64), name="value"))
-
-    def attribute(self, name: str, default: int) -> int:
-        """Return the number of an attribute of the node, or `default` if the node lacks the attribute."""
-        return int(self.node.attributes[name].value) if name in self.node.attributes else default
+    return tape.op("Constant", [], {"value": ir.tensor(np.asarray(values, dtype=np.int64), name="value")})
 
 
 def has_no_nan(*values: "ir.Value") -> bool:
@@ -112,46 +94,46 @@ def has_no_nan(*values: "ir.Value") -> bool:
     return all(value.dtype in INTEGERS for value in values)
 
 
-def less_or_equal(emit: Emitter, a: "ir.Value", b: "ir.Value") -> None:
+def less_or_equal(tape: "ir.tape.Tape", a: "ir.Value", b: "ir.Value") -> None:
     """Rewrite `a <= b` to `not b < a`. If NaN may occur, to `a < b or a = b`: every comparison with NaN is false."""
     if has_no_nan(a, b):
-        emit.op("Not", emit.op("Less", b, a))
+        tape.op("Not", [tape.op("Less", [b, a])])
     else:
-        emit.op("Or", emit.op("Less", a, b), emit.op("Equal", a, b))
+        tape.op("Or", [tape.op("Less", [a, b]), tape.op("Equal", [a, b])])
 
 
-def extreme(emit: Emitter, inputs: Sequence["ir.Value"], is_maximum: bool) -> bool:
+def extreme(tape: "ir.tape.Tape", inputs: Sequence["ir.Value"], is_maximum: bool) -> bool:
     """Rewrite Max or Min to a chain over the inputs from left to right; a NaN on either side wins, as in ONNX Runtime."""
     result, *others = inputs
     if not {value.dtype for value in inputs} & SELECTABLE:
         return False
     if not others:
-        emit.op("Identity", result)
+        tape.op("Identity", [result])
     for other in others:
-        second = emit.op("Less", *((result, other) if is_maximum else (other, result)))
+        second = tape.op("Less", [result, other] if is_maximum else [other, result])
         if not has_no_nan(*inputs):
-            second = emit.op("Or", second, emit.op("Not", emit.op("Equal", other, other)))
-        result = emit.op("Where", second, other, result)
+            second = tape.op("Or", [second, tape.op("Not", [tape.op("Equal", [other, other])])])
+        result = tape.op("Where", [second, other, result])
     return True
 
 
-def flatten(emit: Emitter, x: "ir.Value") -> bool:
+def flatten(tape: "ir.tape.Tape", node: "ir.Node", x: "ir.Value") -> bool:
     """Rewrite Flatten(x, k) to Reshape(x, [d0 * ... * d(k-1), -1]), with the leading product from the shape of x."""
-    axis = emit.attribute("axis", 1)
+    axis = node.attributes.get_int("axis", 1)
     if axis < 0:
         return False
     if axis < 2:
-        emit.op("Reshape", x, emit.const([0, -1] if axis else [1, -1]))
+        tape.op("Reshape", [x, const(tape, [0, -1] if axis else [1, -1])])
         return True
-    shape = emit.op("Shape", x)
-    outer = emit.op("Gather", shape, emit.const([0]))
+    shape = tape.op("Shape", [x])
+    outer = tape.op("Gather", [shape, const(tape, [0])])
     for index in range(1, axis):
-        outer = emit.op("Mul", outer, emit.op("Gather", shape, emit.const([index])))
-    emit.op("Reshape", x, emit.op("Concat", outer, emit.const([-1]), axis=0))
+        outer = tape.op("Mul", [outer, tape.op("Gather", [shape, const(tape, [index])])])
+    tape.op("Reshape", [x, tape.op("Concat", [outer, const(tape, [-1])], {"axis": 0})])
     return True
 
 
-def cumulative_sum(emit: Emitter, x: "ir.Value", axis: "ir.Value") -> bool:
+def cumulative_sum(tape: "ir.tape.Tape", node: "ir.Node", x: "ir.Value", axis: "ir.Value") -> bool:
     """Rewrite CumSum over the last axis to x @ T with T[i, j] = 1 where i <= j.
 
     For int32 and int64 only, whose sums are exact; an infinity or NaN of a float would spread through the whole product.
@@ -164,26 +146,26 @@ def cumulative_sum(emit: Emitter, x: "ir.Value", axis: "ir.Value") -> bool:
         return False
     if constant.numpy().item() % rank != rank - 1:
         return False
-    if emit.attribute("reverse", 0) or emit.attribute("exclusive", 0):
+    if node.attributes.get_int("reverse", 0) or node.attributes.get_int("exclusive", 0):
         return False
-    size = emit.op("Shape", x, start=rank - 1)
-    limit = emit.op("Squeeze", size, emit.const([0]))
-    steps = emit.op("Range", emit.const(0), limit, emit.const(1))
-    row = emit.op("Unsqueeze", steps, emit.const([1]))
-    column = emit.op("Unsqueeze", steps, emit.const([0]))
-    reaches = emit.op("Not", emit.op("Less", column, row))
-    emit.op("MatMul", x, emit.op("Cast", reaches, to=x.dtype))
+    size = tape.op("Shape", [x], {"start": rank - 1})
+    limit = tape.op("Squeeze", [size, const(tape, [0])])
+    steps = tape.op("Range", [const(tape, 0), limit, const(tape, 1)])
+    row = tape.op("Unsqueeze", [steps, const(tape, [1])])
+    column = tape.op("Unsqueeze", [steps, const(tape, [0])])
+    reaches = tape.op("Not", [tape.op("Less", [column, row])])
+    tape.op("MatMul", [x, tape.op("Cast", [reaches], {"to": x.dtype})])
     return True
 
 
 REWRITES: dict[str, Callable[..., Any]] = {
     "CumSum": cumulative_sum,
     "Flatten": flatten,
-    "Greater": lambda emit, a, b: emit.op("Less", b, a),
-    "GreaterOrEqual": lambda emit, a, b: less_or_equal(emit, b, a),
-    "IsNaN": lambda emit, x: emit.op("Not", emit.op("Equal", x, x)),
-    "LessOrEqual": less_or_equal,
-    "Max": lambda emit, *inputs: extreme(emit, inputs, True),
-    "Min": lambda emit, *inputs: extreme(emit, inputs, False),
+    "Greater": lambda tape, _, a, b: tape.op("Less", [b, a]),
+    "GreaterOrEqual": lambda tape, _, a, b: less_or_equal(tape, b, a),
+    "IsNaN": lambda tape, _, x: tape.op("Not", [tape.op("Equal", [x, x])]),
+    "LessOrEqual": lambda tape, _, a, b: less_or_equal(tape, a, b),
+    "Max": lambda tape, _, *inputs: extreme(tape, inputs, True),
+    "Min": lambda tape, _, *inputs: extreme(tape, inputs, False),
 }
 """The rewrite of each operator. They use that only NaN differs from itself, and all comparisons with NaN are false."""
