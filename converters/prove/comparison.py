@@ -66,7 +66,7 @@ class Comparison:
 def compare_constants(pairs: list[tuple[StoredValue, StoredValue]]) -> Comparison:
     """Compare pairs of stored values, the parent's value first; a repeated pair is compared once."""
     comparison = Comparison()
-    for parent, child in {(one.identity, other.identity): (one, other) for one, other in pairs}.values():
+    for parent, child in dict.fromkeys(pairs):
         _compare(comparison, parent, child)
     return comparison
 

@@ -26,14 +26,14 @@ class UnprovableError(Exception):
     """The reason, in words for people, why a child is not shown to be its parent."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class StoredValue:
     """A constant: the values of a tensor or, with `scale`, of a tensor's codes: `(code - zero point) * scale`.
 
     `axis` is the axis along which each index has a scale (None: all codes have the same scale). With `block`, a scale is
-    for `block` consecutive codes along the axis. `views` are the steps from the tensor to the constant: the axes of a
-    transposition, the shapes before and after a reshape, or powers of two that multiply the rows. A factor that this
-    package computed may differ from another by the relative error `tolerance`.
+    for `block` consecutive codes along the axis. `views` are the steps from the tensor to the constant: a function of
+    numpy, and its arguments forth and back. A factor that this package computed may differ from another by the relative
+    error `tolerance`. Two constants are equal if they read the same tensors in the same way.
     """
 
     tensor: ir.TensorProtocol
@@ -42,7 +42,7 @@ class StoredValue:
     zero: Any = None
     axis: int | None = None
     block: int = 0
-    views: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    views: tuple[tuple[str, tuple[Any, ...], tuple[Any, ...]], ...] = ()
     tolerance: float = 0.0
 
     @property
@@ -59,47 +59,33 @@ class StoredValue:
         return self.element in FLOATS
 
     @property
-    def identity(self) -> tuple[object, ...]:
-        """A key that is equal for two constants that read the same tensors in the same way."""
-        tensors = id(self.tensor), id(self.scale), id(self.zero)
-        return *tensors, self.axis, self.block, self.dims, self.views
-
-    @property
     def size(self) -> int:
         return prod(self.dims)
 
     def transpose(self, axes: tuple[int, ...]) -> "StoredValue":
-        return replace(self, dims=tuple(self.dims[axis] for axis in axes), views=(*self.views, (axes,)))
+        view = ("transpose", axes, tuple(map(axes.index, range(len(axes)))))
+        return replace(self, dims=tuple(self.dims[axis] for axis in axes), views=(*self.views, view))
 
     def reshape(self, dims: tuple[int, ...]) -> "StoredValue":
-        return replace(self, dims=dims, views=(*self.views, (self.dims, dims)))
+        return replace(self, dims=dims, views=(*self.views, ("reshape", dims, self.dims)))
 
     def scale_rows(self, exponents: tuple[int, ...]) -> "StoredValue":
         """Return this matrix with each row multiplied by a power of two."""
-        return replace(self, views=(*self.views, (exponents, (), ())))
+        forth, back = (tuple((sign * exponent,) for exponent in exponents) for sign in (1, -1))
+        return replace(self, views=(*self.views, ("ldexp", forth, back)))
 
     def array(self) -> Any:
         """The values of an unquantized constant, in the constant's shape; bfloat16 values are returned as float32."""
         array = read_array(self.tensor)
-        for view in self.views:
-            if len(view) == 3:
-                array = _scaled_rows(array, view[0])
-            else:
-                array = array.transpose(view[0]) if len(view) == 1 else array.reshape(view[1])
+        for function, forth, _ in self.views:
+            array = getattr(np, function)(array, forth)
         return array
 
     def stored_form(self, array: Any) -> Any:
         """Undo the views: turn an array in the shape of this constant into the shape of the tensor."""
-        for view in reversed(self.views):
-            if len(view) == 3:
-                array = _scaled_rows(array, tuple(-exponent for exponent in view[0]))
-            else:
-                array = array.transpose(np.argsort(view[0])) if len(view) == 1 else array.reshape(view[0])
+        for function, _, back in reversed(self.views):
+            array = getattr(np, function)(array, back)
         return array
-
-
-def _scaled_rows(array: Any, exponents: tuple[int, ...]) -> Any:
-    return np.ldexp(array, np.array(exponents)[:, None]).astype(array.dtype)
 
 
 @dataclass(eq=False, slots=True)
@@ -227,11 +213,8 @@ def same_arrays(one: Operand, other: Operand) -> bool:
 def split(operands: Iterable[Operand], is_first: Callable[[Formula], bool]) -> tuple[Formula, Formula] | None:
     """Return two operands, first the one for which `is_first` is true; None if it is true for neither."""
     one, other = (*operands, None, None)[:2]
-    if one is None or other is None:
-        return None
-    if is_first(one):
-        return one, other
-    return (other, one) if is_first(other) else None
+    pairs = ((one, other), (other, one)) if one and other else ()
+    return next((pair for pair in pairs if is_first(pair[0])), None)
 
 
 def is_readable(tensor: ir.TensorProtocol) -> bool:

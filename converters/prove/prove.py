@@ -34,7 +34,7 @@ class Matcher:
         self.folded = 0
         self.sizes = 0
         self._shapes = parent, child
-        self._seen: dict[tuple[int, int], Pair] = {}
+        self._seen: set[Pair] = set()
         self.constants: list[tuple[StoredValue, StoredValue]] = []
 
     def match(self, parent: Formula, child: Formula) -> None:
@@ -42,9 +42,8 @@ class Matcher:
         waiting: list[Pair] = [(parent, child)]
         while waiting:
             pair = waiting.pop()
-            key = (id(pair[0]), id(pair[1]))
-            if key not in self._seen:
-                self._seen[key] = pair
+            if pair not in self._seen:
+                self._seen.add(pair)
                 waiting += self._pair(*pair)
             if len(self._seen) > MAX_PAIRS:
                 raise UnprovableError(f"more than {MAX_PAIRS:,} pairs of values would have to be compared")
@@ -106,15 +105,14 @@ def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> Faithful
 
     Raises InputError for a file that is not a model, or cannot be read.
     """
-    facts: dict[str, Any] = {}
+    verdict, facts = "not-provable", dict[str, Any]()
     try:
-        facts = _compare(parent, child)
-        reasons = facts.pop("doubts")
+        reasons, facts = _compare(parent, child)
         verdict = "bounded" if reasons else "proven"
     except UnprovableError as reason:
-        verdict, reasons = "not-provable", [str(reason)]
+        reasons = [str(reason)]
     except (InvalidGraphError, *REFUSED, RecursionError) as error:
-        verdict, reasons = "not-provable", [f"the graph is malformed: {str(error)[:200]}"]
+        reasons = [f"the graph is malformed: {str(error)[:200]}"]
     if len(reasons) > MAX_REASONS:
         reasons = [*reasons[:MAX_REASONS], f"and {len(reasons) - MAX_REASONS} more"]
     return FaithfulnessReport.model_validate(
@@ -131,8 +129,8 @@ def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> Faithful
     )
 
 
-def _compare(parent_file: Path, child_file: Path) -> dict[str, Any]:
-    """Compute the figures and doubts of a report. Raise UnprovableError if the child may be more than the parent with rounded weights."""
+def _compare(parent_file: Path, child_file: Path) -> tuple[list[str], dict[str, Any]]:
+    """Compute the doubts and figures of a report. Raise UnprovableError if the child may be more than the parent with rounded weights."""
     parent = read_formulas(parent_file)
     child = read_formulas(child_file, parent.rewriter.shapes)
     _check_contract(parent, child)
@@ -150,8 +148,7 @@ def _compare(parent_file: Path, child_file: Path) -> dict[str, Any]:
     used = child.rewriter.used + Counter({"constant-folding": matcher.folded, "sizes": matcher.sizes})
     counters = {"rewrites": used, "scales": comparison.scales, "roundings": comparison.roundings}
     figures = ("tensors", "weights", "quantized", "clipped", "largest")
-    return {
-        "doubts": doubts,
+    return doubts, {
         "nodes": matcher.nodes,
         **{name: value for name in figures if (value := getattr(comparison, name)) is not None},
         "ranges": len(child.rewriter.ranges),

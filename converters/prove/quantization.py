@@ -65,14 +65,19 @@ def quantized_constant(_: Rewriter, formula: Formula) -> Operand:
     return coded(codes, scale, zero, formula.attribute("axis", 1), formula.attribute("block_size", 0))
 
 
+def _codes_and_scale(formula: Formula) -> tuple[Any, Any]:
+    """Return the codes that a product casts to float32, and the other factor; twice None for another product."""
+    pair = split(formula.operands, lambda one: one.is_op("Cast") and one.attribute("to") == "float")
+    return (pair[0].operands[0], pair[1]) if pair else (None, None)
+
+
 @rule("cast-codes", "Mul")
 def cast_codes(_: Rewriter, formula: Formula) -> Operand:
     """Replace stored codes, cast and multiplied by a scale for each block of a column, by a quantized constant."""
-    pair = split(formula.operands, lambda one: one.is_op("Cast") and one.attribute("to") == "float")
-    codes = pair[0].operands[0] if pair else None
-    if pair is None or codes is None or codes.constant is None or len(codes.constant.dims) < 2:
+    codes, scale = _codes_and_scale(formula)
+    if codes is None or codes.constant is None or len(codes.constant.dims) < 2:
         return None
-    return coded(codes, pair[1], None, -2, codes.constant.dims[-2])
+    return coded(codes, scale, None, -2, codes.constant.dims[-2])
 
 
 @rule("activation-range", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
@@ -111,24 +116,17 @@ def _is_positive(scale: Operand) -> bool:
 @rule("dynamic-product", "Mul")
 def dynamic_product(make: Rewriter, formula: Formula) -> Operand:
     """Replace a product of codes, times both scales, by the product of the values."""
-    pair = split(formula.operands, _is_integer_product)
-    if pair is None or pair[0].operands[0] is None or not pair[1].is_op("Mul"):
+    product, scales = _codes_and_scale(formula)
+    if product is None or product.operator not in ("MatMulInteger", "ConvInteger") or not scales.is_op("Mul"):
         return None
-    product, scales = pair[0].operands[0], pair[1].operands
     left, right, left_zero, right_zero = product.first(4)
     name = product.operator.removesuffix("Integer")
-    for one, other in (scales, scales[::-1]):
+    for one, other in (scales.operands, scales.operands[::-1]):
         first = _factor(left, one, left_zero, name, is_first=True)
         second = _factor(right, other, right_zero, name)
         if first is not None and second is not None:
             return make.op(name, first, second, node=product.node, **dict(product.attributes))
     return None
-
-
-def _is_integer_product(formula: Formula) -> bool:
-    """Return True for a product of codes that is cast to float32."""
-    inner = formula.operands[0] if formula.is_op("Cast") and formula.attribute("to") == "float" else None
-    return inner is not None and inner.operator in ("MatMulInteger", "ConvInteger")
 
 
 def _factor(codes: Operand, scale: Operand, zero: Operand, name: str, is_first: bool = False) -> Operand:
@@ -168,9 +166,8 @@ def fused_dynamic_product(make: Rewriter, formula: Formula) -> Operand:
 @rule("quantized-rows", "Mul")
 def quantized_rows(make: Rewriter, formula: Formula) -> Operand:
     """Replace gathered rows of codes, times the gathered scales of the rows, by gathered rows of values."""
-    pair = split(formula.operands, lambda one: one.is_op("Cast") and one.attribute("to") == "float")
-    codes, scales = (pair[0].operands[0], pair[1]) if pair is not None else (None, None)
-    if codes is None or scales is None or not (codes.is_op("Gather") and scales.is_op("Gather")):
+    codes, scales = _codes_and_scale(formula)
+    if codes is None or not (codes.is_op("Gather") and scales.is_op("Gather")):
         return None
     if codes.attributes or scales.attributes or codes.operands[1] is not scales.operands[1]:
         return None

@@ -6,7 +6,7 @@ rules assume that they fit. An unknown size is a fresh symbol.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from functools import reduce
+from functools import cache, reduce
 from itertools import zip_longest
 from math import prod
 from typing import Any
@@ -110,7 +110,7 @@ class Shapes:
     def __init__(self, inputs: Mapping[str, Dims]) -> None:
         SPENT.set(0)
         self.inputs = inputs
-        self._inferred: dict[Formula, tuple[Dims | None, Any]] = {}
+        self._of = cache(self._infer)
         self._computed = 0
 
     def dims(self, formula: Operand) -> Dims | None:
@@ -150,11 +150,6 @@ class Shapes:
         except REFUSED:  # TypeError too if a rule needs a shape that is not known
             return None
         return dims if dims is None or len(dims) <= MAX_RANK else None
-
-    def _of(self, formula: Formula) -> tuple[Dims | None, Any]:
-        if formula not in self._inferred:
-            self._inferred[formula] = self._infer(formula)
-        return self._inferred[formula]
 
     def _infer(self, formula: Formula) -> tuple[Dims | None, Any]:
         if formula.constant is not None:
